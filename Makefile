@@ -1,0 +1,33 @@
+# `make demo` and `make test` do all set-up themselves: they need Python 3.11+ and make, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test check bench clean
+
+demo: .venv/installed-demo
+	$(BIN)/patchvote demo demo
+
+test: check
+	$(BIN)/python -m pytest
+
+check: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/installed-dev
+	$(BIN)/python benchmarks/extract.py --quick
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("patchvote needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.12 ..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+
+# A stamp beside the environment, so that a changed list of dependencies installs again and an unchanged one does not.
+.venv/installed-%: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -e '.[$*]'
+	@touch $@
+
+clean:
+	rm -rf .venv demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,64 @@
+"""Classify images by letting their local patches vote.
+
+An image becomes a bag of local descriptors; every descriptor votes for a class; the votes name the image and show where
+the evidence is. Names are loaded when they are first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .bags import Bags
+    from .errors import NetworkError, PatchvoteError, PhotoError, StoreError
+    from .extract import Extractor
+    from .fill import fill
+    from .grid import Dense, Patch
+    from .photos import Photo, find_photos
+    from .recipe import Recipe
+    from .store import Store
+
+_HOME = {
+    "Bags": "bags",
+    "Dense": "grid",
+    "Extractor": "extract",
+    "NetworkError": "errors",
+    "Patch": "grid",
+    "PatchvoteError": "errors",
+    "Photo": "photos",
+    "PhotoError": "errors",
+    "Recipe": "recipe",
+    "Store": "store",
+    "StoreError": "errors",
+    "fill": "fill",
+    "find_photos": "photos",
+}
+
+__all__ = [
+    "Bags",
+    "Dense",
+    "Extractor",
+    "NetworkError",
+    "Patch",
+    "PatchvoteError",
+    "Photo",
+    "PhotoError",
+    "Recipe",
+    "Store",
+    "StoreError",
+    "fill",
+    "find_photos",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

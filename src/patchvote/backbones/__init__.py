@@ -1,0 +1,69 @@
+"""The networks that describe what a box of an image shows.
+
+`load` takes the name of an embedded network or the path of an ONNX file, and gives back something that speaks the one
+protocol of `base.Backbone`.
+"""
+
+from __future__ import annotations
+
+from ..errors import NetworkError
+from ..names import nearest
+from .base import Activation, Backbone, NetworkSpec, Preprocessing
+from .onnx_file import OnnxBackbone, open_onnx
+
+__all__ = ["EMBEDDED", "Activation", "Backbone", "NetworkSpec", "Preprocessing", "load", "open_onnx"]
+
+EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
+
+_BUILD = 1  # of the graphs; a higher number makes every cache build them again
+
+
+def load(network: str, *, activation: Activation = "after", threads: int = 1) -> OnnxBackbone:
+    """Load a network.
+
+    Parameters
+    ----------
+    network : str
+        One of `EMBEDDED`, or the path of an ONNX file; a TOML file of the same name beside it may describe its
+        preprocessing (see `open_onnx`).
+    activation : {"after", "before"}, default "after"
+        Whether descriptors are read after or before the network's last activation.
+    threads : int, default 1
+        Threads of one call.
+
+    Examples
+    --------
+    >>> spec = load("efficientnet-lite0").spec
+    >>> spec.dim, spec.stride
+    (1280, 32)
+    """
+    if activation not in ("after", "before"):
+        raise NetworkError(f"activation must be 'after' or 'before', got {activation!r}.")
+    if network in EMBEDDED:
+        return load_embedded(network, "features", activation, threads)
+    if network.lower().endswith(".onnx"):
+        return open_onnx(network, activation=activation, threads=threads)
+    raise NetworkError(f"there is no network {network!r}.{nearest(network, EMBEDDED)} A path must end in .onnx.")
+
+
+def load_embedded(name: str, output: str, activation: Activation = "after", threads: int = 1) -> OnnxBackbone:
+    """Load an embedded network, read at its `features` (a map) or its ImageNet `logits` (a vector)."""
+    from . import efficientnet
+    from .cache import cached_graph
+    from .graph import cut
+
+    variant = efficientnet.VARIANTS[name]
+    efficientnet.weights_file(name)  # says how to install them where they are absent
+    key = f"{name}-{output}-{activation}-{variant.sha256[:12]}-{_BUILD}"
+    graph = cached_graph(key, lambda: cut(efficientnet.build(name), output, activation).SerializeToString())
+    spec = NetworkSpec(
+        name=name,
+        dim=efficientnet.DIM if output == "features" else efficientnet.CLASSES,
+        size=variant.size,
+        stride=efficientnet.STRIDE if output == "features" else None,
+        preprocessing=efficientnet.PREPROCESSING,
+        activation=activation,
+        weights=variant.sha256,
+        output=output,
+    )
+    return OnnxBackbone(spec, graph, threads)

@@ -1,0 +1,115 @@
+"""The one protocol that every network speaks: uint8 images in, descriptors out.
+
+What a network is like (its stride, its input, how pixels become numbers) is data in a `NetworkSpec`, so that the code
+that cuts images into boxes never asks which network it has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Activation = Literal["after", "before"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """How 8-bit RGB pixels become the numbers a network was trained on: ``(x - mean) / scale``.
+
+    Parameters
+    ----------
+    mean, scale : tuple of three floats
+        In the network's own channel order.
+    color : {"RGB", "BGR"}
+        The network's channel order.
+    layout : {"NCHW", "NHWC"}
+        The order of the network's input axes.
+
+    Examples
+    --------
+    >>> pixels = np.full((1, 2, 2, 3), 255, dtype=np.uint8)
+    >>> Preprocessing(mean=(127.0,) * 3, scale=(128.0,) * 3)(pixels).shape
+    (1, 3, 2, 2)
+    """
+
+    mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    color: Literal["RGB", "BGR"] = "RGB"
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+
+    def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Turn ``(n, h, w, 3)`` RGB pixels into a float32 tensor in the network's layout."""
+        n, height, width, _ = images.shape
+        channels = (2, 1, 0) if self.color == "BGR" else (0, 1, 2)
+        tensor = np.empty((n, 3, height, width), dtype=np.float32)
+        for target, source in enumerate(channels):
+            # A pixel has only 256 values: looking the result up is exact, and faster than converting and scaling.
+            levels = (np.arange(256, dtype=np.float64) - self.mean[target]) / self.scale[target]
+            np.take(levels.astype(np.float32), images[..., source], out=tensor[:, target], mode="clip")
+        return tensor if self.layout == "NCHW" else np.ascontiguousarray(tensor.transpose(0, 2, 3, 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkSpec:
+    """What the rest of the project needs to know of a network.
+
+    Parameters
+    ----------
+    name : str
+        How a recipe names it.
+    dim : int
+        Features of a descriptor.
+    size : int
+        Side of the square input that the network was trained on.
+    stride : int or None
+        Input pixels between two cells of the feature map; None where the network gives one vector an image.
+    fixed_size : tuple of two ints or None
+        Height and width of the only input that the graph takes, where it takes only one.
+    preprocessing : Preprocessing
+        From pixels to the network's numbers.
+    activation : {"after", "before"}
+        Whether descriptors are read after or before the last activation.
+    weights : str
+        SHA-256 of the file that the weights come from.
+    output : str
+        Name of the tensor that is read.
+    """
+
+    name: str
+    dim: int
+    size: int
+    stride: int | None
+    preprocessing: Preprocessing
+    activation: Activation
+    weights: str
+    output: str
+    fixed_size: tuple[int, int] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of everything that changes a descriptor; the name does not."""
+        told: dict[str, Any] = dataclasses.asdict(self)
+        del told["name"]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Backbone(Protocol):
+    """A network that describes images.
+
+    Calling it must be safe from several threads at once, and the answer for an image must not depend on which others
+    stand in the same batch.
+    """
+
+    @property
+    def spec(self) -> NetworkSpec:
+        """What the network is like."""
+        ...
+
+    def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Describe ``(n, h, w, 3)`` RGB images: ``(n, rows, columns, d)``, or ``(n, d)`` where there is no stride."""
+        ...

@@ -1,0 +1,88 @@
+"""Cut an ONNX graph at the tensor that is to be read.
+
+ONNX Runtime computes every output of a graph, wanted or not, and cannot give what is no output. So the graph is cut
+once: everything behind the wanted tensor goes, and the tensor becomes the only output. Choosing "before the activation"
+is the same cut, one node earlier.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import NetworkError
+from .base import Activation
+
+if TYPE_CHECKING:
+    import onnx
+
+_ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Gelu", "HardSwish", "HardSigmoid", "Mish"}
+_PASS_ON = {"Identity", "Flatten", "Reshape", "Squeeze", "Dropout"}  # move numbers about without changing them
+
+
+def output_names(model: onnx.ModelProto) -> list[str]:
+    """Names of the tensors that the graph gives out as it is."""
+    return [value.name for value in model.graph.output]
+
+
+def cut(model: onnx.ModelProto, output: str, activation: Activation = "after") -> onnx.ModelProto:
+    """Return the part of `model` that computes the tensor `output`, read after or before its last activation.
+
+    Raises
+    ------
+    NetworkError
+        There is no such tensor, or no activation behind it to read before.
+    """
+    import onnx
+
+    graph = model.graph
+    nodes = list(graph.node)
+    maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    if output not in maker:
+        outputs = ", ".join(output_names(model))
+        raise NetworkError(f"the graph has no tensor {output!r}. Its outputs are: {outputs}.")
+
+    wanted = _before_activation(output, nodes, maker) if activation == "before" else output
+    if [wanted] == output_names(model):
+        return model
+    needed: set[int] = set()
+    used: set[str] = set()
+    waiting = [wanted]
+    while waiting:
+        name = waiting.pop()
+        used.add(name)
+        index = maker.get(name)
+        if index is not None and index not in needed:
+            needed.add(index)
+            waiting.extend(nodes[index].input)
+
+    known = {value.name: value for value in [*graph.output, *graph.value_info]}
+    value = known.get(wanted) or onnx.helper.make_empty_tensor_value_info(wanted)
+    part = onnx.helper.make_graph(
+        [nodes[index] for index in sorted(needed)],
+        graph.name,
+        [value for value in graph.input if value.name in used],
+        [value],
+        [tensor for tensor in graph.initializer if tensor.name in used],
+        sparse_initializer=[t for t in graph.sparse_initializer if t.values.name in used],
+    )
+    return onnx.helper.make_model(
+        part,
+        opset_imports=model.opset_import,
+        ir_version=model.ir_version,
+        functions=model.functions,
+        producer_name=model.producer_name,
+    )
+
+
+def _before_activation(output: str, nodes: list[onnx.NodeProto], maker: dict[str, int]) -> str:
+    """Name what goes into the activation that `output` comes out of."""
+    node = nodes[maker[output]]
+    if node.op_type in _ACTIVATIONS:
+        return str(node.input[0])
+    # Nodes that only move numbers about may hide the activation: then its own output is the tensor to ask for.
+    while node.op_type in _PASS_ON and node.input[0] in maker:
+        name = node.input[0]
+        node = nodes[maker[name]]
+        if node.op_type in _ACTIVATIONS:
+            raise NetworkError(f"the tensor {output!r} only passes on {name!r}: read that one to go before it.")
+    raise NetworkError(f"the tensor {output!r} does not come out of an activation, so there is no 'before'.")

@@ -1,0 +1,252 @@
+"""The command line: `patchvote extract`, `patchvote info`, `patchvote demo`.
+
+No logic lives here: each command turns words into a call of a public function, and its answer into words. Heavy modules
+are imported inside the commands, so that `--help` answers at once.
+
+Exit codes: 0 all done; 1 it could not be done; 2 the command was mistyped; 3 done, but some photos had to be skipped;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from . import __version__
+from .errors import PatchvoteError
+
+FAILED, SKIPPED, INTERRUPTED = 1, 3, 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Classify images by letting their local patches vote.",
+    epilog="Add --debug to any command to see where an error comes from.",
+)
+
+
+class Mode(enum.StrEnum):
+    """Where to look."""
+
+    dense = "dense"
+    patch = "patch"
+
+
+class Activation(enum.StrEnum):
+    """Where to read descriptors."""
+
+    after = "after"
+    before = "before"
+
+
+class Dtype(enum.StrEnum):
+    """How to keep numbers on disk."""
+
+    float16 = "float16"
+    float32 = "float32"
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"patchvote {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def extract(
+    photos: Annotated[
+        Path, typer.Argument(help="A folder (one folder a class, or flat), a .csv or .jsonl, or a photo.")
+    ],
+    store: Annotated[Path, typer.Argument(help="Folder to keep the bags in; made where it does not exist.")],
+    network: Annotated[
+        str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, or the path of an ONNX file.")
+    ] = "efficientnet-lite0",
+    mode: Annotated[
+        Mode, typer.Option(help="dense: all cells of the feature map. patch: the paper's patches.")
+    ] = Mode.dense,
+    sides: Annotated[str, typer.Option(help="dense: longest sides in pixels, one a scale.")] = "224,448",
+    count: Annotated[int, typer.Option(help="patch: about how many an image (the paper: 100 or 400).")] = 100,
+    smallest: Annotated[int, typer.Option(help="patch: side of the smallest, in pixels.")] = 32,
+    levels: Annotated[int, typer.Option(help="patch: number of sizes, each twice the one before.")] = 3,
+    patch_input: Annotated[
+        int | None, typer.Option(help="patch: pixels to which each is resized; the network's own by default.")
+    ] = None,
+    activation: Annotated[
+        Activation, typer.Option(help="Read descriptors after or before the last activation.")
+    ] = Activation.after,
+    dtype: Annotated[Dtype, typer.Option(help="How numbers are kept.")] = Dtype.float16,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Threads; one a core by default.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first photo that cannot be read.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Turn PHOTOS into bags of local descriptors and keep them in STORE.
+
+    Run it again to go on after an interruption, or to take in new and changed photos: the others are passed over.
+    """
+    from .extract import Extractor
+    from .fill import Filled, fill
+    from .grid import Dense, Patch
+    from .progress import ProgressLine
+    from .recipe import Recipe
+
+    sampling = (
+        Dense(sides=_numbers("--sides", sides))
+        if mode is Mode.dense
+        else Patch(count=count, smallest=smallest, levels=levels, input=patch_input)
+    )
+    recipe = Recipe(network=network, sampling=sampling, activation=activation.value)
+    extractor = Extractor(recipe, jobs=jobs)
+    with ProgressLine("extract", quiet) as line:
+
+        def show(filled: Filled) -> None:
+            line.show(filled.done, filled.photos)
+
+        try:
+            filled = fill(store, photos, extractor, dtype=dtype.value, strict=strict, progress=show)
+        except KeyboardInterrupt:
+            _say(f"interrupted. What was extracted is kept in {store}: run the same command again to go on.")
+            raise typer.Exit(INTERRUPTED) from None
+
+    for error in filled.skipped:
+        _say(f"skipped {error}")
+    if as_json:
+        told = {key: value for key, value in vars(filled).items() if key != "skipped"}
+        told["skipped"] = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
+        print(json.dumps({"store": str(store), **told}))
+    elif not quiet:
+        print(_sentence(filled, store))
+    if filled.skipped:
+        raise typer.Exit(SKIPPED)
+
+
+@app.command()
+def info(
+    store: Annotated[Path, typer.Argument(help="Folder of bags.")],
+    as_json: Json = False,
+) -> None:
+    """Tell what STORE holds, without reading the descriptors."""
+    from .store import Store
+
+    told = Store.open(store).summary()
+    if as_json:
+        print(json.dumps(told))
+        return
+    recipe = json.loads(told["recipe"])
+    least, mean, most = told["descriptors_per_photo"]
+    rows = [
+        ("photos", f"{told['photos']:,}"),
+        ("descriptors", f"{told['descriptors']:,} ({least:,} to {most:,} a photo, {mean:,.1f} on average)"),
+        ("features", f"{told['features']:,} a descriptor, kept as {' and '.join(told['dtype'])}"),
+        (
+            "network",
+            f"{told['network']} (fingerprint {told['fingerprint']}), read {recipe['activation']} the activation",
+        ),
+        (
+            "mode",
+            f"{recipe['mode']}: " + ", ".join(f"{key} {_plain(value)}" for key, value in recipe["sampling"].items()),
+        ),
+        ("on disk", f"{told['bytes'] / 1e6:,.1f} MB in {told['shards']:,} shards"),
+    ]
+    if told["superseded"]:
+        rows.append(
+            ("superseded", f"{told['superseded']:,} older bags of photos that changed, moved or were written twice")
+        )
+    for row in rows:
+        print(f"{row[0]:<12} {row[1]}")
+    for shard in told["damaged"]:
+        print(f"{'damaged':<12} {shard} Its photos are extracted again by the next run; then delete it.")
+    if told["classes"]:
+        width = max(map(len, told["classes"]))
+        most_photos = max(told["classes"].values())
+        print(f"\n{len(told['classes'])} classes")
+        for name, photos in told["classes"].items():
+            print(f"  {name:<{width}} {photos:>7,} {'█' * max(1, round(30 * photos / most_photos))}")
+    if told["without_label"]:
+        print(f"\n{told['without_label']:,} photos without a class")
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Folder to write into.")] = Path("demo"),
+) -> None:
+    """Extract bags from real photos that scikit-image ships, and draw what the network sees."""
+    from .demo import run
+
+    run(folder)
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise PatchvoteError(
+            f"{option} takes whole numbers with commas between, such as 224,448; got {text!r}."
+        ) from None
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return " and ".join(map(str, value))
+    return "the network's own" if value is None else str(value)
+
+
+def _sentence(filled: Any, store: Path) -> str:
+    parts = [f"{filled.extracted:,} photos extracted"]
+    if filled.extracted:
+        parts[0] += (
+            f" ({filled.descriptors:,} descriptors, {filled.extracted / max(filled.seconds, 1e-9):.1f} photos a second)"
+        )
+    if filled.kept:
+        parts.append(f"{filled.kept:,} were there already")
+    if filled.reused:
+        parts.append(f"{filled.reused:,} moved or relabelled ones taken over")
+    if filled.skipped:
+        parts.append(f"{len(filled.skipped):,} skipped (named above)")
+    if filled.others:
+        parts.append(f"{filled.others:,} others stay in the store though they are not among these photos")
+    return f"{store}: " + "; ".join(parts) + "."
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def main() -> NoReturn:
+    """Run the command line; errors become a line or two, and an exit code."""
+    debug = "--debug" in sys.argv
+    if debug:
+        sys.argv.remove("--debug")
+    warnings.filterwarnings("ignore", module="PIL")  # what they warn of is refused or handled by `images`
+    try:
+        app()
+    except PatchvoteError as error:
+        if debug:
+            raise
+        _say(f"patchvote: {error}")
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; nobody is left to tell
+    sys.exit(FAILED)

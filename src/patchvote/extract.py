@@ -1,0 +1,253 @@
+"""Extractor: photos in, bags out, as fast as the network allows.
+
+Every photo goes through two steps: it is decoded and cut into the pictures that the network is to see (tiles), and the
+tiles go through the network. Both steps run on the same few threads, each network call on one thread: that keeps all
+cores busy without ever waiting for one another, and costs no more than bare network calls. Tiles of the same shape
+share a batch, whichever photo they come from. Batches depend on the order of the photos alone, never on timing, so the
+same photos give the same bags.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import deque
+from collections.abc import Container, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from .backbones import Backbone, load
+from .bags import Bags
+from .errors import NetworkError, PatchvoteError, PhotoError
+from .grid import WHOLE, Dense, Patch, cell_boxes, relative
+from .images import decode, read_photo
+from .photos import Photo, Source, find_photos
+from .recipe import Recipe
+
+Tile = npt.NDArray[np.uint8]
+
+# Pixels in one call of the network. More does not fit the processor's cache: 32 tiles of 224 px are a third slower than
+# 2 of them, and 1 tile of 64 px is less than half as fast as 32 (benchmarks/extract.py shows both).
+_BATCH_PIXELS = 1 << 17
+
+
+def default_jobs() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Described:
+    """What became of one photo: a bag, or the reason why there is none.
+
+    Parameters
+    ----------
+    photo : Photo
+        The photo.
+    digest : str
+        SHA-256 of its content; empty where it could not be read.
+    bag : Bags or None
+        Its one bag.
+    error : PhotoError or None
+        Why there is no bag. Both are None where the caller had the bag already.
+    """
+
+    photo: Photo
+    digest: str
+    bag: Bags | None = None
+    error: PhotoError | None = None
+
+
+class Extractor:
+    """Turns photos into bags by a recipe.
+
+    Parameters
+    ----------
+    recipe : Recipe, optional
+        How an image becomes a bag.
+    backbone : Backbone, optional
+        The network itself, where it is not the one that the recipe names: any object of that protocol.
+    jobs : int, optional
+        Threads; one a core by default.
+
+    Examples
+    --------
+    >>> grey = np.full((100, 200, 3), 128, dtype=np.uint8)
+    >>> Extractor()(grey)
+    <Bags: 1 bags, 127 descriptors of 1,280 features>
+    """
+
+    def __init__(self, recipe: Recipe | None = None, *, backbone: Backbone | None = None, jobs: int | None = None):
+        if jobs is not None and jobs < 1:
+            raise PatchvoteError(f"jobs must be at least 1, got {jobs}.")
+        self.recipe = recipe or Recipe()
+        self.jobs = jobs or default_jobs()
+        self.backbone = backbone or load(self.recipe.network, activation=self.recipe.activation)
+        spec = self.backbone.spec
+        if isinstance(self.recipe.sampling, Dense) and (spec.stride is None or spec.fixed_size is not None):
+            why = "gives one vector an image" if spec.stride is None else f"takes only images of {spec.fixed_size}"
+            raise NetworkError(f"{spec.name} {why}, so it cannot look densely. Use the mode 'patch'.")
+
+    def __call__(self, source: Source) -> Bags:
+        """Extract the bags of all photos of `source`, in order.
+
+        Raises
+        ------
+        PhotoError
+            For the first photo that cannot be read. Use `stream` to go on past such photos.
+        """
+        bags = []
+        for item in self.stream(find_photos(source)):
+            if item.error is not None:
+                raise item.error
+            if item.bag is not None:
+                bags.append(item.bag)
+        return Bags.join(bags)
+
+    def stream(self, photos: Iterable[Photo], known: Container[str] = ()) -> Generator[Described, None, None]:
+        """Extract one photo after the other, in order, in bounded memory.
+
+        Parameters
+        ----------
+        photos : iterable of Photo
+            Drawn from as needed, a few ahead.
+        known : container of str
+            Digests of contents whose bags the caller has: such photos are read, but not decoded.
+
+        Yields
+        ------
+        Described
+            One a photo, whatever happened to it.
+        """
+        with _Pipeline(self, known) as pipeline:
+            yield from pipeline.run(iter(photos))
+
+
+class _Job:
+    """A photo on its way: the tiles that the network has still to see, and the answers so far."""
+
+    def __init__(self, photo: Photo) -> None:
+        self.photo = photo
+        self.digest = ""
+        self.error: PhotoError | None = None
+        self.tiles: list[Tile] = []
+        self.boxes: npt.NDArray[np.float32] | None = None
+        self.level: npt.NDArray[np.int16] | None = None
+        self.answers: dict[int, tuple[Future[npt.NDArray[np.float32]], int]] = {}  # by tile: a batch, and a row of it
+
+
+class _Pipeline:
+    """One run of an extractor. Only the thread that calls `run` touches its state; workers get and give values."""
+
+    def __init__(self, extractor: Extractor, known: Container[str]) -> None:
+        self._recipe, self._backbone, self._known = extractor.recipe, extractor.backbone, known
+        self._pool = ThreadPoolExecutor(extractor.jobs, thread_name_prefix="patchvote")
+        self._ahead = 2 * extractor.jobs
+        self._waiting: dict[tuple[int, ...], list[tuple[_Job, int]]] = {}
+
+    def __enter__(self) -> _Pipeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def run(self, photos: Iterator[Photo]) -> Iterator[Described]:
+        decoding: deque[Future[_Job]] = deque()
+        describing: deque[_Job] = deque()
+        more = True
+        while more or decoding or describing:
+            while more and len(decoding) < self._ahead:
+                photo = next(photos, None)
+                more = photo is not None
+                if photo is not None:
+                    decoding.append(self._pool.submit(self._prepare, photo))
+            if decoding:
+                job = decoding.popleft().result()
+                describing.append(job)
+                self._enqueue(job)
+            if len(describing) > self._ahead or not decoding:
+                yield self._finish(describing.popleft())
+
+    def _prepare(self, photo: Photo) -> _Job:
+        """Read, decode and cut one photo (on a worker)."""
+        job = _Job(photo)
+        try:
+            content, job.digest = read_photo(photo)
+            if job.digest not in self._known:
+                sampling = self._recipe.sampling
+                image = decode(photo.name, content, sampling.longest)
+                if isinstance(sampling, Dense):
+                    self._cut_dense(job, image, sampling)
+                else:
+                    self._cut_patches(job, image, sampling)
+        except PhotoError as error:
+            job.error = error
+        return job
+
+    def _cut_dense(self, job: _Job, image: Image.Image, sampling: Dense) -> None:
+        stride = self._backbone.spec.stride or 1
+        for side in sampling.sides:
+            size = sampling.input_size(image.width, image.height, side, stride)
+            job.tiles.append(np.asarray(image.resize(size, Image.Resampling.BICUBIC)))
+
+    def _cut_patches(self, job: _Job, image: Image.Image, sampling: Patch) -> None:
+        spec = self._backbone.spec
+        height, width = spec.fixed_size or (sampling.input or spec.size,) * 2
+        size = sampling.working_size(image.width, image.height)
+        small = image.resize(size, Image.Resampling.BICUBIC)
+        boxes, job.level = sampling.pixel_boxes(*size)
+        job.boxes = relative(boxes, *size)
+        for left, top, right, bottom in boxes.tolist():
+            patch = small.crop((left, top, right, bottom))
+            job.tiles.append(np.asarray(patch.resize((width, height), Image.Resampling.BICUBIC)))
+
+    def _enqueue(self, job: _Job) -> None:
+        """Put a photo's tiles into batches, and start the batches that are full."""
+        for index, tile in enumerate(job.tiles):
+            group = self._waiting.setdefault(tile.shape, [])
+            group.append((job, index))
+            if len(group) >= max(1, _BATCH_PIXELS // (tile.shape[0] * tile.shape[1])):
+                self._start(tile.shape)
+
+    def _start(self, shape: tuple[int, ...]) -> None:
+        group = self._waiting.pop(shape)
+        batch = np.stack([job.tiles[index] for job, index in group])
+        answer = self._pool.submit(self._backbone, batch)
+        for row, (job, index) in enumerate(group):
+            job.answers[index] = answer, row
+
+    def _finish(self, job: _Job) -> Described:
+        """Wait for the answers of the oldest photo, and make its bag."""
+        for shape, group in list(self._waiting.items()):
+            if any(waiting is job for waiting, _ in group):
+                self._start(shape)
+        if job.error is not None or not job.tiles:
+            return Described(job.photo, job.digest, error=job.error)
+        try:
+            maps = [answer.result()[row] for answer, row in map(job.answers.__getitem__, range(len(job.tiles)))]
+        except NetworkError as error:
+            return Described(job.photo, job.digest, error=PhotoError(job.photo.name, str(error)))
+        return Described(job.photo, job.digest, self._bag(job, maps))
+
+    def _bag(self, job: _Job, maps: list[npt.NDArray[np.float32]]) -> Bags:
+        dim = self._backbone.spec.dim
+        if job.boxes is not None and job.level is not None:
+            values = np.stack([_pool(answer) for answer in maps])
+            return Bags(values, np.array([0, len(values)]), job.boxes, job.level)
+        parts = [answer.reshape(-1, dim) for answer in maps]
+        boxes = [cell_boxes(*answer.shape[:2]) for answer in maps]
+        level = [np.full(len(part), index, np.int16) for index, part in enumerate(parts, start=1)]
+        if isinstance(self._recipe.sampling, Dense) and self._recipe.sampling.whole:
+            parts.insert(0, _pool(maps[0])[None])
+            boxes.insert(0, np.array([WHOLE], np.float32))
+            level.insert(0, np.zeros(1, np.int16))
+        values = np.concatenate(parts)
+        return Bags(values, np.array([0, len(values)]), np.concatenate(boxes), np.concatenate(level))
+
+
+def _pool(answer: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return one descriptor of a whole tile: the mean over the cells of its feature map."""
+    return answer if answer.ndim == 1 else answer.mean(axis=(0, 1), dtype=np.float64).astype(np.float32)

@@ -1,0 +1,185 @@
+"""Decode photos safely: whatever the file holds, the answer is an upright 8-bit RGB image or a reason.
+
+Rotation from EXIF is applied; grey, palette, CMYK and 16-bit images become RGB; transparent parts turn white; of an
+animation the first frame is taken. Large JPEGs are decoded at a fraction of their size. Files that claim more pixels
+than a photo has are refused before a byte is decoded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from .errors import PhotoError
+from .photos import Photo
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "MPO")  # MPO: how some phones call a JPEG with a preview
+MAX_PIXELS = 100_000_000
+_MAX_BYTES = 1 << 30
+_LARGE = 16_000_000
+
+# Several threads decode at once. Large photos take turns, so that memory holds one of them and not one a thread.
+_one_large_at_a_time = threading.Lock()
+
+
+def read_photo(photo: Photo) -> tuple[bytes | Image.Image, str]:
+    """Read a photo's content without decoding it, and its SHA-256.
+
+    Raises
+    ------
+    PhotoError
+        The file cannot be read.
+    """
+    if isinstance(photo.source, Path):
+        data = _read_file(photo.name, photo.source)
+        return data, hashlib.sha256(data).hexdigest()
+    image = photo.source
+    if not isinstance(image, Image.Image):
+        image = _from_array(photo.name, image)
+    pixels = np.asarray(image)
+    told = f"{image.mode} {pixels.shape}".encode()
+    return image, hashlib.sha256(told + np.ascontiguousarray(pixels).tobytes()).hexdigest()
+
+
+def decode(
+    name: str,
+    content: bytes | Image.Image,
+    longest: Callable[[int, int], int] | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> Image.Image:
+    """Decode a photo into an upright RGB image.
+
+    Parameters
+    ----------
+    name : str
+        What to call it in an error.
+    content : bytes or Pillow image
+        What `read_photo` gave.
+    longest : function, optional
+        From width and height to the longest side in pixels that will be used; a JPEG is then decoded at the smallest
+        fraction of its size that keeps twice as much.
+    max_pixels : int
+        Refuse images that have more pixels after that.
+
+    Raises
+    ------
+    PhotoError
+        The content is not a whole image of a known format; the reason says in which way.
+    """
+    try:
+        if isinstance(content, Image.Image):
+            return _upright_rgb(content.copy())
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            if longest is not None:
+                _decode_less(image, longest)
+            pixels = image.width * image.height
+            if pixels > max_pixels:
+                raise PhotoError(
+                    name,
+                    f"has {image.width:,} x {image.height:,} pixels, more than the {max_pixels / 1e6:,.0f} million "
+                    "that are decoded. Make it smaller.",
+                )
+            if pixels > _LARGE:
+                with _one_large_at_a_time:
+                    return _upright_rgb(image)
+            return _upright_rgb(image)
+    except PhotoError:
+        raise
+    except Exception as error:  # decoders raise nearly anything on damaged files
+        raise PhotoError(name, _reason(content, error)) from error
+
+
+def load_image(photo: Photo) -> Image.Image:
+    """Read and decode one photo."""
+    return decode(photo.name, read_photo(photo)[0])
+
+
+def _read_file(name: str, path: Path) -> bytes:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise PhotoError(name, "is a folder that cannot be read." if path.is_dir() else "is not an ordinary file.")
+        if status.st_size > _MAX_BYTES:
+            raise PhotoError(name, f"has {status.st_size / 1e9:.1f} GB, too much for a photo.")
+        return path.read_bytes()
+    except FileNotFoundError:
+        reason = "is a broken link." if path.is_symlink() else "there is no such file."
+    except PermissionError:
+        reason = "may not be read: permission denied."
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}."
+    raise PhotoError(name, reason)
+
+
+def _decode_less(image: Image.Image, longest: Callable[[int, int], int]) -> None:
+    """Let the JPEG decoder leave out what nobody will look at; other formats pay no heed."""
+    scale = 2 * longest(image.width, image.height) / max(image.width, image.height)
+    if scale < 1:
+        image.draft("RGB", (max(1, int(image.width * scale)), max(1, int(image.height * scale))))
+
+
+def _upright_rgb(image: Image.Image) -> Image.Image:
+    image.load()
+    with contextlib.suppress(Exception):  # a damaged EXIF block says nothing about the pixels
+        ImageOps.exif_transpose(image, in_place=True)
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return Image.fromarray(_to_8_bit(np.asarray(image))).convert("RGB")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    return image.convert("RGB")
+
+
+def _to_8_bit(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Bring 16-bit, 32-bit and float grey values to 8 bits by the range that their type, or else their values, have."""
+    if values.dtype == np.uint8:
+        return values
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite([low, high]).all():
+        raise ValueError("has pixels that are not finite numbers")
+    if values.dtype.kind == "f" and low >= 0 and high <= 1:
+        low, high = 0.0, 1.0
+    elif values.dtype.kind in "iu" and low >= 0 and high < 65536:
+        low, high = 0.0, 65535.0
+    span = max(high - low, 1e-12)
+    return np.round((values.astype(np.float64) - low) * (255 / span)).astype(np.uint8)
+
+
+def _from_array(name: str, array: npt.NDArray[Any]) -> Image.Image:
+    """Take an array as scikit-image does: ``(h, w)``, ``(h, w, 1)``, ``(h, w, 3)`` or ``(h, w, 4)``."""
+    array = np.asarray(array)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
+        raise PhotoError(name, f"an image array must have the shape (h, w), (h, w, 3) or (h, w, 4), got {array.shape}.")
+    if array.dtype == bool:
+        array = array.astype(np.uint8) * np.uint8(255)
+    elif array.dtype != np.uint8:
+        if array.dtype not in (np.uint16, np.float16, np.float32, np.float64):
+            raise PhotoError(name, f"an image array must be uint8, uint16, bool or float in 0..1, got {array.dtype}.")
+        if array.dtype.kind == "f" and not (array.min() >= 0 and array.max() <= 1):
+            raise PhotoError(name, f"a float image must lie in 0..1, got {array.min():.3g} to {array.max():.3g}.")
+        array = _to_8_bit(array)
+    return Image.fromarray(np.ascontiguousarray(array))
+
+
+def _reason(content: bytes | Image.Image, error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        if not content:
+            return "the file is empty."
+        return "is not an image that can be read (JPEG, PNG, WebP, GIF, BMP, TIFF), whatever its name says."
+    if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
+        return "claims to have more pixels than are safe to decode. Make it smaller if it really is a photo."
+    if isinstance(error, MemoryError):
+        return "there is not enough memory to decode it."
+    return f"is damaged: {error}."

@@ -1,0 +1,199 @@
+"""Find the photos that a user means: a folder, a manifest, a list of files, arrays or Pillow images.
+
+Nothing is decoded here. A file that turns out to be broken is still found, so that it can be named later; what is
+plainly not meant (hidden files, other kinds of files) is passed over.
+"""
+
+from __future__ import annotations
+
+import collections
+import csv
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from .errors import PhotoError
+
+ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+MANIFESTS = (".csv", ".jsonl")
+
+Source = str | Path | Image.Image | npt.NDArray[Any] | Sequence["str | Path | Image.Image | npt.NDArray[Any] | Photo"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Photo:
+    """One photo: what it is called, what it shows if that is known, and where its pixels are.
+
+    Parameters
+    ----------
+    name : str
+        Its path below the folder it was found in, with forward slashes; unique within a collection.
+    source : Path, Pillow image or array
+        Where the pixels are.
+    label : str or None
+        Its class.
+    """
+
+    name: str
+    source: Path | Image.Image | npt.NDArray[Any]
+    label: str | None = None
+
+
+def find_photos(source: Source) -> list[Photo]:
+    """Find photos, in a fixed order.
+
+    Parameters
+    ----------
+    source : path, array, Pillow image, or a list of these
+        - a folder with a folder a class: the label is the name of the first folder on the way; photos beside the class
+          folders have none;
+        - a folder of photos: no labels;
+        - a manifest (`.csv` or `.jsonl`) with a `file_name`, relative to the manifest, and an optional `label`;
+        - one photo, or a list of photos.
+
+    Raises
+    ------
+    PhotoError
+        There is no such place, or not one photo in it.
+    """
+    if isinstance(source, (str, Path)):
+        return _from_path(Path(source))
+    if isinstance(source, (np.ndarray, Image.Image)):
+        if isinstance(source, np.ndarray) and source.ndim == 4:
+            return _from_list(list(source))
+        return _from_list([source])
+    return _from_list(list(source))
+
+
+def _from_path(path: Path) -> list[Photo]:
+    if path.is_dir():
+        return _from_folder(path)
+    if not path.exists():
+        raise PhotoError(str(path), "there is no such file or folder. Is the path right?")
+    if path.suffix.lower() in MANIFESTS:
+        return _from_manifest(path)
+    if path.suffix.lower() in ENDINGS:
+        return [Photo(path.name, path)]
+    raise PhotoError(
+        str(path), f"neither a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(ENDINGS)})."
+    )
+
+
+def _from_folder(root: Path) -> list[Photo]:
+    photos, passed_over = [], collections.Counter[str]()
+    for path in _walk(root, set()):
+        relative = path.relative_to(root)
+        if path.suffix.lower() in ENDINGS or path.is_dir():  # a folder is given only where it cannot be listed
+            label = relative.parts[0] if len(relative.parts) > 1 else None
+            photos.append(Photo(relative.as_posix(), path, label))
+        else:
+            passed_over[path.suffix.lower() or "no ending"] += 1
+    if not photos:
+        found = ", ".join(f"{count} with {ending}" for ending, count in passed_over.most_common(3))
+        raise PhotoError(
+            str(root),
+            f"no photos here or in the folders below. {'Files there: ' + found + '. ' if found else ''}"
+            f"Photos end in {', '.join(ENDINGS)}.",
+        )
+    return photos
+
+
+def _walk(folder: Path, above: set[tuple[int, int]]) -> Iterator[Path]:
+    """Give every visible file below `folder` in order of name, following links but never in a circle."""
+    try:
+        status = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        yield folder
+        return
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name == "__MACOSX":
+            continue
+        path = folder / entry.name
+        if entry.is_dir():
+            yield from _walk(path, above | {here})
+        else:
+            yield path
+
+
+def _from_manifest(path: Path) -> list[Photo]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise PhotoError(str(path), "the manifest is not UTF-8 text. Save it again as UTF-8.") from None
+    except OSError as error:
+        raise PhotoError(str(path), f"the manifest cannot be read: {error.strerror}.") from None
+    rows = _csv_rows(path, text) if path.suffix.lower() == ".csv" else _jsonl_rows(path, text)
+    photos: dict[str, Photo] = {}
+    for line, row in rows:
+        file_name = row.get("file_name")
+        if not isinstance(file_name, str) or not file_name.strip():
+            raise PhotoError(
+                str(path), f"line {line} has no file_name. It has: {', '.join(map(str, row)) or 'nothing'}."
+            )
+        label = row.get("label")
+        if label is not None and not isinstance(label, (str, int)):
+            raise PhotoError(str(path), f"line {line}: label must be text, got {label!r}.")
+        name = file_name.strip().replace("\\", "/")
+        photo = Photo(name, path.parent / name, str(label).strip() or None if label is not None else None)
+        if name in photos and photos[name].label != photo.label:
+            raise PhotoError(
+                str(path), f"line {line} calls {name} {photo.label!r}, above it is {photos[name].label!r}."
+            )
+        photos[name] = photo
+    if not photos:
+        raise PhotoError(str(path), "the manifest lists no photos.")
+    return list(photos.values())
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)  # spreadsheets write any of the three, depending on the country
+    reader = csv.DictReader(text.splitlines(), delimiter=delimiter)
+    if "file_name" not in (reader.fieldnames or []):
+        raise PhotoError(
+            str(path), f"the first line must name a column file_name (and may name label), got: {first!r}."
+        )
+    for row in reader:
+        yield reader.line_num, row
+
+
+def _jsonl_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line, record in enumerate(text.splitlines(), start=1):
+        if not record.strip():
+            continue
+        try:
+            row = json.loads(record)
+        except ValueError as error:
+            raise PhotoError(str(path), f"line {line} is not JSON: {error}.") from None
+        if not isinstance(row, dict):
+            raise PhotoError(str(path), f"line {line} must be an object with a file_name, got {record[:60]!r}.")
+        yield line, row
+
+
+def _from_list(items: list[Any]) -> list[Photo]:
+    if not items:
+        raise PhotoError("", "there are no photos: the list is empty.")
+    photos = []
+    for index, item in enumerate(items):
+        if isinstance(item, Photo):
+            photos.append(item)
+        elif isinstance(item, (str, Path)):
+            photos.append(Photo(Path(item).as_posix(), Path(item)))
+        elif isinstance(item, (np.ndarray, Image.Image)):
+            photos.append(Photo(f"image {index}", item))
+        else:
+            raise PhotoError(
+                f"image {index}", f"must be a path, an array or a Pillow image, got {type(item).__name__}."
+            )
+    return photos

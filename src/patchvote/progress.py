@@ -1,0 +1,79 @@
+"""Progress of a long job: a bar on a terminal, now and then a line in a pipe, nothing when quiet.
+
+It goes to standard error, so that standard output stays free for results.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class ProgressLine:
+    """Shows how far a job is, at which rate, and how long it will still take.
+
+    Parameters
+    ----------
+    what : str
+        What the job does, such as "extract".
+    quiet : bool
+        Show nothing.
+    """
+
+    def __init__(self, what: str, quiet: bool = False) -> None:
+        self._what, self._quiet = what, quiet
+        self._bar: Any = None
+        self._task: Any = None
+        self._last = self._began = time.monotonic()
+        self._first_done: int | None = None
+
+    def __enter__(self) -> ProgressLine:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(bar_width=28), TextColumn("{task.fields[text]}")
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(self._what, total=None, text="")
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, done: int, total: int) -> None:
+        """Tell that `done` of `total` photos are dealt with."""
+        if self._quiet:
+            return
+        now = time.monotonic()
+        if self._first_done is None:  # what was there before the job began says nothing about its rate
+            self._first_done, self._began = done, now
+        rate = (done - self._first_done) / max(now - self._began, 1e-9)
+        text = f"{done:,} of {total:,} photos"
+        if done > self._first_done:
+            text += f", {rate:.1f} a second, {_duration((total - done) / rate)} left"
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, text=text)
+        elif now - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = now
+            print(f"{self._what}: {text}", file=sys.stderr, flush=True)
+
+
+def _duration(seconds: float) -> str:
+    """Write a time as a person would say it.
+
+    Examples
+    --------
+    >>> _duration(8), _duration(125), _duration(9000)
+    ('8 s', '2 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,164 @@
+"""One shard of a store: a safetensors file that describes itself.
+
+It holds the bags of some photos (descriptors, offsets, boxes, levels) and, in its header, everything needed to make
+sense of them: the recipe, the network's fingerprint, and of each photo its name, label and content hash. A shard is
+written once and never changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from .bags import Bags
+from .errors import PatchvoteError, PhotoError, StoreError
+from .files import write_atomically
+from .recipe import Recipe
+
+FORMAT = "patchvote-bags-1"
+ENDING = ".safetensors"
+DTYPES = {"float16": np.float16, "float32": np.float32}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What a shard knows of one photo.
+
+    Parameters
+    ----------
+    name, label
+        As in `Photo`.
+    digest : str
+        SHA-256 of the content that was extracted.
+    size, modified : int
+        Size in bytes and time of the last change (ns) of the file, by which an unchanged file is known without reading
+        it; 0 where they cannot be relied on.
+    """
+
+    name: str
+    label: str | None
+    digest: str
+    size: int = 0
+    modified: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shard:
+    """The header of one shard; the descriptors stay on disk until `read` asks for some."""
+
+    path: Path
+    recipe: Recipe
+    fingerprint: str
+    entries: tuple[Entry, ...]
+    offsets: npt.NDArray[np.int64]
+    dim: int
+    dtype: str
+
+    @classmethod
+    def open(cls, path: Path) -> Shard:
+        """Read the header of a shard.
+
+        Raises
+        ------
+        StoreError
+            The file is damaged, or is not a shard.
+        """
+        try:
+            with safe_open(path, framework="numpy") as file:
+                told = file.metadata() or {}
+                if told.get("format") != FORMAT:
+                    raise StoreError(f"{path.name} is of the format {told.get('format')!r}, not {FORMAT!r}.")
+                values = file.get_slice("values")
+                rows, dim = values.get_shape()
+                offsets = file.get_tensor("offsets")
+                shard = cls(
+                    path,
+                    Recipe.from_json(told["recipe"]),
+                    told["fingerprint"],
+                    tuple(Entry(**entry) for entry in json.loads(told["entries"])),
+                    offsets.astype(np.int64),
+                    dim,
+                    {"F16": "float16", "F32": "float32"}[values.get_dtype()],
+                )
+                shapes = file.get_slice("boxes").get_shape(), file.get_slice("level").get_shape()
+            if (
+                shapes != ([rows, 4], [rows])
+                or len(offsets) != len(shard.entries) + 1
+                or offsets[0] != 0
+                or offsets[-1] != rows
+                or (np.diff(offsets) < 0).any()
+            ):
+                raise StoreError(f"{path.name} contradicts itself: its arrays do not fit its header.")
+            return shard
+        except (SafetensorError, PatchvoteError, OSError, ValueError, TypeError, KeyError) as error:
+            raise StoreError(f"{path.name} is damaged or not a shard: {error}") from error
+
+    def read(self, start: int, stop: int) -> Bags:
+        """Read the bags of the photos from `start` to `stop`."""
+        first, last = int(self.offsets[start]), int(self.offsets[stop])
+        try:
+            with safe_open(self.path, framework="numpy") as file:
+                values, boxes, level = (file.get_slice(key)[first:last] for key in ("values", "boxes", "level"))
+        except (SafetensorError, OSError) as error:
+            raise StoreError(f"{self.path} can no longer be read: {error}. Was the store moved or changed?") from error
+        return Bags(values, self.offsets[start : stop + 1] - first, boxes, level)
+
+
+def write_shard(folder: Path, recipe: Recipe, fingerprint: str, entries: Sequence[Entry], bags: Sequence[Bags]) -> Path:
+    """Write a shard, whole or not at all.
+
+    The name begins with the time, so that of two shards with the same photo the newer one is known, and ends in a
+    random number, so that any number of processes and machines can write at once.
+    """
+    joined = Bags.join(bags)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "values": joined.values,
+        "offsets": joined.offsets,
+        "boxes": joined.boxes,
+        "level": joined.level,
+    }
+    header = {
+        "format": FORMAT,
+        "recipe": recipe.to_json(),
+        "fingerprint": fingerprint,
+        "entries": json.dumps([dataclasses.asdict(entry) for entry in entries]),
+    }
+    path = folder / f"{time.time_ns():020d}-{os.getpid()}-{uuid.uuid4().hex[:12]}{ENDING}"
+    try:
+        write_atomically(path, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, header))
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: the bags of {len(entries)} photos cannot be written: {error.strerror}. What was written before "
+            "is safe: make room, then run the same command again to go on."
+        ) from error
+    return path
+
+
+def cast(name: str, bag: Bags, dtype: str) -> Bags:
+    """Bring the bag of the photo `name` to the type in which it is kept.
+
+    Raises
+    ------
+    PhotoError
+        A descriptor does not fit into that type, or is not finite.
+    """
+    with np.errstate(over="ignore"):
+        bag = bag.astype(DTYPES[dtype])
+    if not np.isfinite(bag.values).all():
+        raise PhotoError(
+            name,
+            f"a descriptor of it is not finite, or does not fit into {dtype}. Keep descriptors in float32, and look at "
+            "the network's preprocessing.",
+        )
+    return bag

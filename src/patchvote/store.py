@@ -1,0 +1,220 @@
+"""Store: bags on disk, to be read in part or as a stream.
+
+A store is a folder of shards and nothing else; there is no list of them that could get out of step. Opening it reads
+the headers. Where several shards hold the same photo, the newest counts. Photos come in the order of their names,
+whoever wrote them and when.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .bags import Bags
+from .errors import StoreError
+from .shards import ENDING, Entry, Shard
+
+Labels = npt.NDArray[Any]
+
+
+class Store:
+    """Bags of a collection of photos, on disk.
+
+    Use `Store.open`. All ways of reading give ``(Bags, labels)`` and hold in memory only what they give.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    recipe : Recipe
+        How the bags were made.
+    fingerprint : str
+        Of the network that made them.
+    dim : int
+        Features of a descriptor.
+    names : list of str
+        Names of the photos, in order.
+    labels : array
+        Their classes, as text; None where a photo has none.
+    sizes : array of int
+        Descriptors of each.
+    damaged : list of str
+        Shards that could not be read, with the reason; their photos are extracted again by the next run.
+    """
+
+    def __init__(self, path: Path, shards: Sequence[Shard], damaged: Sequence[str] = ()) -> None:
+        self.path = path
+        self.shards = sorted(shards, key=lambda shard: shard.path.name)
+        self.damaged = list(damaged)
+        first = self.shards[0]
+        for shard in self.shards[1:]:
+            if (shard.recipe, shard.fingerprint, shard.dim) != (first.recipe, first.fingerprint, first.dim):
+                raise StoreError(
+                    f"{path} holds bags of two kinds: {first.path.name} was made with {first.recipe} (network "
+                    f"{first.fingerprint}), {shard.path.name} with {shard.recipe} (network {shard.fingerprint}). "
+                    "Keep each in a folder of its own."
+                )
+        self.recipe, self.fingerprint, self.dim = first.recipe, first.fingerprint, first.dim
+        places: dict[str, tuple[Shard, int]] = {}
+        for shard in self.shards:  # oldest first, so that the newest bag of a photo stays
+            places.update((entry.name, (shard, index)) for index, entry in enumerate(shard.entries))
+        self.names = sorted(places)
+        self._places = [places[name] for name in self.names]
+        self.entries: list[Entry] = [shard.entries[index] for shard, index in self._places]
+        self.labels: Labels = _label_array([entry.label for entry in self.entries])
+        self.sizes = np.array([s.offsets[i + 1] - s.offsets[i] for s, i in self._places], dtype=np.int64)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Store:
+        """Open a store: reads the headers of its shards, not the descriptors.
+
+        Raises
+        ------
+        StoreError
+            There is no such folder, no shard in it, or shards of different recipes.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            raise StoreError(
+                f"{path} is not a store: there is no such folder. `patchvote extract PHOTOS {path}` makes it."
+            )
+        shards, damaged = [], []
+        for file in sorted(path.glob(f"[!.]*{ENDING}")):
+            try:
+                shards.append(Shard.open(file))
+            except StoreError as error:
+                damaged.append(str(error))
+        if not shards:
+            why = f"every shard in it is damaged ({damaged[0]})" if damaged else "there is no shard in it"
+            raise StoreError(f"{path} is not a store: {why}. `patchvote extract PHOTOS {path}` fills it.")
+        return cls(path, shards, damaged)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"<Store: {len(self):,} photos, {int(self.sizes.sum()):,} descriptors of {self.dim:,} features>"
+
+    def load(self, indices: npt.ArrayLike | None = None, dtype: npt.DTypeLike = np.float32) -> tuple[Bags, Labels]:
+        """Read the bags and labels of all photos, or of those with the numbers `indices`, in that order."""
+        chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
+        if not len(chosen):
+            raise StoreError("no photos were asked for.")
+        sizes = self.sizes[chosen]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        bags = Bags(
+            np.empty((offsets[-1], self.dim), dtype=dtype),
+            offsets,
+            np.empty((offsets[-1], 4), dtype=np.float32),
+            np.empty(offsets[-1], dtype=np.int16),
+        )
+        # Shard by shard, and runs of neighbours at once: each file is opened once, and read from front to back.
+        where = [self._where(int(index)) for index in chosen]
+        order = sorted(range(len(chosen)), key=where.__getitem__)
+        for run in _runs(order, where):
+            shard, first = self._places[chosen[run[0]]]
+            part = shard.read(first, self._places[chosen[run[-1]]][1] + 1)
+            for k, bag in zip(run, part, strict=True):
+                rows = slice(offsets[k], offsets[k + 1])
+                bags.values[rows], bags.boxes[rows], bags.level[rows] = bag.values, bag.boxes, bag.level
+        return bags, self.labels[chosen]
+
+    def images(self, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags, str | None]]:
+        """Read one photo after the other: its name, bag and label."""
+        for index, name in enumerate(self.names):
+            bags, labels = self.load([index], dtype)
+            yield name, bags, labels[0]
+
+    def blocks(
+        self,
+        descriptors: int = 100_000,
+        *,
+        seed: int | None = None,
+        indices: npt.ArrayLike | None = None,
+        dtype: npt.DTypeLike = np.float32,
+    ) -> Iterator[tuple[Bags, Labels]]:
+        """Read the photos in blocks of at most `descriptors` descriptors (more only where one photo alone has more).
+
+        Parameters
+        ----------
+        descriptors : int
+            The memory that a block takes, in descriptors; one takes ``dim`` numbers.
+        seed : int, optional
+            Shuffle the photos, so that each block is a random sample of all. In order of name by default.
+        indices : sequence of int, optional
+            Only these photos.
+        dtype
+            Of the descriptors.
+        """
+        chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
+        if seed is not None:
+            chosen = np.random.default_rng(seed).permutation(chosen)
+        block: list[int] = []
+        filled = 0
+        for index in chosen:
+            if block and filled + self.sizes[index] > descriptors:
+                yield self.load(block, dtype)
+                block, filled = [], 0
+            block.append(int(index))
+            filled += int(self.sizes[index])
+        if block:
+            yield self.load(block, dtype)
+
+    def by_class(self, descriptors: int = 100_000, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags]]:
+        """Read class after class, in blocks of at most `descriptors`; photos without a label are left out."""
+        for label in sorted({label for label in self.labels if label is not None}):
+            for bags, _ in self.blocks(descriptors, indices=np.flatnonzero(self.labels == label), dtype=dtype):
+                yield str(label), bags
+
+    def summary(self) -> dict[str, Any]:
+        """Tell what the store holds, as plain values."""
+        counts = collections.Counter(label for label in self.labels if label is not None)
+        written = sum(len(shard.entries) for shard in self.shards)
+        return {
+            "store": str(self.path),
+            "photos": len(self),
+            "classes": dict(sorted(counts.items())),
+            "without_label": len(self) - sum(counts.values()),
+            "descriptors": int(self.sizes.sum()),
+            "descriptors_per_photo": [int(self.sizes.min()), float(self.sizes.mean()), int(self.sizes.max())],
+            "features": self.dim,
+            "dtype": sorted({shard.dtype for shard in self.shards}),
+            "network": self.recipe.network,
+            "fingerprint": self.fingerprint,
+            "recipe": self.recipe.to_json(),
+            "shards": len(self.shards),
+            "bytes": sum(shard.path.stat().st_size for shard in self.shards),
+            "superseded": written - len(self),
+            "damaged": self.damaged,
+        }
+
+    def _where(self, index: int) -> tuple[str, int]:
+        shard, place = self._places[index]
+        return shard.path.name, place
+
+
+def _runs(order: list[int], where: list[tuple[str, int]]) -> Iterator[list[int]]:
+    """Cut `order` where one bag does not directly follow the other in the same shard."""
+    for _, run in itertools.groupby(enumerate(order), lambda pair: (where[pair[1]][0], where[pair[1]][1] - pair[0])):
+        yield [k for _, k in run]
+
+
+def _whole_numbers(indices: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
+    chosen = np.atleast_1d(np.asarray(indices))
+    if chosen.size and (chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= count):
+        raise IndexError(f"photos of this store have the numbers 0 to {count - 1}, got {indices!r}.")
+    return chosen.astype(np.int64)
+
+
+def _label_array(labels: list[str | None]) -> Labels:
+    if any(label is None for label in labels):
+        array = np.empty(len(labels), dtype=object)
+        array[:] = labels
+        return array
+    return np.array(labels, dtype=str)
