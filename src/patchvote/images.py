@@ -23,10 +23,11 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from .errors import PhotoError
 from .photos import Photo
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "MPO")  # MPO: how some phones call a JPEG with a preview
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 100_000_000
 _MAX_BYTES = 1 << 30
 _LARGE = 16_000_000
+_ORIENTATION = 0x0112  # in EXIF
 
 # Several threads decode at once. Large photos take turns, so that memory holds one of them and not one a thread.
 _one_large_at_a_time = threading.Lock()
@@ -78,7 +79,7 @@ def decode(
     """
     try:
         if isinstance(content, Image.Image):
-            return _upright_rgb(content.copy())
+            return _upright_rgb(content)
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             if longest is not None:
                 _decode_less(image, longest)
@@ -131,7 +132,8 @@ def _decode_less(image: Image.Image, longest: Callable[[int, int], int]) -> None
 def _upright_rgb(image: Image.Image) -> Image.Image:
     image.load()
     with contextlib.suppress(Exception):  # a damaged EXIF block says nothing about the pixels
-        ImageOps.exif_transpose(image, in_place=True)
+        if image.getexif().get(_ORIENTATION, 1) != 1:
+            image = ImageOps.exif_transpose(image)
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return Image.fromarray(_to_8_bit(np.asarray(image))).convert("RGB")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:

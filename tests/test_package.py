@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import patchvote
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_the_core_works_where_torch_and_ray_are_absent():
+    code = """
+import sys
+sys.modules["torch"] = sys.modules["ray"] = None
+import numpy, patchvote
+for name in patchvote.__all__:
+    getattr(patchvote, name)
+import patchvote.cli, patchvote.demo
+print(len(patchvote.Extractor()(numpy.zeros((64, 64, 3), numpy.uint8))))
+"""
+    assert run(code) == "1\n"
+
+
+def test_importing_takes_less_than_three_tenths_of_a_second_of_cpu():
+    # CPU time, not clock time, and the best of three: other work on the machine does not count.
+    code = "import time; t = time.process_time(); import patchvote; print(time.process_time() - t)"
+    assert min(float(run(code)) for _ in range(3)) < 0.3
+
+
+def test_help_loads_no_heavy_module():
+    code = """
+import sys
+sys.argv = ["patchvote", "--help"]
+from patchvote.cli import app
+try:
+    app()
+except SystemExit:
+    pass
+print("loaded:", [name for name in ("numpy", "onnx", "onnxruntime", "PIL", "torch") if name in sys.modules])
+"""
+    assert run(code).endswith("loaded: []\n")
+
+
+def test_every_public_name_is_there_and_others_are_not():
+    assert {name for name in dir(patchvote) if name[0].isalpha()} >= set(patchvote.__all__)
+    assert set(patchvote.__all__) == set(patchvote._HOME)
+    assert not hasattr(patchvote, "Nonsense")

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchvote import Photo, PhotoError, find_photos
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "photos"
+
+
+def put(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (4, 4)).save(path, format="PNG")
+    return path
+
+
+def listed(source) -> dict[str, str | None]:
+    return {photo.name: photo.label for photo in find_photos(source)}
+
+
+def test_a_folder_a_class_gives_labels_and_photos_beside_the_folders_have_none(folder):
+    for name in ("cat/a.jpg", "cat/b.JPG", "dog/c.png", "top.webp"):
+        put(folder / name)
+    assert listed(folder) == {"cat/a.jpg": "cat", "cat/b.JPG": "cat", "dog/c.png": "dog", "top.webp": None}
+
+
+def test_the_label_is_the_first_folder_on_the_way(folder):
+    put(folder / "cat" / "2019" / "summer" / "a.jpg")
+    assert listed(folder) == {"cat/2019/summer/a.jpg": "cat"}
+
+
+def test_names_with_spaces_accents_and_other_scripts_are_kept(folder):
+    names = ["Straße/Café au lait.jpg", "猫/三毛 1.png", "été/[a] #1 & 100%.gif"]
+    for name in names:
+        put(folder / name)
+    assert sorted(listed(folder)) == sorted(names)
+
+
+def test_hidden_files_and_other_kinds_of_files_are_passed_over(folder):
+    for name in ("a.jpg", ".hidden.jpg", ".cache/b.jpg", "__MACOSX/c.jpg", "cat/._d.jpg"):
+        put(folder / name)
+    for name in ("Thumbs.db", "notes.txt", "cat/labels.csv"):
+        (folder / name).write_text("no photo")
+    assert list(listed(folder)) == ["a.jpg"]
+
+
+def test_links_are_followed_but_not_in_a_circle(folder, tmp_path):
+    target = put(tmp_path / "elsewhere" / "a.jpg")
+    folder.mkdir()
+    (folder / "cat").symlink_to(target.parent)
+    (folder / "b.jpg").symlink_to(target)
+    (folder / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    (target.parent / "back").symlink_to(folder)
+    assert list(listed(folder)) == ["b.jpg", "cat/a.jpg", "gone.jpg"]
+
+
+def test_names_that_are_not_unicode_are_found(folder):
+    folder.mkdir()
+    try:
+        put(folder / os.fsdecode(b"caf\xe9.jpg"))
+    except OSError:
+        pytest.skip("this file system takes only Unicode names")
+    assert list(listed(folder)) == [os.fsdecode(b"caf\xe9.jpg")]
+
+
+@pytest.mark.parametrize("text", ["file_name,label\na.jpg,cat\nsub/b.jpg,\n", "file_name;label\r\na.jpg;cat\r\nsub/b.jpg;\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_csv_manifest_names_files_relative_to_itself(tmp_path, text, encoding):
+    manifest = tmp_path / "list.csv"
+    manifest.write_text(text, encoding=encoding)
+    photos = find_photos(manifest)
+    assert [(photo.name, photo.label) for photo in photos] == [("a.jpg", "cat"), ("sub/b.jpg", None)]
+    assert photos[1].source == tmp_path / "sub/b.jpg"
+
+
+def test_a_jsonl_manifest_may_leave_labels_out(tmp_path):
+    manifest = tmp_path / "list.jsonl"
+    manifest.write_text('{"file_name": "a.jpg", "label": "Kätzchen"}\n\n{"file_name": "b.jpg", "size": 3}\n{"file_name": "c.jpg", "label": 7}\n')
+    assert listed(manifest) == {"a.jpg": "Kätzchen", "b.jpg": None, "c.jpg": "7"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("x.csv", "path,label\na.jpg,cat\n", "must name a column file_name .* got: 'path,label'"),
+        ("x.csv", "", "must name a column file_name"),
+        ("x.csv", "file_name,label\n", "lists no photos"),
+        ("x.csv", "file_name,label\na.jpg,cat\n ,dog\n", "line 3 has no file_name"),
+        ("x.csv", "file_name,label\na.jpg,cat\na.jpg,dog\n", "line 3 calls a.jpg 'dog', above it is 'cat'"),
+        ("x.jsonl", '{"file_name": "a.jpg"}\n{"file_name": ', "line 2 is not JSON"),
+        ("x.jsonl", '["a.jpg"]', "line 1 must be an object"),
+        ("x.jsonl", '{"file_name": "a.jpg", "label": ["cat"]}', "line 1: label must be text"),
+    ],
+)
+def test_a_broken_manifest_says_where(tmp_path, name, text, says):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(PhotoError, match=says):
+        find_photos(tmp_path / name)
+
+
+def test_a_manifest_that_is_not_utf8_says_so(tmp_path):
+    (tmp_path / "x.csv").write_bytes("file_name\ncafé.jpg\n".encode("latin-1"))
+    with pytest.raises(PhotoError, match="not UTF-8"):
+        find_photos(tmp_path / "x.csv")
+
+
+def test_paths_arrays_and_images_can_be_mixed_in_a_list(tmp_path):
+    path = put(tmp_path / "a.jpg")
+    photos = find_photos([path, str(path), np.zeros((2, 2)), Image.new("L", (2, 2)), Photo("mine", path, "cat")])
+    assert [photo.name for photo in photos[2:]] == ["image 2", "image 3", "mine"]
+    assert photos[0].source == photos[1].source == path
+
+
+def test_one_photo_and_one_array_and_a_stack_of_arrays_are_collections_too(tmp_path):
+    assert listed(put(tmp_path / "a.jpg")) == {"a.jpg": None}
+    assert len(find_photos(np.zeros((2, 2, 3)))) == 1
+    assert len(find_photos(np.zeros((5, 2, 2, 3)))) == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [("missing", "no such file or folder"), ([], "the list is empty"), ([3], "image 0: must be a path, .* got int")],
+)
+def test_what_cannot_be_photos_is_refused(source, says):
+    with pytest.raises(PhotoError, match=says):
+        find_photos(source)
+
+
+def test_a_folder_without_photos_tells_what_is_there(folder):
+    folder.mkdir()
+    with pytest.raises(PhotoError, match="no photos here or in the folders below. Photos end in"):
+        find_photos(folder)
+    for index in range(3):
+        (folder / f"{index}.HEIC").write_bytes(b"x")
+    with pytest.raises(PhotoError, match=r"Files there: 3 with \.heic"):
+        find_photos(folder)
+    shutil.copy(folder / "0.HEIC", folder / "x.txt")
+    with pytest.raises(PhotoError, match="neither a folder, a manifest"):
+        find_photos(folder / "x.txt")

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from patchvote import Dense, Patch, PatchvoteError, Recipe
+
+recipes = st.builds(
+    Recipe,
+    network=st.text(),
+    sampling=st.one_of(
+        st.builds(Dense, sides=st.lists(st.integers(1, 999), min_size=1).map(tuple), whole=st.booleans()),
+        st.builds(Patch, count=st.integers(4, 999), input=st.none() | st.integers(1, 999), whole=st.booleans()),
+    ),
+    activation=st.sampled_from(["after", "before"]),
+)
+
+
+@given(recipes)
+def test_a_recipe_survives_json_and_equal_recipes_are_one_key(recipe):
+    again = Recipe.from_json(recipe.to_json())
+    assert again == recipe
+    assert len({again, recipe}) == 1
+
+
+def test_the_default_looks_densely_at_224_and_448_px_with_the_embedded_network():
+    assert Recipe() == Recipe("efficientnet-lite0", Dense(sides=(224, 448)), "after")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"mode": "dense"}', '{"mode": "sparse", "sampling": {}}', "null", "1"])
+def test_what_is_no_recipe_is_refused(text):
+    with pytest.raises(PatchvoteError, match="not a recipe"):
+        Recipe.from_json(text)
+
+
+def test_a_setting_from_the_future_is_named():
+    text = Recipe().to_json().replace('"whole"', '"wholes"')
+    with pytest.raises(PatchvoteError, match="'wholes' is not a setting of Dense. Did you mean 'whole'?"):
+        Recipe.from_json(text)
