@@ -73,7 +73,9 @@ def test_strides_are_about_even_in_both_directions(image):
     assert 0.6 < across / down < 1 / 0.6
 
 
-@pytest.mark.parametrize(("size", "expected"), [((60_000, 1), (2048, 128)), ((1, 1), (200, 200)), ((5000, 8), (2048, 128))])
+@pytest.mark.parametrize(
+    ("size", "expected"), [((60_000, 1), (2048, 128)), ((1, 1), (200, 200)), ((5000, 8), (2048, 128))]
+)
 def test_strips_and_dots_do_not_grow_beyond_bounds(size, expected):
     assert Patch().working_size(*size) == expected
 

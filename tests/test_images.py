@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bad_files import DAMAGED, ODD, bomb, write_bad_files
 from PIL import Image
 
+from bad_files import DAMAGED, ODD, bomb, write_bad_files
 from patchvote import Dense, Photo, PhotoError
 from patchvote.images import decode, load_image, read_photo
 
@@ -116,7 +116,9 @@ def test_the_digest_is_of_the_content_not_of_the_name(tmp_path):
     a, b, c = (read_photo(Photo(name, tmp_path / name))[1] for name in ("a.png", "b.png", "c.png"))
     assert a == b != c
     grey = np.zeros((2, 3), np.uint8)
-    assert read_photo(Photo("x", grey))[1] == read_photo(Photo("y", grey.copy()))[1] != read_photo(Photo("z", grey.T))[1]
+    assert (
+        read_photo(Photo("x", grey))[1] == read_photo(Photo("y", grey.copy()))[1] != read_photo(Photo("z", grey.T))[1]
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import tiny_weights, write_tiny_network
 from PIL import Image
 
+from conftest import tiny_weights, write_tiny_network
 from patchvote import NetworkError, Photo
 from patchvote.backbones import EMBEDDED, Preprocessing, cache, efficientnet, load, load_embedded, open_onnx
 from patchvote.images import load_image

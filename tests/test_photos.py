@@ -71,7 +71,9 @@ def test_names_that_are_not_unicode_are_found(folder):
     assert list(listed(folder)) == [os.fsdecode(b"caf\xe9.jpg")]
 
 
-@pytest.mark.parametrize("text", ["file_name,label\na.jpg,cat\nsub/b.jpg,\n", "file_name;label\r\na.jpg;cat\r\nsub/b.jpg;\r\n"])
+@pytest.mark.parametrize(
+    "text", ["file_name,label\na.jpg,cat\nsub/b.jpg,\n", "file_name;label\r\na.jpg;cat\r\nsub/b.jpg;\r\n"]
+)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
 def test_a_csv_manifest_names_files_relative_to_itself(tmp_path, text, encoding):
     manifest = tmp_path / "list.csv"
@@ -83,7 +85,10 @@ def test_a_csv_manifest_names_files_relative_to_itself(tmp_path, text, encoding)
 
 def test_a_jsonl_manifest_may_leave_labels_out(tmp_path):
     manifest = tmp_path / "list.jsonl"
-    manifest.write_text('{"file_name": "a.jpg", "label": "Kätzchen"}\n\n{"file_name": "b.jpg", "size": 3}\n{"file_name": "c.jpg", "label": 7}\n')
+    manifest.write_text(
+        '{"file_name": "a.jpg", "label": "Kätzchen"}\n\n'
+        '{"file_name": "b.jpg", "size": 3}\n{"file_name": "c.jpg", "label": 7}\n'
+    )
     assert listed(manifest) == {"a.jpg": "Kätzchen", "b.jpg": None, "c.jpg": "7"}
 
 

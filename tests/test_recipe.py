@@ -28,7 +28,9 @@ def test_the_default_looks_densely_at_224_and_448_px_with_the_embedded_network()
     assert Recipe() == Recipe("efficientnet-lite0", Dense(sides=(224, 448)), "after")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"mode": "dense"}', '{"mode": "sparse", "sampling": {}}', "null", "1"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"mode": "dense"}', '{"mode": "sparse", "sampling": {}}', "null", "1"]
+)
 def test_what_is_no_recipe_is_refused(text):
     with pytest.raises(PatchvoteError, match="not a recipe"):
         Recipe.from_json(text)

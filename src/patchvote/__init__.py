@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .bags import Bags
     from .errors import NetworkError, PatchvoteError, PhotoError, StoreError
     from .extract import Extractor
-    from .fill import fill
+    from .filling import fill
     from .grid import Dense, Patch
     from .photos import Photo, find_photos
     from .recipe import Recipe
@@ -33,7 +33,7 @@ _HOME = {
     "Recipe": "recipe",
     "Store": "store",
     "StoreError": "errors",
-    "fill": "fill",
+    "fill": "filling",
     "find_photos": "photos",
 }
 

@@ -76,9 +76,12 @@ def _global(
 @app.command()
 def extract(
     photos: Annotated[
-        Path, typer.Argument(help="A folder (one folder a class, or flat), a .csv or .jsonl, or a photo.")
+        Path,
+        typer.Argument(metavar="PHOTOS", help="A folder (one folder a class, or flat), a .csv or .jsonl, or a photo."),
     ],
-    store: Annotated[Path, typer.Argument(help="Folder to keep the bags in; made where it does not exist.")],
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="Folder to keep the bags in; made where it does not exist.")
+    ],
     network: Annotated[
         str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, or the path of an ONNX file.")
     ] = "efficientnet-lite0",
@@ -106,7 +109,7 @@ def extract(
     Run it again to go on after an interruption, or to take in new and changed photos: the others are passed over.
     """
     from .extract import Extractor
-    from .fill import Filled, fill
+    from .filling import Filled, fill
     from .grid import Dense, Patch
     from .progress import ProgressLine
     from .recipe import Recipe
@@ -143,7 +146,7 @@ def extract(
 
 @app.command()
 def info(
-    store: Annotated[Path, typer.Argument(help="Folder of bags.")],
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder of bags.")],
     as_json: Json = False,
 ) -> None:
     """Tell what STORE holds, without reading the descriptors."""
@@ -189,7 +192,7 @@ def info(
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Argument(help="Folder to write into.")] = Path("demo"),
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
 ) -> None:
     """Extract bags from real photos that scikit-image ships, and draw what the network sees."""
     from .demo import run

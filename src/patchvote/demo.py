@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw
 from .bags import Bags
 from .errors import PatchvoteError
 from .extract import Extractor
-from .fill import fill
+from .filling import fill
 from .images import load_image
 from .photos import Photo
 from .store import Store

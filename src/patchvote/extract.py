@@ -168,7 +168,7 @@ class _Pipeline:
                 job = decoding.popleft().result()
                 describing.append(job)
                 self._enqueue(job)
-            if len(describing) > self._ahead or not decoding:
+            if describing and (len(describing) > self._ahead or not decoding):
                 yield self._finish(describing.popleft())
 
     def _prepare(self, photo: Photo) -> _Job:
@@ -191,7 +191,7 @@ class _Pipeline:
         stride = self._backbone.spec.stride or 1
         for side in sampling.sides:
             size = sampling.input_size(image.width, image.height, side, stride)
-            job.tiles.append(np.asarray(image.resize(size, Image.Resampling.BICUBIC)))
+            job.tiles.append(_tile(image, size))
 
     def _cut_patches(self, job: _Job, image: Image.Image, sampling: Patch) -> None:
         spec = self._backbone.spec
@@ -201,8 +201,7 @@ class _Pipeline:
         boxes, job.level = sampling.pixel_boxes(*size)
         job.boxes = relative(boxes, *size)
         for left, top, right, bottom in boxes.tolist():
-            patch = small.crop((left, top, right, bottom))
-            job.tiles.append(np.asarray(patch.resize((width, height), Image.Resampling.BICUBIC)))
+            job.tiles.append(_tile(small.crop((left, top, right, bottom)), (width, height)))
 
     def _enqueue(self, job: _Job) -> None:
         """Put a photo's tiles into batches, and start the batches that are full."""
@@ -246,6 +245,12 @@ class _Pipeline:
             level.insert(0, np.zeros(1, np.int16))
         values = np.concatenate(parts)
         return Bags(values, np.array([0, len(values)]), np.concatenate(boxes), np.concatenate(level))
+
+
+def _tile(image: Image.Image, size: tuple[int, int]) -> Tile:
+    """Resize an image, or a part of one, to what the network is to see."""
+    tile = image.resize(size, Image.Resampling.BICUBIC)
+    return np.asarray(tile if tile.mode == "RGB" else tile.convert("RGB"))  # grey is resized as grey: a third of it
 
 
 def _pool(answer: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -21,12 +21,13 @@ def _host() -> str:
     return re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path` so that `path` is at every moment absent, old and whole, or new and whole."""
+def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
+    """Write `parts`, one after the other, so that `path` is at every moment absent, or old and whole, or new and whole."""
     temporary = path.with_name(f".writing-{_host()}@{os.getpid()}-{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:
-            file.write(data)
+            for part in parts:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -12,14 +12,13 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from .bags import Bags
 from .errors import PatchvoteError, PhotoError, StoreError
@@ -28,7 +27,7 @@ from .recipe import Recipe
 
 FORMAT = "patchvote-bags-1"
 ENDING = ".safetensors"
-DTYPES = {"float16": np.float16, "float32": np.float32}
+DTYPES: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,28 +120,50 @@ def write_shard(folder: Path, recipe: Recipe, fingerprint: str, entries: Sequenc
     The name begins with the time, so that of two shards with the same photo the newer one is known, and ends in a
     random number, so that any number of processes and machines can write at once.
     """
-    joined = Bags.join(bags)
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "values": joined.values,
-        "offsets": joined.offsets,
-        "boxes": joined.boxes,
-        "level": joined.level,
-    }
-    header = {
+    told = {
         "format": FORMAT,
         "recipe": recipe.to_json(),
         "fingerprint": fingerprint,
         "entries": json.dumps([dataclasses.asdict(entry) for entry in entries]),
     }
+    offsets = np.concatenate([[0], np.cumsum([len(bag.values) for bag in bags])]).astype(np.int64)
+    arrays: dict[str, list[npt.NDArray[Any]]] = {
+        "values": [bag.values for bag in bags],
+        "offsets": [offsets],
+        "boxes": [bag.boxes for bag in bags],
+        "level": [bag.level for bag in bags],
+    }
     path = folder / f"{time.time_ns():020d}-{os.getpid()}-{uuid.uuid4().hex[:12]}{ENDING}"
     try:
-        write_atomically(path, save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, header))
+        write_atomically(path, *_safetensors(arrays, told))
     except OSError as error:
         raise StoreError(
             f"{folder}: the bags of {len(entries)} photos cannot be written: {error.strerror}. What was written before "
             "is safe: make room, then run the same command again to go on."
         ) from error
     return path
+
+
+def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], told: dict[str, str]) -> Iterator[bytes | memoryview]:
+    """Give the bytes of a safetensors file whose arrays are each given in parts, to be stacked.
+
+    The library's own writer wants each array whole and copies it three times more on its way, which cost some
+    hundredths of the time of an extraction. The format is a length, a line of JSON and the arrays; the library reads it in `Shard`.
+    """
+    names = {"float16": "F16", "float32": "F32", "int64": "I64", "int16": "I16"}
+    header: dict[str, Any] = {"__metadata__": told}
+    end = 0
+    for name, parts in arrays.items():
+        start, end = end, end + sum(part.nbytes for part in parts)
+        shape = [sum(len(part) for part in parts), *parts[0].shape[1:]]
+        header[name] = {"dtype": names[parts[0].dtype.name], "shape": shape, "data_offsets": [start, end]}
+    line = json.dumps(header).encode()
+    line += b" " * (-len(line) % 8)  # arrays begin at a multiple of 8 bytes
+    yield len(line).to_bytes(8, "little")
+    yield line
+    for parts in arrays.values():
+        for part in parts:
+            yield np.ascontiguousarray(part).data
 
 
 def cast(name: str, bag: Bags, dtype: str) -> Bags:
@@ -153,12 +174,11 @@ def cast(name: str, bag: Bags, dtype: str) -> Bags:
     PhotoError
         A descriptor does not fit into that type, or is not finite.
     """
-    with np.errstate(over="ignore"):
-        bag = bag.astype(DTYPES[dtype])
-    if not np.isfinite(bag.values).all():
+    largest = float(np.abs(bag.values).max(initial=0))  # NaN where any number is
+    if not largest <= float(np.finfo(DTYPES[dtype]).max):
         raise PhotoError(
             name,
             f"a descriptor of it is not finite, or does not fit into {dtype}. Keep descriptors in float32, and look at "
             "the network's preprocessing.",
         )
-    return bag
+    return bag.astype(DTYPES[dtype])

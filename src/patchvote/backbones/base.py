@@ -44,14 +44,14 @@ class Preprocessing:
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Turn ``(n, h, w, 3)`` RGB pixels into a float32 tensor in the network's layout."""
-        n, height, width, _ = images.shape
-        channels = (2, 1, 0) if self.color == "BGR" else (0, 1, 2)
-        tensor = np.empty((n, 3, height, width), dtype=np.float32)
-        for target, source in enumerate(channels):
-            # A pixel has only 256 values: looking the result up is exact, and faster than converting and scaling.
-            levels = (np.arange(256, dtype=np.float64) - self.mean[target]) / self.scale[target]
-            np.take(levels.astype(np.float32), images[..., source], out=tensor[:, target], mode="clip")
-        return tensor if self.layout == "NCHW" else np.ascontiguousarray(tensor.transpose(0, 2, 3, 1))
+        axes = (0, 3, 1, 2) if self.layout == "NCHW" else (0, 1, 2, 3)
+        channels = (3, 1, 1) if self.layout == "NCHW" else (3,)
+        ordered = images[..., ::-1] if self.color == "BGR" else images
+        # Axes are moved while a number is still one byte: several times faster than moving float32.
+        tensor = np.ascontiguousarray(ordered.transpose(axes)).astype(np.float32)
+        tensor -= np.array(self.mean, dtype=np.float32).reshape(channels)
+        tensor /= np.array(self.scale, dtype=np.float32).reshape(channels)
+        return tensor
 
 
 @dataclasses.dataclass(frozen=True)

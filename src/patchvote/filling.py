@@ -14,6 +14,7 @@ import dataclasses
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from .bags import Bags
@@ -23,7 +24,7 @@ from .files import remove_leavings
 from .photos import Photo, Source, find_photos
 from .shards import DTYPES, ENDING, Entry, Shard, cast, write_shard
 
-_SHARD_BYTES = 32 << 20
+_SHARD_BYTES = 16 << 20
 _SHARD_SECONDS = 20.0
 _LOOK_AROUND = 64  # photos between two looks at what other processes have written
 _SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then shows in it
@@ -143,7 +144,7 @@ class _Filling:
                     self._tell()
             finally:
                 # Also on Ctrl-C: what went through the network is worth keeping.
-                writer.flush()
+                writer.close()
         self.result.skipped.sort(key=lambda error: error.name)
         return self.result
 
@@ -227,7 +228,11 @@ class _Filling:
 
 
 class _Writer:
-    """Collects bags and writes a shard when there are enough, or when the last one was long ago."""
+    """Collects bags and writes a shard when there are enough, or when the last one was long ago.
+
+    A shard is written on a thread of its own, while the next one fills: waiting for the disk costs no time. At most one
+    is being written, so memory holds two.
+    """
 
     def __init__(self, path: Path, extractor: Extractor) -> None:
         self.path, self.extractor = path, extractor
@@ -235,6 +240,8 @@ class _Writer:
         self.bags: list[Bags] = []
         self.bytes = 0
         self.since = time.monotonic()
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="patchvote-writer")
+        self.writing: Future[Path] | None = None
 
     def add(self, entry: Entry, bag: Bags) -> None:
         self.entries.append(entry)
@@ -244,12 +251,27 @@ class _Writer:
             self.flush()
 
     def flush(self) -> None:
+        """Begin to write what was collected; raises what writing the shard before raised."""
         self.since = time.monotonic()
+        self.wait()
         if self.entries:
             entries, bags = self.entries, self.bags
             self.entries, self.bags, self.bytes = [], [], 0
             recipe, fingerprint = self.extractor.recipe, self.extractor.backbone.spec.fingerprint
-            write_shard(self.path, recipe, fingerprint, entries, bags)
+            self.writing = self.thread.submit(write_shard, self.path, recipe, fingerprint, entries, bags)
+
+    def wait(self) -> None:
+        writing, self.writing = self.writing, None
+        if writing is not None:
+            writing.result()
+
+    def close(self) -> None:
+        """Write the rest, and wait until it is on the disk."""
+        try:
+            self.flush()
+            self.wait()
+        finally:
+            self.thread.shutdown()
 
 
 def _distinct(photos: list[Photo]) -> list[Photo]:

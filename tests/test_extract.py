@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchvote import (
+    Bags,
+    Dense,
+    Extractor,
+    NetworkError,
+    Patch,
+    PatchvoteError,
+    Photo,
+    PhotoError,
+    Recipe,
+    find_photos,
+)
+from patchvote import extract as module
+from patchvote.backbones import load, open_onnx
+from patchvote.images import load_image
+
+DENSE = Recipe(sampling=Dense(sides=(64, 128)))
+PATCH = Recipe(sampling=Patch(count=20, input=32))
+
+
+def same(a: Bags, b: Bags, tolerance: float = 1e-5) -> None:
+    np.testing.assert_allclose(a.values, b.values, atol=tolerance)
+    for name in ("offsets", "boxes", "level"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+
+
+def dense_by_hand(photo: Photo, recipe: Recipe) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One photo, one scale after the other, one cell after the other."""
+    net, image = load(recipe.network), load_image(photo)
+    values, boxes, level = [], [], []
+    for index, side in enumerate(recipe.sampling.sides, start=1):
+        width, height = recipe.sampling.input_size(*image.size, side, 32)
+        (cells,) = net(np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))[None])
+        if index == 1:
+            values.append(cells.reshape(-1, cells.shape[-1]).mean(axis=0))
+            boxes.append([0, 0, 1, 1])
+            level.append(0)
+        rows, columns = cells.shape[:2]
+        for row in range(rows):
+            for column in range(columns):
+                values.append(cells[row, column])
+                boxes.append([column / columns, row / rows, (column + 1) / columns, (row + 1) / rows])
+                level.append(index)
+    return np.array(values), np.array(boxes), np.array(level)
+
+
+def patches_by_hand(photo: Photo, recipe: Recipe) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """One photo, one patch after the other, as the paper does it."""
+    net, image = load(recipe.network), load_image(photo)
+    size = recipe.sampling.working_size(*image.size)
+    small = image.resize(size, Image.Resampling.BICUBIC)
+    pixel_boxes, level = recipe.sampling.pixel_boxes(*size)
+    values = []
+    for box in pixel_boxes.tolist():
+        patch = small.crop(box).resize((recipe.sampling.input,) * 2, Image.Resampling.BICUBIC)
+        values.append(net(np.asarray(patch)[None]).mean(axis=(0, 1, 2)))
+    return np.array(values), pixel_boxes / np.tile(size, 2), level
+
+
+@pytest.mark.parametrize(
+    ("recipe", "by_hand"), [(DENSE, dense_by_hand), (PATCH, patches_by_hand)], ids=["dense", "patch"]
+)
+def test_bags_equal_the_plain_loop_of_the_definition(photo_folder, recipe, by_hand):
+    photos = find_photos(photo_folder)[::5]
+    for photo, bag in zip(photos, Extractor(recipe)(photos), strict=True):
+        values, boxes, level = by_hand(photo, recipe)
+        np.testing.assert_allclose(bag.values, values, atol=1e-5)
+        np.testing.assert_allclose(bag.boxes, boxes, atol=1e-6)
+        np.testing.assert_array_equal(bag.level, level)
+
+
+@pytest.mark.parametrize("recipe", [DENSE, PATCH], ids=["dense", "patch"])
+def test_bags_do_not_depend_on_batches_threads_or_neighbours(photo_folder, recipe, monkeypatch):
+    photos = find_photos(photo_folder)[:12]
+    expected = Extractor(recipe)(photos)
+    same(Extractor(recipe, jobs=1)(photos), expected)
+    same(Extractor(recipe, jobs=5)(photos), expected)
+    same(Bags.join([Extractor(recipe)([photo]) for photo in photos]), expected)
+    same(Extractor(recipe)(photos[::-1])[np.arange(11, -1, -1)], expected)
+    same(Extractor(recipe, backbone=load(recipe.network, threads=2))(photos), expected)
+    for pixels in (1, 1 << 20):
+        monkeypatch.setattr(module, "_BATCH_PIXELS", pixels)
+        same(Extractor(recipe)(photos), expected)
+
+
+class Counting:
+    """A network that notes the batches it gets."""
+
+    def __init__(self) -> None:
+        self.inner = load("efficientnet-lite0")
+        self.spec = self.inner.spec
+        self.batches: list[tuple[int, ...]] = []
+        self.threads: set[int] = set()
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        self.batches.append(images.shape)
+        self.threads.add(threading.get_ident())
+        return self.inner(images)
+
+
+def test_patches_of_many_photos_share_batches(photo_folder, monkeypatch):
+    monkeypatch.setattr(module, "_BATCH_PIXELS", 32 * 32 * 64)
+    counting = Counting()
+    bags = Extractor(PATCH, backbone=counting, jobs=2)(find_photos(photo_folder)[:6])
+    assert len(counting.batches) == -(-len(bags.values) // 64) < len(bags)
+    assert threading.get_ident() not in counting.threads
+
+
+def test_the_same_photos_make_the_same_batches_whatever_the_timing(photo_folder):
+    runs = []
+    for _ in range(3):
+        counting = Counting()
+        Extractor(DENSE, backbone=counting, jobs=3)(find_photos(photo_folder))
+        runs.append(sorted(counting.batches))
+    assert runs[0] == runs[1] == runs[2]
+
+
+def test_photos_come_in_order_and_bad_ones_take_their_place(photo_folder, tmp_path):
+    (tmp_path / "bad.jpg").write_text("no photo")
+    photos = find_photos(photo_folder)[:7]
+    photos.insert(3, Photo("bad.jpg", tmp_path / "bad.jpg"))
+    items = list(Extractor(DENSE).stream(photos))
+    assert [item.photo for item in items] == photos
+    assert [item.error is None for item in items] == [index != 3 for index in range(8)]
+    assert items[3].bag is None
+    with pytest.raises(PhotoError, match="bad.jpg: is not an image"):
+        Extractor(DENSE)(photos)
+
+
+def test_photos_are_drawn_only_a_few_ahead(photo_folder):
+    photos, drawn = find_photos(photo_folder), []
+
+    def draw():
+        for photo in photos:
+            drawn.append(photo)
+            yield photo
+
+    stream = Extractor(DENSE, jobs=2).stream(draw())
+    next(stream)
+    assert len(drawn) <= 12
+    stream.close()
+    assert len(drawn) <= 12
+
+
+def test_photos_whose_content_is_known_are_not_decoded(photo_folder):
+    photos = find_photos(photo_folder)[:3]
+    digests = [item.digest for item in Extractor(DENSE).stream(photos)]
+    counting = Counting()
+    items = list(Extractor(DENSE, backbone=counting).stream(photos, known={digests[1]}))
+    assert [item.bag is None for item in items] == [False, True, False]
+    assert items[1].error is None
+    assert items[1].digest == digests[1]
+    assert sum(shape[0] for shape in counting.batches) == 4
+
+
+class Failing(Counting):
+    """A network that cannot take narrow images."""
+
+    def __call__(self, images: np.ndarray) -> np.ndarray:
+        if images.shape[2] < 64:
+            raise NetworkError("too narrow")
+        return super().__call__(images)
+
+
+def test_a_photo_that_the_network_cannot_take_is_named_and_the_rest_goes_on():
+    photos = [np.zeros((90, 90), np.uint8), np.zeros((300, 30), np.uint8), np.zeros((90, 90), np.uint8)]
+    items = list(Extractor(DENSE, backbone=Failing()).stream(find_photos(photos)))
+    assert [str(item.error) for item in items] == ["None", "image 1: too narrow", "None"]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5000, 8), (8, 5000), (300, 200)])
+@pytest.mark.parametrize("recipe", [DENSE, PATCH], ids=["dense", "patch"])
+def test_photos_of_every_proportion_give_finite_descriptors_inside_the_image(size, recipe):
+    bag = Extractor(recipe)(np.full((size[1], size[0], 3), 90, np.uint8))
+    assert np.isfinite(bag.values).all()
+    assert bag.boxes.min() >= 0
+    assert bag.boxes.max() <= 1
+    assert (bag.boxes[0] == [0, 0, 1, 1]).all()
+
+
+def test_the_whole_image_can_be_left_out(photo_folder):
+    for sampling in (Dense(sides=(64,), whole=False), Patch(count=20, input=32, whole=False)):
+        bags = Extractor(Recipe(sampling=sampling))(find_photos(photo_folder)[:2])
+        assert bags.level.min() == 1
+
+
+def test_a_vector_network_serves_patches_and_says_that_it_cannot_look_densely(tiny_network, photo_folder):
+    net = open_onnx(tiny_network, output="vector")
+    recipe = Recipe(network=str(tiny_network), sampling=Patch(count=20, input=64))
+    assert Extractor(recipe, backbone=net)(find_photos(photo_folder)[:2]).dim == 6
+    with pytest.raises(
+        NetworkError, match="gives one vector an image, so it cannot look densely. Use the mode 'patch'"
+    ):
+        Extractor(Recipe(network=str(tiny_network)), backbone=net)
+
+
+def test_a_feature_map_network_of_the_user_looks_densely(tiny_network, photo_folder):
+    net = open_onnx(tiny_network, output="features", scale=255)
+    bags = Extractor(Recipe(network=str(tiny_network), sampling=Dense(sides=(64,))), backbone=net)(
+        find_photos(photo_folder)[:2]
+    )
+    assert bags.dim == 6
+
+
+def test_no_photos_are_no_work():
+    assert list(Extractor(DENSE).stream([])) == []
+
+
+def test_there_must_be_a_thread():
+    with pytest.raises(PatchvoteError, match="jobs must be at least 1, got 0"):
+        Extractor(jobs=0)

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchvote import Dense, Extractor, Photo, PhotoError, Recipe, Store, StoreError, fill, find_photos
+
+RECIPE = Recipe(sampling=Dense(sides=(64,)))
+
+# A process that fills a store with many small shards and takes its time, so that there is something to interrupt.
+CHILD = """
+import sys, time
+from patchvote import Dense, Extractor, Recipe
+import patchvote.filling as module
+module._SHARD_BYTES, module._LOOK_AROUND = {shard_bytes}, 4
+extractor = Extractor(Recipe(sampling=Dense(sides=(64,))), jobs=2)
+inner = extractor.backbone
+class Slow:
+    spec = inner.spec
+    def __call__(self, images):
+        time.sleep({delay})
+        return inner(images)
+extractor.backbone = Slow()
+print("ready", flush=True)
+module.fill(sys.argv[2], sys.argv[1], extractor)
+"""
+
+
+def child(photos: Path, store: Path, delay: float = 0.02, shard_bytes: int = 20_000) -> subprocess.Popen[str]:
+    code = CHILD.format(delay=delay, shard_bytes=shard_bytes)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, str(photos), str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.fixture(scope="module")
+def extractor() -> Extractor:
+    return Extractor(RECIPE)
+
+
+@pytest.fixture
+def photos(photo_folder, tmp_path) -> Path:
+    """A copy of the photos whose files are old enough for their time of change to be trusted."""
+    copy = tmp_path / "photos"
+    shutil.copytree(photo_folder, copy)
+    for path in copy.rglob("*.*"):
+        os.utime(path, ns=(10**18, 10**18))
+    return copy
+
+
+def counts(filled) -> tuple[int, int, int, int]:
+    return filled.extracted, filled.kept, filled.reused, len(filled.skipped)
+
+
+def assert_same_store(store: Store, reference: Store) -> None:
+    assert store.names == reference.names
+    assert not store.damaged
+    assert [entry.digest for entry in store.entries] == [entry.digest for entry in reference.entries]
+    (bags, labels), (expected, expected_labels) = store.load(), reference.load()
+    assert labels.tolist() == expected_labels.tolist()
+    for name in ("values", "offsets", "boxes", "level"):
+        np.testing.assert_array_equal(getattr(bags, name), getattr(expected, name))
+
+
+def test_a_second_run_has_nothing_to_do(photos, tmp_path, extractor):
+    first = fill(tmp_path / "store", photos, extractor)
+    assert counts(first) == (40, 0, 0, 0)
+    for path in photos.rglob("*.*"):
+        path.write_bytes(b"x" * path.stat().st_size)  # not even read: same size, same time of change
+        os.utime(path, ns=(10**18, 10**18))
+    second = fill(tmp_path / "store", photos, extractor)
+    assert counts(second) == (0, 40, 0, 0)
+    assert len(Store.open(tmp_path / "store")) == 40
+
+
+def test_only_new_and_changed_photos_are_extracted(photos, tmp_path, extractor):
+    fill(tmp_path / "store", photos, extractor)
+    victim, other = sorted(photos.rglob("*.png"))[:2]
+    Image.open(other).convert("RGB").rotate(90, expand=True).save(victim)  # new content, new time of change
+    Image.new("RGB", (70, 70), "red").save(photos / "brick" / "new.png")
+    filled = fill(tmp_path / "store", photos, extractor)
+    assert counts(filled) == (2, 39, 0, 0)
+    fill(tmp_path / "fresh", photos, extractor)
+    assert_same_store(Store.open(tmp_path / "store"), Store.open(tmp_path / "fresh"))
+
+
+def test_a_file_that_was_only_touched_is_known_by_its_content(photos, tmp_path, extractor):
+    fill(tmp_path / "store", photos, extractor)
+    for path in photos.rglob("*.png"):
+        os.utime(path, ns=(2 * 10**18, 10**18 + 5))
+    assert counts(fill(tmp_path / "store", photos, extractor)) == (0, 40, 0, 0)
+
+
+def test_a_change_that_keeps_the_size_right_after_extraction_is_noticed(tmp_path, extractor):
+    photo = tmp_path / "photos" / "a.bmp"
+    photo.parent.mkdir()
+    Image.new("RGB", (64, 64), "red").save(photo)  # just now: its time of change proves nothing yet
+    stamp = photo.stat().st_mtime_ns
+    fill(tmp_path / "store", photo.parent, extractor)
+    Image.new("RGB", (64, 64), "blue").save(photo)
+    os.utime(photo, ns=(stamp, stamp))
+    assert counts(fill(tmp_path / "store", photo.parent, extractor)) == (1, 0, 0, 0)
+
+
+def test_a_moved_or_relabelled_photo_takes_its_bag_along(photos, tmp_path, extractor):
+    fill(tmp_path / "store", photos, extractor)
+    (photos / "gravel").rename(photos / "pebbles")
+    filled = fill(tmp_path / "store", photos, extractor)
+    assert counts(filled) == (0, 30, 10, 0)
+    assert filled.others == 10
+    names = {photo.name for photo in find_photos(photos)}
+    store = Store.open(tmp_path / "store")
+    chosen = [index for index, name in enumerate(store.names) if name in names]
+    fill(tmp_path / "fresh", photos, extractor)
+    expected, labels = Store.open(tmp_path / "fresh").load()
+    np.testing.assert_array_equal(store.load(chosen)[0].values, expected.values)
+    assert store.labels[chosen].tolist() == labels.tolist()
+
+    relabelled = [Photo(photo.name, photo.source, "stone") for photo in find_photos(photos)]
+    assert counts(fill(tmp_path / "fresh", relabelled, extractor)) == (0, 0, 40, 0)
+    assert set(Store.open(tmp_path / "fresh").labels) == {"stone"}
+
+
+def test_bad_photos_are_named_and_skipped_or_stop_a_strict_run(photos, tmp_path, extractor):
+    (photos / "brick" / "a bad one.jpg").write_text("no photo")
+    (photos / "brick" / "worse.png").touch()
+    filled = fill(tmp_path / "store", photos, extractor)
+    assert counts(filled) == (40, 0, 0, 2)
+    assert [error.name for error in filled.skipped] == ["brick/a bad one.jpg", "brick/worse.png"]
+    with pytest.raises(PhotoError, match="a bad one.jpg: is not an image"):
+        fill(tmp_path / "strict", photos, extractor, strict=True)
+
+
+def test_a_strict_run_keeps_what_came_before_the_bad_photo(photos, tmp_path, extractor):
+    (photos / "zzz.jpg").touch()
+    with pytest.raises(PhotoError):
+        fill(tmp_path / "store", photos, extractor, strict=True)
+    assert len(Store.open(tmp_path / "store")) == 40
+
+
+def test_arrays_can_be_kept_too(tmp_path, extractor):
+    arrays = list(np.random.default_rng(0).integers(0, 255, (3, 64, 64, 3), dtype=np.uint8))
+    assert counts(fill(tmp_path / "store", arrays, extractor)) == (3, 0, 0, 0)
+    assert counts(fill(tmp_path / "store", arrays, extractor)) == (0, 3, 0, 0)
+
+
+def test_progress_is_told_after_every_photo(photos, tmp_path, extractor):
+    seen = []
+    fill(tmp_path / "store", photos, extractor, progress=lambda filled: seen.append((filled.done, filled.photos)))
+    assert seen[0] == (0, 40)
+    assert seen[-1] == (40, 40)
+    assert len(seen) == 41
+
+
+def test_a_store_of_another_recipe_or_network_is_refused(photos, tmp_path, extractor, tiny_network):
+    fill(tmp_path / "store", photos, extractor)
+    other = Extractor(Recipe(sampling=Dense(sides=(96,))), backbone=extractor.backbone)
+    with pytest.raises(StoreError, match=r"another recipe:\n  there: .*64.*\n  asked: .*96.*\nChoose another folder"):
+        fill(tmp_path / "store", photos, other)
+    network = Extractor(RECIPE, backbone=load_tiny(tiny_network))
+    with pytest.raises(StoreError, match="the same recipe but another network"):
+        fill(tmp_path / "store", photos, network)
+
+
+def load_tiny(path):
+    from patchvote.backbones import open_onnx
+
+    return open_onnx(path, output="features")
+
+
+def test_a_folder_with_other_files_is_not_taken_for_a_store(photos, extractor):
+    with pytest.raises(StoreError, match=r"holds other files .* Choose a new or empty folder"):
+        fill(photos, photos, extractor)
+
+
+def test_two_photos_of_one_name_are_refused_and_one_listed_twice_is_one(photos, tmp_path, extractor):
+    first, second = find_photos(photos)[:2]
+    with pytest.raises(StoreError, match="both called"):
+        fill(tmp_path / "store", [first, Photo(first.name, second.source, first.label)], extractor)
+    assert counts(
+        fill(tmp_path / "store", [first, first, Photo(first.name, first.source, first.label)], extractor)
+    ) == (1, 0, 0, 0)
+
+
+def test_a_torn_shard_is_ignored_and_extracted_again(photos, tmp_path, extractor, monkeypatch):
+    monkeypatch.setattr(sys.modules["patchvote.filling"], "_SHARD_BYTES", 20_000)
+    fill(tmp_path / "store", photos, extractor)
+    torn = sorted((tmp_path / "store").iterdir())[2]
+    torn.write_bytes(torn.read_bytes()[:-100])
+    lost = 40 - len(Store.open(tmp_path / "store"))
+    assert lost > 0
+    assert counts(fill(tmp_path / "store", photos, extractor)) == (lost, 40 - lost, 0, 0)
+    assert len(Store.open(tmp_path / "store")) == 40
+
+
+def test_the_leavings_of_a_dead_process_are_cleared_and_those_of_a_living_one_are_not(photos, tmp_path, extractor):
+    from patchvote.files import _host
+
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / f".writing-{_host()}@{dead.pid}-ab").touch()
+    (store / f".writing-{_host()}@{os.getpid()}-ab").touch()
+    (store / ".writing-elsewhere@1-ab").touch()
+    fill(store, photos, extractor)
+    left = {path.name for path in store.iterdir() if path.name.startswith(".")}
+    assert left == {f".writing-{_host()}@{os.getpid()}-ab", ".writing-elsewhere@1-ab"}
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_happened(photos, tmp_path, extractor):
+    fill(tmp_path / "reference", photos, extractor)
+    reference = Store.open(tmp_path / "reference")
+    chance, kills, rounds, partly = random.Random(20), 0, 0, 0
+    while kills < 20:
+        store = tmp_path / f"store {rounds}"
+        rounds += 1
+        while True:
+            process = child(photos, store)
+            if chance.random() < 0.9:  # mostly at work, sometimes while it starts
+                process.stdout.readline()
+                time.sleep(chance.uniform(0, 0.25))
+            else:
+                time.sleep(chance.uniform(0, 0.3))
+            finished = process.poll() is not None
+            process.send_signal(signal.SIGKILL)
+            _, errors = process.communicate()
+            if finished:
+                assert process.returncode == 0, errors
+                break
+            kills += 1
+            partly += len(list(store.glob("[!.]*.safetensors"))) > 0
+        assert_same_store(Store.open(store), reference)
+        assert Store.open(store).summary()["superseded"] == 0  # no photo was extracted twice
+        assert not list(store.glob(".*"))  # and nothing half-written is left
+    assert partly >= 5  # the kills did strike in the middle of the work
+
+
+@pytest.mark.slow
+def test_two_writers_at_once_make_one_store(photos, tmp_path, extractor):
+    fill(tmp_path / "reference", photos, extractor)
+    processes = [child(photos, tmp_path / "store", delay=0.05) for _ in range(2)]
+    for process in processes:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+    store = Store.open(tmp_path / "store")
+    assert_same_store(store, Store.open(tmp_path / "reference"))
+    writers = {path.name.split("-")[1] for path in (tmp_path / "store").iterdir()}
+    assert writers == {str(process.pid) for process in processes}
+
+
+@pytest.mark.parametrize("limit", ["small disk", "small files"])
+def test_a_full_disk_is_a_clear_error_and_the_store_stays_readable(photos, tmp_path, extractor, limit):
+    store = tmp_path / "store"
+    store.mkdir()
+    script = CHILD.format(delay=0, shard_bytes=60_000)
+    wrapped = """
+import resource, sys, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+from patchvote import PatchvoteError
+try:
+    exec(sys.argv.pop(1))
+except PatchvoteError as error:
+    sys.exit("error: " + str(error))
+"""
+    mounted, set_limit = False, None
+    if limit == "small disk":
+        mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(store)]
+        mounted = shutil.which("mount") is not None and subprocess.run(mount, capture_output=True).returncode == 0
+        if not mounted:
+            pytest.skip("this user may not mount a small disk")
+    else:
+
+        def set_limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+    try:
+        command = [sys.executable, "-c", wrapped, script, str(photos), str(store)]
+        process = subprocess.run(command, capture_output=True, text=True, preexec_fn=set_limit)
+        assert process.returncode == 1
+        assert "cannot be written" in process.stderr
+        assert "run the same command again to go on" in process.stderr
+        assert "Traceback" not in process.stderr
+        assert not list(store.glob(".*"))
+        if mounted:
+            kept = len(Store.open(store).load()[0])
+            assert 0 < kept < 40
+            subprocess.run(["mount", "-o", "remount,size=50m", str(store)], check=True)
+            assert fill(store, photos, extractor).kept == kept
+        else:
+            fill(store, photos, extractor)
+        assert len(Store.open(store)) == 40
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(store)], check=True)
+
+
+def test_ctrl_c_keeps_what_was_extracted(photos, tmp_path):
+    process = child(photos, tmp_path / "store", delay=0.05, shard_bytes=10**9)
+    process.stdout.readline()
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert 0 < len(Store.open(tmp_path / "store")) < 40
