@@ -22,7 +22,7 @@ def _host() -> str:
 
 
 def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
-    """Write `parts`, one after the other, so that `path` is at every moment absent, or old and whole, or new and whole."""
+    """Write `parts` one after the other; `path` is at every moment absent, or old and whole, or new and whole."""
     temporary = path.with_name(f".writing-{_host()}@{os.getpid()}-{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:

@@ -148,7 +148,8 @@ def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], told: dict[str, str]
     """Give the bytes of a safetensors file whose arrays are each given in parts, to be stacked.
 
     The library's own writer wants each array whole and copies it three times more on its way, which cost some
-    hundredths of the time of an extraction. The format is a length, a line of JSON and the arrays; the library reads it in `Shard`.
+    hundredths of the time of an extraction. The format is a length, a line of JSON and the arrays; `Shard` reads it
+    with the library.
     """
     names = {"float16": "F16", "float32": "F32", "int64": "I64", "int16": "I16"}
     header: dict[str, Any] = {"__metadata__": told}
