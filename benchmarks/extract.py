@@ -29,7 +29,7 @@ from patchvote.extract import default_jobs
 HERE = Path(__file__).resolve().parent
 # mode: recipe, photos a round, rounds, rounds with --quick, the ratio to reach
 MODES = {
-    "dense": (Recipe(sampling=Dense()), 60, 20, 5, 0.85),
+    "dense": (Recipe(sampling=Dense()), 150, 10, 3, 0.85),
     "patch": (Recipe(sampling=Patch()), 6, 12, 2, 0.90),
 }
 

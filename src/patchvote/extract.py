@@ -213,7 +213,8 @@ class _Pipeline:
 
     def _start(self, shape: tuple[int, ...]) -> None:
         group = self._waiting.pop(shape)
-        batch = np.stack([job.tiles[index] for job, index in group])
+        tiles = [job.tiles[index] for job, index in group]
+        batch = np.stack(tiles) if len(tiles) > 1 else tiles[0][None]
         answer = self._pool.submit(self._backbone, batch)
         for row, (job, index) in enumerate(group):
             job.answers[index] = answer, row
@@ -232,18 +233,21 @@ class _Pipeline:
         return Described(job.photo, job.digest, self._bag(job, maps))
 
     def _bag(self, job: _Job, maps: list[npt.NDArray[np.float32]]) -> Bags:
-        dim = self._backbone.spec.dim
+        """Put the answers of one photo together."""
         if job.boxes is not None and job.level is not None:
             values = np.stack([_pool(answer) for answer in maps])
             return Bags(values, np.array([0, len(values)]), job.boxes, job.level)
-        parts = [answer.reshape(-1, dim) for answer in maps]
-        boxes = [cell_boxes(*answer.shape[:2]) for answer in maps]
-        level = [np.full(len(part), index, np.int16) for index, part in enumerate(parts, start=1)]
+        grids = [answer.shape[:2] for answer in maps]
+        boxes = [cell_boxes(*grid) for grid in grids]
         if isinstance(self._recipe.sampling, Dense) and self._recipe.sampling.whole:
-            parts.insert(0, _pool(maps[0])[None])
+            maps = [_pool(maps[0])[None, None], *maps]
             boxes.insert(0, np.array([WHOLE], np.float32))
-            level.insert(0, np.zeros(1, np.int16))
-        values = np.concatenate(parts)
+        first_level = len(grids) + 1 - len(maps)
+        level = [np.full(len(part), index, np.int16) for index, part in enumerate(boxes, start=first_level)]
+        ends = np.cumsum([0] + [len(part) for part in boxes])
+        values = np.empty((ends[-1], self._backbone.spec.dim), np.float32)
+        for answer, start, end in zip(maps, ends[:-1], ends[1:], strict=True):
+            values[start:end].reshape(answer.shape)[...] = answer  # one copy, from the network's order of axes to ours
         return Bags(values, np.array([0, len(values)]), np.concatenate(boxes), np.concatenate(level))
 
 
