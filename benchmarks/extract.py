@@ -72,7 +72,8 @@ def measure_rate(mode: str, photos: list[Photo], quick: bool) -> list[dict[str, 
     extractor = Extractor(recipe)
     sessions = {"all cores a call": load(recipe.network, threads=jobs), "a core a call": load(recipe.network)}
     ours, bare = 0.0, dict.fromkeys(sessions, 0.0)
-    extractor(photos[:2])
+    for backbone in (extractor.backbone, *sessions.values()):  # warm up alike
+        Extractor(recipe, backbone=backbone)(photos[:2])
     for index in range(rounds):
         chosen = [photos[(index * per_round + k) % len(photos)] for k in range(per_round)]
         recording = Recording(recipe)
@@ -126,26 +127,27 @@ def measure_batches() -> None:
         print(f"tiles of {side} px by batch   " + ", ".join(rates))
 
 
-def measure_memory(source: Path, limit: int) -> list[dict[str, object]]:
+def measure_memory(mode: str, source: Path, limit: int) -> list[dict[str, object]]:
     """Extract into a store in a fresh process; its peak memory after a third of the photos, and at the end."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--memory-child", str(limit), "--photos", str(source), "--store", folder]
+        command = [sys.executable, __file__, "--memory-child", mode, "--limit", str(limit)]
+        command += ["--photos", str(source), "--store", folder]
         told = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     print(
-        f"dense  peak memory over {told['photos']:,} photos: {told['end']:.0f} MB; over the first third of them "
+        f"{mode:<6} peak memory over {told['photos']:,} photos: {told['end']:.0f} MB; over the first third of them "
         f"{told['third']:.0f} MB ({told['photos'] / told['seconds']:.1f} photos a second)"
     )
     return [
-        {"name": "dense peak memory", "value": told["end"], "unit": "MB", "goal": 900, "peer": None},
+        {"name": f"{mode} peak memory", "value": told["end"], "unit": "MB", "goal": 900, "peer": None},
         {
-            "name": "dense peak memory, all photos over the first third",
+            "name": f"{mode} peak memory, all photos over the first third",
             "value": told["end"] / told["third"],
             "unit": "ratio",
             "goal": 1.05,
             "peer": "the same run after a third of the photos",
         },
         {
-            "name": "dense photos extracted for the peak",
+            "name": f"{mode} photos extracted for the peak",
             "value": told["photos"],
             "unit": "photos",
             "goal": None,
@@ -154,7 +156,7 @@ def measure_memory(source: Path, limit: int) -> list[dict[str, object]]:
     ]
 
 
-def memory_child(source: Path, limit: int, store: Path) -> None:
+def memory_child(mode: str, source: Path, limit: int, store: Path) -> None:
     """Do the work of `measure_memory` and print its figures (in a process of its own, so that the peak is its own)."""
 
     def peak() -> float:
@@ -169,7 +171,7 @@ def memory_child(source: Path, limit: int, store: Path) -> None:
         if filled.done >= len(photos) // 3 and not thirds:
             thirds.append(peak())
 
-    filled = fill(store / "store", photos, Extractor(), progress=watch)
+    filled = fill(store / "store", photos, Extractor(MODES[mode][0]), progress=watch)
     print(json.dumps({"photos": filled.photos, "third": thirds[0], "end": peak(), "seconds": filled.seconds}))
 
 
@@ -187,16 +189,18 @@ def main() -> None:
     parser.add_argument("--photos", type=Path, default=default, help="folder of photos; Scene-15 by default")
     parser.add_argument("--quick", action="store_true", help="about a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--memory-child", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--memory-child", choices=MODES, help=argparse.SUPPRESS)
+    parser.add_argument("--limit", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--store", type=Path, help=argparse.SUPPRESS)
     words = parser.parse_args()
     if words.memory_child is not None:
-        memory_child(words.photos, words.memory_child, words.store)
+        memory_child(words.memory_child, words.photos, words.limit, words.store)
         return
     photos = choose(words.photos)
     figures = [record for mode in MODES for record in measure_rate(mode, photos, words.quick)]
     measure_batches()
-    figures += measure_memory(words.photos, 600 if words.quick else len(photos))
+    figures += measure_memory("dense", words.photos, 400 if words.quick else len(photos))
+    figures += measure_memory("patch", words.photos, 12 if words.quick else 60)
     for record in figures:
         if record["goal"] is not None:
             print(f"{record['name']}: {record['value']:.3f} {record['unit']} (goal {record['goal']})")

@@ -103,6 +103,16 @@ def test_the_papers_way_is_an_option(photo_folder, tmp_path):
         (["extract", "PHOTOS", "store", "--network", "efficientnet-lite9"], 1, "Did you mean 'efficientnet-lite"),
         (["extract", "PHOTOS", "store", "--sides", "big"], 1, "--sides takes whole numbers with commas between"),
         (["extract", "PHOTOS", "store", "--jobs", "0"], 1, "jobs must be at least 1"),
+        (
+            ["extract", "PHOTOS", "store", "--count", "400"],
+            1,
+            "count can be set only with --mode patch; this is --mode dense",
+        ),
+        (
+            ["extract", "PHOTOS", "store", "--mode", "patch", "--sides", "64"],
+            1,
+            "sides can be set only with --mode dense",
+        ),
         (["extract", "PHOTOS", "store", "--mode", "pacth"], 2, "pacth"),
         (["extract", "PHOTOS"], 2, "STORE"),
         (["extrct", "PHOTOS", "store"], 2, "extract"),
@@ -208,4 +218,11 @@ def test_output_into_a_closed_pipe_is_no_disaster(photo_folder, tmp_path):
     patchvote("extract", photo_folder, tmp_path / "store", *FAST)
     command = f"{sys.executable} -m patchvote info '{tmp_path / 'store'}' | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert "Traceback" not in done.stderr
+    assert done.stderr == ""
+
+
+def test_a_terminal_that_cannot_show_a_name_shows_the_rest(photo_folder, tmp_path):
+    patchvote("extract", photo_folder, tmp_path / "store", *FAST)
+    done = patchvote("info", tmp_path / "store", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert "Stra?e & Caf?" in done.stdout

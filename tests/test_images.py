@@ -109,6 +109,37 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same(tmp_path, real
     assert np.abs(small[0] - small[1]).mean() < 2
 
 
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "I;16"])
+def test_a_large_image_of_any_kind_is_reduced_and_stays_upright(mode):
+    import io
+
+    half = np.zeros((4200, 4000), np.uint8)
+    half[:2100] = 200  # bright above; lying on its side after the camera
+    image = Image.fromarray(half)
+    image = Image.fromarray(half.astype(np.uint16) * 257) if mode == "I;16" else image.convert(mode)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    data = io.BytesIO()
+    image.save(data, "PNG", exif=exif, compress_level=1)
+    small = decode("large.png", data.getvalue(), Dense().longest).convert("L")
+    assert 2 * 448 <= max(small.size) <= 4 * 448
+    assert small.getpixel((0, 5)) == 0  # turned by a quarter: dark left, bright right
+    assert small.getpixel((small.width - 1, 5)) == 200
+
+
+def test_images_of_the_caller_are_told_apart_by_what_they_show():
+    palette = Image.new("P", (8, 8), 1)
+    digests = set()
+    for colour in ((255, 0, 0), (0, 255, 0)):
+        palette.putpalette([0, 0, 0, *colour])
+        digests.add(read_photo(Photo("x", palette.copy()))[1])
+    upright = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
+    turned = upright.copy()
+    turned.getexif()[0x0112] = 3
+    digests |= {read_photo(Photo("x", upright))[1], read_photo(Photo("x", turned))[1]}
+    assert len(digests) == 4
+
+
 def test_the_digest_is_of_the_content_not_of_the_name(tmp_path):
     for name in ("a.png", "b.png"):
         Image.new("RGB", (4, 4), "red").save(tmp_path / name)

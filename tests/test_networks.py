@@ -40,7 +40,7 @@ def test_the_embedded_networks_name_real_photos(network, package, file):
 
 
 @pytest.mark.parametrize("network", EMBEDDED)
-def test_feature_maps_equal_those_of_the_torch_package(network, real_photos, capsys):
+def test_feature_maps_equal_those_of_the_torch_package(network, real_photos):
     torch = pytest.importorskip("torch")
     package = pytest.importorskip("efficientnet_lite_pytorch")
     net = load(network)
@@ -198,6 +198,9 @@ def test_fingerprints_tell_networks_apart_and_names_do_not(tmp_path, tiny_networ
         ({"output": "features", "mean": "much"}, "mean must be a number or three numbers, got 'much'"),
         ({"output": "features", "scale": 0}, "scale must be finite and not 0"),
         ({"output": "features", "scale": [1, 2]}, "three numbers"),
+        ({"output": "features", "size": "224"}, "size must be a whole number above 0, got '224'"),
+        ({"output": "features", "stride": 0.5}, "stride must be a whole number above 0"),
+        ({"output": ["features"]}, "output must be the name of a tensor"),
     ],
 )
 def test_what_the_file_cannot_do_is_said(tiny_network, settings, says):
@@ -237,6 +240,75 @@ def test_weights_that_are_not_installed_or_not_the_known_ones_are_named(monkeypa
     (tmp_path / "weights.pth").write_bytes(b"something else")
     with pytest.raises(NetworkError, match="is not the known file"):
         efficientnet.build("efficientnet-lite0")
+
+
+def edit(path: Path, change) -> Path:
+    import onnx
+
+    model = onnx.load(path)
+    change(model, onnx)
+    onnx.save(model, path)
+    return path
+
+
+def test_rows_and_columns_are_found_whatever_the_order_of_the_axes(tmp_path, pixels):
+    def take_nhwc(model, onnx):  # as converters from TensorFlow write it: NHWC outside, NCHW inside
+        model.graph.node[0].input[0] = "inner"
+        model.graph.node.insert(0, onnx.helper.make_node("Transpose", ["image"], ["inner"], perm=[0, 3, 1, 2]))
+        model.graph.node.append(onnx.helper.make_node("Transpose", ["features"], ["last"], perm=[0, 2, 3, 1]))
+        shape = model.graph.input[0].type.tensor_type.shape
+        shape.CopyFrom(onnx.helper.make_tensor_type_proto(1, ["n", "h", "w", 3]).tensor_type.shape)
+
+    path = edit(write_tiny_network(tmp_path / "a.onnx"), take_nhwc)
+    for output in ("features", "last"):
+        net = open_onnx(path, output=output)
+        assert (net.spec.dim, net.spec.stride, net.spec.preprocessing.layout) == (6, 32, "NHWC")
+        np.testing.assert_allclose(net(pixels), by_hand(pixels), atol=1e-2)
+
+
+def test_tensors_that_only_a_branch_reads_stay_in_the_graph(tmp_path, pixels):
+    def branch(model, onnx):
+        helper, graph = onnx.helper, model.graph
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "always"))
+        graph.initializer.append(onnx.numpy_helper.from_array(np.float32(2), "two"))
+        value = helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, None)
+        branches = [
+            helper.make_graph([helper.make_node("Mul", ["features", "two"], ["out"])], name, [], [value])
+            for name in ("then", "else")
+        ]
+        node = helper.make_node("If", ["always"], ["doubled"], then_branch=branches[0], else_branch=branches[1])
+        graph.node.append(node)
+
+    net = open_onnx(edit(write_tiny_network(tmp_path / "a.onnx"), branch), output="doubled")
+    np.testing.assert_allclose(net(pixels), 2 * by_hand(pixels), atol=1e-2)
+
+
+def test_weights_in_a_file_of_their_own_are_part_of_the_fingerprint(tmp_path):
+    import onnx
+
+    prints = set()
+    for value in (0.0, 1.0):
+        model = onnx.load(write_tiny_network(tmp_path / "plain.onnx"))
+        bias = np.full(6, value, np.float32)
+        model.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(bias, "bias"))
+        (tmp_path / "weights.data").unlink(missing_ok=True)
+        onnx.save(model, tmp_path / "a.onnx", save_as_external_data=True, location="weights.data", size_threshold=0)
+        net = open_onnx(tmp_path / "a.onnx", output="features")
+        prints.add(net.spec.fingerprint)
+        assert net(np.zeros((1, 32, 32, 3), np.uint8)).max() == value
+    assert len(prints) == 2
+
+
+def test_a_map_of_one_cell_is_still_a_map(tiny_network, pixels):
+    net = open_onnx(tiny_network, output="features", size=32)
+    assert net.spec.stride == 32
+    assert net(pixels).shape == (3, 2, 3, 6)
+
+
+def test_an_input_that_the_network_cannot_take_is_a_network_error(tiny_network):
+    net = open_onnx(tiny_network, output="features")
+    with pytest.raises(NetworkError, match="cannot take an input of shape"):
+        net(np.zeros((1, 8, 8, 3), np.uint8))
 
 
 @pytest.mark.data

@@ -29,6 +29,14 @@ def test_importing_takes_less_than_three_tenths_of_a_second_of_cpu():
     assert min(float(run(code)) for _ in range(3)) < 0.3
 
 
+def test_help_takes_less_than_half_a_second_of_cpu():
+    code = (
+        "import resource, subprocess, sys; subprocess.run([sys.executable, '-m', 'patchvote', '--help'], check=True); "
+    )
+    code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)"
+    assert min(float(run(code).splitlines()[-1]) for _ in range(3)) < 0.5
+
+
 def test_help_loads_no_heavy_module():
     code = """
 import sys

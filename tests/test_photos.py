@@ -100,6 +100,7 @@ def test_a_jsonl_manifest_may_leave_labels_out(tmp_path):
         ("x.csv", "file_name,label\n", "lists no photos"),
         ("x.csv", "file_name,label\na.jpg,cat\n ,dog\n", "line 3 has no file_name"),
         ("x.csv", "file_name,label\na.jpg,cat\na.jpg,dog\n", "line 3 calls a.jpg 'dog', above it is 'cat'"),
+        ("x.csv", 'file_name,label\na.jpg,"cat\nb.jpg,dog\n', "is not CSV: .* Is a quote not closed?"),
         ("x.jsonl", '{"file_name": "a.jpg"}\n{"file_name": ', "line 2 is not JSON"),
         ("x.jsonl", '["a.jpg"]', "line 1 must be an object"),
         ("x.jsonl", '{"file_name": "a.jpg", "label": ["cat"]}', "line 1: label must be text"),
@@ -109,6 +110,13 @@ def test_a_broken_manifest_says_where(tmp_path, name, text, says):
     (tmp_path / name).write_text(text)
     with pytest.raises(PhotoError, match=says):
         find_photos(tmp_path / name)
+
+
+def test_lines_end_where_editors_end_them_and_nowhere_else(tmp_path):
+    (tmp_path / "x.jsonl").write_text(
+        '{"file_name": "a.jpg", "label": "line\u2028break"}\r\n{"file_name": "b.jpg"}\r\n'
+    )
+    assert listed(tmp_path / "x.jsonl") == {"a.jpg": "line\u2028break", "b.jpg": None}
 
 
 def test_a_manifest_that_is_not_utf8_says_so(tmp_path):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import tracemalloc
 
 import numpy as np
@@ -122,6 +123,22 @@ def test_the_newest_bag_of_a_photo_counts(folder):
     assert store.summary()["superseded"] == 1
 
 
+def test_a_forgotten_photo_is_gone_until_it_comes_again(folder):
+    write_shard(folder, RECIPE, "f", [], [Bags(np.empty((0, 5), np.float16), [0])], ["003.jpg", "004.jpg", "never"])
+    assert len(Store.open(folder)) == 28
+    put(folder, [4])
+    store = Store.open(folder)
+    assert "003.jpg" not in store.names
+    assert "004.jpg" in store.names
+
+
+def test_a_store_from_which_all_was_forgotten_says_so(tmp_path):
+    put(tmp_path, [1])
+    write_shard(tmp_path, RECIPE, "f", [], [Bags(np.empty((0, 5), np.float16), [0])], ["001.jpg"])
+    with pytest.raises(StoreError, match="holds no photos yet"):
+        Store.open(tmp_path)
+
+
 def test_photos_without_labels_have_none(tmp_path):
     put(tmp_path, range(4), label=lambda seed: None if seed == 2 else "a")
     store = Store.open(tmp_path)
@@ -157,6 +174,12 @@ def test_a_shard_that_contradicts_itself_is_damaged(folder):
         ({}, {"entries": "[{}]"}),
         ({}, {"entries": "nonsense"}),
         ({}, {"recipe": "nonsense"}),
+        ({"offsets": arrays["offsets"].astype(np.uint64)}, {}),
+        ({}, {"entries": "[" * 100_000}),
+        ({}, {"entries": re.sub(r'"name": "[^"]*"', '"name": 7', header["entries"], count=1)}),
+        ({}, {"entries": re.sub(r'"label": "[^"]*"', '"label": ["a"]', header["entries"], count=1)}),
+        ({}, {"entries": re.sub(r'"digest": "[^"]*"', '"digest": ["a"]', header["entries"], count=1)}),
+        ({}, {"forgotten": "[7]"}),
     ]
     for array, told in changes:
         save_file({**arrays, **array}, path, {**header, **told})
@@ -178,7 +201,7 @@ def test_bags_of_two_recipes_do_not_mix(folder):
 
 
 def test_what_is_no_store_is_refused(tmp_path, folder):
-    with pytest.raises(StoreError, match="no such folder. `patchvote extract PHOTOS .*` makes it"):
+    with pytest.raises(StoreError, match="no such folder. `patchvote extract PHOTOS STORE` makes one"):
         Store.open(tmp_path / "none")
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreError, match="there is no shard in it"):

@@ -10,6 +10,7 @@ Exit codes: 0 all done; 1 it could not be done; 2 the command was mistyped; 3 do
 from __future__ import annotations
 
 import enum
+import io
 import json
 import sys
 import warnings
@@ -88,23 +89,31 @@ def extract(
     mode: Annotated[
         Mode, typer.Option(help="dense: all cells of the feature map. patch: the paper's patches.")
     ] = Mode.dense,
-    sides: Annotated[str, typer.Option(help="dense: longest sides in pixels, one a scale.")] = "224,448",
-    count: Annotated[int, typer.Option(help="patch: about how many an image (the paper: 100 or 400).")] = 100,
-    smallest: Annotated[int, typer.Option(help="patch: side of the smallest, in pixels.")] = 32,
-    levels: Annotated[int, typer.Option(help="patch: number of sizes, each twice the one before.")] = 3,
+    sides: Annotated[
+        str | None, typer.Option(help="dense: longest sides in pixels, one a scale.", show_default="224,448")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(help="patch: about how many an image (the paper: 100 or 400).", show_default="100")
+    ] = None,
+    smallest: Annotated[
+        int | None, typer.Option(help="patch: side of the smallest, in pixels.", show_default="32")
+    ] = None,
+    levels: Annotated[
+        int | None, typer.Option(help="patch: number of sizes, each twice the one before.", show_default="3")
+    ] = None,
     patch_input: Annotated[
         int | None, typer.Option(help="patch: pixels to which each is resized; the network's own by default.")
     ] = None,
     activation: Annotated[
         Activation, typer.Option(help="Read descriptors after or before the last activation.")
     ] = Activation.after,
-    dtype: Annotated[Dtype, typer.Option(help="How numbers are kept.")] = Dtype.float16,
+    dtype: Annotated[Dtype | None, typer.Option(help="How numbers are kept.", show_default="float16")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Threads; one a core by default.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first photo that cannot be read.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Turn PHOTOS into bags of local descriptors and keep them in STORE.
+    """Turn PHOTOS into bags of descriptors, kept in STORE.
 
     Run it again to go on after an interruption, or to take in new and changed photos: the others are passed over.
     """
@@ -114,12 +123,12 @@ def extract(
     from .progress import ProgressLine
     from .recipe import Recipe
 
-    sampling = (
-        Dense(sides=_numbers("--sides", sides))
-        if mode is Mode.dense
-        else Patch(count=count, smallest=smallest, levels=levels, input=patch_input)
-    )
-    recipe = Recipe(network=network, sampling=sampling, activation=activation.value)
+    dense = _given(sides=_numbers("--sides", sides) if sides is not None else None)
+    patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
+    if dense if mode is Mode.patch else patch:
+        other = Mode.dense if mode is Mode.patch else Mode.patch
+        raise PatchvoteError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
+    recipe = Recipe(network, Dense(**dense) if mode is Mode.dense else Patch(**patch), activation.value)
     extractor = Extractor(recipe, jobs=jobs)
     with ProgressLine("extract", quiet) as line:
 
@@ -127,7 +136,7 @@ def extract(
             line.show(filled.done, filled.photos)
 
         try:
-            filled = fill(store, photos, extractor, dtype=dtype.value, strict=strict, progress=show)
+            filled = fill(store, photos, extractor, dtype=dtype and dtype.value, strict=strict, progress=show)
         except KeyboardInterrupt:
             _say(f"interrupted. What was extracted is kept in {store}: run the same command again to go on.")
             raise typer.Exit(INTERRUPTED) from None
@@ -194,7 +203,7 @@ def info(
 def demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
 ) -> None:
-    """Extract bags from real photos that scikit-image ships, and draw what the network sees."""
+    """Extract bags from a few real photos, and draw them."""
     from .demo import run
 
     run(folder)
@@ -207,6 +216,11 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
         raise PatchvoteError(
             f"{option} takes whole numbers with commas between, such as 224,448; got {text!r}."
         ) from None
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """Those settings that were set; the others keep the defaults of the class that has them."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _plain(value: Any) -> str:
@@ -226,7 +240,9 @@ def _sentence(filled: Any, store: Path) -> str:
     if filled.kept:
         parts.append(f"{filled.kept:,} were there already")
     if filled.reused:
-        parts.append(f"{filled.reused:,} moved or relabelled ones taken over")
+        parts.append(f"{filled.reused:,} taken over from photos of the same content")
+    if filled.forgotten:
+        parts.append(f"{filled.forgotten:,} forgotten, being moved or no longer readable")
     if filled.skipped:
         parts.append(f"{len(filled.skipped):,} skipped (named above)")
     if filled.others:
@@ -243,6 +259,9 @@ def main() -> NoReturn:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that this terminal cannot show must not end the work
+            stream.reconfigure(errors="replace")
     warnings.filterwarnings("ignore", module="PIL")  # what they warn of is refused or handled by `images`
     try:
         app()

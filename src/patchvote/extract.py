@@ -1,10 +1,10 @@
 """Extractor: photos in, bags out, as fast as the network allows.
 
-Every photo goes through two steps: it is decoded and cut into the pictures that the network is to see (tiles), and the
-tiles go through the network. Both steps run on the same few threads, each network call on one thread: that keeps all
-cores busy without ever waiting for one another, and costs no more than bare network calls. Tiles of the same shape
-share a batch, whichever photo they come from. Batches depend on the order of the photos alone, never on timing, so the
-same photos give the same bags.
+Every photo goes through two steps: it is read and decoded, and the parts of it that the network is to see (views) are
+resized and go through the network. Both steps run on the same few threads, each network call on one thread: that keeps
+all cores busy without ever waiting for one another, and costs little more than bare network calls. Views of the same
+size share a batch, whichever photo they come from. Which views share one depends on the order of the photos and the
+number of threads, never on timing; the bags depend on neither.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from .images import decode, read_photo
 from .photos import Photo, Source, find_photos
 from .recipe import Recipe
 
-Tile = npt.NDArray[np.uint8]
-
-# Pixels in one call of the network. More does not fit the processor's cache: 32 tiles of 224 px are a third slower than
-# 2 of them, and 1 tile of 64 px is less than half as fast as 32 (benchmarks/extract.py shows both).
+# Pixels in one call of the network. More does not fit the processor's cache: 32 tiles of 224 px are a quarter slower
+# than 2 of them, and 1 tile of 64 px is slower than 32 (benchmarks/extract.py shows both).
 _BATCH_PIXELS = 1 << 17
 
 
@@ -86,10 +84,12 @@ class Extractor:
         self.recipe = recipe or Recipe()
         self.jobs = jobs or default_jobs()
         self.backbone = backbone or load(self.recipe.network, activation=self.recipe.activation)
-        spec = self.backbone.spec
-        if isinstance(self.recipe.sampling, Dense) and (spec.stride is None or spec.fixed_size is not None):
+        spec, sampling = self.backbone.spec, self.recipe.sampling
+        if isinstance(sampling, Dense) and (spec.stride is None or spec.fixed_size is not None):
             why = "gives one vector an image" if spec.stride is None else f"takes only images of {spec.fixed_size}"
             raise NetworkError(f"{spec.name} {why}, so it cannot look densely. Use the mode 'patch'.")
+        if isinstance(sampling, Patch) and sampling.input and spec.fixed_size not in (None, (sampling.input,) * 2):
+            raise NetworkError(f"{spec.name} takes only images of {spec.fixed_size}, not of {sampling.input} px.")
 
     def __call__(self, source: Source) -> Bags:
         """Extract the bags of all photos of `source`, in order.
@@ -126,17 +126,31 @@ class Extractor:
             yield from pipeline.run(iter(photos))
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class _View:
+    """What the network is to see once: a box of an image in pixels, at a size. It is cut out when its turn comes."""
+
+    image: Image.Image
+    box: tuple[int, int, int, int] | None
+    size: tuple[int, int]
+
+    def tile(self) -> npt.NDArray[np.uint8]:
+        part = self.image if self.box is None else self.image.crop(self.box)
+        tile = part.resize(self.size, Image.Resampling.BICUBIC)
+        return np.asarray(tile if tile.mode == "RGB" else tile.convert("RGB"))  # grey is resized as grey: a third of it
+
+
 class _Job:
-    """A photo on its way: the tiles that the network has still to see, and the answers so far."""
+    """A photo on its way: what the network is to see of it, and the answers so far."""
 
     def __init__(self, photo: Photo) -> None:
         self.photo = photo
         self.digest = ""
         self.error: PhotoError | None = None
-        self.tiles: list[Tile] = []
+        self.views: list[_View] = []
         self.boxes: npt.NDArray[np.float32] | None = None
         self.level: npt.NDArray[np.int16] | None = None
-        self.answers: dict[int, tuple[Future[npt.NDArray[np.float32]], int]] = {}  # by tile: a batch, and a row of it
+        self.answers: dict[int, tuple[Future[npt.NDArray[np.float32]], int]] = {}  # by view: a batch, and a row of it
 
 
 class _Pipeline:
@@ -146,7 +160,7 @@ class _Pipeline:
         self._recipe, self._backbone, self._known = extractor.recipe, extractor.backbone, known
         self._pool = ThreadPoolExecutor(extractor.jobs, thread_name_prefix="patchvote")
         self._ahead = 2 * extractor.jobs
-        self._waiting: dict[tuple[int, ...], list[tuple[_Job, int]]] = {}
+        self._waiting: dict[tuple[int, int], list[tuple[_Job, int]]] = {}  # by size of the view
 
     def __enter__(self) -> _Pipeline:
         return self
@@ -172,7 +186,7 @@ class _Pipeline:
                 yield self._finish(describing.popleft())
 
     def _prepare(self, photo: Photo) -> _Job:
-        """Read, decode and cut one photo (on a worker)."""
+        """Read and decode one photo, and choose what to see of it (on a worker)."""
         job = _Job(photo)
         try:
             content, job.digest = read_photo(photo)
@@ -180,83 +194,77 @@ class _Pipeline:
                 sampling = self._recipe.sampling
                 image = decode(photo.name, content, sampling.longest)
                 if isinstance(sampling, Dense):
-                    self._cut_dense(job, image, sampling)
+                    self._choose_scales(job, image, sampling)
                 else:
-                    self._cut_patches(job, image, sampling)
+                    self._choose_patches(job, image, sampling)
         except PhotoError as error:
             job.error = error
         return job
 
-    def _cut_dense(self, job: _Job, image: Image.Image, sampling: Dense) -> None:
+    def _choose_scales(self, job: _Job, image: Image.Image, sampling: Dense) -> None:
         stride = self._backbone.spec.stride or 1
         for side in sampling.sides:
-            size = sampling.input_size(image.width, image.height, side, stride)
-            job.tiles.append(_tile(image, size))
+            job.views.append(_View(image, None, sampling.input_size(image.width, image.height, side, stride)))
 
-    def _cut_patches(self, job: _Job, image: Image.Image, sampling: Patch) -> None:
+    def _choose_patches(self, job: _Job, image: Image.Image, sampling: Patch) -> None:
         spec = self._backbone.spec
         height, width = spec.fixed_size or (sampling.input or spec.size,) * 2
         size = sampling.working_size(image.width, image.height)
         small = image.resize(size, Image.Resampling.BICUBIC)
         boxes, job.level = sampling.pixel_boxes(*size)
         job.boxes = relative(boxes, *size)
-        for left, top, right, bottom in boxes.tolist():
-            job.tiles.append(_tile(small.crop((left, top, right, bottom)), (width, height)))
+        job.views = [_View(small, (box[0], box[1], box[2], box[3]), (width, height)) for box in boxes.tolist()]
 
     def _enqueue(self, job: _Job) -> None:
-        """Put a photo's tiles into batches, and start the batches that are full."""
-        for index, tile in enumerate(job.tiles):
-            group = self._waiting.setdefault(tile.shape, [])
+        """Put a photo's views into batches, and start the batches that are full."""
+        for index, view in enumerate(job.views):
+            group = self._waiting.setdefault(view.size, [])
             group.append((job, index))
-            if len(group) >= max(1, _BATCH_PIXELS // (tile.shape[0] * tile.shape[1])):
-                self._start(tile.shape)
+            if len(group) >= max(1, _BATCH_PIXELS // (view.size[0] * view.size[1])):
+                self._start(view.size)
 
-    def _start(self, shape: tuple[int, ...]) -> None:
-        group = self._waiting.pop(shape)
-        tiles = [job.tiles[index] for job, index in group]
-        batch = np.stack(tiles) if len(tiles) > 1 else tiles[0][None]
-        answer = self._pool.submit(self._backbone, batch)
+    def _start(self, size: tuple[int, int]) -> None:
+        group = self._waiting.pop(size)
+        answer = self._pool.submit(self._describe, [job.views[index] for job, index in group])
         for row, (job, index) in enumerate(group):
             job.answers[index] = answer, row
 
+    def _describe(self, views: list[_View]) -> npt.NDArray[np.float32]:
+        """Cut out the views of one batch and put them through the network (on a worker)."""
+        tiles = [view.tile() for view in views]
+        answers = self._backbone(np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
+        return answers if self._recipe.mode == "dense" else _pool(answers)
+
     def _finish(self, job: _Job) -> Described:
         """Wait for the answers of the oldest photo, and make its bag."""
-        for shape, group in list(self._waiting.items()):
+        for size, group in list(self._waiting.items()):
             if any(waiting is job for waiting, _ in group):
-                self._start(shape)
-        if job.error is not None or not job.tiles:
+                self._start(size)
+        if job.error is not None or not job.views:
             return Described(job.photo, job.digest, error=job.error)
         try:
-            maps = [answer.result()[row] for answer, row in map(job.answers.__getitem__, range(len(job.tiles)))]
+            answers = [batch.result()[row] for batch, row in map(job.answers.__getitem__, range(len(job.views)))]
         except NetworkError as error:
             return Described(job.photo, job.digest, error=PhotoError(job.photo.name, str(error)))
-        return Described(job.photo, job.digest, self._bag(job, maps))
+        return Described(job.photo, job.digest, self._bag(job, answers))
 
-    def _bag(self, job: _Job, maps: list[npt.NDArray[np.float32]]) -> Bags:
+    def _bag(self, job: _Job, answers: list[npt.NDArray[np.float32]]) -> Bags:
         """Put the answers of one photo together."""
         if job.boxes is not None and job.level is not None:
-            values = np.stack([_pool(answer) for answer in maps])
-            return Bags(values, np.array([0, len(values)]), job.boxes, job.level)
-        grids = [answer.shape[:2] for answer in maps]
-        boxes = [cell_boxes(*grid) for grid in grids]
+            return Bags(np.stack(answers), np.array([0, len(answers)]), job.boxes, job.level)
+        boxes = [cell_boxes(*answer.shape[:2]) for answer in answers]
+        level = list(range(1, len(answers) + 1))
         if isinstance(self._recipe.sampling, Dense) and self._recipe.sampling.whole:
-            maps = [_pool(maps[0])[None, None], *maps]
-            boxes.insert(0, np.array([WHOLE], np.float32))
-        first_level = len(grids) + 1 - len(maps)
-        level = [np.full(len(part), index, np.int16) for index, part in enumerate(boxes, start=first_level)]
+            answers = [_pool(answers[0][None])[None], *answers]
+            boxes, level = [np.array([WHOLE], np.float32), *boxes], [0, *level]
         ends = np.cumsum([0] + [len(part) for part in boxes])
         values = np.empty((ends[-1], self._backbone.spec.dim), np.float32)
-        for answer, start, end in zip(maps, ends[:-1], ends[1:], strict=True):
+        for answer, start, end in zip(answers, ends[:-1], ends[1:], strict=True):
             values[start:end].reshape(answer.shape)[...] = answer  # one copy, from the network's order of axes to ours
-        return Bags(values, np.array([0, len(values)]), np.concatenate(boxes), np.concatenate(level))
+        levels = np.repeat(level, np.diff(ends)).astype(np.int16)
+        return Bags(values, np.array([0, len(values)]), np.concatenate(boxes), levels)
 
 
-def _tile(image: Image.Image, size: tuple[int, int]) -> Tile:
-    """Resize an image, or a part of one, to what the network is to see."""
-    tile = image.resize(size, Image.Resampling.BICUBIC)
-    return np.asarray(tile if tile.mode == "RGB" else tile.convert("RGB"))  # grey is resized as grey: a third of it
-
-
-def _pool(answer: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return one descriptor of a whole tile: the mean over the cells of its feature map."""
-    return answer if answer.ndim == 1 else answer.mean(axis=(0, 1), dtype=np.float64).astype(np.float32)
+def _pool(answers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return one descriptor of each whole tile: the mean over the cells of its feature map."""
+    return answers if answers.ndim == 2 else answers.mean(axis=(1, 2), dtype=np.float64).astype(np.float32)

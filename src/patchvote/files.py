@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 _TEMPORARY = re.compile(r"^\.writing-(?P<host>[^@]*)@(?P<pid>\d+)-[0-9a-f]+$")
@@ -21,7 +22,7 @@ def _host() -> str:
     return re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
 
 
-def write_atomically(path: Path, *parts: bytes | memoryview) -> None:
+def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     """Write `parts` one after the other; `path` is at every moment absent, or old and whole, or new and whole."""
     temporary = path.with_name(f".writing-{_host()}@{os.getpid()}-{uuid.uuid4().hex}")
     try:
@@ -51,15 +52,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def remove_leavings(folder: Path) -> int:
-    """Remove the temporary files that dead processes of this host left in `folder`, and count them."""
-    removed = 0
+def remove_leavings(folder: Path) -> None:
+    """Remove the temporary files that dead processes of this host left in `folder`."""
     for path in folder.iterdir():
         match = _TEMPORARY.match(path.name)
         if match and match["host"] == _host() and not _is_alive(int(match["pid"])):
             path.unlink(missing_ok=True)
-            removed += 1
-    return removed
 
 
 def _is_alive(pid: int) -> bool:

@@ -2,9 +2,11 @@
 
 A photo whose bag is there already is passed over: at once where its file's size and time of change are as they were,
 after reading it where only its content is. A photo that was moved or got another label takes its bag along. Everything
-else goes through the network. Finished photos are written a shard at a time, so an interruption loses at most the
-shard under way; running the same command again goes on from there. Several processes may fill one store at once:
-each looks now and then at what the others have written, and leaves that out.
+else goes through the network. A photo that was moved away or has become unreadable is forgotten.
+
+Finished photos are written a shard at a time, so an interruption loses at most the shard under way; running the same
+command again goes on from there. Several processes may fill one store at once: each looks now and then at what the
+others have written, and leaves that out.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from .bags import Bags
 from .errors import PhotoError, StoreError
 from .extract import Described, Extractor
 from .files import remove_leavings
 from .photos import Photo, Source, find_photos
-from .shards import DTYPES, ENDING, Entry, Shard, cast, write_shard
+from .shards import DTYPES, ENDING, Entry, Shard, cast, shard_files, write_shard
 
 _SHARD_BYTES = 16 << 20
 _SHARD_SECONDS = 20.0
@@ -45,7 +51,9 @@ class Filled:
     extracted : int
         Went through the network now.
     reused : int
-        Were moved or got another label: their bags were taken over.
+        Have the content of a photo whose bag was there, under another name or label: it was taken over.
+    forgotten : int
+        Are no longer in the store: moved to another name, or not readable any more.
     skipped : list of PhotoError
         Could not be read.
     others : int
@@ -60,6 +68,7 @@ class Filled:
     kept: int = 0
     extracted: int = 0
     reused: int = 0
+    forgotten: int = 0
     skipped: list[PhotoError] = dataclasses.field(default_factory=list)
     others: int = 0
     descriptors: int = 0
@@ -76,7 +85,7 @@ def fill(
     source: Source,
     extractor: Extractor,
     *,
-    dtype: str = "float16",
+    dtype: str | None = None,
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Filled:
@@ -90,8 +99,8 @@ def fill(
         Photos, as `find_photos` takes them.
     extractor : Extractor
         Makes the bags.
-    dtype : {"float16", "float32"}, default "float16"
-        Of the descriptors on disk.
+    dtype : {"float16", "float32"}, optional
+        Of the descriptors on disk; float16 for a new store.
     strict : bool, default False
         Raise at the first photo that cannot be read, instead of naming it in the answer and going on.
     progress : function, optional
@@ -107,7 +116,7 @@ def fill(
     StoreError
         The folder holds something else, or bags of another recipe or network, or the disk is full.
     """
-    if dtype not in DTYPES:
+    if dtype is not None and dtype not in DTYPES:
         raise StoreError(f"dtype of a store must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     return _Filling(Path(path), find_photos(source), extractor, dtype, strict, progress).run()
 
@@ -116,24 +125,34 @@ class _Filling:
     """One run of `fill`."""
 
     def __init__(
-        self, path: Path, photos: list[Photo], extractor: Extractor, dtype: str, strict: bool, progress: Progress | None
+        self,
+        path: Path,
+        photos: list[Photo],
+        extractor: Extractor,
+        dtype: str | None,
+        strict: bool,
+        progress: Progress | None,
     ) -> None:
         self.path, self.photos, self.extractor = path, _distinct(photos), extractor
-        self.dtype, self.strict, self.progress = dtype, strict, progress
+        self.asked_dtype, self.strict, self.progress = dtype, strict, progress
+        self.dtype = dtype or "float16"
         self.result = Filled(len(self.photos))
         self.started = time.monotonic()
         self.known: dict[str, Entry] = {}  # by name
         self.bags: dict[str, tuple[Shard, int]] = {}  # by digest
         self.seen: set[Path] = set()
         self.stamps: dict[str, tuple[int, int]] = {}  # by name, from before the photo was read
+        self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not asked for
 
     def run(self) -> Filled:
         _make_folder(self.path)
         remove_leavings(self.path)
         self._look_around()
-        self.result.others = len(self.known.keys() - {photo.name for photo in self.photos})
+        claim = None if self.seen else self._claim()
+        asked = {photo.name for photo in self.photos}
+        self.others = {name: entry.digest for name, entry in self.known.items() if name not in asked}
 
-        writer = _Writer(self.path, self.extractor)
+        writer = _Writer(self.path, self.extractor, self.dtype)
         todo = [photo for photo in self.photos if not self._is_there(photo)]
         self.result.kept = len(self.photos) - len(todo)
         self._tell()
@@ -144,9 +163,28 @@ class _Filling:
                     self._tell()
             finally:
                 # Also on Ctrl-C: what went through the network is worth keeping.
-                writer.close()
+                try:
+                    writer.close()
+                finally:
+                    if claim is not None:
+                        claim.unlink(missing_ok=True)  # real shards now say the same, or there is nothing to say
         self.result.skipped.sort(key=lambda error: error.name)
+        self.result.others = len(self.others)
         return self.result
+
+    def _claim(self) -> Path:
+        """Say in an empty store of what kind it is to be, before the work begins.
+
+        Of two processes that do so at once with different recipes, the one with the older shard stays.
+        """
+        mine = _Writer(self.path, self.extractor, self.dtype).write_empty()
+        try:
+            self._look_around()
+        except StoreError:
+            if shard_files(self.path)[0] != mine:
+                mine.unlink(missing_ok=True)
+                raise
+        return mine
 
     def _draw(self, todo: list[Photo]) -> Iterator[Photo]:
         """Give out the photos to do, leaving out what other processes finish meanwhile.
@@ -167,7 +205,7 @@ class _Filling:
 
     def _look_around(self) -> None:
         """Take note of the shards that are new since the last look."""
-        for path in sorted(self.path.glob(f"[!.]*{ENDING}")):
+        for path in shard_files(self.path):
             if path in self.seen:
                 continue
             self.seen.add(path)
@@ -179,12 +217,20 @@ class _Filling:
             for index, entry in enumerate(shard.entries):
                 self.known[entry.name] = entry
                 self.bags[entry.digest] = shard, index
+            for name in shard.forgotten:
+                self.known.pop(name, None)
 
     def _check_kind(self, shard: Shard) -> None:
         recipe, spec = self.extractor.recipe, self.extractor.backbone.spec
-        if shard.recipe == recipe and shard.fingerprint == spec.fingerprint:
+        if shard.kind == (recipe.sampling, recipe.activation, spec.fingerprint, spec.dim):
+            if self.asked_dtype not in (None, shard.dtype):
+                raise StoreError(
+                    f"{self.path} keeps descriptors in {shard.dtype}, not {self.asked_dtype}. Leave the type out, or "
+                    "choose another folder for the store."
+                )
+            self.dtype = shard.dtype
             return
-        if shard.recipe == recipe:
+        if (shard.recipe.sampling, shard.recipe.activation) == (recipe.sampling, recipe.activation):
             what = f"the same recipe but another network ({shard.fingerprint}, now {spec.fingerprint})"
         else:
             what = f"another recipe:\n  there: {shard.recipe.to_json()}\n  asked: {recipe.to_json()}"
@@ -212,14 +258,24 @@ class _Filling:
             if self.strict:
                 raise
             self.result.skipped.append(error)
+            if photo.name in self.known:  # what the store has of it is no longer what the user has
+                self._forget(photo.name, writer)
             return
         before = self.known.get(photo.name)
         if before is not None and (before.digest, before.label) == (entry.digest, entry.label):
             self.result.kept += 1
             return
+        for name in [name for name, digest in self.others.items() if digest == item.digest]:
+            del self.others[name]  # it was moved here
+            self._forget(name, writer)
         shard, index = self.bags[item.digest]
         writer.add(entry, cast(photo.name, shard.read(index, index + 1), self.dtype))
         self.result.reused += 1
+
+    def _forget(self, name: str, writer: _Writer) -> None:
+        writer.forgotten.append(name)
+        self.known.pop(name, None)
+        self.result.forgotten += 1
 
     def _tell(self) -> None:
         self.result.seconds = time.monotonic() - self.started
@@ -234,8 +290,10 @@ class _Writer:
     is being written, so memory holds two.
     """
 
-    def __init__(self, path: Path, extractor: Extractor) -> None:
+    def __init__(self, path: Path, extractor: Extractor, dtype: str) -> None:
         self.path, self.extractor = path, extractor
+        self.nothing: npt.NDArray[Any] = np.empty((0, extractor.backbone.spec.dim), DTYPES[dtype])
+        self.forgotten: list[str] = []
         self.entries: list[Entry] = []
         self.bags: list[Bags] = []
         self.bytes = 0
@@ -254,11 +312,19 @@ class _Writer:
         """Begin to write what was collected; raises what writing the shard before raised."""
         self.since = time.monotonic()
         self.wait()
-        if self.entries:
-            entries, bags = self.entries, self.bags
-            self.entries, self.bags, self.bytes = [], [], 0
-            recipe, fingerprint = self.extractor.recipe, self.extractor.backbone.spec.fingerprint
-            self.writing = self.thread.submit(write_shard, self.path, recipe, fingerprint, entries, bags)
+        if self.entries or self.forgotten:
+            entries, bags, forgotten = self.entries, self.bags, self.forgotten
+            self.entries, self.bags, self.forgotten, self.bytes = [], [], [], 0
+            self.writing = self.thread.submit(self._write, entries, bags, forgotten)
+
+    def write_empty(self) -> Path:
+        """Write a shard that holds nothing but the recipe."""
+        return self._write([], [], [])
+
+    def _write(self, entries: list[Entry], bags: list[Bags], forgotten: list[str]) -> Path:
+        bags = bags or [Bags(self.nothing, np.zeros(1, np.int64))]
+        spec = self.extractor.backbone.spec
+        return write_shard(self.path, self.extractor.recipe, spec.fingerprint, entries, bags, forgotten)
 
     def wait(self) -> None:
         writing, self.writing = self.writing, None
@@ -279,7 +345,8 @@ def _distinct(photos: list[Photo]) -> list[Photo]:
     distinct: dict[str, Photo] = {}
     for photo in photos:
         other = distinct.setdefault(photo.name, photo)
-        if other.label != photo.label or (other is not photo and other.source != photo.source):
+        same_place = isinstance(photo.source, Path) and other.source == photo.source
+        if other.label != photo.label or not (other.source is photo.source or same_place):
             raise StoreError(f"two different photos are both called {photo.name!r}. A store needs a name for each.")
     return list(distinct.values())
 
@@ -295,13 +362,16 @@ def _make_folder(path: Path) -> None:
 
 
 def _stamp(photo: Photo) -> tuple[int, int]:
-    """Size and time of change of a photo's file, or zeros where they prove nothing."""
+    """Size and time of change of a photo's file, or zeros where they prove nothing.
+
+    The later of the two times that a file has: one is of its content and can be set at will, the other of anything
+    about it, a new name included.
+    """
     if not isinstance(photo.source, Path):
         return 0, 0
     try:
         status = photo.source.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return 0, 0
-    if time.time_ns() - status.st_mtime_ns < _SETTLED:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
+    changed = max(status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_size, changed) if time.time_ns() - changed > _SETTLED else (0, 0)

@@ -52,7 +52,7 @@ class Dense:
         return max(self.sides)
 
     def input_size(self, width: int, height: int, side: int, stride: int) -> tuple[int, int]:
-        """Width and height for the network: the longest side is `side`, both are multiples of `stride`.
+        """Width and height for the network: the longest side is `side` or near it, both are multiples of `stride`.
 
         Multiples make the cells of the feature map tile the image exactly, at the price of changing its proportions by
         less than half a cell.

@@ -1,8 +1,8 @@
 """Decode photos safely: whatever the file holds, the answer is an upright 8-bit image, RGB or grey, or a reason.
 
 Rotation from EXIF is applied; palette, CMYK and 16-bit images become RGB or grey; transparent parts turn white; of an
-animation the first frame is taken. Large JPEGs are decoded at a fraction of their size. Files that claim more pixels
-than a photo has are refused before a byte is decoded.
+animation the first frame is taken. Large JPEGs are decoded at a fraction of their size, other large images reduced as
+soon as they are decoded. Files that claim more pixels than a photo has are refused before a byte is decoded.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import os
 import stat
 import threading
 from collections.abc import Callable
@@ -25,11 +26,13 @@ from .photos import Photo
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 100_000_000
-_MAX_BYTES = 1 << 30
+_MAX_BYTES = 400_000_000
 _LARGE = 16_000_000
+_REDUCIBLE = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F")
 _ORIENTATION = 0x0112  # in EXIF
 
-# Several threads decode at once. Large photos take turns, so that memory holds one of them and not one a thread.
+# Several threads decode at once. Large photos take turns until they are reduced, so that memory holds one and not one a
+# thread.
 _one_large_at_a_time = threading.Lock()
 
 
@@ -44,12 +47,17 @@ def read_photo(photo: Photo) -> tuple[bytes | Image.Image, str]:
     if isinstance(photo.source, Path):
         data = _read_file(photo.name, photo.source)
         return data, hashlib.sha256(data).hexdigest()
-    image = photo.source
-    if not isinstance(image, Image.Image):
-        image = _from_array(photo.name, image)
-    pixels = np.asarray(image)
-    told = f"{image.mode} {pixels.shape}".encode()
-    return image, hashlib.sha256(told + np.ascontiguousarray(pixels).tobytes()).hexdigest()
+    given = photo.source
+    try:
+        image = _upright(given if isinstance(given, Image.Image) else _from_array(photo.name, given))
+    except PhotoError:
+        raise
+    except Exception as error:  # an image of the caller's may still have to be decoded
+        raise PhotoError(photo.name, _reason(b"", error)) from error
+    if 0 in image.size:
+        raise PhotoError(photo.name, f"has no pixels: its size is {image.size}.")
+    told = f"{image.mode} {image.size}".encode()
+    return image, hashlib.sha256(told + image.tobytes()).hexdigest()
 
 
 def decode(
@@ -67,8 +75,8 @@ def decode(
     content : bytes or Pillow image
         What `read_photo` gave.
     longest : function, optional
-        From width and height to the longest side in pixels that will be used; a JPEG is then decoded at the smallest
-        fraction of its size that keeps twice as much.
+        From width and height to the longest side in pixels that will be used; of a larger image, the smallest fraction
+        that keeps twice as much is decoded (JPEG) or kept (others).
     max_pixels : int
         Refuse images that have more pixels after that.
 
@@ -77,9 +85,9 @@ def decode(
     PhotoError
         The content is not a whole image of a known format; the reason says in which way.
     """
+    if isinstance(content, Image.Image):
+        return content
     try:
-        if isinstance(content, Image.Image):
-            return _upright(content)
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             if longest is not None:
                 _decode_less(image, longest)
@@ -92,7 +100,7 @@ def decode(
                 )
             if pixels > _LARGE:
                 with _one_large_at_a_time:
-                    return _upright(image)
+                    return _upright(image, longest)
             return _upright(image)
     except PhotoError:
         raise
@@ -109,7 +117,12 @@ def _read_file(name: str, path: Path) -> bytes:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise PhotoError(name, "is a folder that cannot be read." if path.is_dir() else "is not an ordinary file.")
+            if path.is_dir():
+                listable = os.access(path, os.R_OK | os.X_OK)
+                raise PhotoError(
+                    name, "is a folder. Give it alone." if listable else "is a folder that cannot be read."
+                )
+            raise PhotoError(name, "is not an ordinary file.")
         if status.st_size > _MAX_BYTES:
             raise PhotoError(name, f"has {status.st_size / 1e9:.1f} GB, too much for a photo.")
         return path.read_bytes()
@@ -117,8 +130,8 @@ def _read_file(name: str, path: Path) -> bytes:
         reason = "is a broken link." if path.is_symlink() else "there is no such file."
     except PermissionError:
         reason = "may not be read: permission denied."
-    except OSError as error:
-        reason = f"cannot be read: {error.strerror or error}."
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}."
     raise PhotoError(name, reason)
 
 
@@ -129,17 +142,32 @@ def _decode_less(image: Image.Image, longest: Callable[[int, int], int]) -> None
         image.draft("RGB", (max(1, int(image.width * scale)), max(1, int(image.height * scale))))
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def _upright(image: Image.Image, longest: Callable[[int, int], int] | None = None) -> Image.Image:
     image.load()
+    # Before anything makes copies: of 100 million pixels, each would take hundreds of megabytes.
+    image = _reduced(image, longest)
     with contextlib.suppress(Exception):  # a damaged EXIF block says nothing about the pixels
         if image.getexif().get(_ORIENTATION, 1) != 1:
             image = ImageOps.exif_transpose(image)
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        return Image.fromarray(_to_8_bit(np.asarray(image)))
-    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = Image.fromarray(_to_8_bit(np.asarray(image)))
+    elif image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
-    return image.convert("L" if image.mode in ("L", "1") else "RGB")
+        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    else:
+        image = image.convert("L" if image.mode in ("L", "1") else "RGB")
+    return _reduced(image, longest)
+
+
+def _reduced(image: Image.Image, longest: Callable[[int, int], int] | None) -> Image.Image:
+    """Reduce an image by a whole factor to no less than twice what will be used, where its mode can be."""
+    factor = max(image.size) // (2 * longest(image.width, image.height)) if longest is not None else 1
+    if factor < 2 or image.mode not in _REDUCIBLE:
+        return image
+    small = image.reduce(factor)
+    with contextlib.suppress(Exception):
+        small.getexif().update(image.getexif())
+    return small
 
 
 def _to_8_bit(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
@@ -154,7 +182,11 @@ def _to_8_bit(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     elif values.dtype.kind in "iu" and low >= 0 and high < 65536:
         low, high = 0.0, 65535.0
     span = max(high - low, 1e-12)
-    return np.round((values.astype(np.float64) - low) * (255 / span)).astype(np.uint8)
+    result = np.empty(values.shape, np.uint8)
+    for start in range(0, len(values), 64):  # by rows: a float64 copy of a large image is larger than all else
+        rows = slice(start, start + 64)
+        result[rows] = np.round((values[rows].astype(np.float64) - low) * (255 / span))
+    return result
 
 
 def _from_array(name: str, array: npt.NDArray[Any]) -> Image.Image:

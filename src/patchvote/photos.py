@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import csv
 import dataclasses
+import io
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -120,10 +121,17 @@ def _walk(folder: Path, above: set[tuple[int, int]]) -> Iterator[Path]:
         if entry.name.startswith(".") or entry.name == "__MACOSX":
             continue
         path = folder / entry.name
-        if entry.is_dir():
+        if _is_folder(entry):
             yield from _walk(path, above | {here})
         else:
             yield path
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def _from_manifest(path: Path) -> list[Photo]:
@@ -159,17 +167,20 @@ def _from_manifest(path: Path) -> list[Photo]:
 def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)  # spreadsheets write any of the three, depending on the country
-    reader = csv.DictReader(text.splitlines(), delimiter=delimiter)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     if "file_name" not in (reader.fieldnames or []):
         raise PhotoError(
             str(path), f"the first line must name a column file_name (and may name label), got: {first!r}."
         )
-    for row in reader:
-        yield reader.line_num, row
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise PhotoError(str(path), f"line {reader.line_num} is not CSV: {error}. Is a quote not closed?") from None
 
 
 def _jsonl_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, record in enumerate(text.splitlines(), start=1):
+    for line, record in enumerate(text.split("\n"), start=1):
         if not record.strip():
             continue
         try:

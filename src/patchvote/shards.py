@@ -1,8 +1,8 @@
 """One shard of a store: a safetensors file that describes itself.
 
 It holds the bags of some photos (descriptors, offsets, boxes, levels) and, in its header, everything needed to make
-sense of them: the recipe, the network's fingerprint, and of each photo its name, label and content hash. A shard is
-written once and never changed.
+sense of them: the recipe, the network's fingerprint, and of each photo its name, label and content hash. It may also
+name photos that the store is to forget. A shard is written once and never changed; later ones outdo it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from .bags import Bags
-from .errors import PatchvoteError, PhotoError, StoreError
+from .errors import PhotoError, StoreError
 from .files import write_atomically
 from .recipe import Recipe
 
@@ -51,6 +51,15 @@ class Entry:
     size: int = 0
     modified: int = 0
 
+    def is_sound(self) -> bool:
+        """Whether every field has the type that it must have; what was read from a file may have others."""
+        texts, numbers = (self.name, self.digest), (self.size, self.modified)
+        return (
+            all(isinstance(text, str) for text in texts)
+            and all(isinstance(number, int) for number in numbers)
+            and (self.label is None or isinstance(self.label, str))
+        )
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shard:
@@ -63,6 +72,12 @@ class Shard:
     offsets: npt.NDArray[np.int64]
     dim: int
     dtype: str
+    forgotten: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What must be equal for bags to be comparable; the path of a network's file need not be."""
+        return self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim
 
     @classmethod
     def open(cls, path: Path) -> Shard:
@@ -81,26 +96,30 @@ class Shard:
                 values = file.get_slice("values")
                 rows, dim = values.get_shape()
                 offsets = file.get_tensor("offsets")
+                shapes = file.get_slice("boxes").get_shape(), file.get_slice("level").get_shape()
                 shard = cls(
                     path,
                     Recipe.from_json(told["recipe"]),
                     told["fingerprint"],
                     tuple(Entry(**entry) for entry in json.loads(told["entries"])),
-                    offsets.astype(np.int64),
+                    offsets,
                     dim,
                     {"F16": "float16", "F32": "float32"}[values.get_dtype()],
+                    tuple(json.loads(told.get("forgotten", "[]"))),
                 )
-                shapes = file.get_slice("boxes").get_shape(), file.get_slice("level").get_shape()
             if (
-                shapes != ([rows, 4], [rows])
-                or len(offsets) != len(shard.entries) + 1
+                offsets.dtype != np.int64
+                or shapes != ([rows, 4], [rows])
+                or offsets.shape != (len(shard.entries) + 1,)
                 or offsets[0] != 0
                 or offsets[-1] != rows
                 or (np.diff(offsets) < 0).any()
+                or not all(entry.is_sound() for entry in shard.entries)
+                or not all(isinstance(name, str) for name in shard.forgotten)
             ):
                 raise StoreError(f"{path.name} contradicts itself: its arrays do not fit its header.")
             return shard
-        except (SafetensorError, PatchvoteError, OSError, ValueError, TypeError, KeyError) as error:
+        except Exception as error:  # whatever a hostile header can make a reader raise
             raise StoreError(f"{path.name} is damaged or not a shard: {error}") from error
 
     def read(self, start: int, stop: int) -> Bags:
@@ -114,34 +133,57 @@ class Shard:
         return Bags(values, self.offsets[start : stop + 1] - first, boxes, level)
 
 
-def write_shard(folder: Path, recipe: Recipe, fingerprint: str, entries: Sequence[Entry], bags: Sequence[Bags]) -> Path:
+def write_shard(
+    folder: Path,
+    recipe: Recipe,
+    fingerprint: str,
+    entries: Sequence[Entry],
+    bags: Sequence[Bags],
+    forgotten: Sequence[str] = (),
+) -> Path:
     """Write a shard, whole or not at all.
 
     The name begins with the time, so that of two shards with the same photo the newer one is known, and ends in a
-    random number, so that any number of processes and machines can write at once.
+    random number, so that any number of processes and machines can write at once. Where a clock went back, the number
+    goes on from the newest shard instead.
     """
     told = {
         "format": FORMAT,
         "recipe": recipe.to_json(),
         "fingerprint": fingerprint,
         "entries": json.dumps([dataclasses.asdict(entry) for entry in entries]),
+        "forgotten": json.dumps(list(forgotten)),
     }
-    offsets = np.concatenate([[0], np.cumsum([len(bag.values) for bag in bags])]).astype(np.int64)
+    ends = np.cumsum([len(bag.values) for bag in bags])[
+        : len(entries)
+    ]  # without entries, one empty bag gives the shape
+    offsets = np.concatenate([[0], ends]).astype(np.int64)
     arrays: dict[str, list[npt.NDArray[Any]]] = {
         "values": [bag.values for bag in bags],
         "offsets": [offsets],
         "boxes": [bag.boxes for bag in bags],
         "level": [bag.level for bag in bags],
     }
-    path = folder / f"{time.time_ns():020d}-{os.getpid()}-{uuid.uuid4().hex[:12]}{ENDING}"
     try:
-        write_atomically(path, *_safetensors(arrays, told))
+        number = max([time.time_ns(), *(_number(path) + 1 for path in shard_files(folder))])
+        path = folder / f"{number:020d}-{os.getpid()}-{uuid.uuid4().hex[:12]}{ENDING}"
+        write_atomically(path, _safetensors(arrays, told))
     except OSError as error:
         raise StoreError(
             f"{folder}: the bags of {len(entries)} photos cannot be written: {error.strerror}. What was written before "
             "is safe: make room, then run the same command again to go on."
         ) from error
     return path
+
+
+def shard_files(folder: Path) -> list[Path]:
+    """Files of `folder` that are shards by their name, oldest first."""
+    return sorted(folder.glob(f"[!.]*{ENDING}"))
+
+
+def _number(path: Path) -> int:
+    first = path.name.partition("-")[0]
+    return int(first) if first.isascii() and first.isdigit() and len(first) == 20 else 0
 
 
 def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], told: dict[str, str]) -> Iterator[bytes | memoryview]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from .bags import Bags
 from .errors import StoreError
-from .shards import ENDING, Entry, Shard
+from .shards import Entry, Shard, shard_files
 
 Labels = npt.NDArray[Any]
 
@@ -54,7 +54,7 @@ class Store:
         self.damaged = list(damaged)
         first = self.shards[0]
         for shard in self.shards[1:]:
-            if (shard.recipe, shard.fingerprint, shard.dim) != (first.recipe, first.fingerprint, first.dim):
+            if shard.kind != first.kind:
                 raise StoreError(
                     f"{path} holds bags of two kinds: {first.path.name} was made with {first.recipe} (network "
                     f"{first.fingerprint}), {shard.path.name} with {shard.recipe} (network {shard.fingerprint}). "
@@ -64,6 +64,10 @@ class Store:
         places: dict[str, tuple[Shard, int]] = {}
         for shard in self.shards:  # oldest first, so that the newest bag of a photo stays
             places.update((entry.name, (shard, index)) for index, entry in enumerate(shard.entries))
+            for name in shard.forgotten:
+                places.pop(name, None)
+        if not places:
+            raise StoreError(f"{path} holds no photos yet. `patchvote extract PHOTOS {path}` fills it.")
         self.names = sorted(places)
         self._places = [places[name] for name in self.names]
         self.entries: list[Entry] = [shard.entries[index] for shard, index in self._places]
@@ -81,11 +85,10 @@ class Store:
         """
         path = Path(path)
         if not path.is_dir():
-            raise StoreError(
-                f"{path} is not a store: there is no such folder. `patchvote extract PHOTOS {path}` makes it."
-            )
+            why = "it is a file, and a store is a folder" if path.exists() else "there is no such folder"
+            raise StoreError(f"{path} is not a store: {why}. `patchvote extract PHOTOS STORE` makes one.")
         shards, damaged = [], []
-        for file in sorted(path.glob(f"[!.]*{ENDING}")):
+        for file in shard_files(path):
             try:
                 shards.append(Shard.open(file))
             except StoreError as error:

@@ -78,6 +78,8 @@ class NetworkSpec:
         SHA-256 of the file that the weights come from.
     output : str
         Name of the tensor that is read.
+    output_layout : {"NCHW", "NHWC"}
+        The order of its axes, where it is a feature map.
     """
 
     name: str
@@ -89,6 +91,7 @@ class NetworkSpec:
     weights: str
     output: str
     fixed_size: tuple[int, int] | None = None
+    output_layout: Literal["NCHW", "NHWC"] = "NCHW"
 
     @property
     def fingerprint(self) -> str:

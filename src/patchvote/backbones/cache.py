@@ -34,5 +34,5 @@ def cached_graph(key: str, build: Callable[[], bytes]) -> bytes:
     data = build()
     with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not correctness
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / f"{key}-{hashlib.sha256(data).hexdigest()}.onnx", data)
+        write_atomically(folder / f"{key}-{hashlib.sha256(data).hexdigest()}.onnx", [data])
     return data

@@ -7,6 +7,7 @@ is the same cut, one node earlier.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
@@ -53,7 +54,7 @@ def cut(model: onnx.ModelProto, output: str, activation: Activation = "after") -
         index = maker.get(name)
         if index is not None and index not in needed:
             needed.add(index)
-            waiting.extend(nodes[index].input)
+            waiting.extend(_inputs(nodes[index]))
 
     known = {value.name: value for value in [*graph.output, *graph.value_info]}
     value = known.get(wanted) or onnx.helper.make_empty_tensor_value_info(wanted)
@@ -72,6 +73,16 @@ def cut(model: onnx.ModelProto, output: str, activation: Activation = "after") -
         functions=model.functions,
         producer_name=model.producer_name,
     )
+
+
+def _inputs(node: onnx.NodeProto) -> Iterator[str]:
+    """Names of all tensors that a node reads, those inside its branches and loops included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in [attribute.g, *attribute.graphs]:
+            for inner in graph.node:
+                yield from _inputs(inner)
+            yield from (value.name for value in graph.output)  # a branch may pass an outer tensor on as it is
 
 
 def _before_activation(output: str, nodes: list[onnx.NodeProto], maker: dict[str, int]) -> str:

@@ -7,6 +7,7 @@ A user's file needs its preprocessing described, in arguments or in a small TOML
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,6 @@ class OnnxBackbone:
     def __init__(self, spec: NetworkSpec, graph: bytes, threads: int = 1) -> None:
         self.spec = spec
         self._session = _session(graph, threads, spec.name)
-        self._input = self._session.get_inputs()[0]
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe ``(n, h, w, 3)`` RGB images."""
@@ -46,27 +46,28 @@ class OnnxBackbone:
 
     def describe(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Describe images that are already in the network's own numbers and layout."""
-        batch = self._input.shape[0]
-        if not isinstance(batch, int):
-            return self._axes(self._run(tensor))
-        # A graph frozen to one batch size takes the images in portions of it, the last one filled up.
-        count = len(tensor)
-        filled = -(-count // batch) * batch
-        tensor = np.concatenate([tensor, np.zeros((filled - count, *tensor.shape[1:]), np.float32)])
-        parts = [self._run(tensor[start : start + batch]) for start in range(0, filled, batch)]
-        return self._axes(np.concatenate(parts))[:count]
-
-    def _run(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         try:
-            (result,) = self._session.run(None, {self._input.name: tensor})
+            result = _run(self._session, tensor)
+            if self.spec.stride is None:
+                return result.reshape(len(tensor), self.spec.dim)
+            result = result.transpose(0, 2, 3, 1) if self.spec.output_layout == "NCHW" else result
+            if result.shape[::3] != (len(tensor), self.spec.dim):
+                raise ValueError(f"it gave {result.shape}")
+            return result
         except Exception as error:  # ONNX Runtime's exceptions have no common base
             raise NetworkError(f"{self.spec.name} cannot take an input of shape {tensor.shape}: {error}") from error
-        return np.asarray(result, dtype=np.float32)
 
-    def _axes(self, result: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        if self.spec.stride is None:
-            return result.reshape(len(result), self.spec.dim)
-        return result.transpose(0, 2, 3, 1) if self.spec.preprocessing.layout == "NCHW" else result
+
+def _run(session: Any, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    value = session.get_inputs()[0]
+    batch, count = value.shape[0], len(tensor)
+    if not isinstance(batch, int) or batch == count:
+        return np.asarray(session.run(None, {value.name: tensor})[0], dtype=np.float32)
+    # A graph frozen to one batch size takes the images in portions of it, the last one filled up.
+    filled = -(-count // batch) * batch
+    tensor = np.concatenate([tensor, np.zeros((filled - count, *tensor.shape[1:]), np.float32)])
+    parts = [session.run(None, {value.name: tensor[start : start + batch]})[0] for start in range(0, filled, batch)]
+    return np.concatenate(parts).astype(np.float32)[:count]
 
 
 def _session(graph: bytes, threads: int, name: str) -> Any:
@@ -111,6 +112,14 @@ class OnnxSettings:
     size: int | None = None
     stride: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("size", "stride"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise NetworkError(f"{name} must be a whole number above 0, got {value!r}.")
+        if self.output is not None and not isinstance(self.output, str):
+            raise NetworkError(f"output must be the name of a tensor, got {self.output!r}.")
+
     @classmethod
     def beside(cls, path: Path) -> OnnxSettings:
         """Read the TOML file beside the ONNX file `path`; the defaults where there is none."""
@@ -119,7 +128,7 @@ class OnnxSettings:
             return cls()
         try:
             told: dict[str, Any] = tomllib.loads(beside.read_text(encoding="utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
             raise NetworkError(f"{beside} is not a TOML file: {error}") from None
         known = [field.name for field in dataclasses.fields(cls)]
         for key in told:
@@ -174,18 +183,9 @@ def open_onnx(
     NetworkError
         The file, the settings or the TOML file beside it cannot be used; the message says why.
     """
-    import onnx
-
     path = Path(path)
     told = dataclasses.replace(OnnxSettings.beside(path), **settings)
-    try:
-        digest = file_digest(path)
-        model = onnx.load(path)
-    except OSError as error:
-        raise NetworkError(f"{path} cannot be read: {error.strerror}. Is the path right?") from None
-    except Exception as error:  # what the protobuf reader raises differs between its versions
-        raise NetworkError(f"{path} is not an ONNX file: {error}") from None
-
+    model, digest = _read_model(path)
     output = told.output
     if output is None:
         names = output_names(model)
@@ -196,34 +196,81 @@ def open_onnx(
             )
         output = names[0]
     graph = cut(model, output, activation).SerializeToString()
-    session = _session(graph, threads, path.name)
-    layout, fixed = _read_input(session, path)
+    backbone = OnnxBackbone(
+        NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, output), graph, threads
+    )
+    layout, fixed = _read_input(backbone._session, path)
     size = told.size or (max(fixed) if fixed else 224)
-
-    # The graph's own shapes are often missing or symbolic, so it is asked: one blank image goes through.
     preprocessing = told.preprocessing(layout)
-    probe = NetworkSpec(path.name, 0, size, 0, preprocessing, activation, digest, output, fixed)
-    height, width = fixed or (size, size)
-    blank = preprocessing(np.zeros((1, height, width, 3), np.uint8))
-    result = OnnxBackbone(probe, graph, threads)._run(np.repeat(blank, _batch_size(session), axis=0))
-    if result.ndim == 4 and max(result.shape[2:] if layout == "NCHW" else result.shape[1:3]) > 1:
-        rows = result.shape[2] if layout == "NCHW" else result.shape[1]
-        stride = told.stride or int(2 ** np.round(np.log2(height / rows)))
-        dim = result.shape[1] if layout == "NCHW" else result.shape[3]
-    elif result.ndim >= 2 and result.size == len(result) * max(result.shape[1:]):
-        stride, dim = None, max(result.shape[1:])
-    else:
-        raise NetworkError(
-            f"the tensor {output!r} of {path} has the shape {result.shape} for one image: neither a vector nor a "
-            "feature map of rows and columns. Name another tensor with output=…"
-        )
-    spec = dataclasses.replace(probe, name=str(path), stride=stride, dim=dim)
-    return OnnxBackbone(spec, graph, threads)
+
+    # The graph's own shapes are often missing or symbolic, so it is asked: a blank image goes through, twice as wide as
+    # high where it may be, so that the map's rows and columns can be told from its channels.
+    height, width = fixed or (size, 2 * size)
+    try:
+        result = _run(backbone._session, preprocessing(np.zeros((1, height, width, 3), np.uint8)))
+    except Exception:  # ONNX Runtime's exceptions have no common base
+        height, width = fixed or (size, size)  # a graph that names no size may still work with one only
+        try:
+            result = _run(backbone._session, preprocessing(np.zeros((1, height, width, 3), np.uint8)))
+        except Exception as error:
+            raise NetworkError(f"{path} cannot take an image of {width} x {height} pixels: {error}") from error
+    dim, rows, output_layout = _read_output(result, height, width, output, path)
+    stride = None if rows is None else told.stride or max(1, int(2 ** np.round(np.log2(height / rows))))
+    backbone.spec = dataclasses.replace(
+        backbone.spec,
+        dim=dim,
+        size=size,
+        stride=stride,
+        preprocessing=preprocessing,
+        fixed_size=fixed,
+        output_layout="NHWC" if output_layout == "NHWC" else "NCHW",
+    )
+    return backbone
 
 
-def _batch_size(session: Any) -> int:
-    batch = session.get_inputs()[0].shape[0]
-    return batch if isinstance(batch, int) else 1
+def _read_model(path: Path) -> tuple[Any, str]:
+    """Read an ONNX file, and the digest of it and of the files beside it that hold its weights, where it has such."""
+    import onnx
+
+    try:
+        digest = file_digest(path)
+        model = onnx.load(path, load_external_data=False)
+        locations = {
+            entry.value
+            for tensor in model.graph.initializer
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+        if locations:
+            onnx.load_external_data_for_model(model, str(path.parent))
+            digests = [digest, *(file_digest(path.parent / location) for location in sorted(locations))]
+            digest = hashlib.sha256("".join(digests).encode()).hexdigest()
+    except OSError as error:
+        raise NetworkError(f"{path} cannot be read: {error.strerror or error}. Is the path right?") from None
+    except Exception as error:  # what the protobuf reader raises differs between its versions
+        raise NetworkError(f"{path} is not an ONNX file: {error}") from None
+    return model, digest
+
+
+def _read_output(
+    result: npt.NDArray[np.float32], height: int, width: int, output: str, path: Path
+) -> tuple[int, int | None, str]:
+    """Tell from the answer to one image how many features it has, how many rows, and in which order its axes stand."""
+    shape = result.shape
+    if result.ndim >= 2 and result.size == shape[0] * max(shape[1:]):
+        return max(shape[1:]), None, "NCHW"
+    if result.ndim == 4:
+        # Rows and columns are the two neighbouring axes whose proportions are nearest to the image's.
+        misfit = {
+            layout: abs(np.log((columns / rows) / (width / height)))
+            for layout, rows, columns in (("NCHW", shape[2], shape[3]), ("NHWC", shape[1], shape[2]))
+        }
+        layout = min(misfit, key=misfit.__getitem__)
+        return (shape[1], shape[2], layout) if layout == "NCHW" else (shape[3], shape[1], layout)
+    raise NetworkError(
+        f"the tensor {output!r} of {path} has the shape {shape} for one image: neither a vector nor a feature map of "
+        "rows and columns. Name another tensor with output=…"
+    )
 
 
 def _read_input(session: Any, path: Path) -> tuple[str, tuple[int, int] | None]:
