@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .grid import Dense, Patch
     from .photos import Photo, find_photos
     from .recipe import Recipe
+    from .snbnl import SNBNL
     from .store import Store
 
 _HOME = {
@@ -31,6 +32,7 @@ _HOME = {
     "Photo": "photos",
     "PhotoError": "errors",
     "Recipe": "recipe",
+    "SNBNL": "snbnl",
     "Store": "store",
     "StoreError": "errors",
     "fill": "filling",
@@ -38,6 +40,7 @@ _HOME = {
 }
 
 __all__ = [
+    "SNBNL",
     "Bags",
     "Dense",
     "Extractor",

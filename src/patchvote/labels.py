@@ -1,0 +1,65 @@
+"""Labels and weights of images, and which images to hold out.
+
+Everything here counts images, never descriptors: descriptors of one image must not stand on both sides of a split.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, column_or_1d
+
+
+def check_labels(y: Any, count: int) -> npt.NDArray[Any]:
+    """Check the labels of images: one each, of one type, none missing."""
+    labels = column_or_1d(y, warn=True)
+    if labels.dtype == object and len({type(label) for label in labels}) > 1:
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise ValueError(f"labels must be all of one type, got {kinds}.")
+    check_classification_targets(labels)
+    if len(labels) != count:
+        raise ValueError(f"Found input variables with inconsistent numbers of samples: {[count, len(labels)]}.")
+    return np.asarray(labels)
+
+
+def image_weights(
+    classes: npt.NDArray[Any], numbers: npt.NDArray[Any], labels: Any, class_weight: Any, sample_weight: Any
+) -> npt.NDArray[np.float64]:
+    """Return what each image counts: its sample weight times the weight of its class."""
+    weight = np.ones(len(numbers)) if sample_weight is None else None
+    if weight is None:
+        weight = np.array(_check_sample_weight(sample_weight, np.empty((len(numbers), 1)), dtype=np.float64))
+    if (weight < 0).any():
+        raise ValueError(f"sample_weight must not be negative, got {weight.min()}.")
+    if class_weight is not None:
+        weight = weight * compute_class_weight(class_weight, classes=classes, y=labels)[numbers]
+    return weight
+
+
+def hold_out(
+    images: npt.NDArray[np.int64], labels: npt.NDArray[np.int64], share: float, seed: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Split images into those to keep and those to hold out: a share of each class, leaving each at least one.
+
+    Parameters
+    ----------
+    images : array of int
+        Numbers of the images.
+    labels : array of int
+        Classes of all images, to be indexed by `images`.
+    share : float
+        Of each class.
+    seed : int
+        Of the choice.
+    """
+    rng = np.random.default_rng(seed)
+    out: list[int] = []
+    for number in np.unique(labels[images]) if share > 0 else ():
+        own = rng.permutation(images[labels[images] == number])
+        out.extend(own[: min(len(own) - 1, max(1, round(share * len(own))))])
+    held = np.array(sorted(out), dtype=np.int64)
+    return np.setdiff1d(images, held), held

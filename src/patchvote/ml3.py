@@ -1,0 +1,120 @@
+"""The mathematics of ML3, once, for every array library that speaks the array API standard.
+
+A class has several prototypes; a descriptor's score for the class is phi(z) = ||[z]_+||_q, where z are its products
+with the prototypes. q = inf is the largest product, q = 1 the sum of the positive ones. Scores of a minibatch stand as
+``(prototypes, classes, descriptors)``: sums over prototypes and classes then run along whole rows of memory.
+
+References
+----------
+Fornoni, Caputo and Orabona, "Multiclass Latent Locally Linear Support Vector Machines", ACML 2013.
+Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convolutional Neural Networks", CVPR 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from array_api_compat import array_namespace
+
+Array = Any  # of any library that speaks the array API
+
+# Between these, squares and cubes of float32 neither overflow nor vanish, and no scaling is needed.
+_LEAST, _MOST = 1e-9, 1e9
+
+
+def phi(z: Array, q: float) -> Array:
+    """Score of each class, ``||[z]_+||_q`` over the first axis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = np.array([[3.0, -1.0], [4.0, -2.0]])
+    >>> phi(z, 2), phi(z, math.inf), phi(z, 1)
+    (array([5., 0.]), array([4., 0.]), array([7., 0.]))
+    """
+    return _positive_norm(z, q)[0]
+
+
+def phi_and_gradient(z: Array, q: float) -> tuple[Array, Array]:
+    """Score of each class, and its derivative by each product: ``([z]_+ / phi)^(q-1)``, and 0 where phi is 0.
+
+    At q = inf, where the largest product is the score, the derivative is 1 for that product (the first, where several
+    are largest) and 0 for the others.
+    """
+    xp = array_namespace(z)
+    score, positive = _positive_norm(z, q)
+    if q == 1:
+        return score, xp.astype(positive > 0, z.dtype)
+    if q == math.inf:
+        number = xp.reshape(xp.arange(z.shape[0]), (-1,) + (1,) * (z.ndim - 1))
+        largest = xp.expand_dims(xp.argmax(positive, axis=0), axis=0)
+        return score, xp.astype((number == largest) & (positive > 0), z.dtype)
+    # Dividing before taking the power: the quotient is at most 1, so nothing can overflow.
+    ratio = positive / xp.where(score > 0, score, xp.ones_like(score))
+    if q == 2:
+        return score, ratio
+    return score, ratio * ratio if q == 3 else ratio ** (q - 1)
+
+
+def _positive_norm(z: Array, q: float) -> tuple[Array, Array]:
+    """Return ``||[z]_+||_q`` over the first axis, and ``[z]_+``."""
+    xp = array_namespace(z)
+    positive = xp.clip(z, min=0)
+    if q == 1:
+        return xp.sum(positive, axis=0), positive
+    if q == math.inf:
+        return xp.max(positive, axis=0), positive
+    most = xp.max(positive)
+    if q in (2, 3) and bool((most > _LEAST) & (most < _MOST)):
+        square = positive * positive
+        return (xp.sqrt(xp.sum(square, axis=0)) if q == 2 else xp.sum(square * positive, axis=0) ** (1 / 3)), positive
+    top = xp.max(positive, axis=0)
+    ratio = positive / xp.where(top > 0, top, xp.ones_like(top))
+    return top * xp.sum(ratio**q, axis=0) ** (1 / q), positive
+
+
+def softmax_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
+    """Softmax loss of each descriptor, and its derivative by the scores: softmax minus one-hot.
+
+    Parameters
+    ----------
+    scores : array of shape (classes, descriptors)
+        What `phi` gave.
+    labels : array of int of shape (descriptors,)
+        Numbers of the classes.
+    """
+    xp = array_namespace(scores)
+    right = xp.expand_dims(xp.arange(scores.shape[0]), axis=1) == xp.expand_dims(labels, axis=0)
+    shifted = scores - xp.max(scores, axis=0)
+    power = xp.exp(shifted)
+    total = xp.sum(power, axis=0)
+    hit = xp.astype(right, scores.dtype)
+    loss = xp.log(total) - xp.sum(shifted * hit, axis=0)
+    return loss, power / total - hit
+
+
+def minibatch_gradient(z: Array, labels: Array, weight: Array, q: float) -> tuple[Array, Array]:
+    """Loss and derivative of the weighted softmax loss by every product of a minibatch.
+
+    Parameters
+    ----------
+    z : array of shape (prototypes, classes, descriptors)
+        Products of prototypes and descriptors.
+    labels : array of int of shape (descriptors,)
+        Numbers of the classes.
+    weight : array of shape (descriptors,)
+        What each descriptor counts; 1/n for the mean.
+    q : float
+        In [1, inf].
+
+    Returns
+    -------
+    loss : array of shape (descriptors,)
+        Not weighted.
+    residual : array of the shape of `z`
+        The gradient by the prototypes is ``residual @ descriptors``.
+    """
+    scores, gradient = phi_and_gradient(z, q)
+    loss, residual = softmax_loss(scores, labels)
+    return loss, gradient * (residual * weight)

@@ -1,0 +1,370 @@
+"""SNBNL: scalable Naive Bayes Non-linear Learning.
+
+Every class has a few prototypes; a descriptor votes for a class with phi(W^T x) of its products with them. Prototypes
+are learned by STOML3: softmax loss on single descriptors, stochastic majorisation-minimisation. Training is a loop over
+minibatches, so it can stop, go on, and take in new images and new classes at any time.
+
+References
+----------
+Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convolutional Neural Networks", CVPR 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_random_state
+
+from .bags import Bags
+from .labels import check_labels, hold_out, image_weights
+from .ml3 import phi
+from .prototypes import dead_prototypes, first_prototypes, seed_anew
+from .stoml3 import Stoml3
+from .store import Store
+from .training import TrainingData
+from .voter import FEWEST_TO_CALIBRATE, Voter
+
+Callback = Callable[[dict[str, Any]], Any]
+
+
+class SNBNL(Voter):
+    """Votes with a few learned prototypes a class, trained by STOML3.
+
+    Parameters
+    ----------
+    prototypes : int, default 10
+        Prototypes a class. With 1, a vote is a rectified linear function.
+    q : float, default 2
+        How the products with a class's prototypes become one vote: ``||[z]_+||_q``, from 1 (sum of the positive ones)
+        to ``numpy.inf`` (the largest one).
+    lam : float, default 1e-4
+        Strength of the regulariser. The paper's 1 under-fits standardised descriptors.
+    curvature : float, default 1
+        L of the surrogate: larger makes smaller steps.
+    minibatch : int, default 1000
+        Descriptors a step.
+    passes : int, default 3
+        Passes over the data.
+    min_steps : int, default 100
+        Make at least so many steps, with more passes where the data are few.
+    start : {"random", "data", "kmeans"}, default "random"
+        Where prototypes begin: small random numbers, random descriptors of the class, or its k-means centres.
+    start_scale : float, default 0.01
+        Size of the start: standard deviation of the random numbers, factor on descriptors and centres.
+    position_weight : float, default 1
+        Weight of the two position features beside the standardised descriptor; 0 leaves them out.
+    standardise : bool, default True
+        Bring every feature to mean 0 and deviation 1 over the training descriptors.
+    class_weight : dict, "balanced" or None
+        As in scikit-learn; weights of the classes.
+    held_out : float, default 0
+        Share of the images held out for early stopping: training ends when their accuracy has not risen for two
+        passes, and the best prototypes are kept.
+    calibration : float, default 0.2
+        Share of the images held out to set the temperature of the probabilities and the threshold of rejection, by a
+        training of its own; the final training then uses all images. 0 leaves the temperature at 1, as do fewer than
+        50 images.
+    rejection : float, default 0.05
+        Share of the rightly named held-out images that "none of these" may cost.
+    average : bool, default False
+        Use the mean of the prototypes over the last pass.
+    block : int, default 400,000
+        Descriptors held in memory at once; larger data are read in blocks, in each pass anew.
+    callback : function, optional
+        Called after each pass with what is known of it; returning True ends the training.
+    random_state : int or None, default 0
+        Seed of everything random.
+
+    Attributes
+    ----------
+    classes_ : array
+        The classes, sorted.
+    weights_ : array of shape (prototypes, classes, features)
+        The prototypes, in the space of standardised features.
+    mean_, scale_ : arrays
+        A feature x is standardised to ``(x - mean_) * scale_``.
+    steps_ : int
+        Steps made.
+    history_ : list of dict
+        Of each pass its loss, dead prototypes and, where images were held out, their accuracy.
+    dead_prototypes_ : int
+        Prototypes that no training descriptor excited in the last pass; they were seeded anew.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> bags = [rng.normal(loc=label, size=(20, 4)) for label in (0, 1) for _ in range(10)]
+    >>> labels = ["sea"] * 10 + ["land"] * 10
+    >>> voter = SNBNL(prototypes=2).fit(bags, labels)
+    >>> voter.predict([np.ones((5, 4))])
+    array(['land'], dtype='<U4')
+    """
+
+    history_: list[dict[str, Any]]
+
+    def __init__(
+        self,
+        prototypes: int = 10,
+        *,
+        q: float = 2.0,
+        lam: float = 1e-4,
+        curvature: float = 1.0,
+        minibatch: int = 1000,
+        passes: int = 3,
+        min_steps: int = 100,
+        start: str = "random",
+        start_scale: float = 0.01,
+        position_weight: float = 1.0,
+        standardise: bool = True,
+        class_weight: Any = None,
+        held_out: float = 0.0,
+        calibration: float = 0.2,
+        rejection: float = 0.05,
+        average: bool = False,
+        block: int = 400_000,
+        callback: Callback | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.prototypes = prototypes
+        self.q = q
+        self.lam = lam
+        self.curvature = curvature
+        self.minibatch = minibatch
+        self.passes = passes
+        self.min_steps = min_steps
+        self.start = start
+        self.start_scale = start_scale
+        self.position_weight = position_weight
+        self.standardise = standardise
+        self.class_weight = class_weight
+        self.held_out = held_out
+        self.calibration = calibration
+        self.rejection = rejection
+        self.average = average
+        self.block = block
+        self.callback = callback
+        self.random_state = random_state
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn prototypes from labelled images.
+
+        Parameters
+        ----------
+        X : Bags, list of arrays, array, or Store
+            The images. A store may be larger than memory.
+        y : array of shape (images,), optional
+            Their classes; may be left out for a store, which knows them.
+        sample_weight : array of shape (images,), optional
+            What each image counts.
+        """
+        self._check_settings()
+        data = self._training_data(X, y, sample_weight)
+        seeds = check_random_state(self.random_state).randint(2**31, size=3)
+        self._standardise(data)
+        self._not_calibrated()
+        keep, out = hold_out(data.images, data.labels, self.calibration, int(seeds[0]))
+        if len(out) and len(data.images) >= FEWEST_TO_CALIBRATE:
+            self._train(data.only(keep), int(seeds[1]))
+            means = self._mean_votes(self._images(data, out))
+            self._calibrate(means, data.labels[out], self.rejection)
+        self._train(data, int(seeds[1]))
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from more images, in one pass over them; they may be of classes never seen before.
+
+        Statistics for standardisation come from the first call (or from `fit`) and stay: give it a sample that is like
+        what will come. Probabilities keep the temperature that they have.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        classes : array, optional
+            Classes to expect, at the first call; others may still come later.
+        """
+        self._check_settings()
+        first = not hasattr(self, "weights_")
+        learned = self.classes_ if not first else np.unique(classes) if classes is not None else None
+        data = self._training_data(X, y, sample_weight, learned, reset=first)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        if first:
+            self._standardise(data)
+            self._not_calibrated()
+            self.history_, self.steps_ = [], 0
+            self.weights_ = self._first_prototypes(data, rng)
+        elif learned is not None and len(self.classes_) > len(learned):
+            grown = rng.standard_normal((self.prototypes, len(self.classes_), data.dim)) * self.start_scale
+            grown[:, np.isin(self.classes_, learned)] = self.weights_
+            self.weights_ = grown.astype(self.weights_.dtype)
+        learner = Stoml3(self.weights_, self.q, self.lam, self.curvature, self.steps_)
+        data.dtype = self.weights_.dtype.type
+        self._one_pass(learner, data, rng, None)
+        self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, 0
+        return self
+
+    def _training_data(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        learned: npt.NDArray[Any] | None = None,
+        *,
+        reset: bool = True,
+    ) -> TrainingData:
+        """Check images and labels, and set `classes_` to the classes `learned` before and those of `y`."""
+        if isinstance(X, Store):
+            y = X.labels if y is None else y
+            if any(label is None for label in y):
+                missing = X.names[[label is None for label in y].index(True)]
+                raise ValueError(f"{missing} has no label: every training image needs one.")
+            if not reset and X.dim != self.n_features_in_:
+                raise ValueError(
+                    f"the store has {X.dim} features a descriptor, but {self.n_features_in_} were learned."
+                )
+            self.n_features_in_ = X.dim
+            source: Bags | Store = X
+        else:
+            if y is None:
+                raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+            source = self._read(X, fitting=reset)
+        labels = check_labels(y, len(source))
+        known = np.unique(labels) if learned is None else np.union1d(learned, labels)
+        if len(known) < 2:
+            raise ValueError(f"{type(self).__name__} needs at least two classes, got one class: {known[0]!r}.")
+        self.classes_, numbers = known, np.searchsorted(known, labels)
+        weight = image_weights(known, numbers, labels, self.class_weight, sample_weight)
+        data = TrainingData(source, numbers.astype(np.int64), weight, self.block)
+        if not len(data.images):
+            raise ValueError("no image has a weight above 0.")
+        if reset:
+            self.positions_ = data.positions and self.position_weight > 0
+        data.positions, data.dim = self.positions_, source.dim + 2 * self.positions_
+        return data
+
+    def _standardise(self, data: TrainingData) -> None:
+        self.mean_ = np.zeros(data.dim)
+        self.scale_ = np.ones(data.dim)
+        if self.standardise:
+            moments = data.moments()
+            self.mean_, self.scale_ = moments.mean, 1 / moments.deviation()
+        if data.positions:
+            self.scale_[-2:] *= self.position_weight
+
+    def _train(self, data: TrainingData, seed: int) -> None:
+        """Make prototypes from nothing."""
+        rng = np.random.default_rng(seed)
+        keep, out = hold_out(data.images, data.labels, self.held_out, seed)
+        training = data.only(keep) if len(out) else data
+        learner = Stoml3(self._first_prototypes(training, rng), self.q, self.lam, self.curvature)
+        self.history_ = []
+        self._passes(learner, training, rng, data, out)
+
+    def _passes(
+        self,
+        learner: Stoml3,
+        training: TrainingData,
+        rng: np.random.Generator,
+        data: TrainingData,
+        out: npt.NDArray[np.int64],
+    ) -> None:
+        steps = max(1, round(training.descriptors / self.minibatch))
+        passes = max(self.passes, math.ceil(self.min_steps / steps))
+        best: tuple[float, npt.NDArray[Any]] | None = None
+        stale = 0
+        for index in range(passes):
+            last = index == passes - 1
+            mean = np.zeros_like(learner.weights) if self.average and last else None
+            loss, dead = self._one_pass(learner, training, rng, mean, reseed=not last)
+            self.weights_ = learner.weights if mean is None else mean
+            self.steps_, self.dead_prototypes_ = learner.t, dead
+            told = {"pass": index + 1, "passes": passes, "steps": learner.t, "loss": loss, "dead": dead}
+            if len(out):
+                right = self._mean_votes(self._images(data, out)).argmax(axis=1) == data.labels[out]
+                told["held_out_accuracy"] = float(right.mean())
+                stale += 1
+                if best is None or told["held_out_accuracy"] > best[0]:
+                    best, stale = (told["held_out_accuracy"], self.weights_.copy()), 0
+            self.history_.append(told)
+            if (self.callback is not None and self.callback(told) is True) or stale >= 2:
+                break
+        if best is not None:
+            self.weights_ = best[1]
+
+    def _one_pass(
+        self,
+        learner: Stoml3,
+        data: TrainingData,
+        rng: np.random.Generator,
+        mean: npt.NDArray[Any] | None,
+        reseed: bool = False,
+    ) -> tuple[float, int]:
+        """Learn from every minibatch once; return the mean loss, and how many prototypes nothing excited.
+
+        `mean` becomes the mean of the prototypes over the pass. Dead prototypes are seeded anew on request.
+        """
+        total, count = 0.0, 0
+        for x, labels, weight in data.minibatches(rng, self.minibatch, self.mean_, self.scale_):
+            total += learner.step(x, labels, weight)
+            count += 1
+            if mean is not None:
+                mean += (learner.weights - mean) / count
+        dead = dead_prototypes(learner.weights, x)
+        if reseed:
+            seed_anew(learner.weights, dead, x, labels, rng, self.start_scale)
+        return total / count, len(dead)
+
+    def _first_prototypes(self, data: TrainingData, rng: np.random.Generator) -> npt.NDArray[Any]:
+        classes = len(self.classes_)
+        if self.start == "random":
+            return (rng.standard_normal((self.prototypes, classes, data.dim)) * self.start_scale).astype(data.dtype)
+        values, labels, _ = data.sample(rng, min(self.block, 100_000))
+        values = (values - self.mean_) * (self.scale_ * self.start_scale)
+        seed = int(rng.integers(2**31))
+        return first_prototypes(values, labels, self.prototypes, classes, self.start, seed).astype(data.dtype)
+
+    def _images(self, data: TrainingData, images: npt.NDArray[np.int64]) -> Bags:
+        return data.source.load(images)[0] if isinstance(data.source, Store) else data.source[images]
+
+    # --- voting -----------------------------------------------------------------------------------------------------
+
+    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        # Standardisation is folded into the prototypes: W (x - mean) * scale = (W * scale) x - (W * scale) mean.
+        prototypes, classes, dim = self.weights_.shape
+        flat = (self.weights_.reshape(-1, dim) * self.scale_).astype(self.weights_.dtype)
+        shift = flat @ self.mean_.astype(flat.dtype)
+        products = flat @ values.astype(flat.dtype, copy=False).T
+        products -= shift[:, None]
+        return np.asarray(phi(products.reshape(prototypes, classes, len(values)), self.q).T)
+
+    # --- settings ---------------------------------------------------------------------------------------------------
+
+    def _check_settings(self) -> None:
+        name = type(self).__name__
+        whole = {"prototypes": 1, "minibatch": 1, "passes": 1, "min_steps": 0, "block": 1}
+        for setting, fewest in whole.items():
+            value = getattr(self, setting)
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < fewest:
+                raise ValueError(f"{setting} of {name} must be a whole number of at least {fewest}, got {value!r}.")
+        ranges = {
+            "q": (1, math.inf),
+            "lam": (0, 1e12),
+            "curvature": (1e-12, 1e12),
+            "start_scale": (0, 1e12),
+            "position_weight": (0, 1e12),
+            "held_out": (0, 0.9),
+            "calibration": (0, 0.9),
+            "rejection": (0, 1),
+        }
+        for setting, (least, most) in ranges.items():
+            value = getattr(self, setting)
+            if not isinstance(value, (int, float, np.number)) or isinstance(value, bool) or not least <= value <= most:
+                raise ValueError(f"{setting} of {name} must be a number from {least:g} to {most:g}, got {value!r}.")
+        if self.start not in ("random", "data", "kmeans"):
+            raise ValueError(f"start of {name} must be 'random', 'data' or 'kmeans', got {self.start!r}.")

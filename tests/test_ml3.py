@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from patchvote.ml3 import minibatch_gradient, phi, phi_and_gradient, softmax_loss
+
+QS = [1, 1.5, 2, 3, 7.5, math.inf]
+scores = arrays(np.float64, (4, 3), elements=st.floats(-50, 50).filter(lambda x: x == 0 or abs(x) > 1e-3))
+
+
+def by_definition(z: np.ndarray, q: float) -> float:
+    """||[z]_+||_q of one descriptor and class, written out."""
+    positive = [max(float(x), 0.0) for x in z]
+    return max(positive) if q == math.inf else sum(x**q for x in positive) ** (1 / q)
+
+
+@given(scores, st.sampled_from(QS))
+def test_phi_is_the_norm_of_the_positive_part(z, q):
+    expected = [by_definition(z[:, column], q) for column in range(z.shape[1])]
+    np.testing.assert_allclose(phi(z, q), expected, rtol=1e-9, atol=1e-12)
+
+
+@given(scores, st.sampled_from(QS), st.floats(0.1, 10))
+def test_phi_scales_with_its_argument_and_its_gradient_does_not(z, q, factor):
+    np.testing.assert_allclose(phi(factor * z, q), factor * phi(z, q), rtol=1e-9)
+    np.testing.assert_allclose(phi_and_gradient(factor * z, q)[1], phi_and_gradient(z, q)[1], rtol=1e-7, atol=1e-12)
+
+
+@given(scores, st.sampled_from(QS))
+def test_the_gradient_times_the_argument_is_phi(z, q):
+    # Euler's theorem for functions of degree one; it holds at every point where phi is differentiable, and at 0.
+    value, gradient = phi_and_gradient(z, q)
+    np.testing.assert_allclose((gradient * z).sum(axis=0), value, rtol=1e-7, atol=1e-9)
+
+
+@settings(max_examples=50)
+@given(scores, st.sampled_from(QS))
+def test_the_gradient_is_the_slope(z, q):
+    z = z + np.linspace(0.01, 0.02, 12).reshape(4, 3)  # no two equal, so that the largest is one
+    if (np.abs(z) < 1e-3).any():
+        return
+    _, gradient = phi_and_gradient(z, q)
+    for index in np.ndindex(*z.shape):
+        step = np.zeros_like(z)
+        step[index] = 1e-6
+        slope = (phi(z + step, q) - phi(z - step, q))[index[1]] / 2e-6
+        assert gradient[index] == pytest.approx(slope, abs=2e-3)
+
+
+def test_q_to_infinity_is_the_largest():
+    z = np.random.default_rng(0).normal(size=(5, 7))
+    np.testing.assert_allclose(phi(z, 400.0), phi(z, math.inf), rtol=1e-2)
+
+
+def test_one_prototype_is_a_rectified_linear_function():
+    z = np.random.default_rng(0).normal(size=(1, 50))
+    for q in QS:
+        np.testing.assert_allclose(phi(z, q), np.maximum(z[0], 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("q", QS)
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e30])
+def test_nothing_overflows_or_vanishes_in_float32(q, scale):
+    z = np.array([[3.0, -1.0, 0.0], [4.0, -2.0, 0.0]], dtype=np.float32) * np.float32(scale)
+    value, gradient = phi_and_gradient(z, q)
+    assert value.dtype == gradient.dtype == np.float32
+    assert np.isfinite(value).all()
+    assert np.isfinite(gradient).all()
+    assert value[0] == pytest.approx(scale * by_definition(np.array([3.0, 4.0]), q), rel=1e-5)
+    assert (value[1:] == 0).all()
+    assert (gradient[:, 1:] == 0).all()
+
+
+def test_a_high_q_does_not_overflow():
+    value, gradient = phi_and_gradient(np.array([[1e4], [9e3]], dtype=np.float32), 1000.0)
+    assert value[0] == pytest.approx(1e4, rel=1e-3)
+    assert gradient[:, 0].tolist() == pytest.approx([1, 0], abs=1e-3)
+
+
+def test_the_softmax_loss_is_the_papers():
+    rng = np.random.default_rng(0)
+    values, labels = rng.normal(size=(4, 9)) * 3, rng.integers(0, 4, 9)
+    loss, residual = softmax_loss(values, labels)
+    for column, label in enumerate(labels):
+        f = values[:, column]
+        expected = np.log(1 + sum(np.exp(f[r] - f[label]) for r in range(4) if r != label))
+        assert loss[column] == pytest.approx(expected)
+        softmax = np.exp(f) / np.exp(f).sum()
+        np.testing.assert_allclose(residual[:, column], softmax - np.eye(4)[label])
+
+
+def test_the_softmax_loss_of_huge_scores_is_finite():
+    loss, residual = softmax_loss(np.array([[1e30], [-1e30]], dtype=np.float32), np.array([0]))
+    assert loss[0] == 0
+    assert np.isfinite(residual).all()
+
+
+@pytest.mark.parametrize("q", QS)
+def test_torch_tensors_go_through_the_same_lines_and_autograd_agrees(q):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(1)
+    z, labels, weight = rng.normal(size=(3, 4, 6)), rng.integers(0, 4, 6), rng.random(6)
+    loss, residual = minibatch_gradient(z, labels, weight, q)
+    tensor = torch.tensor(z, requires_grad=True)
+    values, numbers, weights = phi(tensor, q), torch.tensor(labels), torch.tensor(weight)
+    torch_loss, _ = softmax_loss(values, numbers)
+    (torch_loss * weights).sum().backward()
+    np.testing.assert_allclose(torch_loss.detach().numpy(), loss, rtol=1e-9)
+    np.testing.assert_allclose(tensor.grad.numpy(), residual, atol=1e-9)
+    _, by_hand = minibatch_gradient(torch.tensor(z), numbers, weights, q)
+    np.testing.assert_allclose(by_hand.numpy(), residual, atol=1e-12)
