@@ -24,7 +24,7 @@ import numpy as np
 
 from patchvote import Dense, Extractor, Patch, Photo, Recipe, fill, find_photos
 from patchvote.backbones import load
-from patchvote.extract import default_jobs
+from patchvote.machine import cores
 
 HERE = Path(__file__).resolve().parent
 # mode: recipe, photos a round, rounds, rounds with --quick, the ratio to reach
@@ -68,7 +68,7 @@ def measure_rate(mode: str, photos: list[Photo], quick: bool) -> list[dict[str, 
     """Extract and forward in turns, so that other work on the machine meets both alike."""
     recipe, per_round, rounds, quick_rounds, goal = MODES[mode]
     rounds = quick_rounds if quick else rounds
-    jobs = default_jobs()
+    jobs = cores()
     extractor = Extractor(recipe)
     sessions = {"all cores a call": load(recipe.network, threads=jobs), "a core a call": load(recipe.network)}
     ours, bare = 0.0, dict.fromkeys(sessions, 0.0)
@@ -113,7 +113,7 @@ def measure_rate(mode: str, photos: list[Photo], quick: bool) -> list[dict[str, 
 
 def measure_batches() -> None:
     """Show why batches are as small as they are: tiles a second by the number of them in one call."""
-    net, jobs = load("efficientnet-lite0"), default_jobs()
+    net, jobs = load("efficientnet-lite0"), cores()
     for side, counts in ((64, (1, 8, 32, 128)), (224, (1, 2, 8, 32)), (448, (1, 2, 8))):
         rates = []
         for count in counts:

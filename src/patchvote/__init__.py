@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .extract import Extractor
     from .filling import fill
     from .grid import Dense, Patch
+    from .local_nbnn import LocalNBNN
+    from .nbnn import NBNN
     from .photos import Photo, find_photos
     from .recipe import Recipe
     from .snbnl import SNBNL
@@ -26,6 +28,8 @@ _HOME = {
     "Bags": "bags",
     "Dense": "grid",
     "Extractor": "extract",
+    "LocalNBNN": "local_nbnn",
+    "NBNN": "nbnn",
     "NetworkError": "errors",
     "Patch": "grid",
     "PatchvoteError": "errors",
@@ -40,10 +44,12 @@ _HOME = {
 }
 
 __all__ = [
+    "NBNN",
     "SNBNL",
     "Bags",
     "Dense",
     "Extractor",
+    "LocalNBNN",
     "NetworkError",
     "Patch",
     "PatchvoteError",

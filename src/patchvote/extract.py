@@ -10,7 +10,6 @@ number of threads, never on timing; the bags depend on neither.
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import deque
 from collections.abc import Container, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,17 +23,13 @@ from .bags import Bags
 from .errors import NetworkError, PatchvoteError, PhotoError
 from .grid import WHOLE, Dense, Patch, cell_boxes, relative
 from .images import decode, read_photo
+from .machine import cores
 from .photos import Photo, Source, find_photos
 from .recipe import Recipe
 
 # Pixels in one call of the network. More does not fit the processor's cache: 32 tiles of 224 px are a quarter slower
 # than 2 of them, and 1 tile of 64 px is slower than 32 (benchmarks/extract.py shows both).
 _BATCH_PIXELS = 1 << 17
-
-
-def default_jobs() -> int:
-    """Return the number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -82,7 +77,7 @@ class Extractor:
         if jobs is not None and jobs < 1:
             raise PatchvoteError(f"jobs must be at least 1, got {jobs}.")
         self.recipe = recipe or Recipe()
-        self.jobs = jobs or default_jobs()
+        self.jobs = jobs or cores()
         self.backbone = backbone or load(self.recipe.network, activation=self.recipe.activation)
         spec, sampling = self.backbone.spec, self.recipe.sampling
         if isinstance(sampling, Dense) and (spec.stride is None or spec.fixed_size is not None):

@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .machine import cores
 from .ml3 import minibatch_gradient
 
 # Bytes of products that one thread works on at once: small enough to stay in a core's cache from pass to pass.
 _CACHE_BYTES = 2 << 20
-_THREADS = ThreadPoolExecutor(2, thread_name_prefix="patchvote-stoml3")
+_THREADS = ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-stoml3")
 
 
 class Stoml3:

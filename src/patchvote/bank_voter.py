@@ -1,0 +1,160 @@
+"""What NBNN and LocalNBNN share: a memory of training descriptors, and where each came from."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from .bags import Bags
+from .labels import check_labels, hold_out
+from .search import Rotation
+from .store import Store
+from .voter import Voter, has_positions, with_positions
+
+_SAMPLE = 20_000  # descriptors from which a rotation is learned
+
+
+class BankVoter(Voter):
+    """What NBNN and LocalNBNN share: the memory of training descriptors, and what each came from.
+
+    Attributes
+    ----------
+    values_ : array of shape (n, features)
+        The bank: descriptors as they are compared, normalised and with weighted positions.
+    class_ : array of shape (n,)
+        Number of the class of each.
+    image_ : array of shape (n,)
+        Number of the training image that each came from, in the order in which images were given.
+    boxes_ : array of shape (n, 4)
+        Where in that image it looked.
+    """
+
+    normalise: bool
+    position_weight: float
+    dtype: str
+    calibration: int
+    rejection: float
+    random_state: Any
+
+    values_: npt.NDArray[Any]
+    class_: npt.NDArray[np.int64]
+    image_: npt.NDArray[np.int64]
+    boxes_: npt.NDArray[np.float32]
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Remember the descriptors of labelled images.
+
+        Parameters
+        ----------
+        X : Bags, list of arrays, array, or Store
+            The images.
+        y : array of shape (images,), optional
+            Their classes; may be left out for a store, which knows them.
+        """
+        self._check_settings()
+        bags, labels = self._images(X, y, reset=True)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs images of at least two classes, got one class: {self.classes_[0]!r}."
+            )
+        self.positions_ = self.position_weight > 0 and has_positions(bags)
+        self._not_calibrated()
+        images = np.arange(len(bags))
+        share = min(0.2, self.calibration / len(bags))
+        keep, out = hold_out(images, numbers, share, 0) if len(bags) >= 50 else (images, images[:0])
+        if len(out):
+            self._remember(bags[keep], numbers[keep], keep)
+            self._calibrate(self._mean_votes(bags[out]), numbers[out], self.rejection)
+        self._remember(bags, numbers, images)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:
+        """Remember more images, of any class; the result is that of `fit` with all of them.
+
+        Parameters
+        ----------
+        X, y
+            As in `fit`.
+        classes : array, optional
+            Not needed, since classes may come at any time; there for scikit-learn's tools.
+        """
+        if not hasattr(self, "values_"):
+            return self.fit(X, y)
+        bags, labels = self._images(X, y, reset=False)
+        known = np.union1d(self.classes_, labels)
+        self.class_ = np.searchsorted(known, self.classes_)[self.class_]
+        self.classes_ = known
+        first = int(self.image_.max()) + 1
+        numbers = np.searchsorted(known, labels)
+        before: tuple[npt.NDArray[Any], ...] = self.values_, self.class_, self.image_, self.boxes_
+        after: tuple[npt.NDArray[Any], ...] = self._descriptors(bags, numbers, np.arange(first, first + len(bags)))
+        values, numbers, images, boxes = (np.concatenate([old, new]) for old, new in zip(before, after, strict=True))
+        self._set_bank(values, numbers, images, boxes)
+        return self
+
+    def _images(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags, npt.NDArray[Any]]:
+        if isinstance(X, Store):
+            bags, known = X.load(dtype=np.float32)
+            y = known if y is None else y
+            if any(label is None for label in y):
+                raise ValueError(f"{X.names[[label is None for label in y].index(True)]} has no label.")
+            return self._read(bags, fitting=reset), check_labels(y, len(bags))
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        bags = self._read(X, fitting=reset)
+        return bags, check_labels(y, len(bags))
+
+    def _remember(self, bags: Bags, numbers: npt.NDArray[Any], images: npt.NDArray[np.int64]) -> None:
+        self._set_bank(*self._descriptors(bags, numbers, images))
+
+    def _descriptors(
+        self, bags: Bags, numbers: npt.NDArray[Any], images: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        values = self._comparable(with_positions(bags, slice(0, len(bags.values)), self.positions_))
+        return values.astype(self.dtype), numbers[bags.owner].astype(np.int64), images[bags.owner], bags.boxes
+
+    def _comparable(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Bring descriptors to the form in which they are compared."""
+        values = values.astype(np.float32)
+        own = values[:, : values.shape[1] - 2 * self.positions_]
+        if self.normalise:
+            own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
+        if self.positions_:
+            values[:, -2:] *= self.position_weight
+        return values
+
+    def _set_bank(
+        self,
+        values: npt.NDArray[Any],
+        numbers: npt.NDArray[np.int64],
+        images: npt.NDArray[np.int64],
+        boxes: npt.NDArray[np.float32],
+    ) -> None:
+        """Keep a bank, and make it searchable."""
+        self.values_, self.class_, self.image_, self.boxes_ = values, numbers, images, boxes
+        self._make_searchable()
+
+    def _make_searchable(self) -> None:
+        raise TypeError(f"{type(self).__name__} does not say how its bank is searched.")
+
+    def _rotation(self, head: int) -> Rotation | None:
+        if self.values_.shape[1] < 2 * head:
+            return None
+        rng = np.random.default_rng(0)
+        chosen = rng.choice(len(self.values_), size=min(_SAMPLE, len(self.values_)), replace=False)
+        return Rotation(self.values_[np.sort(chosen)].astype(np.float32), head=head)
+
+    def _check_settings(self) -> None:
+        name = type(self).__name__
+        if self.dtype not in ("float32", "float16"):
+            raise ValueError(f"dtype of {name} must be 'float32' or 'float16', got {self.dtype!r}.")
+        for setting in ("position_weight", "calibration", "rejection"):
+            value = getattr(self, setting)
+            if not isinstance(value, (int, float, np.number)) or isinstance(value, bool) or not 0 <= value < np.inf:
+                raise ValueError(f"{setting} of {name} must be a number of at least 0, got {value!r}.")
+        value = getattr(self, "neighbours", 1)
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"neighbours of {name} must be a whole number of at least 1, got {value!r}.")

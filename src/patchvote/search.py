@@ -1,0 +1,229 @@
+"""The exact nearest neighbours of descriptors in a bank, faster than brute force by doing less.
+
+Brute force is one matrix product over all features, and libraries already run it at the processor's full speed. Here
+the bank is rotated by PCA once, so that a few leading features (the head) carry most of a distance. Two things are
+known of a pair from its head and the lengths of its tails: the distance of the heads, and that the tails are at least
+as far apart as their lengths differ. Together they bound the distance from below. A product over the head alone gives
+the bound for all pairs; whoever's bound is above the distance to an actual candidate is out. Of the few that remain,
+some features more make a sharper bound, and only then are full distances computed. The answer is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from .machine import cores
+
+Floats = npt.NDArray[np.float32]
+Indices = npt.NDArray[np.int64]
+
+_PAIRS = 1 << 23  # bounds that one thread holds at once: 32 MB
+_SMALL = 2048  # a bank with fewer rows, or few features, is searched by brute force
+
+
+class Rotation:
+    """Turns descriptors so that their leading features differ most.
+
+    Parameters
+    ----------
+    sample : array of shape (n, features)
+        Descriptors to learn it from.
+    head, middle : int
+        Leading features of the first and the second bound.
+    """
+
+    def __init__(self, sample: Floats, head: int = 256, middle: int = 192) -> None:
+        dim = sample.shape[1]
+        self.head, self.middle = min(head, dim), min(middle, max(dim - head, 0))
+        self.mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
+        apart = (sample - self.mean).astype(np.float64)
+        _, axes = np.linalg.eigh(apart.T @ apart)
+        self.axes = np.ascontiguousarray(axes[:, ::-1][:, : self.head + self.middle], dtype=np.float32)
+
+    def __call__(self, values: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return head and middle of descriptors, and the squared lengths of all of them and of what is left."""
+        apart = values - self.mean
+        turned = apart @ self.axes
+        head, middle = turned[:, : self.head], turned[:, self.head :]
+        whole = _squares(apart)
+        return head, np.ascontiguousarray(middle), whole, np.maximum(whole - _squares(turned), 0)
+
+
+class Bank:
+    """Descriptors to be searched.
+
+    Parameters
+    ----------
+    values : array of shape (n, features)
+        The bank, float32 or float16. A float16 bank takes half the memory and is searched by brute force.
+    rotation : Rotation, optional
+        Shared by the banks of all classes; without it, the search is brute force.
+    """
+
+    def __init__(self, values: npt.NDArray[Any], rotation: Rotation | None = None) -> None:
+        self.values = np.ascontiguousarray(values)
+        worth_it = values.dtype == np.float32 and len(values) >= _SMALL
+        self._bounds = _Bounds(self.values, rotation) if rotation is not None and worth_it else None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def nearest(self, queries: Floats, k: int = 1) -> tuple[Floats, Indices]:
+        """Find the `k` nearest of the bank for each query.
+
+        Returns
+        -------
+        distances : array of shape (queries, k)
+            Squared, in rising order.
+        indices : array of shape (queries, k)
+            Rows of the bank.
+        """
+        if k > len(self):
+            raise ValueError(f"the bank has {len(self)} descriptors, fewer than the {k} neighbours asked for.")
+        search = self._brute_force if self._bounds is None else self._bounds.nearest
+        distances = np.empty((len(queries), k), np.float32)
+        indices = np.empty((len(queries), k), np.int64)
+        size = max(16, _PAIRS // len(self))
+
+        def work(start: int) -> None:
+            rows = slice(start, start + size)
+            distances[rows], indices[rows] = search(np.ascontiguousarray(queries[rows], np.float32), k)
+
+        on_all_cores(work, range(0, len(queries), size))
+        return distances, indices
+
+    def _brute_force(self, queries: Floats, k: int) -> tuple[Floats, Indices]:
+        """Keep the best `k` while going through the bank in parts of bounded size."""
+        best = np.full((len(queries), 0), np.inf, np.float32)
+        indices = np.zeros((len(queries), 0), np.int64)
+        for start in range(0, len(self), 1 << 16):
+            part = self.values[start : start + (1 << 16)].astype(np.float32, copy=False)
+            bound = _squares(part) - 2 * queries @ part.T
+            chosen = _smallest(bound, min(k + 2, len(part)))  # two more, for what rounding may have put in their place
+            rows = np.repeat(np.arange(len(queries)), chosen.shape[1])
+            exact = pair_distances(queries, rows, part, chosen.ravel()).reshape(chosen.shape)
+            best, indices = np.hstack([best, exact]), np.hstack([indices, chosen + start])
+            order = np.argsort(best, axis=1, kind="stable")[:, :k]
+            best, indices = np.take_along_axis(best, order, 1), np.take_along_axis(indices, order, 1)
+        return best, indices
+
+
+class _Bounds:
+    """A float32 bank with its rotated heads: what the search by bounds needs.
+
+    Bounds are computed in float32 and would be a little wrong; so everything is allowed for that rounding could have
+    done to them. The length of a tail is what is left of the whole length, and the smaller it is, the less is known of
+    it: `_doubt` says how little.
+    """
+
+    def __init__(self, values: Floats, rotation: Rotation) -> None:
+        self._values, self._rotation = values, rotation
+        head, middle, whole, rest = rotation(values)
+        self._middle: Floats = middle
+        self._tail, self._rest = np.sqrt(_squares(middle) + rest), np.sqrt(rest)
+        # One product with [-2 head, -2 tail, 1] of a query gives the bound less the query's own length.
+        self._bound = np.concatenate([head, self._tail[:, None], whole[:, None]], axis=1)
+        self._longest = float(whole.max())
+        self._most = {"tail": float(self._tail.max()), "rest": float(self._rest.max())}
+        self._doubts = {
+            "tail": float(_doubt(self._tail, whole).max()),
+            "rest": float(_doubt(self._rest, whole).max()),
+        }
+
+    def nearest(self, queries: Floats, k: int) -> tuple[Floats, Indices]:
+        """Find the `k` nearest of the bank for each query."""
+        head, middle, whole, rest = self._rotation(queries)
+        tail, rest = np.sqrt(_squares(middle) + rest), np.sqrt(rest)
+        ones = np.ones((len(queries), 1), np.float32)
+        bound = np.concatenate([-2 * head, -2 * tail[:, None], ones], axis=1) @ self._bound.T
+
+        # Some that look near are actual candidates: nobody farther than the k-th of them can be an answer.
+        first = part_winners(bound, 4 * k)
+        rows = np.repeat(np.arange(len(queries)), first.shape[1])
+        candidates = pair_distances(queries, rows, self._values, first.ravel()).reshape(first.shape)
+        limit = np.partition(candidates, k - 1, axis=1)[:, k - 1]
+
+        allowed = limit - whole + self._slack(whole, tail, "tail")
+        row, column = np.divmod(np.flatnonzero(bound <= allowed[:, None]), bound.shape[1])
+        closer = bound[row, column] + whole[row] - np.square(tail[row] - self._tail[column])
+        closer += pair_distances(middle, row, self._middle, column)
+        closer += np.square(rest[row] - self._rest[column])
+        stay = closer <= (limit + self._slack(whole, tail, "tail") + self._slack(whole, rest, "rest"))[row]
+        row, column = row[stay], column[stay]
+        distance = pair_distances(queries, row, self._values, column)
+
+        order = np.lexsort((column, distance, row))
+        row, column, distance = row[order], column[order], distance[order]
+        picked = np.searchsorted(row, np.arange(len(queries)))[:, None] + np.arange(k)
+        return distance[picked], column[picked]
+
+    def _slack(self, whole: Floats, length: Floats, part: str) -> Floats:
+        """By how much rounding may have raised a bound that uses the lengths of this part."""
+        doubt = _doubt(length, whole) + self._doubts[part]
+        return np.asarray(4e-6 * (whole + self._longest) + 2 * (length + self._most[part]) * doubt, np.float32)
+
+
+def _squares(values: Floats) -> Floats:
+    return np.asarray(np.einsum("ij,ij->i", values, values))
+
+
+def _doubt(length: Floats, whole: Floats) -> Floats:
+    """How wrong a length may be whose square was what was left of `whole`."""
+    error = 1e-6 * whole
+    return np.asarray(error / np.maximum(length, np.sqrt(error) + 1e-30))
+
+
+def pair_distances(x: Floats, rows: Indices, y: Floats, columns: Indices) -> Floats:
+    """Squared distance of each pair ``x[rows[i]], y[columns[i]]``, without copying either."""
+    result = np.empty(len(rows), np.float32)
+    if len(rows) and x.shape[1]:
+        x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+        rows, columns = np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(columns, np.int64)
+        pointers = [faiss.swig_ptr(array) for array in (x, rows, y, columns, result)]
+        faiss.pairwise_indexed_L2sqr(x.shape[1], len(rows), *pointers)  # type: ignore[attr-defined]
+    else:
+        result[:] = 0
+    return result
+
+
+def part_winners(values: Floats, parts: int) -> Indices:
+    """Return the column of the smallest value in each of at least `parts` parts of every row: one pass, no sorting."""
+    parts = min(parts, values.shape[1])
+    width = values.shape[1] // parts
+    whole = values[:, : width * parts].reshape(len(values), parts, width).argmin(axis=2) + np.arange(parts) * width
+    if width * parts == values.shape[1]:
+        return np.asarray(whole)
+    last = values[:, width * parts :].argmin(axis=1) + width * parts
+    return np.hstack([whole, last[:, None]])
+
+
+def _smallest(values: Floats, k: int) -> Indices:
+    """Return the columns of the `k` smallest of each row, in no order."""
+    if k == 1:
+        return np.asarray(values.argmin(axis=1)[:, None])
+    return (
+        np.argpartition(values, k - 1, axis=1)[:, :k]
+        if k < values.shape[1]
+        else np.tile(np.arange(k), (len(values), 1))
+    )
+
+
+def on_all_cores(work: Callable[[int], None], items: range) -> None:
+    """Run `work` for each item, a core each; libraries inside it keep to that core.
+
+    Two libraries with threads of their own, spinning while they wait for one another, would halve the speed.
+    """
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(cores(), initializer=_one_thread) as pool:
+        for _ in pool.map(work, items):
+            pass
+
+
+def _one_thread() -> None:
+    faiss.omp_set_num_threads(1)  # for the calling thread only

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from patchvote.approximate import FaissBank, PcaBank, recall
+from patchvote.search import Bank, Rotation, pair_distances, part_winners
+
+
+def by_definition(queries: np.ndarray, bank: np.ndarray, k: int) -> np.ndarray:
+    """Squared distances to the k nearest, in float64, every pair written out."""
+    distances = ((queries[:, None].astype(np.float64) - bank[None].astype(np.float64)) ** 2).sum(axis=2)
+    return np.sort(distances, axis=1)[:, :k]
+
+
+def correlated(rng: np.random.Generator, n: int, dim: int, decay: float) -> np.ndarray:
+    """Descriptors whose spread falls along hidden directions, as those of networks do."""
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(dim, dim)))[0]
+    return ((rng.normal(size=(n, dim)) * decay ** np.arange(dim)) @ turn + rng.normal(size=dim)).astype(np.float32)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 999), st.integers(1, 5), st.sampled_from([0.9, 0.99, 1.0]), st.sampled_from([4, 16, 40]))
+def test_the_search_by_bounds_is_exact(seed, k, decay, head):
+    rng = np.random.default_rng(seed)
+    bank, queries = correlated(rng, 2500, 48, decay), correlated(rng, 60, 48, decay)
+    bank[7], queries[3] = bank[5], bank[5]  # a tie, and a query that is in the bank
+    rotation = Rotation(bank[:500], head=head, middle=6)
+    searched = Bank(bank, rotation)
+    assert searched._bounds is not None
+    distances, indices = searched.nearest(queries, k)
+    expected = by_definition(queries, bank, k)
+    np.testing.assert_allclose(distances, expected, rtol=1e-4, atol=1e-5 * expected.max())
+    np.testing.assert_allclose(
+        distances, pair_distances(queries, np.repeat(np.arange(60), k), bank, indices.ravel()).reshape(60, k)
+    )
+    assert all(len(set(row)) == k for row in indices.tolist())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_brute_force_goes_through_the_bank_in_parts(dtype, monkeypatch):
+    rng = np.random.default_rng(0)
+    bank, queries = rng.normal(size=(300, 5)).astype(dtype), rng.normal(size=(40, 5)).astype(np.float32)
+    distances, indices = Bank(bank).nearest(queries, 4)
+    np.testing.assert_allclose(distances, by_definition(queries, bank, 4), rtol=1e-4, atol=1e-6)
+    assert (np.diff(distances, axis=1) >= 0).all()
+    assert indices.max() < 300
+
+
+def test_large_offsets_lose_no_neighbour():
+    rng = np.random.default_rng(0)
+    bank = (rng.normal(size=(3000, 32)) + 1000).astype(np.float32)
+    queries = (rng.normal(size=(50, 32)) + 1000).astype(np.float32)
+    distances, _ = Bank(bank, Rotation(bank, head=8, middle=8)).nearest(queries)
+    np.testing.assert_allclose(distances, by_definition(queries, bank, 1), rtol=1e-3)
+
+
+def test_more_neighbours_than_the_bank_has_are_refused():
+    with pytest.raises(ValueError, match="the bank has 3 descriptors, fewer than the 4 neighbours"):
+        Bank(np.zeros((3, 2), np.float32)).nearest(np.zeros((1, 2), np.float32), 4)
+
+
+@given(st.integers(1, 40), st.integers(1, 12))
+def test_part_winners_are_distinct_and_hold_the_smallest(columns, parts):
+    values = np.random.default_rng(columns).permutation(columns * 3).reshape(3, columns).astype(np.float32)
+    winners = part_winners(values, parts)
+    assert winners.shape[1] >= min(parts, columns)
+    for row in range(3):
+        assert len(set(winners[row].tolist())) == winners.shape[1]
+        assert values[row].argmin() in winners[row]
+
+
+@pytest.mark.parametrize("kind", ["pca", "hnsw", "ivf"])
+def test_approximate_banks_give_true_distances_and_a_measured_recall(kind):
+    rng = np.random.default_rng(0)
+    bank, queries = correlated(rng, 4000, 64, 0.9), correlated(rng, 200, 64, 0.9)
+    made = PcaBank(bank, Rotation(bank, head=16)) if kind == "pca" else FaissBank(bank, kind)
+    distances, indices = made.nearest(queries, 2)
+    rows = np.repeat(np.arange(200), 2)
+    np.testing.assert_allclose(distances.ravel(), pair_distances(queries, rows, bank, indices.ravel()))
+    exact = by_definition(queries, bank, 1)[:, 0]
+    found = np.mean(distances[:, 0] <= exact * (1 + 1e-4))
+    assert recall(made, queries) == pytest.approx(found, abs=0.01)
+    assert found > 0.6
+
+
+def test_the_recall_of_a_search_that_misses_is_below_one():
+    rng = np.random.default_rng(0)
+    bank = rng.normal(size=(4000, 64)).astype(np.float32)  # no leading features at all
+    made = PcaBank(bank, Rotation(bank, head=2), candidates=2)
+    assert recall(made, rng.normal(size=(200, 64)).astype(np.float32)) < 0.5
