@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .filling import fill
     from .grid import Dense, Patch
     from .local_nbnn import LocalNBNN
+    from .nbnl import NBNL
     from .nbnn import NBNN
     from .photos import Photo, find_photos
     from .recipe import Recipe
@@ -29,6 +30,7 @@ _HOME = {
     "Dense": "grid",
     "Extractor": "extract",
     "LocalNBNN": "local_nbnn",
+    "NBNL": "nbnl",
     "NBNN": "nbnn",
     "NetworkError": "errors",
     "Patch": "grid",
@@ -44,6 +46,7 @@ _HOME = {
 }
 
 __all__ = [
+    "NBNL",
     "NBNN",
     "SNBNL",
     "Bags",

@@ -94,6 +94,27 @@ def softmax_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
     return loss, power / total - hit
 
 
+def hinge_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
+    """Multiclass hinge loss of each descriptor, ``[1 + max_(r != y) s_r - s_y]_+``, and who decides it.
+
+    The loss is the difference of two convex functions, ``max(1 + max_(r != y) s_r, s_y)`` and ``s_y``; this is what the
+    concave-convex procedure works on.
+
+    Returns
+    -------
+    loss : array of shape (descriptors,)
+    winner : array of shape (classes, descriptors)
+        1 for the class that the first, convex function takes its value from, 0 for the others.
+    """
+    xp = array_namespace(scores)
+    number = xp.expand_dims(xp.arange(scores.shape[0]), axis=1)
+    right = number == xp.expand_dims(labels, axis=0)
+    margin = scores + xp.astype(~right, scores.dtype)
+    own = xp.sum(xp.where(right, scores, xp.zeros_like(scores)), axis=0)
+    winner = number == xp.expand_dims(xp.argmax(margin, axis=0), axis=0)
+    return xp.max(margin, axis=0) - own, xp.astype(winner, scores.dtype)
+
+
 def minibatch_gradient(z: Array, labels: Array, weight: Array, q: float) -> tuple[Array, Array]:
     """Loss and derivative of the weighted softmax loss by every product of a minibatch.
 

@@ -19,19 +19,16 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
-from .bags import Bags
-from .labels import check_labels, hold_out, image_weights
-from .ml3 import phi
+from .labels import hold_out
+from .prototype_voter import PrototypeVoter
 from .prototypes import dead_prototypes, first_prototypes, seed_anew
 from .stoml3 import Stoml3
-from .store import Store
 from .training import TrainingData
-from .voter import FEWEST_TO_CALIBRATE, Voter
 
 Callback = Callable[[dict[str, Any]], Any]
 
 
-class SNBNL(Voter):
+class SNBNL(PrototypeVoter):
     """Votes with a few learned prototypes a class, trained by STOML3.
 
     Parameters
@@ -104,7 +101,17 @@ class SNBNL(Voter):
     array(['land'], dtype='<U4')
     """
 
-    history_: list[dict[str, Any]]
+    _whole = {"prototypes": 1, "minibatch": 1, "passes": 1, "min_steps": 0, "block": 1}  # noqa: RUF012
+    _ranges = {  # noqa: RUF012
+        "q": (1, math.inf),
+        "lam": (0, 1e12),
+        "curvature": (1e-12, 1e12),
+        "start_scale": (0, 1e12),
+        "position_weight": (0, 1e12),
+        "held_out": (0, 0.9),
+        "calibration": (0, 0.9),
+        "rejection": (0, 1),
+    }
 
     def __init__(
         self,
@@ -151,31 +158,6 @@ class SNBNL(Voter):
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Learn prototypes from labelled images.
-
-        Parameters
-        ----------
-        X : Bags, list of arrays, array, or Store
-            The images. A store may be larger than memory.
-        y : array of shape (images,), optional
-            Their classes; may be left out for a store, which knows them.
-        sample_weight : array of shape (images,), optional
-            What each image counts.
-        """
-        self._check_settings()
-        data = self._training_data(X, y, sample_weight)
-        seeds = check_random_state(self.random_state).randint(2**31, size=3)
-        self._standardise(data)
-        self._not_calibrated()
-        keep, out = hold_out(data.images, data.labels, self.calibration, int(seeds[0]))
-        if len(out) and len(data.images) >= FEWEST_TO_CALIBRATE:
-            self._train(data.only(keep), int(seeds[1]))
-            means = self._mean_votes(self._images(data, out))
-            self._calibrate(means, data.labels[out], self.rejection)
-        self._train(data, int(seeds[1]))
-        return self
-
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more images, in one pass over them; they may be of classes never seen before.
 
@@ -208,54 +190,6 @@ class SNBNL(Voter):
         self._one_pass(learner, data, rng, None)
         self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, 0
         return self
-
-    def _training_data(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        learned: npt.NDArray[Any] | None = None,
-        *,
-        reset: bool = True,
-    ) -> TrainingData:
-        """Check images and labels, and set `classes_` to the classes `learned` before and those of `y`."""
-        if isinstance(X, Store):
-            y = X.labels if y is None else y
-            if any(label is None for label in y):
-                missing = X.names[[label is None for label in y].index(True)]
-                raise ValueError(f"{missing} has no label: every training image needs one.")
-            if not reset and X.dim != self.n_features_in_:
-                raise ValueError(
-                    f"the store has {X.dim} features a descriptor, but {self.n_features_in_} were learned."
-                )
-            self.n_features_in_ = X.dim
-            source: Bags | Store = X
-        else:
-            if y is None:
-                raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-            source = self._read(X, fitting=reset)
-        labels = check_labels(y, len(source))
-        known = np.unique(labels) if learned is None else np.union1d(learned, labels)
-        if len(known) < 2:
-            raise ValueError(f"{type(self).__name__} needs at least two classes, got one class: {known[0]!r}.")
-        self.classes_, numbers = known, np.searchsorted(known, labels)
-        weight = image_weights(known, numbers, labels, self.class_weight, sample_weight)
-        data = TrainingData(source, numbers.astype(np.int64), weight, self.block)
-        if not len(data.images):
-            raise ValueError("no image has a weight above 0.")
-        if reset:
-            self.positions_ = data.positions and self.position_weight > 0
-        data.positions, data.dim = self.positions_, source.dim + 2 * self.positions_
-        return data
-
-    def _standardise(self, data: TrainingData) -> None:
-        self.mean_ = np.zeros(data.dim)
-        self.scale_ = np.ones(data.dim)
-        if self.standardise:
-            moments = data.moments()
-            self.mean_, self.scale_ = moments.mean, 1 / moments.deviation()
-        if data.positions:
-            self.scale_[-2:] *= self.position_weight
 
     def _train(self, data: TrainingData, seed: int) -> None:
         """Make prototypes from nothing."""
@@ -329,42 +263,7 @@ class SNBNL(Voter):
         seed = int(rng.integers(2**31))
         return first_prototypes(values, labels, self.prototypes, classes, self.start, seed).astype(data.dtype)
 
-    def _images(self, data: TrainingData, images: npt.NDArray[np.int64]) -> Bags:
-        return data.source.load(images)[0] if isinstance(data.source, Store) else data.source[images]
-
-    # --- voting -----------------------------------------------------------------------------------------------------
-
-    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        # Standardisation is folded into the prototypes: W (x - mean) * scale = (W * scale) x - (W * scale) mean.
-        prototypes, classes, dim = self.weights_.shape
-        flat = (self.weights_.reshape(-1, dim) * self.scale_).astype(self.weights_.dtype)
-        shift = flat @ self.mean_.astype(flat.dtype)
-        products = flat @ values.astype(flat.dtype, copy=False).T
-        products -= shift[:, None]
-        return np.asarray(phi(products.reshape(prototypes, classes, len(values)), self.q).T)
-
-    # --- settings ---------------------------------------------------------------------------------------------------
-
     def _check_settings(self) -> None:
-        name = type(self).__name__
-        whole = {"prototypes": 1, "minibatch": 1, "passes": 1, "min_steps": 0, "block": 1}
-        for setting, fewest in whole.items():
-            value = getattr(self, setting)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < fewest:
-                raise ValueError(f"{setting} of {name} must be a whole number of at least {fewest}, got {value!r}.")
-        ranges = {
-            "q": (1, math.inf),
-            "lam": (0, 1e12),
-            "curvature": (1e-12, 1e12),
-            "start_scale": (0, 1e12),
-            "position_weight": (0, 1e12),
-            "held_out": (0, 0.9),
-            "calibration": (0, 0.9),
-            "rejection": (0, 1),
-        }
-        for setting, (least, most) in ranges.items():
-            value = getattr(self, setting)
-            if not isinstance(value, (int, float, np.number)) or isinstance(value, bool) or not least <= value <= most:
-                raise ValueError(f"{setting} of {name} must be a number from {least:g} to {most:g}, got {value!r}.")
+        super()._check_settings()
         if self.start not in ("random", "data", "kmeans"):
-            raise ValueError(f"start of {name} must be 'random', 'data' or 'kmeans', got {self.start!r}.")
+            raise ValueError(f"start of SNBNL must be 'random', 'data' or 'kmeans', got {self.start!r}.")

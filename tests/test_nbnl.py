@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from patchvote import NBNL
+from patchvote.ml3 import hinge_loss, phi
+from patchvote.nbnl import linear_gradient, surrogate_gradient
+from test_voters import make_bags
+
+
+def objective(weights: np.ndarray, x: np.ndarray, y: np.ndarray, lam: float, q: float) -> float:
+    """lambda/2 ||W||^2 + the mean of [1 + max_(r != y) phi_r - phi_y]_+, written out."""
+    total = 0.0
+    for descriptor, label in zip(x, y, strict=True):
+        scores = [phi((weights[:, k] @ descriptor)[:, None], q)[0] for k in range(weights.shape[1])]
+        others = max(score for k, score in enumerate(scores) if k != label)
+        total += max(0.0, 1 + others - scores[label])
+    return lam / 2 * float((weights**2).sum()) + total / len(x)
+
+
+def small_problem(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, 30)
+    x = rng.normal(size=(30, 4)) + 1.5 * rng.normal(size=(3, 4))[y]
+    return x, y, rng.normal(size=(2, 3, 4)) * 0.5
+
+
+def test_the_hinge_loss_is_the_definition():
+    rng = np.random.default_rng(0)
+    scores, labels = rng.normal(size=(4, 20)) * 2, rng.integers(0, 4, 20)
+    loss, winner = hinge_loss(scores, labels)
+    for column, label in enumerate(labels):
+        s = scores[:, column]
+        others = [1 + s[r] for r in range(4) if r != label]
+        assert loss[column] == pytest.approx(max(0, max(others) - s[label]))
+        assert winner[:, column].sum() == 1
+        assert (winner[label, column] == 1) == (s[label] >= max(others))
+
+
+@pytest.mark.parametrize("q", [1, 2, 3, math.inf])
+def test_the_subgradient_is_the_slope_of_the_convex_problem(q):
+    x, y, weights = small_problem()
+    tangent = weights + 0.1 * np.random.default_rng(5).normal(size=weights.shape)
+
+    def convex_part(w):  # max(1 + max_(r != y) phi_r, phi_y) - <slope of phi_y at the tangent, W_y x>
+        total = 0.0
+        for descriptor, label in zip(x, y, strict=True):
+            scores = [phi((w[:, k] @ descriptor)[:, None], q)[0] + (k != label) for k in range(3)]
+            z = tangent[:, label] @ descriptor
+            value = phi(z[:, None], q)[0]
+            if value == 0:
+                slope = np.zeros(2)
+            elif q == math.inf:
+                slope = np.eye(2)[z.argmax()]
+            else:
+                slope = np.where(z > 0, (np.maximum(z, 0) / value) ** (q - 1), 0)
+            total += max(scores) - slope @ (w[:, label] @ descriptor)
+        return total / len(x)
+
+    _, gradient = surrogate_gradient(weights, tangent, x, y, np.ones(len(x)), q)
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        direction = rng.normal(size=weights.shape)
+        slope = (convex_part(weights + 1e-6 * direction) - convex_part(weights - 1e-6 * direction)) / 2e-6
+        assert (gradient * direction).sum() == pytest.approx(slope, rel=1e-3, abs=1e-3)
+
+
+def test_the_linear_start_descends_a_linear_svm():
+    x, y, _ = small_problem()
+    weights = np.zeros((1, 3, 4))
+    first, _ = linear_gradient(weights, x, y, np.ones(30))
+    for step in range(300):
+        _, gradient = linear_gradient(weights, x, y, np.ones(30))
+        weights = weights - gradient / (1 + 0.05 * step)
+    last, _ = linear_gradient(weights, x, y, np.ones(30))
+    assert last < 0.5 * first
+
+
+@pytest.mark.parametrize("q", [2, 3])
+def test_the_objective_does_not_rise_over_a_round_solved_exactly(q):
+    x, y, weights = small_problem()
+    lam, counts = 0.05, np.ones(len(x))
+    values = [objective(weights, x, y, lam, q)]
+    for _ in range(6):
+        tangent = weights.copy()
+        best = weights.copy()
+
+        def convex(flat, at=tangent):
+            w = flat.reshape(tangent.shape)
+            loss, gradient = surrogate_gradient(w, at, x, y, counts, q)
+            own = [
+                (w[:, label] @ descriptor, at[:, label] @ descriptor) for descriptor, label in zip(x, y, strict=True)
+            ]
+            tangents = [
+                (
+                    np.where(z > 0, (np.maximum(z, 0) / max(phi(z[:, None], q)[0], 1e-300)) ** (q - 1), 0) @ now,
+                    phi(now[:, None], q)[0],
+                )
+                for now, z in own
+            ]
+            linear = np.mean([scores - tangent for tangent, scores in tangents])
+            return lam / 2 * (w**2).sum() + loss + linear, (gradient + lam * w).ravel()
+
+        solved = minimize(convex, best.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 500})
+        weights = solved.x.reshape(tangent.shape)
+        values.append(objective(weights, x, y, lam, q))
+    assert all(after <= before + 1e-6 for before, after in itertools.pairwise(values))
+    assert values[-1] < values[0]
+
+
+def test_the_stochastic_solver_lowers_the_objective_round_by_round():
+    bags, labels = make_bags(40)
+    voter = NBNL(2, rounds=12, lam=0.01, q=2).fit(bags, labels)
+    losses = [told["loss"] for told in voter.history_]
+    # The inner solver is stochastic: a round may end a little above the one before, not more than its noise.
+    assert all(after <= before + 0.02 for before, after in itertools.pairwise(losses))
+    assert losses[-1] < losses[0]
+
+
+def test_q_and_lambda_are_checked_by_name():
+    bags, labels = make_bags(12)
+    for settings, says in (({"lam": 0}, "lam of NBNL"), ({"q": 0.2}, "q of NBNL"), ({"rounds": 0}, "rounds of NBNL")):
+        with pytest.raises(ValueError, match=says):
+            NBNL(**settings).fit(bags, labels)
