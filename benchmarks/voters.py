@@ -1,0 +1,206 @@
+"""How fast and how accurate the voters are, beside what one could use instead.
+
+Prints, in one run: the rate of an SNBNL step over its two bare matrix products; the training time of NBNL over SNBNL;
+exact NBNN over per-class `faiss.knn`, and the approximate search over both; and a table of peers on the same bags.
+
+Bags are taken from stores that `patchvote extract` made (dense, and the paper's patches):
+
+    python benchmarks/voters.py --dense dense.store --patch patch.store --json voters.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.svm import LinearSVC
+
+from patchvote import NBNL, NBNN, SNBNL, Bags, LocalNBNN, Store
+from patchvote.stoml3 import Stoml3
+
+# classes, prototypes, features, minibatch, the ratio to reach
+STEPS = [
+    (15, 10, 1282, 1000, 0.85),
+    (15, 10, 1282, 2500, 0.85),
+    (67, 10, 1282, 2500, 0.85),
+    (397, 10, 1282, 2500, 0.8),
+    (397, 10, 4098, 2500, 0.8),
+]
+
+Record = dict[str, object]
+
+
+def record(name: str, value: float, unit: str, goal: float | None = None, peer: str | None = None) -> Record:
+    """Make one figure, and print it."""
+    aim = f" (goal {goal:g})" if goal is not None else ""
+    print(f"{name}: {value:.3f} {unit}{aim}", flush=True)
+    return {"name": name, "value": value, "unit": unit, "goal": goal, "peer": peer}
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds that `work` takes, and what it gives."""
+    begin = time.perf_counter()
+    result = work()
+    return time.perf_counter() - begin, result
+
+
+def measure_steps(quick: bool) -> list[Record]:
+    """Rate of a step over the rate of its two products, in turns."""
+    records, rng = [], np.random.default_rng(0)
+    for classes, prototypes, dim, size, goal in STEPS:
+        x = rng.standard_normal((size, dim)).astype(np.float32)
+        y = rng.integers(0, classes, size)
+        weights = (rng.standard_normal((prototypes, classes, dim)) * 0.01).astype(np.float32)
+        learner = Stoml3(weights, 2.0, 1e-3)
+        flat = weights.reshape(-1, dim).copy()
+        products, gradient = np.empty((len(flat), size), np.float32), np.empty_like(flat)
+        times = max(1, int((1e10 if quick else 5e10) / (4 * len(flat) * dim * size)))
+
+        def bare(
+            flat: Any = flat, x: Any = x, products: Any = products, gradient: Any = gradient, times: int = times
+        ) -> None:
+            for _ in range(times):
+                np.matmul(flat, x.T, out=products)
+                np.matmul(products, x, out=gradient)
+
+        def steps(learner: Stoml3 = learner, x: Any = x, y: Any = y, times: int = times) -> None:
+            for _ in range(times):
+                learner.step(x, y)
+
+        bare(), steps()
+        rounds = [(timed(bare)[0], timed(steps)[0]) for _ in range(5)]
+        ratio = float(np.sum(rounds, axis=0)[0] / np.sum(rounds, axis=0)[1])
+        name = f"SNBNL step over its products {classes, prototypes, dim, size}"
+        records.append(record(name, ratio, "ratio", goal, "two numpy matrix products"))
+    return records
+
+
+def split(labels: np.ndarray, train: int, test: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Choose images of each class at random, for training and for testing."""
+    rng = np.random.default_rng(seed)
+    chosen = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    return np.concatenate([own[:train] for own in chosen]), np.concatenate(
+        [own[train : train + test] for own in chosen]
+    )
+
+
+def load(path: Path, train: int, test: int) -> tuple[Bags, np.ndarray, Bags, np.ndarray]:
+    """Training and test bags of a store, in float32, with their labels."""
+    store = Store.open(path)
+    first, second = split(store.labels, train, test)
+    (train_bags, train_labels), (test_bags, test_labels) = store.load(first), store.load(second)
+    return train_bags, train_labels, test_bags, test_labels
+
+
+def measure_training(data: tuple[Bags, np.ndarray, Bags, np.ndarray]) -> list[Record]:
+    """Training time of NBNL over SNBNL, both accuracies shown."""
+    train, labels, test, expected = data
+    ours, fast = timed(lambda: SNBNL(calibration=0).fit(train, labels))
+    theirs, slow = timed(lambda: NBNL(calibration=0).fit(train, labels))
+    accuracy = fast.score(test, expected), slow.score(test, expected)
+    return [
+        record("SNBNL accuracy", 100 * accuracy[0], "%"),
+        record("NBNL accuracy", 100 * accuracy[1], "%"),
+        record("SNBNL training time", ours, "s"),
+        record("NBNL training time over SNBNL", theirs / ours, "ratio", 16, "SNBNL on the same bags"),
+    ]
+
+
+def measure_search(data: tuple[Bags, np.ndarray, Bags, np.ndarray]) -> list[Record]:
+    """Exact and approximate search over per-class brute force by faiss."""
+    train, labels, test, _ = data
+    exact = NBNN(calibration=0).fit(train, labels)
+    approximate = NBNN(calibration=0, search="pca").fit(train, labels)
+    queries = exact._comparable(test.values)
+    seconds = {"faiss": 0.0, "exact": 0.0, "pca": 0.0}
+    distances: dict[str, list[np.ndarray]] = {name: [] for name in seconds}
+    for number in range(len(exact.classes_)):  # in turns, class by class
+        bank = np.ascontiguousarray(exact.values_[exact.class_ == number])
+        for name, search in (
+            ("faiss", lambda bank=bank: faiss.knn(queries, bank, 1)),
+            ("exact", lambda number=number: exact._banks[number].nearest(queries)),
+            ("pca", lambda number=number: approximate._banks[number].nearest(queries)),
+        ):
+            took, (found, _) = timed(search)
+            seconds[name] += took
+            distances[name].append(found[:, 0])
+    apart = max(
+        float(np.abs(ours - theirs).max()) for ours, theirs in zip(distances["exact"], distances["faiss"], strict=True)
+    )
+    named = {name: test.means(np.stack(found, axis=1)).argmin(axis=1) for name, found in distances.items()}
+    peer = "per-class faiss.knn"
+    return [
+        record("exact NBNN over faiss", seconds["faiss"] / seconds["exact"], "times", 2, peer),
+        record("largest difference of distances", apart, "squared distance", None, peer),
+        record("same label as faiss, exact", 100 * float(np.mean(named["exact"] == named["faiss"])), "%", 100, peer),
+        record("PCA with re-ranking over faiss", seconds["faiss"] / seconds["pca"], "times", 5, peer),
+        record("same label as faiss, PCA", 100 * float(np.mean(named["pca"] == named["faiss"])), "%", 99, peer),
+        record("recall of PCA", approximate.recall_, "share", None, "exact search"),
+    ]
+
+
+def measure_peers(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) -> list[Record]:
+    """Accuracy, training and testing time of voters and of what one could use instead."""
+    train, labels, test, expected = data
+    whole = train.values[train.level == 0], test.values[test.level == 0]
+    pooled = train.means(), test.means()
+    scaled = lambda model: make_pipeline(StandardScaler(), model)  # noqa: E731
+    unit = lambda model: make_pipeline(Normalizer(), model)  # noqa: E731
+    rows: list[tuple[str, Any, Any, Any]] = [
+        ("SNBNL on bags", SNBNL(calibration=0), train, test),
+        ("SNBNL, 1 prototype, on bags", SNBNL(1, calibration=0), train, test),
+        ("LocalNBNN on bags", LocalNBNN(calibration=0), train, test),
+        ("NBNN on bags, 100 centres a class", NBNN(condense=100, calibration=0), train, test),
+        ("LinearSVC, whole image", unit(LinearSVC(C=1)), *whole),
+        ("LinearSVC, mean of the bag", unit(LinearSVC(C=1)), *pooled),
+        ("LogisticRegression, whole image", scaled(LogisticRegression(C=1e-3, max_iter=500)), *whole),
+        ("SGDClassifier, whole image", scaled(SGDClassifier(random_state=0)), *whole),
+        ("KNeighborsClassifier, whole image", unit(KNeighborsClassifier(5)), *whole),
+    ]
+    if quick:
+        rows = [row for row in rows if row[0] != "LocalNBNN on bags"]
+    records: list[Record] = []
+    print(f"{'':<36}{'accuracy':>10}{'training':>12}{'testing':>12}{'peak memory':>14}")
+    for name, model, first, second in rows:
+        training, fitted = timed(lambda model=model, first=first: model.fit(first, labels))
+        testing, score = timed(lambda fitted=fitted, second=second: fitted.score(second, expected))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"{name:<36}{100 * score:>9.1f}%{training:>10.2f} s{testing:>10.2f} s{peak:>11.0f} MB", flush=True)
+        records.append({"name": f"{name}: accuracy", "value": 100 * score, "unit": "%", "goal": None, "peer": None})
+        records.append({"name": f"{name}: training", "value": training, "unit": "s", "goal": None, "peer": None})
+    return records
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--dense", type=Path, help="store of dense bags, labelled")
+    parser.add_argument("--patch", type=Path, help="store of the paper's patches, labelled")
+    parser.add_argument("--quick", action="store_true", help="about a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    words = parser.parse_args()
+    train, test = (20, 10) if words.quick else (100, 100)
+    figures = measure_steps(words.quick)
+    if words.dense:
+        data = load(words.dense, train, test)
+        figures += measure_training(data)
+        figures += measure_peers(data, words.quick)
+    if words.patch:
+        figures += measure_search(load(words.patch, train, test))
+    if words.json:
+        words.json.write_text(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
