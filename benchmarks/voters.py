@@ -11,8 +11,9 @@ Bags are taken from stores that `patchvote extract` made (dense, and the paper's
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
 import json
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from patchvote import NBNL, NBNN, SNBNL, Bags, LocalNBNN, Store
+from patchvote.ml3 import phi
 from patchvote.stoml3 import Stoml3
 
 # classes, prototypes, features, minibatch, the ratio to reach
@@ -150,6 +152,53 @@ def measure_search(data: tuple[Bags, np.ndarray, Bags, np.ndarray]) -> list[Reco
     ]
 
 
+class TorchMl3:
+    """The same model, trained as one would without this project: torch, autograd and Adam."""
+
+    def __init__(self, prototypes: int = 10, passes: int = 3, minibatch: int = 1000, rate: float = 1e-3) -> None:
+        self.prototypes, self.passes, self.minibatch, self.rate = prototypes, passes, minibatch, rate
+
+    def fit(self, bags: Bags, labels: np.ndarray) -> TorchMl3:
+        """Learn prototypes by gradient descent on the softmax loss of single descriptors."""
+        import torch
+
+        torch.manual_seed(0)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        values = bags.with_positions().values
+        self.mean_, self.scale_ = values.mean(axis=0, dtype=np.float64), 1 / values.std(axis=0, dtype=np.float64)
+        x = torch.from_numpy(((values - self.mean_) * self.scale_).astype(np.float32))
+        y = torch.from_numpy(numbers[bags.owner])
+        shape = (self.prototypes, len(self.classes_), x.shape[1])
+        weights = torch.nn.Parameter(0.01 * torch.randn(*shape))
+        adam = torch.optim.Adam([weights], lr=self.rate)
+        for _ in range(self.passes):
+            order = torch.randperm(len(x))
+            for rows in order.split(self.minibatch):
+                products = (weights.reshape(-1, shape[2]) @ x[rows].T).reshape(*shape[:2], len(rows))
+                loss = torch.nn.functional.cross_entropy(phi(products, 2.0).T, y[rows])
+                adam.zero_grad()
+                loss.backward()
+                adam.step()
+        self.weights_ = weights.detach().numpy()
+        return self
+
+    def score(self, bags: Bags, labels: np.ndarray) -> float:
+        """Share of the bags that are named rightly."""
+        values = ((bags.with_positions().values - self.mean_) * self.scale_).astype(np.float32)
+        flat = self.weights_.reshape(-1, values.shape[1])
+        votes = phi((flat @ values.T).reshape(*self.weights_.shape[:2], len(values)), 2.0).T
+        return float(np.mean(self.classes_[bags.means(votes).argmax(axis=1)] == labels))
+
+
+def peak_memory(reset: bool = False) -> float:
+    """Peak memory of this process in MB, since the last reset (Linux)."""
+    if reset:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
 def measure_peers(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) -> list[Record]:
     """Accuracy, training and testing time of voters and of what one could use instead."""
     train, labels, test, expected = data
@@ -168,14 +217,17 @@ def measure_peers(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) 
         ("SGDClassifier, whole image", scaled(SGDClassifier(random_state=0)), *whole),
         ("KNeighborsClassifier, whole image", unit(KNeighborsClassifier(5)), *whole),
     ]
+    if importlib.util.find_spec("torch"):
+        rows.insert(1, ("the same model, torch and Adam", TorchMl3(), train, test))
     if quick:
-        rows = [row for row in rows if row[0] != "LocalNBNN on bags"]
+        rows = [row for row in rows if "NBNN" not in row[0]]
     records: list[Record] = []
-    print(f"{'':<36}{'accuracy':>10}{'training':>12}{'testing':>12}{'peak memory':>14}")
+    print(f"{'':<36}{'accuracy':>10}{'training':>12}{'testing':>12}{'memory more':>14}")
     for name, model, first, second in rows:
+        before = peak_memory(reset=True)
         training, fitted = timed(lambda model=model, first=first: model.fit(first, labels))
         testing, score = timed(lambda fitted=fitted, second=second: fitted.score(second, expected))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        peak = peak_memory() - before
         print(f"{name:<36}{100 * score:>9.1f}%{training:>10.2f} s{testing:>10.2f} s{peak:>11.0f} MB", flush=True)
         records.append({"name": f"{name}: accuracy", "value": 100 * score, "unit": "%", "goal": None, "peer": None})
         records.append({"name": f"{name}: training", "value": training, "unit": "s", "goal": None, "peer": None})

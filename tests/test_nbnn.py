@@ -82,6 +82,16 @@ def test_positions_count_by_their_weight():
     np.testing.assert_allclose(-voter.votes(query), [[0.04, 1.96]], rtol=1e-5)
 
 
+@pytest.mark.parametrize("voter", [NBNN(), LocalNBNN()])
+def test_the_order_of_classes_and_of_images_does_not_matter(voter):
+    (train, labels), (test, _) = make_bags(24, seed=1), make_bags(9, seed=2)
+    renamed = np.array([{"land": "z", "sea": "a", "sky": "m"}[label] for label in labels])
+    order = np.random.default_rng(0).permutation(24)
+    first = type(voter)().fit(train, labels).decision_function(test)
+    second = type(voter)().fit([train[i] for i in order], renamed[order]).decision_function(test)
+    np.testing.assert_allclose(second, first[:, [1, 2, 0]], rtol=1e-5, atol=1e-7)
+
+
 def test_half_precision_and_condensed_banks_name_as_well():
     (train, labels), (test, expected) = make_bags(60, seed=1), make_bags(60, seed=2)
     half = NBNN(dtype="float16").fit(train, labels)
