@@ -25,11 +25,11 @@ class PcaBank:
         The bank, float32.
     rotation : Rotation
         Its head is what is looked at.
-    candidates : int, default 8
+    candidates : int, default 16
         Descriptors a query whose full distances are computed.
     """
 
-    def __init__(self, values: Floats, rotation: Rotation, candidates: int = 8) -> None:
+    def __init__(self, values: Floats, rotation: Rotation, candidates: int = 16) -> None:
         self.values, self.rotation, self.candidates = np.ascontiguousarray(values), rotation, candidates
         head, _, _, _ = rotation(self.values)
         self._bound = np.concatenate([head, np.einsum("ij,ij->i", head, head)[:, None]], axis=1)

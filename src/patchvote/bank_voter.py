@@ -141,7 +141,7 @@ class BankVoter(Voter):
         raise TypeError(f"{type(self).__name__} does not say how its bank is searched.")
 
     def _rotation(self, head: int) -> Rotation | None:
-        if self.values_.shape[1] < 2 * head:
+        if self.values_.shape[1] <= head:
             return None
         rng = np.random.default_rng(0)
         chosen = rng.choice(len(self.values_), size=min(_SAMPLE, len(self.values_)), replace=False)

@@ -58,7 +58,7 @@ class LocalNBNN(BankVoter):
         self.random_state = random_state
 
     def _make_searchable(self) -> None:
-        self._bank = Bank(self.values_, self._rotation(256))
+        self._bank = Bank(self.values_, self._rotation(320))
 
     def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         count = min(self.neighbours, len(self._bank) - 1)

@@ -118,7 +118,7 @@ class NBNN(BankVoter):
     def _make_searchable(self) -> None:
         if self.condense is not None:
             self._condense(self.condense)
-        rotation = self._rotation(256 if self.search == "exact" else 64)
+        rotation = self._rotation(320 if self.search == "exact" else 96)
         self._banks = []
         for number, label in enumerate(self.classes_):
             own = self.values_[self.class_ == number]

@@ -10,6 +10,7 @@ some features more make a sharper bound, and only then are full distances comput
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import faiss
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from .machine import cores
 
@@ -39,7 +40,7 @@ class Rotation:
         Leading features of the first and the second bound.
     """
 
-    def __init__(self, sample: Floats, head: int = 256, middle: int = 192) -> None:
+    def __init__(self, sample: Floats, head: int = 320, middle: int = 192) -> None:
         dim = sample.shape[1]
         self.head, self.middle = min(head, dim), min(middle, max(dim - head, 0))
         self.mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -69,8 +70,9 @@ class Bank:
 
     def __init__(self, values: npt.NDArray[Any], rotation: Rotation | None = None) -> None:
         self.values = np.ascontiguousarray(values)
-        worth_it = values.dtype == np.float32 and len(values) >= _SMALL
-        self._bounds = _Bounds(self.values, rotation) if rotation is not None and worth_it else None
+        self._bounds: _Bounds | None = None
+        if rotation is not None and values.dtype == np.float32 and len(values) >= _SMALL:
+            self._bounds = _Bounds(self.values, rotation)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -220,9 +222,16 @@ def on_all_cores(work: Callable[[int], None], items: range) -> None:
 
     Two libraries with threads of their own, spinning while they wait for one another, would halve the speed.
     """
-    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(cores(), initializer=_one_thread) as pool:
+    controller, pool = _workers()
+    with controller.limit(limits=1, user_api="blas"):
         for _ in pool.map(work, items):
             pass
+
+
+@functools.cache
+def _workers() -> tuple[ThreadpoolController, ThreadPoolExecutor]:
+    """Make the threads once; finding the libraries and starting threads takes longer than a small search."""
+    return ThreadpoolController(), ThreadPoolExecutor(cores(), "patchvote-search", initializer=_one_thread)
 
 
 def _one_thread() -> None:
