@@ -41,15 +41,26 @@ def slowly(*arguments):  # so that a kill often strikes in the middle of a write
             time.sleep({write_delay})
             yield part[start : start + 4096]
 shards._safetensors = slowly
+class Chosen:  # in the place of chance
+    def shuffle(self, groups):
+        if {backwards}:
+            groups.reverse()
+if {backwards} is not None:
+    module.random.Random = Chosen
 print("ready", flush=True)
 module.fill(sys.argv[2], sys.argv[1], extractor)
 """
 
 
 def child(
-    photos: Path, store: Path, delay: float = 0.02, shard_bytes: int = 20_000, write_delay: float = 0.0
+    photos: Path,
+    store: Path,
+    delay: float = 0.02,
+    shard_bytes: int = 20_000,
+    write_delay: float = 0.0,
+    backwards: bool | None = None,
 ) -> subprocess.Popen[str]:
-    code = CHILD.format(delay=delay, shard_bytes=shard_bytes, write_delay=write_delay)
+    code = CHILD.format(delay=delay, shard_bytes=shard_bytes, write_delay=write_delay, backwards=backwards)
     return subprocess.Popen(
         [sys.executable, "-c", code, str(photos), str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -384,12 +395,23 @@ def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_hap
         assert Store.open(store).summary()["superseded"] == 0  # no photo was extracted twice
         assert not list(store.glob(".*"))  # and nothing half-written is left
     assert partly >= 5  # the kills did strike in the middle of the work
-    assert torn >= 5  # and in the middle of writing a shard
+    assert torn >= 2  # and in the middle of writing a shard
+
+
+def test_each_process_goes_through_the_photos_in_an_order_of_its_own(photos, tmp_path, extractor, monkeypatch):
+    module = sys.modules["patchvote.filling"]
+    monkeypatch.setattr(module, "_LOOK_AROUND", 1)
+    orders = set()
+    for strict in (False, False, True, True):
+        filling = module._Filling(tmp_path, find_photos(photos), extractor, None, strict, None)
+        orders.add(tuple(photo.name for photo in filling._draw(filling.photos)))
+    assert len(orders) == 3  # two random ones, and the given one where the first bad photo is to be the first
 
 
 def test_two_writers_at_once_make_one_store(photos, tmp_path, extractor):
     fill(tmp_path / "reference", photos, extractor)
-    processes = [child(photos, tmp_path / "store", delay=0.05) for _ in range(2)]
+    ways = (False, True)
+    processes = [child(photos, tmp_path / "store", delay=0.1, shard_bytes=1, backwards=way) for way in ways]
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
@@ -404,7 +426,7 @@ def test_two_writers_at_once_make_one_store(photos, tmp_path, extractor):
 def test_a_full_disk_is_a_clear_error_and_the_store_stays_readable(photos, tmp_path, extractor, limit):
     store = tmp_path / "store"
     store.mkdir()
-    script = CHILD.format(delay=0, shard_bytes=60_000, write_delay=0)
+    script = CHILD.format(delay=0, shard_bytes=60_000, write_delay=0, backwards=None)
     wrapped = """
 import resource, sys, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
