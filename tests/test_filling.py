@@ -376,7 +376,7 @@ def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_hap
         store = tmp_path / f"store {rounds}"
         rounds += 1
         while True:
-            process = child(photos, store, write_delay=0.002)
+            process = child(photos, store, write_delay=0.004)
             if chance.random() < 0.9:  # mostly at work, sometimes while it starts
                 process.stdout.readline()
                 time.sleep(chance.uniform(0, 0.25))
@@ -395,7 +395,7 @@ def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_hap
         assert Store.open(store).summary()["superseded"] == 0  # no photo was extracted twice
         assert not list(store.glob(".*"))  # and nothing half-written is left
     assert partly >= 5  # the kills did strike in the middle of the work
-    assert torn >= 2  # and in the middle of writing a shard
+    assert torn >= 5  # and in the middle of writing a shard
 
 
 def test_each_process_goes_through_the_photos_in_an_order_of_its_own(photos, tmp_path, extractor, monkeypatch):
