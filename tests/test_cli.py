@@ -17,9 +17,12 @@ from patchvote import Store
 FAST = ["--sides", "64"]
 
 
-def patchvote(*words: object, **kwargs) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "patchvote", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **kwargs)
+def words(*parts: object) -> list[str]:
+    return [sys.executable, "-m", "patchvote", *map(str, parts)]
+
+
+def patchvote(*parts: object, **kwargs) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words(*parts), capture_output=True, text=True, timeout=120, **kwargs)
 
 
 def test_extract_and_info_tell_what_they_did(photo_folder, tmp_path):
@@ -82,8 +85,8 @@ def test_strict_stops_at_the_first_bad_file(tmp_path):
 
 
 def test_the_papers_way_is_an_option(photo_folder, tmp_path):
-    words = ["--mode", "patch", "--count", 20, "--smallest", 16, "--levels", 2, "--patch-input", 32]
-    done = patchvote("extract", photo_folder / "brick", tmp_path / "store", *words, "--activation", "before", "-j", 1)
+    options = ["--mode", "patch", "--count", 20, "--smallest", 16, "--levels", 2, "--patch-input", 32]
+    done = patchvote("extract", photo_folder / "brick", tmp_path / "store", *options, "--activation", "before", "-j", 1)
     assert done.returncode == 0, done.stderr
     recipe = Store.open(tmp_path / "store").recipe
     assert (recipe.mode, recipe.sampling.count, recipe.sampling.smallest, recipe.activation) == (
@@ -135,16 +138,7 @@ def test_debug_shows_the_traceback(tmp_path):
 
 
 def test_ctrl_c_exits_with_130_and_says_how_to_go_on(photo_folder, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "patchvote",
-        "extract",
-        str(photo_folder),
-        str(tmp_path / "store"),
-        "--sides",
-        "1600",
-    ]
+    command = words("extract", photo_folder, tmp_path / "store", "--sides", 1600)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while not (tmp_path / "store").exists():
         time.sleep(0.02)
@@ -158,16 +152,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(photo_folder, tmp_path):
 
 def test_on_a_terminal_there_is_a_bar_with_rate_and_time_left(photo_folder, tmp_path):
     main, follower = pty.openpty()
-    command = [
-        sys.executable,
-        "-m",
-        "patchvote",
-        "extract",
-        str(photo_folder),
-        str(tmp_path / "store"),
-        "--sides",
-        "448",
-    ]
+    command = words("extract", photo_folder, tmp_path / "store", "--sides", 448)
     environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm-256color"}
     process = subprocess.Popen(command, stdout=follower, stderr=follower, env=environment)
     os.close(follower)

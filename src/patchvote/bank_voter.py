@@ -36,7 +36,6 @@ class BankVoter(Voter):
     dtype: str
     calibration: int
     rejection: float
-    random_state: Any
 
     values_: npt.NDArray[Any]
     class_: npt.NDArray[np.int64]

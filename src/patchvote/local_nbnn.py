@@ -26,7 +26,7 @@ class LocalNBNN(BankVoter):
     ----------
     neighbours : int, default 10
         Nearest descriptors that are looked at; the next one is the background.
-    normalise, position_weight, dtype, calibration, rejection, random_state
+    normalise, position_weight, dtype, calibration, rejection
         As in `NBNN`.
 
     Examples
@@ -47,7 +47,6 @@ class LocalNBNN(BankVoter):
         dtype: str = "float32",
         calibration: int = 50,
         rejection: float = 0.05,
-        random_state: Any = 0,
     ) -> None:
         self.neighbours = neighbours
         self.normalise = normalise
@@ -55,7 +54,6 @@ class LocalNBNN(BankVoter):
         self.dtype = dtype
         self.calibration = calibration
         self.rejection = rejection
-        self.random_state = random_state
 
     def _make_searchable(self) -> None:
         self._bank = Bank(self.values_, self._rotation(320))
