@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from .bags import Bags
 from .errors import StoreError
-from .shards import Entry, Shard, shard_files
+from .shards import DTYPES, Entry, Shard, shard_files
 
 Labels = npt.NDArray[Any]
 
@@ -100,6 +100,11 @@ class Store:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """Type that holds every descriptor as it is kept."""
+        return np.result_type(*{DTYPES[shard.dtype] for shard in self.shards})
 
     def __repr__(self) -> str:
         return f"<Store: {len(self):,} photos, {int(self.sizes.sum()):,} descriptors of {self.dim:,} features>"

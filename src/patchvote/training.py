@@ -1,11 +1,14 @@
-"""Descriptors for training: from bags in memory or from a store larger than memory, in shuffled blocks.
+"""Descriptors for training: from bags in memory or from a store larger than memory, in random minibatches.
 
-A trainer wants minibatches that are random samples. Everything that fits into one block is shuffled once and kept; what
-does not is read again in each pass, photos in a new order, so that memory holds one block however much data there is.
+A trainer wants minibatches that are random samples. Descriptors stay where and as they are; those of a minibatch are
+gathered and standardised when their turn comes, which takes a fraction of the step that learns from them and no memory.
+A store is read in blocks of random photos: one block that holds everything is kept, otherwise each pass reads the store
+again in a new order, so that memory holds one block however much data there is.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,17 +18,26 @@ import numpy.typing as npt
 from .bags import Bags
 from .moments import Moments
 from .store import Store
-from .voter import check_bags, has_positions, with_positions
+from .voter import centres, check_bags, has_positions, with_positions
 
-# Images prepared at once: their descriptors stay in the processor's cache from step to step.
-_IMAGES = 16
+# Descriptors gathered at once: few enough to stay in the processor's cache while they are standardised.
+_ROWS = 256
 
 # Descriptors, numbers of their classes, and what each counts.
-Block = tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]
+Minibatch = tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """Bags in memory, which image each of their descriptors is of, and which descriptors take part."""
+
+    bags: Bags
+    image: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
 
 
 class TrainingData:
-    """Labelled, weighted images whose descriptors come in blocks.
+    """Labelled, weighted images whose descriptors come in minibatches.
 
     Parameters
     ----------
@@ -36,7 +48,7 @@ class TrainingData:
     weight : array of float
         What each image's descriptors count.
     block : int
-        Descriptors held in memory at once.
+        Descriptors of a store held in memory at once.
     """
 
     def __init__(
@@ -53,7 +65,7 @@ class TrainingData:
         # Numbers are as exact as those that came: float64 stays, everything else is float32.
         double = isinstance(source, Bags) and source.values.dtype == np.float64
         self.dtype: type[np.float64] | type[np.float32] = np.float64 if double else np.float32
-        self._kept: Block | None = None
+        self._kept: _Block | None = None
 
     @property
     def descriptors(self) -> int:
@@ -66,89 +78,77 @@ class TrainingData:
         weight[images] = self.weight[images]
         part = TrainingData(self.source, self.labels, weight, self.block)
         part.positions, part.dim = self.positions, self.dim
+        if self._kept is not None:
+            rows = self._kept.rows
+            part._kept = dataclasses.replace(self._kept, rows=rows[part.weight[self._kept.image[rows]] > 0])
         return part
 
     def moments(self) -> Moments:
         """Mean and spread of each feature, over one pass."""
         moments = Moments()
-        for values, _, weight in self._pieces(self.images):
-            moments.update(values, weight)
+        for block in self._blocks(self.images):
+            for start in range(0, len(block.rows), _ROWS):
+                rows = block.rows[start : start + _ROWS]
+                moments.update(self._raw(block, rows), self._labelled(block, rows)[1])
         return moments
 
-    def sample(self, rng: np.random.Generator, descriptors: int) -> Block:
+    def sample(self, rng: np.random.Generator, descriptors: int) -> Minibatch:
         """Give the raw descriptors of random images, about as many as asked for."""
         order = rng.permutation(self.images)
         count = max(1, int(np.searchsorted(np.cumsum(self.source.sizes[order]), descriptors, side="right")))
-        pieces = list(self._pieces(order[:count]))
-        return (
-            np.concatenate([piece[0] for piece in pieces]),
-            np.concatenate([piece[1] for piece in pieces]),
-            np.concatenate([piece[2] for piece in pieces]),
-        )
+        block = self._block(order[:count])
+        return self._raw(block, block.rows), *self._labelled(block, block.rows)
 
     def minibatches(
         self, rng: np.random.Generator, size: int, mean: npt.NDArray[Any], scale: npt.NDArray[Any]
-    ) -> Iterator[Block]:
+    ) -> Iterator[Minibatch]:
         """Give minibatches of standardised descriptors: one pass over the data, in random order.
 
-        Where everything fits into one block, it is shuffled and standardised once, and each pass takes its minibatches
-        in a new order, cut at new places.
+        Descriptors of a minibatch are overwritten by those of the next.
         """
-        if self._kept is not None:
-            yield from _cut(self._kept, rng, size)
-            return
-        order = rng.permutation(self.images)
-        start = 0
-        while start < len(order):
-            ends = np.cumsum(self.source.sizes[order[start:]])
-            count = max(1, int(np.searchsorted(ends, self.block, side="right")))
-            block = self._shuffled(order[start : start + count], rng, mean, scale)
-            start += count
-            if count == len(order):
-                self._kept = block
-            yield from _cut(block, rng, size)
-
-    def _shuffled(
-        self, images: npt.NDArray[np.int64], rng: np.random.Generator, mean: npt.NDArray[Any], scale: npt.NDArray[Any]
-    ) -> Block:
-        """Standardise the descriptors of some images, each into its place in a random order: one pass over memory."""
-        n = int(self.source.sizes[images].sum())
-        block = np.empty((n, self.dim), self.dtype), np.empty(n, np.int64), np.empty(n, self.dtype)
-        place = rng.permutation(n)
         mean, scale = mean.astype(self.dtype), scale.astype(self.dtype)
+        memory = np.empty((0, self.dim), self.dtype)
+        for block in self._blocks(rng.permutation(self.images)):
+            order = rng.permutation(block.rows)
+            for rows in np.array_split(order, max(1, round(len(order) / size))):
+                if len(memory) < len(rows):
+                    memory = np.empty((len(rows), self.dim), self.dtype)
+                values = memory[: len(rows)]
+                for start in range(0, len(rows), _ROWS):
+                    part, few, dim = values[start : start + _ROWS], rows[start : start + _ROWS], self.source.dim
+                    np.subtract(block.bags.values[few], mean[:dim], out=part[:, :dim])
+                    if self.positions:
+                        np.subtract(centres(block.bags, few), mean[dim:], out=part[:, dim:])
+                    part *= scale
+                yield values, *self._labelled(block, rows)
+
+    def _blocks(self, images: npt.NDArray[np.int64]) -> Iterator[_Block]:
+        """Give the images in blocks, in this order; one block that has them all is kept, and what is kept is given."""
+        if self._kept is None and (isinstance(self.source, Bags) or self.descriptors <= self.block):
+            self._kept = self._block(images)
+        if self._kept is not None:
+            yield self._kept
+            return
         start = 0
-        for values, labels, weight in self._pieces(images):
-            rows = place[start : start + len(values)]
-            start += len(values)
-            values = values - mean
-            values *= scale
-            block[0][rows], block[1][rows], block[2][rows] = values, labels, weight
-        return block
+        while start < len(images):
+            ends = np.cumsum(self.source.sizes[images[start:]])
+            count = max(1, int(np.searchsorted(ends, self.block, side="right")))
+            yield self._block(images[start : start + count])
+            start += count
 
-    def _pieces(self, images: npt.NDArray[np.int64]) -> Iterator[Block]:
-        """Give raw descriptors with positions, class numbers and weights, a few images at a time, in this order."""
-        for start in range(0, len(images), _IMAGES):
-            chosen = images[start : start + _IMAGES]
-            if isinstance(self.source, Store):
-                bags = self.source.load(chosen)[0]
-                check_bags(bags)
-            else:
-                bags = self.source[chosen]
-            values = with_positions(bags, slice(0, len(bags.values)), self.positions).astype(self.dtype, copy=False)
-            owner = chosen[bags.owner]
-            yield values, self.labels[owner], self.weight[owner].astype(self.dtype)
+    def _block(self, images: npt.NDArray[np.int64]) -> _Block:
+        if isinstance(self.source, Store):
+            bags = self.source.load(images, self.source.dtype)[0]
+            check_bags(bags)
+            return _Block(bags, images[bags.owner], np.arange(len(bags.values)))
+        chosen = np.zeros(len(self.source), bool)
+        chosen[images] = True
+        return _Block(self.source, self.source.owner, np.flatnonzero(chosen[self.source.owner]))
 
+    def _raw(self, block: _Block, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Return descriptors of a block, with the centres of their boxes in 0..1 where positions take part."""
+        return with_positions(block.bags, rows, self.positions).astype(self.dtype, copy=False)
 
-def _cut(
-    block: Block,
-    rng: np.random.Generator,
-    size: int,
-) -> Iterator[Block]:
-    n = len(block[0])
-    parts = max(1, round(n / size))
-    edges = np.linspace(0, n, parts + 1).astype(int)
-    if parts > 2:  # other places each time, so that the same descriptors do not always stand together
-        edges[1:-1] += rng.integers(-(size // 4), size // 4 + 1)
-    for index in rng.permutation(parts):
-        rows = slice(edges[index], edges[index + 1])
-        yield block[0][rows], block[1][rows], block[2][rows]
+    def _labelled(self, block: _Block, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+        image = block.image[rows]
+        return self.labels[image], self.weight[image].astype(self.dtype)

@@ -146,14 +146,18 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def with_positions(bags: Bags, rows: slice, positions: bool) -> npt.NDArray[Any]:
+def with_positions(bags: Bags, rows: slice | npt.NDArray[np.int64], positions: bool) -> npt.NDArray[Any]:
     """Return some descriptors as float32 or better; with the centres of their boxes in 0..1 if `positions` is set."""
     values = bags.values[rows]
     values = values.astype(np.float32) if values.dtype == np.float16 else values
     if not positions:
         return values
-    centre = (bags.boxes[rows, :2] + bags.boxes[rows, 2:]) / 2
-    return np.concatenate([values, centre.astype(values.dtype)], axis=1)
+    return np.concatenate([values, centres(bags, rows).astype(values.dtype)], axis=1)
+
+
+def centres(bags: Bags, rows: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """Return the centres of the boxes of some descriptors, in 0..1 of the image."""
+    return np.asarray((bags.boxes[rows, :2] + bags.boxes[rows, 2:]) / 2)
 
 
 def has_positions(bags: Bags) -> bool:

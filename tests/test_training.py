@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from patchvote import Bags, Recipe, Store
+from patchvote.shards import Entry, write_shard
+from patchvote.training import TrainingData
+
+
+def photos(count: int = 30) -> Bags:
+    """Bags of 3 to 8 descriptors that differ all, with a box each."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(3, 9, count)
+    n = int(sizes.sum())
+    corner = rng.uniform(0, 0.5, (n, 2))
+    boxes = np.concatenate([corner, corner + 0.25], axis=1).astype(np.float32)
+    values = rng.normal(3, 2, (n, 5)).astype(np.float16)
+    return Bags(values, np.concatenate([[0], np.cumsum(sizes)]), boxes)
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    bags = photos()
+    entries = [Entry(f"{index:03d}", "sea", f"{index}") for index in range(len(bags))]
+    write_shard(tmp_path, Recipe(), "f", entries, list(bags))
+    return Store.open(tmp_path)
+
+
+def training_data(source: Bags | Store, block: int = 10**6, weight: np.ndarray | None = None) -> TrainingData:
+    labels = np.arange(len(source)) % 3
+    return TrainingData(source, labels, np.ones(len(source)) if weight is None else weight, block)
+
+
+def one_pass(data: TrainingData, size: int = 20, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    moments = data.moments()
+    rng = np.random.default_rng(seed)
+    parts = [
+        (values.copy(), labels, weight)
+        for values, labels, weight in data.minibatches(rng, size, moments.mean, 1 / moments.deviation())
+    ]
+    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+
+
+def in_order(values: np.ndarray) -> np.ndarray:
+    return values[np.lexsort(values.T)]
+
+
+def literally(bags: Bags, images: np.ndarray) -> np.ndarray:
+    """All descriptors of some images with their centres, standardised."""
+    rows = np.isin(bags.owner, images)
+    centre = (bags.boxes[rows, :2] + bags.boxes[rows, 2:]) / 2
+    x = np.concatenate([bags.values[rows].astype(np.float64), centre], axis=1)
+    return (x - x.mean(axis=0)) / x.std(axis=0)
+
+
+@pytest.mark.parametrize("block", [10**6, 40, 1])
+def test_a_pass_gives_every_descriptor_once_and_standardised(store, block):
+    expected = in_order(literally(photos(), np.arange(30)))
+    for source in (photos(), store):
+        values, labels, _ = one_pass(training_data(source, block))
+        np.testing.assert_allclose(in_order(values), expected, atol=1e-5)
+        assert sorted(labels) == sorted(photos().owner % 3)
+
+
+def test_each_descriptor_comes_with_the_class_and_the_weight_of_its_image(store):
+    bags, weight = photos(), np.linspace(1, 2, 30)
+    for source in (bags, store):
+        data = training_data(source, 40, weight)
+        rng = np.random.default_rng(0)
+        for values, labels, weights in data.minibatches(rng, 20, np.zeros(7), np.ones(7)):
+            for value, label, counted in zip(values, labels, weights, strict=True):
+                (row,) = np.flatnonzero((bags.values == value[:5]).all(axis=1))
+                assert (bags.owner[row] % 3, weight[bags.owner[row]]) == (label, pytest.approx(counted))
+
+
+def test_images_without_weight_do_not_take_part(store):
+    weight = np.ones(30)
+    weight[::2] = 0
+    for source in (photos(), store):
+        values, _, _ = one_pass(training_data(source, weight=weight))
+        np.testing.assert_allclose(in_order(values), in_order(literally(photos(), np.arange(1, 30, 2))), atol=1e-5)
+
+
+@pytest.mark.parametrize("block", [10**6, 40])
+def test_a_choice_of_images_is_the_same_before_and_after_a_pass(store, block):
+    images = np.array([3, 4, 20])
+    for source in (photos(), store):
+        data = training_data(source, block)
+        before = one_pass(data.only(images))
+        one_pass(data)
+        after = one_pass(data.only(images))
+        for first, second in zip(before, after, strict=True):
+            np.testing.assert_array_equal(
+                in_order(first.reshape(len(first), -1)), in_order(second.reshape(len(second), -1))
+            )
+
+
+def test_passes_come_in_other_orders_and_a_seed_fixes_them():
+    data = training_data(photos())
+    first, second = one_pass(data, seed=1)[0], one_pass(data, seed=2)[0]
+    assert (first != second).any(axis=1).mean() > 0.9
+    np.testing.assert_array_equal(first, one_pass(data, seed=1)[0])
+
+
+def test_minibatches_mix_the_images():
+    data = training_data(photos(300))
+    rng = np.random.default_rng(0)
+    owner = {tuple(value): image for value, image in zip(photos(300).values.tolist(), photos(300).owner, strict=True)}
+    batch, _, _ = next(data.minibatches(rng, 100, np.zeros(7), np.ones(7)))
+    assert len({owner[tuple(value)] for value in batch[:, :5].tolist()}) > 60
+
+
+def test_no_more_than_a_block_of_a_store_is_read_at_once_and_a_small_one_once(store, monkeypatch):
+    loads: list[int] = []
+    original = Store.load
+    monkeypatch.setattr(
+        Store,
+        "load",
+        lambda self, indices, dtype: loads.append(int(self.sizes[indices].sum())) or original(self, indices, dtype),
+    )
+    one_pass(training_data(store, block=40))
+    assert len(loads) >= 2 * store.sizes.sum() / 40
+    assert max(loads) <= 40
+    loads.clear()
+    data = training_data(store)
+    one_pass(data), one_pass(data), one_pass(data.only(np.arange(10)))
+    assert loads == [store.sizes.sum()]
