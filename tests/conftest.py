@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before scipy comes in: one of scikit-learn's checks skips without it
+
 import numpy as np
 import pytest
 from PIL import Image

@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .search import Bank, Floats, Indices, Rotation, on_all_cores, pair_distances, part_winners
+from .search import Bank, Floats, Indices, Rotation, Turned, on_all_cores, pair_distances, part_winners
 
 APPROXIMATE = ("pca", "hnsw", "ivf")
 
@@ -31,26 +31,27 @@ class PcaBank:
 
     def __init__(self, values: Floats, rotation: Rotation, candidates: int = 16) -> None:
         self.values, self.rotation, self.candidates = np.ascontiguousarray(values), rotation, candidates
-        head, _, _, _ = rotation(self.values)
+        head = rotation(self.values).head
         self._bound = np.concatenate([head, np.einsum("ij,ij->i", head, head)[:, None]], axis=1)
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def nearest(self, queries: Floats, k: int = 1) -> tuple[Floats, Indices]:
+    def nearest(self, queries: Floats | Turned, k: int = 1) -> tuple[Floats, Indices]:
         """Find `k` near ones for each query; as `Bank.nearest`, but perhaps not the nearest."""
+        turned = queries if isinstance(queries, Turned) else self.rotation(queries)
         distances = np.empty((len(queries), k), np.float32)
         indices = np.empty((len(queries), k), np.int64)
         size = max(16, (1 << 22) // len(self))
 
         def work(start: int) -> None:
             rows = slice(start, start + size)
-            part = np.ascontiguousarray(queries[rows], np.float32)
-            head = (part - self.rotation.mean) @ self.rotation.axes[:, : self.rotation.head]
+            part = turned[rows]
             ones = np.ones((len(part), 1), np.float32)
-            chosen = part_winners(np.concatenate([-2 * head, ones], axis=1) @ self._bound.T, max(k, self.candidates))
+            bound = np.concatenate([-2 * part.head, ones], axis=1) @ self._bound.T
+            chosen = part_winners(bound, max(k, self.candidates))
             row = np.repeat(np.arange(len(part)), chosen.shape[1])
-            exact = pair_distances(part, row, self.values, chosen.ravel()).reshape(chosen.shape)
+            exact = pair_distances(part.values, row, self.values, chosen.ravel()).reshape(chosen.shape)
             order = np.argsort(exact, axis=1)[:, :k]
             distances[rows] = np.take_along_axis(exact, order, 1)
             indices[rows] = np.take_along_axis(chosen, order, 1)
@@ -78,12 +79,13 @@ class FaissBank:
     def __len__(self) -> int:
         return len(self.values)
 
-    def nearest(self, queries: Floats, k: int = 1) -> tuple[Floats, Indices]:
+    def nearest(self, queries: Floats | Turned, k: int = 1) -> tuple[Floats, Indices]:
         """Find `k` near ones for each query; as `Bank.nearest`, but perhaps not the nearest."""
-        _, found = self._index.search(np.ascontiguousarray(queries, np.float32), k)
+        plain = queries.values if isinstance(queries, Turned) else np.ascontiguousarray(queries, np.float32)
+        _, found = self._index.search(plain, k)
         found = np.where(found < 0, 0, found)  # faiss says -1 where it found fewer
-        row = np.repeat(np.arange(len(queries)), k)
-        exact = pair_distances(np.ascontiguousarray(queries, np.float32), row, self.values, found.ravel())
+        row = np.repeat(np.arange(len(plain)), k)
+        exact = pair_distances(plain, row, self.values, found.ravel())
         return exact.reshape(found.shape), found
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .bags import Bags
 from .labels import check_labels, hold_out
-from .search import Rotation
+from .search import HEAD, MIDDLE, Rotation
 from .store import Store
 from .voter import Voter, has_positions, with_positions
 
@@ -139,12 +139,12 @@ class BankVoter(Voter):
     def _make_searchable(self) -> None:
         raise TypeError(f"{type(self).__name__} does not say how its bank is searched.")
 
-    def _rotation(self, head: int) -> Rotation | None:
+    def _learn_rotation(self, head: int = HEAD, middle: int = MIDDLE) -> Rotation | None:
         if self.values_.shape[1] <= head:
             return None
         rng = np.random.default_rng(0)
         chosen = rng.choice(len(self.values_), size=min(_SAMPLE, len(self.values_)), replace=False)
-        return Rotation(self.values_[np.sort(chosen)].astype(np.float32), head=head)
+        return Rotation(self.values_[np.sort(chosen)].astype(np.float32), head, middle)
 
     def _check_settings(self) -> None:
         name = type(self).__name__

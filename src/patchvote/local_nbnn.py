@@ -56,7 +56,7 @@ class LocalNBNN(BankVoter):
         self.rejection = rejection
 
     def _make_searchable(self) -> None:
-        self._bank = Bank(self.values_, self._rotation(320))
+        self._bank = Bank(self.values_, self._learn_rotation())
 
     def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         count = min(self.neighbours, len(self._bank) - 1)

@@ -18,7 +18,10 @@ import numpy.typing as npt
 
 from .approximate import APPROXIMATE, make_bank, recall
 from .bank_voter import BankVoter
+from .search import FEWEST_TO_BOUND
 from .voter import with_positions
+
+_PCA_FEATURES = 96  # leading features that the search "pca" looks at
 
 
 class NBNN(BankVoter):
@@ -111,14 +114,20 @@ class NBNN(BankVoter):
         return self.image_[rows], self.boxes_[rows], distances[:, 0]
 
     def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        comparable = self._comparable(values)
-        nearest = [bank.nearest(comparable, self.neighbours)[0].mean(axis=1) for bank in self._banks]
+        queries: Any = self._comparable(values)
+        if self._rotation is not None:
+            queries = self._rotation(queries)  # once for the banks of all classes
+        nearest = [bank.nearest(queries, self.neighbours)[0].mean(axis=1) for bank in self._banks]
         return -np.stack(nearest, axis=1)
 
     def _make_searchable(self) -> None:
         if self.condense is not None:
             self._condense(self.condense)
-        rotation = self._rotation(320 if self.search == "exact" else 96)
+        self._rotation = None
+        if self.search == "pca":
+            self._rotation = self._learn_rotation(_PCA_FEATURES, 0)
+        elif self.search == "exact" and self.dtype == "float32" and np.bincount(self.class_).max() >= FEWEST_TO_BOUND:
+            self._rotation = self._learn_rotation()
         self._banks = []
         for number, label in enumerate(self.classes_):
             own = self.values_[self.class_ == number]
@@ -126,7 +135,7 @@ class NBNN(BankVoter):
                 raise ValueError(
                     f"class {label!r} has {len(own)} descriptors, fewer than {self.neighbours} neighbours."
                 )
-            self._banks.append(make_bank(own, rotation, self.search))
+            self._banks.append(make_bank(own, self._rotation, self.search))
         self.recall_ = 1.0 if self.search == "exact" else self._measure_recall()
 
     def _condense(self, count: int) -> None:

@@ -10,6 +10,7 @@ some features more make a sharper bound, and only then are full distances comput
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +26,33 @@ from .machine import cores
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
+HEAD, MIDDLE = 320, 192  # leading features of a rotation: fewer cost less and exclude less
 _PAIRS = 1 << 23  # bounds that one thread holds at once: 32 MB
-_SMALL = 2048  # a bank with fewer rows, or few features, is searched by brute force
+FEWEST_TO_BOUND = 2048  # a bank with fewer descriptors is searched by brute force
+
+
+@dataclasses.dataclass(frozen=True)
+class Turned:
+    """Descriptors, and what the bounds need to know of them.
+
+    Lengths have an entry a descriptor: of the whole of it, squared; of its tail, which is all that the head leaves out;
+    and of the rest, which middle and head leave out.
+    """
+
+    values: Floats
+    head: Floats
+    middle: Floats
+    whole: Floats
+    tail: Floats
+    rest: Floats
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice) -> Turned:
+        return Turned(
+            self.values[rows], self.head[rows], self.middle[rows], self.whole[rows], self.tail[rows], self.rest[rows]
+        )
 
 
 class Rotation:
@@ -40,7 +66,7 @@ class Rotation:
         Leading features of the first and the second bound.
     """
 
-    def __init__(self, sample: Floats, head: int = 320, middle: int = 192) -> None:
+    def __init__(self, sample: Floats, head: int = HEAD, middle: int = MIDDLE) -> None:
         dim = sample.shape[1]
         self.head, self.middle = min(head, dim), min(middle, max(dim - head, 0))
         self.mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
@@ -48,13 +74,16 @@ class Rotation:
         _, axes = np.linalg.eigh(apart.T @ apart)
         self.axes = np.ascontiguousarray(axes[:, ::-1][:, : self.head + self.middle], dtype=np.float32)
 
-    def __call__(self, values: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return head and middle of descriptors, and the squared lengths of all of them and of what is left."""
+    def __call__(self, values: Floats) -> Turned:
+        """Turn descriptors; those that are to be searched in several banks need it once."""
+        values = np.ascontiguousarray(values, np.float32)
         apart = values - self.mean
         turned = apart @ self.axes
-        head, middle = turned[:, : self.head], turned[:, self.head :]
+        head, middle = turned[:, : self.head], np.ascontiguousarray(turned[:, self.head :])
         whole = _squares(apart)
-        return head, np.ascontiguousarray(middle), whole, np.maximum(whole - _squares(turned), 0)
+        tail = np.maximum(whole - _squares(head), 0)
+        rest = np.maximum(tail - _squares(middle), 0)
+        return Turned(values, head, middle, whole, np.sqrt(tail), np.sqrt(rest))
 
 
 class Bank:
@@ -71,14 +100,21 @@ class Bank:
     def __init__(self, values: npt.NDArray[Any], rotation: Rotation | None = None) -> None:
         self.values = np.ascontiguousarray(values)
         self._bounds: _Bounds | None = None
-        if rotation is not None and values.dtype == np.float32 and len(values) >= _SMALL:
+        if rotation is not None and values.dtype == np.float32 and len(values) >= FEWEST_TO_BOUND:
             self._bounds = _Bounds(self.values, rotation)
 
     def __len__(self) -> int:
         return len(self.values)
 
-    def nearest(self, queries: Floats, k: int = 1) -> tuple[Floats, Indices]:
+    def nearest(self, queries: Floats | Turned, k: int = 1) -> tuple[Floats, Indices]:
         """Find the `k` nearest of the bank for each query.
+
+        Parameters
+        ----------
+        queries : array of shape (queries, features), or Turned
+            Turned by the rotation of this bank before, or not.
+        k : int
+            Neighbours to find.
 
         Returns
         -------
@@ -89,14 +125,18 @@ class Bank:
         """
         if k > len(self):
             raise ValueError(f"the bank has {len(self)} descriptors, fewer than the {k} neighbours asked for.")
-        search = self._brute_force if self._bounds is None else self._bounds.nearest
         distances = np.empty((len(queries), k), np.float32)
         indices = np.empty((len(queries), k), np.int64)
         size = max(16, _PAIRS // len(self))
 
         def work(start: int) -> None:
             rows = slice(start, start + size)
-            distances[rows], indices[rows] = search(np.ascontiguousarray(queries[rows], np.float32), k)
+            part = queries[rows]
+            if self._bounds is None:
+                plain = part.values if isinstance(part, Turned) else np.ascontiguousarray(part, np.float32)
+                distances[rows], indices[rows] = self._brute_force(plain, k)
+            else:
+                distances[rows], indices[rows] = self._bounds.nearest(part, k)
 
         on_all_cores(work, range(0, len(queries), size))
         return distances, indices
@@ -126,44 +166,42 @@ class _Bounds:
     """
 
     def __init__(self, values: Floats, rotation: Rotation) -> None:
-        self._values, self._rotation = values, rotation
-        head, middle, whole, rest = rotation(values)
-        self._middle: Floats = middle
-        self._tail, self._rest = np.sqrt(_squares(middle) + rest), np.sqrt(rest)
+        self._rotation, self._bank = rotation, rotation(values)
+        bank = self._bank
         # One product with [-2 head, -2 tail, 1] of a query gives the bound less the query's own length.
-        self._bound = np.concatenate([head, self._tail[:, None], whole[:, None]], axis=1)
-        self._longest = float(whole.max())
-        self._most = {"tail": float(self._tail.max()), "rest": float(self._rest.max())}
+        self._bound = np.concatenate([bank.head, bank.tail[:, None], bank.whole[:, None]], axis=1)
+        self._longest = float(bank.whole.max())
+        self._most = {"tail": float(bank.tail.max()), "rest": float(bank.rest.max())}
         self._doubts = {
-            "tail": float(_doubt(self._tail, whole).max()),
-            "rest": float(_doubt(self._rest, whole).max()),
+            "tail": float(_doubt(bank.tail, bank.whole).max()),
+            "rest": float(_doubt(bank.rest, bank.whole).max()),
         }
 
-    def nearest(self, queries: Floats, k: int) -> tuple[Floats, Indices]:
+    def nearest(self, queries: Floats | Turned, k: int) -> tuple[Floats, Indices]:
         """Find the `k` nearest of the bank for each query."""
-        head, middle, whole, rest = self._rotation(queries)
-        tail, rest = np.sqrt(_squares(middle) + rest), np.sqrt(rest)
-        ones = np.ones((len(queries), 1), np.float32)
-        bound = np.concatenate([-2 * head, -2 * tail[:, None], ones], axis=1) @ self._bound.T
+        query, bank = queries if isinstance(queries, Turned) else self._rotation(queries), self._bank
+        ones = np.ones((len(query), 1), np.float32)
+        bound = np.concatenate([-2 * query.head, -2 * query.tail[:, None], ones], axis=1) @ self._bound.T
 
         # Some that look near are actual candidates: nobody farther than the k-th of them can be an answer.
         first = part_winners(bound, 4 * k)
-        rows = np.repeat(np.arange(len(queries)), first.shape[1])
-        candidates = pair_distances(queries, rows, self._values, first.ravel()).reshape(first.shape)
+        rows = np.repeat(np.arange(len(query)), first.shape[1])
+        candidates = pair_distances(query.values, rows, bank.values, first.ravel()).reshape(first.shape)
         limit = np.partition(candidates, k - 1, axis=1)[:, k - 1]
 
-        allowed = limit - whole + self._slack(whole, tail, "tail")
+        slack = self._slack(query.whole, query.tail, "tail")
+        allowed = limit - query.whole + slack
         row, column = np.divmod(np.flatnonzero(bound <= allowed[:, None]), bound.shape[1])
-        closer = bound[row, column] + whole[row] - np.square(tail[row] - self._tail[column])
-        closer += pair_distances(middle, row, self._middle, column)
-        closer += np.square(rest[row] - self._rest[column])
-        stay = closer <= (limit + self._slack(whole, tail, "tail") + self._slack(whole, rest, "rest"))[row]
+        closer = bound[row, column] + query.whole[row] - np.square(query.tail[row] - bank.tail[column])
+        closer += pair_distances(query.middle, row, bank.middle, column)
+        closer += np.square(query.rest[row] - bank.rest[column])
+        stay = closer <= (limit + slack + self._slack(query.whole, query.rest, "rest"))[row]
         row, column = row[stay], column[stay]
-        distance = pair_distances(queries, row, self._values, column)
+        distance = pair_distances(query.values, row, bank.values, column)
 
         order = np.lexsort((column, distance, row))
         row, column, distance = row[order], column[order], distance[order]
-        picked = np.searchsorted(row, np.arange(len(queries)))[:, None] + np.arange(k)
+        picked = np.searchsorted(row, np.arange(len(query)))[:, None] + np.arange(k)
         return distance[picked], column[picked]
 
     def _slack(self, whole: Floats, length: Floats, part: str) -> Floats:
