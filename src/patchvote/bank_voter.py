@@ -11,7 +11,8 @@ from .bags import Bags
 from .labels import check_labels, hold_out
 from .search import HEAD, MIDDLE, Rotation
 from .store import Store
-from .voter import Voter, has_positions, with_positions
+from .voter import Voter
+from .voting import has_positions, with_positions
 
 _SAMPLE = 20_000  # descriptors from which a rotation is learned
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from .approximate import APPROXIMATE, make_bank, recall
 from .bank_voter import BankVoter
 from .search import FEWEST_TO_BOUND
-from .voter import with_positions
+from .voting import with_positions
 
 _PCA_FEATURES = 96  # leading features that the search "pca" looks at
 

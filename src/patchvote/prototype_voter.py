@@ -10,10 +10,10 @@ from sklearn.utils import check_random_state
 
 from .bags import Bags
 from .labels import check_labels, hold_out, image_weights
-from .ml3 import phi
 from .store import Store
 from .training import TrainingData
 from .voter import FEWEST_TO_CALIBRATE, Voter
+from .voting import prototype_votes
 
 
 class PrototypeVoter(Voter):
@@ -131,13 +131,7 @@ class PrototypeVoter(Voter):
     # --- voting -----------------------------------------------------------------------------------------------------
 
     def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        # Standardisation is folded into the prototypes: W (x - mean) * scale = (W * scale) x - (W * scale) mean.
-        prototypes, classes, dim = self.weights_.shape
-        flat = (self.weights_.reshape(-1, dim) * self.scale_).astype(self.weights_.dtype)
-        shift = flat @ self.mean_.astype(flat.dtype)
-        products = flat @ values.astype(flat.dtype, copy=False).T
-        products -= shift[:, None]
-        return np.asarray(phi(products.reshape(prototypes, classes, len(values)), self.q).T)
+        return prototype_votes(values, self.weights_, self.mean_, self.scale_, self.q)
 
     # --- settings ---------------------------------------------------------------------------------------------------
 

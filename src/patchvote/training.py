@@ -18,7 +18,7 @@ import numpy.typing as npt
 from .bags import Bags
 from .moments import Moments
 from .store import Store
-from .voter import centres, check_bags, has_positions, with_positions
+from .voting import centres, check_bags, has_positions, with_positions
 
 # Descriptors gathered at once: few enough to stay in the processor's cache while they are standardised.
 _ROWS = 256

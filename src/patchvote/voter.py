@@ -7,7 +7,7 @@ largest probability is below a threshold; both are set on held-out images.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .bags import Bags
+from .voting import NONE, check_bags, mean_votes, softmax, votes_in_chunks
 
 Floats = npt.NDArray[np.float32]
 
-NONE = "none of these"
-
-# Descriptors whose votes are held in memory at once.
-_CHUNK = 16_384
 # With fewer images, what is held out says too little: probabilities keep the temperature 1.
 FEWEST_TO_CALIBRATE = 50
 
@@ -68,7 +65,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Descriptors of all bags, one bag after the other.
         """
         check_is_fitted(self)
-        return np.concatenate([votes for _, votes in self._chunks(self._read(X))])
+        chunks = votes_in_chunks(self._read(X), self.positions_, self._vote)
+        return np.concatenate([votes for _, votes in chunks])
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
         """Return the mean vote of each bag: ``(bags, classes)``, or for two classes the second's minus the first's."""
@@ -110,22 +108,9 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return bags
 
-    def _chunks(self, bags: Bags) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Vote in chunks of bounded size, so that one huge bag takes no more memory than many small ones."""
-        for start in range(0, len(bags.values), _CHUNK):
-            rows = slice(start, min(start + _CHUNK, len(bags.values)))
-            yield rows, self._vote(with_positions(bags, rows, self.positions_))
-
     def _mean_votes(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self)
-        bags = self._read(X)
-        sums = np.zeros((len(bags), len(self.classes_)))
-        owner = bags.owner
-        for rows, votes in self._chunks(bags):
-            first, last = owner[rows][0], owner[rows][-1]
-            starts = np.searchsorted(owner[rows], np.arange(first, last + 1))
-            sums[first : last + 1] += np.add.reduceat(votes.astype(np.float64), starts, axis=0)
-        return sums / bags.sizes[:, None]
+        return mean_votes(self._read(X), self.positions_, self._vote)
 
     # --- probabilities ----------------------------------------------------------------------------------------------
 
@@ -146,41 +131,6 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def with_positions(bags: Bags, rows: slice | npt.NDArray[np.int64], positions: bool) -> npt.NDArray[Any]:
-    """Return some descriptors as float32 or better; with the centres of their boxes in 0..1 if `positions` is set."""
-    values = bags.values[rows]
-    values = values.astype(np.float32) if values.dtype == np.float16 else values
-    if not positions:
-        return values
-    return np.concatenate([values, centres(bags, rows).astype(values.dtype)], axis=1)
-
-
-def centres(bags: Bags, rows: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """Return the centres of the boxes of some descriptors, in 0..1 of the image."""
-    return np.asarray((bags.boxes[rows, :2] + bags.boxes[rows, 2:]) / 2)
-
-
-def has_positions(bags: Bags) -> bool:
-    """Whether the boxes say anything: bags of plain arrays look everywhere at once."""
-    return bool((bags.boxes != np.array([0, 0, 1, 1], np.float32)).any())
-
-
-def check_bags(bags: Bags) -> None:
-    """Refuse empty bags and numbers that are not finite, by the number of the bag."""
-    if len(bags) == 0:
-        raise ValueError("there are no bags.")
-    if (bags.sizes == 0).any():
-        raise ValueError(f"bag {int(np.argmin(bags.sizes))} is empty: every bag needs at least one descriptor.")
-    if bags.values.dtype.kind not in "fiub":
-        raise ValueError(f"descriptors must be numbers, got {bags.values.dtype}.")
-    for start in range(0, len(bags.values), _CHUNK):
-        bad = np.flatnonzero(~np.isfinite(bags.values[start : start + _CHUNK]).all(axis=1))
-        if bad.size:
-            row = start + int(bad[0])
-            bag = int(np.searchsorted(bags.offsets, row, side="right")) - 1
-            raise ValueError(f"bag {bag} has a descriptor (number {row - bags.offsets[bag]}) with NaN or infinity.")
-
-
 def _means_bags(X: Any) -> bool:
     if isinstance(X, Bags) or (isinstance(X, list) and not X):
         return True
@@ -191,12 +141,6 @@ def _means_bags(X: Any) -> bool:
 
 def _is_bag(item: Any) -> bool:
     return isinstance(item, Bags) or (isinstance(item, np.ndarray) and item.ndim == 2)
-
-
-def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Softmax along the last axis."""
-    power = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(power / power.sum(axis=-1, keepdims=True))
 
 
 def fit_temperature(means: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> float:
