@@ -28,7 +28,7 @@ Indices = npt.NDArray[np.int64]
 
 HEAD, MIDDLE = 320, 192  # leading features of a rotation: fewer cost less and exclude less
 _PAIRS = 1 << 23  # bounds that one thread holds at once: 32 MB
-FEWEST_TO_BOUND = 2048  # a bank with fewer descriptors is searched by brute force
+FEWEST_TO_BOUND = 1536  # a bank with fewer descriptors is searched by brute force
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,34 +125,34 @@ class Bank:
         """
         if k > len(self):
             raise ValueError(f"the bank has {len(self)} descriptors, fewer than the {k} neighbours asked for.")
+        if self._bounds is None:
+            plain = queries.values if isinstance(queries, Turned) else np.ascontiguousarray(queries, np.float32)
+            return self._brute_force(plain, k)
         distances = np.empty((len(queries), k), np.float32)
         indices = np.empty((len(queries), k), np.int64)
-        size = max(16, _PAIRS // len(self))
+        size, bounds = max(16, _PAIRS // len(self)), self._bounds
 
         def work(start: int) -> None:
             rows = slice(start, start + size)
-            part = queries[rows]
-            if self._bounds is None:
-                plain = part.values if isinstance(part, Turned) else np.ascontiguousarray(part, np.float32)
-                distances[rows], indices[rows] = self._brute_force(plain, k)
-            else:
-                distances[rows], indices[rows] = self._bounds.nearest(part, k)
+            distances[rows], indices[rows] = bounds.nearest(queries[rows], k)
 
         on_all_cores(work, range(0, len(queries), size))
         return distances, indices
 
     def _brute_force(self, queries: Floats, k: int) -> tuple[Floats, Indices]:
-        """Keep the best `k` while going through the bank in parts of bounded size."""
+        """Keep the best `k` while going through the bank in parts of bounded size.
+
+        faiss computes distances by products, which rounds: it is asked for two more, and distances are computed anew.
+        """
         best = np.full((len(queries), 0), np.inf, np.float32)
         indices = np.zeros((len(queries), 0), np.int64)
         for start in range(0, len(self), 1 << 16):
             part = self.values[start : start + (1 << 16)].astype(np.float32, copy=False)
-            bound = _squares(part) - 2 * queries @ part.T
-            chosen = _smallest(bound, min(k + 2, len(part)))  # two more, for what rounding may have put in their place
+            _, chosen = faiss.knn(queries, part, min(k + 2, len(part)))
             rows = np.repeat(np.arange(len(queries)), chosen.shape[1])
             exact = pair_distances(queries, rows, part, chosen.ravel()).reshape(chosen.shape)
             best, indices = np.hstack([best, exact]), np.hstack([indices, chosen + start])
-            order = np.argsort(best, axis=1, kind="stable")[:, :k]
+            order = np.lexsort((indices, best), axis=1)[:, :k]
             best, indices = np.take_along_axis(best, order, 1), np.take_along_axis(indices, order, 1)
         return best, indices
 
@@ -242,17 +242,6 @@ def part_winners(values: Floats, parts: int) -> Indices:
         return np.asarray(whole)
     last = values[:, width * parts :].argmin(axis=1) + width * parts
     return np.hstack([whole, last[:, None]])
-
-
-def _smallest(values: Floats, k: int) -> Indices:
-    """Return the columns of the `k` smallest of each row, in no order."""
-    if k == 1:
-        return np.asarray(values.argmin(axis=1)[:, None])
-    return (
-        np.argpartition(values, k - 1, axis=1)[:, :k]
-        if k < values.shape[1]
-        else np.tile(np.arange(k), (len(values), 1))
-    )
 
 
 def on_all_cores(work: Callable[[int], None], items: range) -> None:
