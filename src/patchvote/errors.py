@@ -32,3 +32,7 @@ class NetworkError(PatchvoteError):
 
 class StoreError(PatchvoteError):
     """A store cannot be read or written, or holds something else than was asked for."""
+
+
+class ModelError(PatchvoteError):
+    """A model file cannot be read, or asks for something that this version or this machine cannot give."""

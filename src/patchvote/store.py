@@ -8,6 +8,7 @@ whoever wrote them and when.
 from __future__ import annotations
 
 import collections
+import copy
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -108,6 +109,26 @@ class Store:
 
     def __repr__(self) -> str:
         return f"<Store: {len(self):,} photos, {int(self.sizes.sum()):,} descriptors of {self.dim:,} features>"
+
+    def only(self, names: Sequence[str]) -> Store:
+        """Return the store as if it held these photos only, in this order.
+
+        Raises
+        ------
+        StoreError
+            One of them is not there.
+        """
+        number = {name: index for index, name in enumerate(self.names)}
+        missing = [name for name in names if name not in number]
+        if missing or not names:
+            raise StoreError(f"{self.path} does not hold {missing[0] if missing else 'any of no photos'}.")
+        chosen = [number[name] for name in names]
+        part = copy.copy(self)
+        part.names = list(names)
+        part._places = [self._places[index] for index in chosen]
+        part.entries = [self.entries[index] for index in chosen]
+        part.labels, part.sizes = self.labels[chosen], self.sizes[chosen]
+        return part
 
     def load(self, indices: npt.ArrayLike | None = None, dtype: npt.DTypeLike = np.float32) -> tuple[Bags, Labels]:
         """Read the bags and labels of all photos, or of those with the numbers `indices`, in that order."""

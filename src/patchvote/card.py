@@ -1,0 +1,84 @@
+"""The model card: what a model is, how good it is and where it ends, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .model import Model
+
+
+def card(model: Model) -> str:
+    """Write the card of a model, as Markdown."""
+    about = model.about
+    images: dict[str, int] = about.get("images", {})
+    lines = [
+        f"# A classifier of {len(model.classes)} classes",
+        "",
+        f"It names a photo as one of: {', '.join(model.classes)}.",
+        "",
+        "## How good it is",
+        "",
+        accuracy_sentence(about.get("held_out")),
+        "",
+        "## What it has seen",
+        "",
+        "| class | photos |",
+        "|---|---|",
+        *(f"| {label} | {images.get(label, 0):,} |" for label in model.classes),
+        "",
+        *_additions(about.get("added", [])),
+        "## How it was made",
+        "",
+        f"- network: {model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})",
+        f"- voter: {model.kind}, {about.get('chosen', {}).get('words', 'as asked for')}"
+        f" ({about.get('chosen', {}).get('why', 'not known')})",
+        *(
+            f"- tried: {one['words']}: {100 * one['accuracy']:.1f} % of the held-out photos, log loss {one['loss']:.3f}"
+            for one in about.get("tried", [])
+        ),
+        f"- patchvote {about.get('made', {}).get('patchvote', '?')}, {about.get('made', {}).get('date', '?')}",
+        "",
+        "## Its limits",
+        "",
+        *(f"- {limit}" for limit in limits(model)),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def accuracy_sentence(scores: dict[str, Any] | None) -> str:
+    """Say how many of the held-out photos are named rightly, and how sure that is."""
+    if not scores:
+        return "Not known: there were too few photos to hold any out. Measure it with `patchvote evaluate`."
+    low, high = scores["interval"]
+    return (
+        f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} photos that it had not seen were named rightly; for "
+        f"photos of the same kind the share lies between {100 * low:.1f} and {100 * high:.1f} % (95 % confidence)."
+    )
+
+
+def limits(model: Model) -> list[str]:
+    """Say what not to expect of a model."""
+    images: dict[str, int] = model.about.get("images", {})
+    few = [label for label in model.classes if images.get(label, 0) < 10]
+    said = [
+        "It knows its classes and nothing else. A photo of something else gets one of their names, or "
+        f'"none of these" where its probability is below {model.threshold:.2f}.',
+        "Photos from another camera, place or time may be named less well than photos like those it has seen.",
+    ]
+    if few:
+        named = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
+        said.append(f"Fewer than 10 photos were seen of: {named}. A few more would help most.")
+    if len(model.about.get("tried", [])) > 1:
+        said.append("Settings were chosen on the same held-out photos, which flatters the accuracy a little.")
+    if model.about.get("added"):
+        said.append("Photos were added after the accuracy was measured; `patchvote evaluate` measures it anew.")
+    return said
+
+
+def _additions(added: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for one in added:
+        what = ", ".join(f"{count} of {label}" for label, count in one.get("images", {}).items())
+        lines.append(f"- added {one.get('date', '')}: {what}")
+    return [*lines, ""] if lines else []

@@ -1,0 +1,170 @@
+"""Choosing a voter's settings: a few candidates, each tried on images that it has not seen, within a budget of time.
+
+With many images a fifth of them is held out once. With few, every image is held out in turn (cross-validation), so that
+even twenty photos say how sure one can be. Candidates are compared by the log loss of their probabilities, which tells
+more than the share of right answers where images are few.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold
+
+from .bags import Bags
+from .labels import hold_out
+from .voter import fit_temperature
+from .voting import softmax
+
+_MANY = 400  # images from which on one split is enough
+_SHARE = 0.2  # of the images, held out
+_FOLDS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """Settings to try, and in words what they are."""
+
+    words: str
+    voter: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
+    """What a candidate came to on images that it had not seen."""
+
+    words: str
+    accuracy: float
+    loss: float
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Choice:
+    """The candidate that did best, and what is known of it.
+
+    Attributes
+    ----------
+    candidate : Candidate
+        The one to train on all images.
+    tried : list of Tried
+        What was tried, in order.
+    images : array of int
+        Numbers of the images that were held out; empty where there were too few.
+    probability : array of shape (images, classes)
+        What the best candidate answered for them.
+    temperature, threshold : float
+        Set on them.
+    why : str
+        The reason, for people.
+    """
+
+    candidate: Candidate
+    tried: list[Tried]
+    images: npt.NDArray[np.int64]
+    probability: npt.NDArray[np.float64]
+    temperature: float
+    threshold: float
+    why: str
+
+
+def choose(
+    candidates: Sequence[Candidate],
+    bags: Bags,
+    numbers: npt.NDArray[np.int64],
+    *,
+    budget: float,
+    rejection: float = 0.05,
+    seed: int = 0,
+    tell: Callable[[Tried], None] | None = None,
+) -> Choice:
+    """Try candidates on held-out images, the most promising first, as long as the next is likely to fit the budget.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        The first is tried in any case.
+    bags : Bags
+        The images.
+    numbers : array of int
+        Number of the class of each, from 0.
+    budget : float
+        Seconds.
+    rejection : float
+        Share of the rightly named held-out images that "none of these" may cost.
+    seed : int
+        Of the split.
+    tell : function, optional
+        Called after each trial.
+    """
+    splits = _splits(numbers, seed)
+    count = int(numbers.max()) + 1
+    if not splits:
+        none = np.zeros((0, count))
+        why = "one image a class leaves none to try settings on"
+        return Choice(candidates[0], [], np.zeros(0, np.int64), none, 1.0, 0.0, why)
+    images = np.concatenate([out for _, out in splits])
+    tried: list[Tried] = []
+    best: tuple[float, Candidate, npt.NDArray[Any], float] | None = None
+    began = time.perf_counter()
+    for candidate in candidates:
+        if tried and time.perf_counter() - began + max(one.seconds for one in tried) > budget:
+            break
+        start = time.perf_counter()
+        means = np.concatenate([_answers(candidate.voter, bags, numbers, keep, out) for keep, out in splits])
+        temperature = fit_temperature(means, numbers[images])
+        probability = softmax(means / temperature)
+        loss = float(-np.log(np.maximum(probability[np.arange(len(images)), numbers[images]], 1e-12)).mean())
+        accuracy = float(np.mean(probability.argmax(axis=1) == numbers[images]))
+        tried.append(Tried(candidate.words, accuracy, loss, time.perf_counter() - start))
+        if tell is not None:
+            tell(tried[-1])
+        if best is None or loss < best[0]:
+            best = loss, candidate, probability, temperature
+    if best is None:
+        raise ValueError("there is no candidate to try.")
+    _, candidate, probability, temperature = best
+    right = probability.argmax(axis=1) == numbers[images]
+    sure = probability.max(axis=1)[right]
+    threshold = float(np.quantile(sure, rejection)) if len(sure) else 0.0
+    return Choice(candidate, tried, images, probability, temperature, threshold, _why(tried, candidate, candidates))
+
+
+def _answers(
+    voter: Any,
+    bags: Bags,
+    numbers: npt.NDArray[np.int64],
+    keep: npt.NDArray[np.int64],
+    out: npt.NDArray[np.int64],
+) -> npt.NDArray[Any]:
+    """Return mean votes for held-out images, with a column for every class: never known, never voted for."""
+    fitted = clone(voter).fit(bags[keep], numbers[keep])
+    return np.asarray(fitted._mean_votes(bags[out]))
+
+
+def _splits(numbers: npt.NDArray[np.int64], seed: int) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Return which images to keep and which to hold out; a class with one image keeps it."""
+    images = np.arange(len(numbers))
+    if len(numbers) >= _MANY:
+        return [hold_out(images, numbers, _SHARE, seed)]
+    counts = np.bincount(numbers)
+    folds = int(min(_FOLDS, counts[counts > 1].min())) if (counts > 1).any() else 0
+    if folds < 2:
+        return []
+    several = images[counts[numbers] > 1]
+    alone = images[counts[numbers] == 1]
+    cut = StratifiedKFold(folds, shuffle=True, random_state=seed).split(several, numbers[several])
+    return [(np.sort(np.concatenate([several[keep], alone])), several[out]) for keep, out in cut]
+
+
+def _why(tried: list[Tried], best: Candidate, candidates: Sequence[Candidate]) -> str:
+    if len(tried) == 1:
+        left = len(candidates) - 1
+        return "the default" + (f"; the budget of time left no room for {left} more" if left else "")
+    return f"the best of {len(tried)} on images held out"

@@ -1,0 +1,414 @@
+"""ImageClassifier: photos in, answers out.
+
+It puts the parts together: a recipe turns photos into bags, kept in a store so that no photo goes through the network
+twice; a voter learns from the bags; a model holds what it learned. Learning needs scikit-learn; answering does not, and
+so starts in a fraction of the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from .backbones.cache import cache_folder
+from .bags import Bags
+from .errors import ModelError, PatchvoteError, PhotoError
+from .evidence import Evidence, Match
+from .extract import Extractor
+from .filling import Filled, fill
+from .model import Model, read_model, write_model
+from .names import nearest
+from .photos import Photo, Source, find_photos
+from .recipe import Recipe
+from .scores import Scores
+from .store import Store
+from .voting import mean_votes, prototype_votes, softmax, votes_in_chunks
+
+if TYPE_CHECKING:
+    from .backbones import Backbone
+
+Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What a photo is called.
+
+    Parameters
+    ----------
+    name : str
+        The photo.
+    label : str or None
+        Its likeliest class; None where it could not be read.
+    probability : float
+        Of that class.
+    runner_up : str or None
+        The second likeliest class.
+    runner_up_probability : float
+        Of that one.
+    rejected : bool
+        Whether "none of these" is the better answer.
+    error : PhotoError or None
+        Why it could not be read.
+    """
+
+    name: str
+    label: str | None
+    probability: float = 0.0
+    runner_up: str | None = None
+    runner_up_probability: float = 0.0
+    rejected: bool = False
+    error: PhotoError | None = None
+
+
+class ImageClassifier:
+    """Learns to tell photos apart from a few examples of each class, and shows why.
+
+    Parameters
+    ----------
+    recipe : Recipe, optional
+        How a photo becomes a bag.
+    voter : str or estimator, default "auto"
+        "auto" tries a few settings on held-out images; "snbnl" or "nbnn" keep to that voter; an estimator of this
+        package is used as it is.
+    budget : float, default 60
+        Seconds that trying settings may take. At least one is always tried.
+    cache : path, None or False
+        Folder to keep bags in, so that a photo goes through the network once; the user's cache folder by default; False
+        keeps nothing.
+    jobs : int, optional
+        Threads; one a core by default.
+    seed : int, default 0
+        Fixes everything that is random.
+
+    Attributes
+    ----------
+    model : Model
+        What was learned.
+    held_out : Scores or None
+        Answers for images that were held out, after `fit`.
+    skipped : list of PhotoError
+        Photos that could not be read, in the last call.
+    filled : Filled
+        What the last call took from the cache and what from the network.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe | None = None,
+        *,
+        voter: Any = "auto",
+        budget: float = 60.0,
+        cache: str | Path | bool | None = None,
+        jobs: int | None = None,
+        seed: int = 0,
+        backbone: Backbone | None = None,
+    ) -> None:
+        self.recipe, self.voter, self.budget, self.cache, self.seed = recipe or Recipe(), voter, budget, cache, seed
+        self._extractor = Extractor(self.recipe, backbone=backbone, jobs=jobs)
+        self._model: Model | None = None
+        self._voter: Any = None  # the estimator, where it is at hand
+        self.held_out: Scores | None = None
+        self.skipped: list[PhotoError] = []
+        self.filled = Filled(0)
+
+    @property
+    def model(self) -> Model:
+        """What was learned."""
+        if self._model is None:
+            raise PatchvoteError("this classifier has learned nothing yet: call fit, or load a model.")
+        return self._model
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that it tells apart, sorted."""
+        return self.model.classes
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def fit(self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None) -> Self:
+        """Learn from labelled photos.
+
+        Parameters
+        ----------
+        photos : Source
+            A folder with a folder a class, a manifest, or a list of photos.
+        labels : sequence of str, optional
+            Classes of the photos; needed for a list, and else taken from folders or manifest.
+        progress : function, optional
+            Called with what is being done, how much of it is done, and of how much.
+        """
+        from .fitting import fit_model  # scikit-learn comes with it
+
+        seconds = {"network": 0.0}
+        with self._bags_of(labelled(photos, labels, 2), photos, progress, seconds) as store:
+            fitted = fit_model(
+                store,
+                self.voter,
+                self._extractor,
+                budget=self.budget,
+                seed=self.seed,
+                progress=progress,
+                seconds=seconds,
+            )
+        self._model, self._voter, self.held_out = fitted.model, fitted.voter, fitted.held_out
+        return self
+
+    def add(self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None) -> Self:
+        """Learn more photos, of known classes or new ones, without the photos that were learned before."""
+        from .fitting import add_to_model
+
+        seconds = {"network": 0.0}
+        with self._bags_of(labelled(photos, labels, 1), photos, progress, seconds) as store:
+            fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
+        self._model, self._voter, self.held_out = fitted.model, fitted.voter, None
+        return self
+
+    @contextlib.contextmanager
+    def _bags_of(
+        self, photos: list[Photo], source: Source, progress: Progress | None, seconds: dict[str, float]
+    ) -> Iterator[Store]:
+        """Bring the cache up to date with photos, and give their bags; without a cache, in a temporary folder."""
+        with contextlib.ExitStack() as stack:
+            if self.cache is False:
+                path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="patchvote-"))) / "bags"
+            else:
+                path = self._cache_of(source)
+
+            def show(filled: Filled) -> None:
+                if progress is not None:
+                    progress("extract", filled.done, filled.photos)
+
+            self.filled = fill(path, photos, self._extractor, progress=show)
+            self.skipped = self.filled.skipped
+            seconds["network"] += self.filled.seconds
+            missing = {error.name for error in self.skipped}
+            yield Store.open(path).only([photo.name for photo in photos if photo.name not in missing])
+
+    def _cache_of(self, source: Source) -> Path:
+        """Return where the bags of a folder or manifest are kept; lists of photos share a place."""
+        root = cache_folder() / "bags" if isinstance(self.cache, bool | None) else Path(self.cache)
+        place = Path(source).resolve() if isinstance(source, (str, Path)) else None
+        recipe = f"{self.recipe.mode} {self.recipe.sampling} {self.recipe.activation}"
+        key = f"{place} {recipe} {self._extractor.backbone.spec.fingerprint}"
+        return root / f"{place.stem if place else 'lists'}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+    # --- answering --------------------------------------------------------------------------------------------------
+
+    def answers(self, photos: Source) -> Iterator[Answer]:
+        """Name one photo after the other, in order; one that cannot be read gets an answer with the reason."""
+        for item in self._extractor.stream(find_photos(photos)):
+            if item.bag is None:
+                yield Answer(item.photo.name, None, error=item.error)
+                continue
+            (probability,) = self._probability(item.bag)
+            first, second = np.argsort(-probability, kind="stable")[:2]
+            yield Answer(
+                item.photo.name,
+                self.classes[first],
+                float(probability[first]),
+                self.classes[second],
+                float(probability[second]),
+                bool(probability[first] < self.model.threshold),
+            )
+
+    def predict(self, photos: Source) -> npt.NDArray[np.str_]:
+        """Name photos.
+
+        Raises
+        ------
+        PhotoError
+            For the first photo that cannot be read; `answers` goes on past such photos.
+        """
+        return np.asarray(np.array(self.classes)[self.predict_proba(photos).argmax(axis=1)])
+
+    def predict_proba(self, photos: Source) -> npt.NDArray[np.float64]:
+        """Return the probability of each class of `classes` for each photo; raises as `predict` does."""
+        rows = []
+        for item in self._extractor.stream(find_photos(photos)):
+            if item.bag is None:
+                raise item.error or PhotoError(item.photo.name, "could not be read.")
+            rows.append(self._probability(item.bag))
+        return np.concatenate(rows)
+
+    def explain(self, photo: Source, label: str | None = None) -> Evidence:
+        """Tell where the votes of one photo come from.
+
+        Parameters
+        ----------
+        photo : Source
+            One photo.
+        label : str, optional
+            The class to find matches for, where the voter remembers training photos; the likeliest by default.
+        """
+        (one,) = _exactly_one(find_photos(photo))
+        (item,) = self._extractor.stream([one])
+        if item.bag is None:
+            raise item.error or PhotoError(one.name, "could not be read.")
+        votes = np.concatenate([votes for _, votes in votes_in_chunks(item.bag, self.model.positions, self._vote)])
+        probability = softmax(votes.mean(axis=0, dtype=np.float64) / self.model.temperature)
+        evidence = Evidence(
+            one.name, self.classes, votes.astype(np.float64), item.bag.boxes.astype(np.float64), probability
+        )
+        wanted = label or evidence.ranking[0]
+        evidence.number(wanted)
+        return dataclasses.replace(evidence, matches=self._matches(item.bag, evidence, wanted))
+
+    def evaluate(
+        self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None
+    ) -> Scores:
+        """Compare answers for labelled photos with their labels; photos that cannot be read are left out and named.
+
+        Raises
+        ------
+        PatchvoteError
+            A photo is of a class that the model does not know.
+        """
+        found = labelled(photos, labels, 1)
+        strange = sorted({str(photo.label) for photo in found} - set(self.classes))
+        if strange:
+            raise PatchvoteError(
+                f"the model does not know the class {strange[0]!r}.{nearest(strange[0], self.classes)} "
+                "`patchvote add` teaches it a new class."
+            )
+        names, expected, rows = [], [], []
+        self.skipped = []
+        for done, item in enumerate(self._extractor.stream(found)):
+            if progress is not None:
+                progress("evaluate", done + 1, len(found))
+            if item.bag is None:
+                self.skipped.append(item.error or PhotoError(item.photo.name, "could not be read."))
+                continue
+            names.append(item.photo.name)
+            expected.append(self.classes.index(str(item.photo.label)))
+            rows.append(self._probability(item.bag))
+        if not rows:
+            raise PatchvoteError(f"not one of the {len(found)} photos can be read. {self.skipped[0]}")
+        return Scores(self.classes, tuple(names), np.array(expected), np.concatenate(rows), self.model.threshold)
+
+    def _probability(self, bags: Bags) -> npt.NDArray[np.float64]:
+        return softmax(mean_votes(bags, self.model.positions, self._vote) / self.model.temperature)
+
+    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        model = self.model
+        if "weights" in model.arrays:
+            arrays, q = model.arrays, float(model.settings["q"])
+            return prototype_votes(values, arrays["weights"], arrays["mean"], arrays["scale"], q)
+        return np.asarray(self._estimator()._vote(values))
+
+    def _estimator(self) -> Any:
+        """Return the voter as an estimator, made from the model where need be."""
+        if self._voter is None:
+            from .fitting import voter_of
+
+            self._voter = voter_of(self.model)
+        return self._voter
+
+    def _matches(self, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:
+        names = self.model.about.get("names")
+        if not names or not hasattr(self._estimator(), "matches"):
+            return ()
+        images, boxes, distances = self._estimator().matches(bag, label)
+        order = np.argsort(-evidence.advantage(label), kind="stable")
+        return tuple(
+            Match(_box(bag.boxes[i]), str(names[images[i]]), _box(boxes[i]), float(distances[i])) for i in order
+        )
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, whole or not at all."""
+        write_model(self.model, path)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        network: str | None = None,
+        jobs: int | None = None,
+        cache: str | Path | bool | None = None,
+        seed: int = 0,
+        backbone: Backbone | None = None,
+    ) -> Self:
+        """Read a model from a file. No code in the file is run, and its network must be the one it was made with.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        network : str, optional
+            Path of the network's ONNX file, where it is no longer where it was.
+        jobs, cache, seed, backbone
+            As for the class.
+
+        Raises
+        ------
+        ModelError
+            The file is no model, is damaged, was made by a later version or with another network.
+        """
+        model = read_model(path)
+        recipe = dataclasses.replace(model.recipe, network=network) if network else model.recipe
+        classifier = cls(recipe, cache=cache, jobs=jobs, seed=seed, backbone=backbone)
+        spec = classifier._extractor.backbone.spec
+        if spec.fingerprint != model.fingerprint:
+            raise ModelError(
+                f"{path} was made with a network of fingerprint {model.fingerprint}, but {recipe.network} has "
+                f"{spec.fingerprint}: its votes would mean nothing. Load it with the network that it was made with."
+            )
+        if spec.dim != model.features:
+            raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")
+        classifier._model = model
+        return classifier
+
+
+def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> list[Photo]:
+    """Find photos that all have a class, of at least so many classes, or say what is missing.
+
+    Raises
+    ------
+    PhotoError
+        There are no photos, or one has no class.
+    """
+    photos = find_photos(source)
+    if labels is not None:
+        if len(labels) != len(photos):
+            raise PatchvoteError(f"there are {len(photos)} photos but {len(labels)} labels.")
+        photos = [dataclasses.replace(photo, label=str(label)) for photo, label in zip(photos, labels, strict=True)]
+    without = [photo.name for photo in photos if photo.label is None]
+    where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
+    if len(without) == len(photos):
+        raise PatchvoteError(
+            f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
+            "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
+        )
+    if without:
+        raise PatchvoteError(
+            f"{where}: {len(without):,} photos have no class, the first is {without[0]}. Move them into the folder of "
+            "their class, or away."
+        )
+    classes = sorted({str(photo.label) for photo in photos})
+    if len(classes) < fewest:
+        raise PatchvoteError(
+            f"{where}: all photos are of one class, {classes[0]!r}. There must be two at least: a folder a class."
+        )
+    return photos
+
+
+def _exactly_one(photos: list[Photo]) -> list[Photo]:
+    if len(photos) != 1:
+        raise PatchvoteError(f"evidence is drawn for one photo at a time, got {len(photos)}.")
+    return photos
+
+
+def _box(edges: npt.NDArray[Any]) -> tuple[float, float, float, float]:
+    left, top, right, bottom = (float(edge) for edge in edges)
+    return left, top, right, bottom

@@ -1,0 +1,338 @@
+"""From bags to a model: choose settings, train, measure, remember; later, add to it.
+
+A model of prototypes keeps a memory: a few random descriptors of each class, which stand for all that were seen. New
+photos are learned together with the memory, so that old classes are not forgotten though no old photo is at hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+
+from . import __version__
+from .bags import Bags
+from .card import card
+from .choosing import Candidate, Tried, choose
+from .errors import PatchvoteError
+from .extract import Extractor
+from .local_nbnn import LocalNBNN
+from .model import KINDS, Model
+from .names import nearest
+from .nbnl import NBNL
+from .nbnn import NBNN
+from .scores import Scores
+from .snbnl import SNBNL
+from .store import Store
+from .voter import Voter
+
+VOTERS: dict[str, type[Voter]] = {"SNBNL": SNBNL, "NBNL": NBNL, "NBNN": NBNN, "LocalNBNN": LocalNBNN}
+
+_IN_MEMORY = 400_000  # descriptors that are tried and trained on at once; more are sampled and streamed
+_REMEMBERED = 256  # descriptors a class in a model's memory
+_ADDING_STEPS = 200  # at least so many steps when photos are added
+_ADDING_WEIGHT = 1.0  # what an old class counts beside a new one
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fitted:
+    """A model, the estimator it holds, and answers for images that were held out."""
+
+    model: Model
+    voter: Voter
+    held_out: Scores | None
+
+
+def candidates_for(voter: Any, seed: int) -> list[Candidate]:
+    """Return what to try, the most promising first.
+
+    Parameters
+    ----------
+    voter : str or estimator
+        "auto", "snbnl", "nbnl", "nbnn", "localnbnn", or an estimator of this package.
+    seed : int
+        Of the training.
+    """
+    if isinstance(voter, Voter):
+        plain = clone(voter).set_params(calibration=0)
+        return [Candidate(type(voter).__name__, plain)]
+    known: dict[str, type[Any]] = {"auto": SNBNL, **{name.lower(): kind for name, kind in VOTERS.items()}}
+    if voter not in known:
+        raise PatchvoteError(f"there is no voter {voter!r}.{nearest(str(voter), known)}")
+    if known[voter] is not SNBNL:
+        return [Candidate(known[voter].__name__, known[voter](calibration=0))]
+    return [
+        Candidate("1 prototype a class", SNBNL(1, calibration=0, random_state=seed)),
+        Candidate("1 prototype a class, stronger regulariser", SNBNL(1, lam=1e-3, calibration=0, random_state=seed)),
+        Candidate("10 prototypes a class", SNBNL(10, calibration=0, random_state=seed)),
+    ]
+
+
+def fit_model(
+    store: Store,
+    voter: Any,
+    extractor: Extractor,
+    *,
+    budget: float,
+    seed: int,
+    progress: Progress | None,
+    seconds: dict[str, float],
+) -> Fitted:
+    """Choose settings on held-out images, then train on all.
+
+    Parameters
+    ----------
+    store : Store
+        Labelled bags.
+    voter : str or estimator
+        As `candidates_for` takes it.
+    extractor : Extractor
+        What made the bags.
+    budget : float
+        Seconds for trying settings.
+    seed : int
+        Fixes everything that is random.
+    progress : function, optional
+        Called with what is being done, how much of it is done, and of how much.
+    seconds : dict
+        What has taken how long so far; more is written into it.
+    """
+    classes, numbers = np.unique(store.labels.astype(str), return_inverse=True)
+    if len(classes) < 2:
+        raise PatchvoteError(f"photos of one class only can be read: {classes[0]!r}. There must be two at least.")
+    rng = np.random.default_rng(seed)
+    options = candidates_for(voter, seed)
+    with _timed(seconds, "reading"):
+        sample = _sample(store.sizes, numbers, rng)
+        bags = store.load(sample, store.dtype)[0]
+
+    def tell(_: Tried) -> None:
+        if progress is not None:
+            progress("choose", 1, len(options))
+
+    with _timed(seconds, "choosing"):
+        choice = choose(options, bags, numbers[sample], budget=budget, seed=seed, tell=tell)
+    with _timed(seconds, "training"):
+        fitted = clone(choice.candidate.voter)
+        if len(sample) == len(store):
+            fitted.fit(bags, np.array(classes)[numbers[sample]])
+        else:
+            fitted.fit(store)
+        fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
+    counts = np.bincount(numbers)
+    about: dict[str, Any] = {
+        "made": {"patchvote": __version__, "date": datetime.date.today().isoformat()},
+        "images": dict(zip(classes.tolist(), counts.tolist(), strict=True)),
+        "descriptors": dict(
+            zip(classes.tolist(), np.bincount(numbers, weights=store.sizes).astype(int).tolist(), strict=True)
+        ),
+        "tried": [dataclasses.asdict(one) for one in choice.tried],
+        "chosen": {"words": choice.candidate.words, "why": choice.why},
+        "held_out": None,
+        "added": [],
+        "steps": int(getattr(fitted, "steps_", 0)),
+    }
+    held_out = None
+    if len(choice.images):
+        names = tuple(store.names[i] for i in sample[choice.images])
+        expected = numbers[sample][choice.images]
+        held_out = Scores(tuple(classes.tolist()), names, expected, choice.probability, choice.threshold)
+        about["held_out"] = held_out.summary()
+    about["seconds"] = {name: round(took, 2) for name, took in seconds.items()}
+    arrays = _arrays(fitted)
+    if "weights" in arrays:
+        arrays |= _remember(bags, numbers[sample], len(classes), rng)
+    else:
+        about["names"] = list(store.names)
+    model = Model(
+        type(fitted).__name__,
+        tuple(classes.tolist()),
+        extractor.recipe,
+        extractor.backbone.spec.fingerprint,
+        _settings(fitted),
+        bool(fitted.positions_),
+        choice.temperature,
+        choice.threshold,
+        arrays,
+        about,
+    )
+    return Fitted(dataclasses.replace(model, card=card(model)), fitted, held_out)
+
+
+def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, float]) -> Fitted:
+    """Learn more bags, of classes that the model knows or of new ones.
+
+    Prototypes learn the new bags together with the memory, each remembered descriptor counting for all that it stands
+    for. A bank takes them in as they are, which gives what learning everything at once would have given.
+    """
+    voter = voter_of(model)
+    labels = store.labels.astype(str)
+    bags = store.load(dtype=store.dtype)[0]
+    rng = np.random.default_rng(seed)
+    with _timed(seconds, "training"):
+        if "weights" in model.arrays:
+            memory = _add_prototypes(voter, model, bags, labels, rng)
+        else:
+            voter.partial_fit(bags.astype(np.float32), labels)
+            memory = {}
+    classes = tuple(str(label) for label in voter.classes_)
+    images, sizes = dict(model.about.get("images", {})), dict(model.about.get("descriptors", {}))
+    for label in np.unique(labels).tolist():
+        images[label] = images.get(label, 0) + int(np.sum(labels == label))
+        sizes[label] = sizes.get(label, 0) + int(bags.sizes[labels == label].sum())
+    added = {
+        "date": datetime.date.today().isoformat(),
+        "images": {label: int(np.sum(labels == label)) for label in np.unique(labels).tolist()},
+        "new_classes": sorted(set(classes) - set(model.classes)),
+    }
+    about = {
+        **model.about,
+        "images": images,
+        "descriptors": sizes,
+        "added": [*model.about.get("added", []), added],
+    }
+    if "names" in about:
+        about["names"] = [*about["names"], *store.names]
+    new = dataclasses.replace(model, classes=classes, arrays=_arrays(voter) | memory, about=about)
+    return Fitted(dataclasses.replace(new, card=card(new)), voter, None)
+
+
+def _add_prototypes(
+    voter: Any, model: Model, bags: Bags, labels: npt.NDArray[np.str_], rng: np.random.Generator
+) -> dict[str, npt.NDArray[Any]]:
+    """Train the voter on new bags and memory; return the memory of both."""
+    memory, old = _memory_bags(model)
+    new = bags.astype(np.float32)
+    both, y = Bags.join([memory, new]), np.concatenate([old, labels])
+    weight = np.ones(len(both))
+    weight[: len(old)] = _ADDING_WEIGHT * len(new.values) / len(np.unique(labels)) / memory.sizes
+    steps = max(1, round(len(both.values) / voter.minibatch))
+    for _ in range(-(-_ADDING_STEPS // steps)):
+        voter.partial_fit(both, y, sample_weight=weight)
+    return _merged_memory(model, new, labels, voter.classes_, rng)
+
+
+def _remember(
+    bags: Bags, numbers: npt.NDArray[np.int64], classes: int, rng: np.random.Generator
+) -> dict[str, npt.NDArray[Any]]:
+    """Choose random descriptors of each class."""
+    owner = numbers[bags.owner]
+    rows = [rng.permutation(np.flatnonzero(owner == number))[:_REMEMBERED] for number in range(classes)]
+    chosen = np.concatenate(rows)
+    return {
+        "memory_values": bags.values[chosen].astype(np.float16),
+        "memory_boxes": bags.boxes[chosen].astype(np.float32),
+        "memory_class": owner[chosen].astype(np.int64),
+    }
+
+
+def _memory_bags(model: Model) -> tuple[Bags, npt.NDArray[np.str_]]:
+    """Return the memory as a bag a class, and the classes."""
+    number = model.arrays["memory_class"]
+    order = np.argsort(number, kind="stable")
+    there, sizes = np.unique(number, return_counts=True)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    values = model.arrays["memory_values"][order].astype(np.float32)
+    return Bags(values, offsets, model.arrays["memory_boxes"][order]), np.array(model.classes)[there]
+
+
+def _merged_memory(
+    model: Model, new: Bags, labels: npt.NDArray[np.str_], classes: npt.NDArray[Any], rng: np.random.Generator
+) -> dict[str, npt.NDArray[Any]]:
+    """Return a memory of what was known and what is new, each in proportion to the descriptors that it stands for."""
+    memory, known = _memory_bags(model)
+    seen = model.about.get("descriptors", {})
+    values, boxes, numbers = [], [], []
+    for number, label in enumerate(classes.tolist()):
+        old = memory[known == label] if (known == label).any() else None
+        own = new[labels == label] if (labels == label).any() else None
+        share = 0.0 if old is None else 1.0
+        if old is not None and own is not None:
+            before = seen.get(label, len(old.values))
+            share = before / (before + len(own.values))
+        for part, count in ((old, round(_REMEMBERED * share)), (own, round(_REMEMBERED * (1 - share)))):
+            if part is not None and count:
+                rows = rng.permutation(len(part.values))[:count]
+                values.append(part.values[rows].astype(np.float16))
+                boxes.append(part.boxes[rows])
+                numbers.append(np.full(len(rows), number))
+    return {
+        "memory_values": np.concatenate(values),
+        "memory_boxes": np.concatenate(boxes),
+        "memory_class": np.concatenate(numbers).astype(np.int64),
+    }
+
+
+def voter_of(model: Model) -> Any:
+    """Make the estimator that a model holds."""
+    settings = {name: _from_plain(value) for name, value in model.settings.items()}
+    kind = VOTERS[model.kind]
+    try:
+        voter: Any = kind(**settings)
+        voter._check_settings()
+    except (TypeError, ValueError) as error:
+        raise PatchvoteError(f"the model has settings that {model.kind} does not take: {error}") from error
+    voter.classes_ = np.array(model.classes)
+    voter.n_features_in_ = model.features
+    voter.positions_, voter.temperature_ = model.positions, model.temperature
+    voter.rejection_threshold_ = model.threshold
+    for name in KINDS[model.kind]:
+        if not name.startswith("memory"):
+            setattr(voter, f"{name}_", model.arrays[name])
+    if "weights" in model.arrays:
+        voter.steps_, voter.history_ = int(model.about.get("steps", 0)), []
+    else:
+        voter._make_searchable()
+    return voter
+
+
+def _arrays(voter: Any) -> dict[str, npt.NDArray[Any]]:
+    """Return what a voter learned, by the names in a model."""
+    known = KINDS[type(voter).__name__]
+    return {name: np.asarray(getattr(voter, f"{name}_")) for name in known if not name.startswith("memory")}
+
+
+def _settings(voter: Any) -> dict[str, Any]:
+    """Return a voter's settings as plain values."""
+    return {name: _plain(value) for name, value in voter.get_params().items() if name != "callback"}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and math.isinf(value):
+        return "inf"  # JSON knows no infinity
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _from_plain(value: Any) -> Any:
+    return math.inf if value == "inf" else value
+
+
+def _sample(
+    sizes: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Return numbers of images: all where they fit into memory, else as many of each class as do."""
+    if sizes.sum() <= _IN_MEMORY:
+        return np.arange(len(sizes))
+    share = _IN_MEMORY / sizes.sum()
+    chosen = []
+    for number in np.unique(numbers):
+        own = rng.permutation(np.flatnonzero(numbers == number))
+        chosen.append(own[: max(2, int(len(own) * share))])
+    return np.sort(np.concatenate(chosen))
+
+
+@contextlib.contextmanager
+def _timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - began
