@@ -13,7 +13,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .bags import Bags
-    from .errors import NetworkError, PatchvoteError, PhotoError, StoreError
+    from .classifier import ImageClassifier
+    from .errors import ModelError, NetworkError, PatchvoteError, PhotoError, StoreError
+    from .evidence import Evidence
     from .extract import Extractor
     from .filling import fill
     from .grid import Dense, Patch
@@ -22,14 +24,18 @@ if TYPE_CHECKING:
     from .nbnn import NBNN
     from .photos import Photo, find_photos
     from .recipe import Recipe
+    from .scores import Scores
     from .snbnl import SNBNL
     from .store import Store
 
 _HOME = {
     "Bags": "bags",
     "Dense": "grid",
+    "Evidence": "evidence",
     "Extractor": "extract",
+    "ImageClassifier": "classifier",
     "LocalNBNN": "local_nbnn",
+    "ModelError": "errors",
     "NBNL": "nbnl",
     "NBNN": "nbnn",
     "NetworkError": "errors",
@@ -39,6 +45,7 @@ _HOME = {
     "PhotoError": "errors",
     "Recipe": "recipe",
     "SNBNL": "snbnl",
+    "Scores": "scores",
     "Store": "store",
     "StoreError": "errors",
     "fill": "filling",
@@ -51,14 +58,18 @@ __all__ = [
     "SNBNL",
     "Bags",
     "Dense",
+    "Evidence",
     "Extractor",
+    "ImageClassifier",
     "LocalNBNN",
+    "ModelError",
     "NetworkError",
     "Patch",
     "PatchvoteError",
     "Photo",
     "PhotoError",
     "Recipe",
+    "Scores",
     "Store",
     "StoreError",
     "fill",

@@ -19,6 +19,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from .bags import Bags
 from .labels import hold_out
+from .prototype_voter import PrototypeVoter
 from .voter import fit_temperature
 from .voting import softmax
 
@@ -63,6 +64,10 @@ class Choice:
         Set on them.
     why : str
         The reason, for people.
+    voters : list of estimators
+        Those that answered, one a split.
+    voter_of : array of int
+        Which of them answered for each image.
     """
 
     candidate: Candidate
@@ -72,6 +77,8 @@ class Choice:
     temperature: float
     threshold: float
     why: str
+    voters: list[Any] = dataclasses.field(default_factory=list)
+    voter_of: npt.NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def choose(
@@ -111,13 +118,14 @@ def choose(
         return Choice(candidates[0], [], np.zeros(0, np.int64), none, 1.0, 0.0, why)
     images = np.concatenate([out for _, out in splits])
     tried: list[Tried] = []
-    best: tuple[float, Candidate, npt.NDArray[Any], float] | None = None
+    best: tuple[float, Candidate, npt.NDArray[Any], float, list[Any]] | None = None
     began = time.perf_counter()
     for candidate in candidates:
         if tried and time.perf_counter() - began + max(one.seconds for one in tried) > budget:
             break
         start = time.perf_counter()
-        means = np.concatenate([_answers(candidate.voter, bags, numbers, keep, out) for keep, out in splits])
+        voters = [_fitted(candidate.voter, bags, numbers, keep) for keep, _ in splits]
+        means = np.concatenate([v._mean_votes(bags[out]) for v, (_, out) in zip(voters, splits, strict=True)])
         temperature = fit_temperature(means, numbers[images])
         probability = softmax(means / temperature)
         loss = float(-np.log(np.maximum(probability[np.arange(len(images)), numbers[images]], 1e-12)).mean())
@@ -126,26 +134,25 @@ def choose(
         if tell is not None:
             tell(tried[-1])
         if best is None or loss < best[0]:
-            best = loss, candidate, probability, temperature
+            best = loss, candidate, probability, temperature, voters
     if best is None:
         raise ValueError("there is no candidate to try.")
-    _, candidate, probability, temperature = best
+    _, candidate, probability, temperature, voters = best
     right = probability.argmax(axis=1) == numbers[images]
     sure = probability.max(axis=1)[right]
     threshold = float(np.quantile(sure, rejection)) if len(sure) else 0.0
-    return Choice(candidate, tried, images, probability, temperature, threshold, _why(tried, candidate, candidates))
+    why = _why(tried, len(candidates))
+    which = np.repeat(np.arange(len(splits)), [len(out) for _, out in splits])
+    return Choice(candidate, tried, images, probability, temperature, threshold, why, voters, which)
 
 
-def _answers(
-    voter: Any,
-    bags: Bags,
-    numbers: npt.NDArray[np.int64],
-    keep: npt.NDArray[np.int64],
-    out: npt.NDArray[np.int64],
-) -> npt.NDArray[Any]:
-    """Return mean votes for held-out images, with a column for every class: never known, never voted for."""
-    fitted = clone(voter).fit(bags[keep], numbers[keep])
-    return np.asarray(fitted._mean_votes(bags[out]))
+def _fitted(voter: Any, bags: Bags, numbers: npt.NDArray[np.int64], keep: npt.NDArray[np.int64]) -> Any:
+    """Train on some of the images."""
+    if isinstance(voter, PrototypeVoter):  # a weight of 0 leaves images out, and copies nothing
+        weight = np.zeros(len(bags))
+        weight[keep] = 1
+        return clone(voter).fit(bags, numbers, sample_weight=weight)
+    return clone(voter).fit(bags[keep].astype(np.float32), numbers[keep])
 
 
 def _splits(numbers: npt.NDArray[np.int64], seed: int) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
@@ -163,8 +170,7 @@ def _splits(numbers: npt.NDArray[np.int64], seed: int) -> list[tuple[npt.NDArray
     return [(np.sort(np.concatenate([several[keep], alone])), several[out]) for keep, out in cut]
 
 
-def _why(tried: list[Tried], best: Candidate, candidates: Sequence[Candidate]) -> str:
-    if len(tried) == 1:
-        left = len(candidates) - 1
-        return "the default" + (f"; the budget of time left no room for {left} more" if left else "")
-    return f"the best of {len(tried)} on images held out"
+def _why(tried: list[Tried], candidates: int) -> str:
+    left = candidates - len(tried)
+    said = f"the best of {len(tried)} on images held out" if len(tried) > 1 else "the default"
+    return said + (f"; there was no time to try {left} more" if left else "")

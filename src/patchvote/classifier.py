@@ -24,6 +24,7 @@ from .errors import ModelError, PatchvoteError, PhotoError
 from .evidence import Evidence, Match
 from .extract import Extractor
 from .filling import Filled, fill
+from .images import load_image
 from .model import Model, read_model, write_model
 from .names import nearest
 from .photos import Photo, Source, find_photos
@@ -93,8 +94,8 @@ class ImageClassifier:
     ----------
     model : Model
         What was learned.
-    held_out : Scores or None
-        Answers for images that were held out, after `fit`.
+    scores : Scores or None
+        Answers beside what they should have been: for images that were held out, after `fit`, or after `evaluate`.
     skipped : list of PhotoError
         Photos that could not be read, in the last call.
     filled : Filled
@@ -116,7 +117,9 @@ class ImageClassifier:
         self._extractor = Extractor(self.recipe, backbone=backbone, jobs=jobs)
         self._model: Model | None = None
         self._voter: Any = None  # the estimator, where it is at hand
-        self.held_out: Scores | None = None
+        self.scores: Scores | None = None
+        self._mistakes: tuple[Evidence, ...] = ()
+        self._photos: dict[str, Photo] = {}
         self.skipped: list[PhotoError] = []
         self.filled = Filled(0)
 
@@ -159,7 +162,12 @@ class ImageClassifier:
                 progress=progress,
                 seconds=seconds,
             )
-        self._model, self._voter, self.held_out = fitted.model, fitted.voter, fitted.held_out
+        self._model, self._voter, self.scores, self._mistakes = (
+            fitted.model,
+            fitted.voter,
+            fitted.held_out,
+            fitted.mistakes,
+        )
         return self
 
     def add(self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None) -> Self:
@@ -169,7 +177,7 @@ class ImageClassifier:
         seconds = {"network": 0.0}
         with self._bags_of(labelled(photos, labels, 1), photos, progress, seconds) as store:
             fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
-        self._model, self._voter, self.held_out = fitted.model, fitted.voter, None
+        self._model, self._voter, self.scores, self._mistakes = fitted.model, fitted.voter, None, ()
         return self
 
     @contextlib.contextmanager
@@ -189,6 +197,7 @@ class ImageClassifier:
 
             self.filled = fill(path, photos, self._extractor, progress=show)
             self.skipped = self.filled.skipped
+            self._photos = {photo.name: photo for photo in photos}
             seconds["network"] += self.filled.seconds
             missing = {error.name for error in self.skipped}
             yield Store.open(path).only([photo.name for photo in photos if photo.name not in missing])
@@ -292,7 +301,30 @@ class ImageClassifier:
             rows.append(self._probability(item.bag))
         if not rows:
             raise PatchvoteError(f"not one of the {len(found)} photos can be read. {self.skipped[0]}")
-        return Scores(self.classes, tuple(names), np.array(expected), np.concatenate(rows), self.model.threshold)
+        scores = Scores(self.classes, tuple(names), np.array(expected), np.concatenate(rows), self.model.threshold)
+        self._photos = {photo.name: photo for photo in found}
+        self.scores, self._mistakes = scores, tuple(self.explain([self._photos[names[i]]]) for i in scores.worst())
+        return scores
+
+    def report(self, path: str | Path, *, title: str, measured: str) -> None:
+        """Write what the last `fit` or `evaluate` found to one HTML file.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        title : str
+            What to call it.
+        measured : str
+            On which photos the answers were measured, in words.
+        """
+        from .report import mistakes_of, write_report
+
+        shown = []
+        for evidence in self._mistakes:
+            with contextlib.suppress(PhotoError):  # it may be gone by now
+                shown.append((evidence, load_image(self._photos[evidence.name])))
+        write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
 
     def _probability(self, bags: Bags) -> npt.NDArray[np.float64]:
         return softmax(mean_votes(bags, self.model.positions, self._vote) / self.model.temperature)

@@ -1,90 +1,110 @@
-"""The demonstration: bags from real photos that scikit-image ships, and a picture of what the network sees.
+"""The demonstration: the main job, end to end, on real photos that scikit-image ships.
 
-Each cell of a photo gets a colour from the three directions in which all descriptors differ most. Cells that look alike
-to the network have like colours, in one photo and across photos, before anything has been learned.
+Six photos of surfaces and small things are each cut in two. Crops of the left parts are learned, crops of the right
+parts are named, and a collage of four right parts shows whether the evidence points at the right places.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-from PIL import Image, ImageDraw
+from PIL import Image
 
-from .bags import Bags
+from .classifier import ImageClassifier
 from .errors import PatchvoteError
-from .extract import Extractor
-from .filling import fill
+from .evidence import Evidence
+from .files import write_atomically
 from .images import load_image
 from .photos import Photo
-from .store import Store
+from .picture import draw, encoded
 
-PHOTOS = ("brick.png", "grass.png", "gravel.png", "coffee.png", "chelsea.png", "motorcycle_left.png")
-_SIDE, _GAP = 280, 12
+PHOTOS = {
+    "brick": "brick.png",
+    "coins": "coins.png",
+    "grass": "grass.png",
+    "gravel": "gravel.png",
+    "stars": "hubble_deep_field.jpg",
+    "tissue": "ihc.png",
+}
+COLLAGE = ("brick", "grass", "gravel", "coins")  # left to right, top to bottom
+_TRAIN, _TEST = 10, 20  # crops a class
 
 
-def demo_photos() -> list[Photo]:
+def run(folder: Path) -> None:
+    """Fit, evaluate, predict and explain; print what was found, and write everything into `folder`."""
+    train, test, collage = make_photos(folder / "photos")
+    print(
+        f"{_TRAIN * len(PHOTOS)} crops to learn from, {_TEST * len(PHOTOS)} from other parts of the photos to test on"
+    )
+    classifier = ImageClassifier(cache=folder / "bags").fit(train)
+    about = classifier.model.about
+    for one in about["tried"]:
+        print(f"  tried {one['words']}: {100 * one['accuracy']:.0f} % of the crops held out")
+    print(f"chose {about['chosen']['words']}: {about['chosen']['why']}")
+    classifier.save(folder / "model.patchvote")
+
+    scores = classifier.evaluate(test)
+    classifier.report(folder / "report.html", title="The demonstration", measured=f"on {len(scores)} crops of the test")
+    low, high = scores.interval
+    print(
+        f"accuracy {100 * scores.accuracy:.1f} % on {len(scores)} test crops "
+        f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
+    )
+    lines = ["file,label,probability\n"]
+    for name, label, sure in zip(scores.names, scores.predicted, scores.sure, strict=True):
+        lines.append(f"{name},{scores.classes[label]},{sure:.4f}\n")
+    write_atomically(folder / "predictions.csv", ["".join(lines).encode()])
+
+    evidence = classifier.explain(collage)
+    picture = draw(evidence, load_image(Photo("a collage", collage)), list(COLLAGE), side=300)
+    write_atomically(folder / "evidence.png", [encoded(picture)])
+    print("the collage: for each class, the share of its evidence that lies in its own quarter of the picture")
+    for label, share in in_own_quarter(evidence).items():
+        print(f"  {label:<8} {100 * share:.0f} %")
+    print(f"look at {folder / 'evidence.png'} and {folder / 'report.html'}; all files are in {folder}")
+
+
+def make_photos(folder: Path) -> tuple[Path, Path, Path]:
+    """Cut the photos into crops: a folder to learn from, one to test on, and a collage of parts to test on."""
+    source, rng = _source(), np.random.default_rng(0)
+    shutil.rmtree(folder, ignore_errors=True)
+    quarters = {}
+    for label, name in PHOTOS.items():
+        image = Image.open(source / name).convert("RGB")
+        middle = round(image.width * 0.55)
+        left, right = image.crop((0, 0, middle, image.height)), image.crop((middle, 0, image.width, image.height))
+        for part, kind, count in ((left, "train", _TRAIN), (right, "test", _TEST)):
+            (folder / kind / label).mkdir(parents=True)
+            for index in range(count):
+                side = int(rng.integers(100, min(170, *part.size)))
+                x, y = int(rng.integers(part.width - side + 1)), int(rng.integers(part.height - side + 1))
+                part.crop((x, y, x + side, y + side)).save(folder / kind / label / f"{index:02d}.png")
+        side = min(224, *right.size)
+        quarters[label] = right.crop((0, 0, side, side)).resize((224, 224), Image.Resampling.BICUBIC)
+    collage = Image.new("RGB", (448, 448))
+    for index, label in enumerate(COLLAGE):
+        collage.paste(quarters[label], (224 * (index % 2), 224 * (index // 2)))
+    collage.save(folder / "collage.png")
+    return folder / "train", folder / "test", folder / "collage.png"
+
+
+def in_own_quarter(evidence: Evidence) -> dict[str, float]:
+    """Return, for each class of the collage, the share of the votes in its favour that lies in its own quarter."""
+    shares = {}
+    for index, label in enumerate(COLLAGE):
+        votes = np.maximum(evidence.contrast(label, 32, 32), 0)
+        row, column = divmod(index, 2)
+        own = votes[16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
+        shares[label] = float(own.sum() / max(votes.sum(), 1e-12))
+    return shares
+
+
+def _source() -> Path:
     """Find the photos inside scikit-image's installed package; nothing is downloaded."""
     found = importlib.util.find_spec("skimage")
     if found is None or found.origin is None:
         raise PatchvoteError("the demo looks at photos of scikit-image. Install it with: pip install 'patchvote[demo]'")
-    folder = Path(found.origin).parent / "data"
-    return [Photo(name, folder / name, Path(name).stem) for name in PHOTOS]
-
-
-def run(folder: Path) -> None:
-    """Extract, print what was done, and write the store and a picture into `folder`."""
-    photos, extractor = demo_photos(), Extractor()
-    filled = fill(folder / "bags", photos, extractor)
-    store = Store.open(folder / "bags")
-    bags, _ = store.load()
-    print(
-        f"{filled.photos} photos of scikit-image, {filled.extracted} of them extracted now, {filled.kept} from before:"
-    )
-    for name, bag in zip(store.names, bags, strict=True):
-        counts = np.bincount(bag.level)
-        print(
-            f"  {name:<22}{len(bag.values):>5} descriptors: the whole image, {' + '.join(map(str, counts[1:]))} cells"
-        )
-    if filled.extracted:
-        print(f"{filled.descriptors:,} descriptors in {filled.seconds:.2f} s with {extractor.jobs} threads")
-    picture = draw(photos, dict(zip(store.names, bags, strict=True)))
-    path = folder / "what-the-network-sees.png"
-    picture.save(path)
-    print(f"wrote {store.path} (see `patchvote info {store.path}`) and {path}")
-
-
-def draw(photos: list[Photo], bags: dict[str, Bags]) -> Image.Image:
-    """Draw each photo above its finest cells, coloured by what they look like to the network."""
-    finest = {name: bag.values[bag.level == bag.level.max()].astype(np.float32) for name, bag in bags.items()}
-    colours = _colours(np.concatenate(list(finest.values())))
-    starts = np.cumsum([0] + [len(values) for values in finest.values()])
-    first = dict(zip(finest, starts, strict=False))
-    step = _SIDE + _GAP
-    sheet = Image.new("RGB", (len(photos) * step + _GAP, 2 * step + _GAP), "white")
-    for column, photo in enumerate(photos):
-        image = load_image(photo)
-        image.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
-        cells = Image.new("RGB", image.size)
-        boxes = bags[photo.name].boxes[bags[photo.name].level == bags[photo.name].level.max()]
-        pen = ImageDraw.Draw(cells)
-        for row, box in enumerate(boxes * np.tile(image.size, 2)):
-            left, top, right, bottom = (round(float(edge)) for edge in box)
-            red, green, blue = colours[first[photo.name] + row].tolist()
-            pen.rectangle((left, top, right - 1, bottom - 1), fill=(red, green, blue))
-        sheet.paste(image, (_GAP + column * step, _GAP))
-        sheet.paste(cells, (_GAP + column * step, _GAP + step))
-    return sheet
-
-
-def _colours(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Bring descriptors to three dimensions by PCA, and those to the range of colours."""
-    values = values / np.linalg.norm(values, axis=1, keepdims=True).clip(1e-9)
-    values = values - values.mean(axis=0)
-    _, _, axes = np.linalg.svd(values, full_matrices=False)
-    shown = values @ axes[:3].T
-    low, high = np.percentile(shown, [2, 98], axis=0)
-    colours: npt.NDArray[np.uint8] = ((shown - low) / (high - low) * 255).clip(0, 255).astype(np.uint8)
-    return colours
+    return Path(found.origin).parent / "data"

@@ -21,8 +21,9 @@ from sklearn.base import clone
 from . import __version__
 from .bags import Bags
 from .card import card
-from .choosing import Candidate, Tried, choose
+from .choosing import Candidate, Choice, Tried, choose
 from .errors import PatchvoteError
+from .evidence import Evidence
 from .extract import Extractor
 from .local_nbnn import LocalNBNN
 from .model import KINDS, Model
@@ -46,11 +47,12 @@ Progress = Callable[[str, int, int], None]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitted:
-    """A model, the estimator it holds, and answers for images that were held out."""
+    """A model, the estimator it holds, answers for images that were held out, and evidence of the worst of them."""
 
     model: Model
     voter: Voter
-    held_out: Scores | None
+    held_out: Scores | None = None
+    mistakes: tuple[Evidence, ...] = ()
 
 
 def candidates_for(voter: Any, seed: int) -> list[Candidate]:
@@ -142,12 +144,14 @@ def fit_model(
         "added": [],
         "steps": int(getattr(fitted, "steps_", 0)),
     }
-    held_out = None
+    held_out: Scores | None = None
+    mistakes: tuple[Evidence, ...] = ()
     if len(choice.images):
         names = tuple(store.names[i] for i in sample[choice.images])
         expected = numbers[sample][choice.images]
         held_out = Scores(tuple(classes.tolist()), names, expected, choice.probability, choice.threshold)
         about["held_out"] = held_out.summary()
+        mistakes = tuple(_evidence(held_out, choice, bags, int(index)) for index in held_out.worst())
     about["seconds"] = {name: round(took, 2) for name, took in seconds.items()}
     arrays = _arrays(fitted)
     if "weights" in arrays:
@@ -166,7 +170,17 @@ def fit_model(
         arrays,
         about,
     )
-    return Fitted(dataclasses.replace(model, card=card(model)), fitted, held_out)
+    return Fitted(dataclasses.replace(model, card=card(model)), fitted, held_out, mistakes)
+
+
+def _evidence(held_out: Scores, choice: Choice, bags: Bags, index: int) -> Evidence:
+    """Return the evidence of a held-out image, by the voter that had not seen it."""
+    bag = bags[int(choice.images[index])]
+    votes = choice.voters[choice.voter_of[index]].votes(bag)
+    boxes = bag.boxes.astype(np.float64)
+    return Evidence(
+        held_out.names[index], held_out.classes, votes.astype(np.float64), boxes, held_out.probability[index]
+    )
 
 
 def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, float]) -> Fitted:
@@ -204,7 +218,7 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
     if "names" in about:
         about["names"] = [*about["names"], *store.names]
     new = dataclasses.replace(model, classes=classes, arrays=_arrays(voter) | memory, about=about)
-    return Fitted(dataclasses.replace(new, card=card(new)), voter, None)
+    return Fitted(dataclasses.replace(new, card=card(new)), voter)
 
 
 def _add_prototypes(

@@ -241,7 +241,7 @@ def _check_prototypes(model: Model) -> None:
     if arrays["scale"].shape != (dim,):
         raise ModelError("scale and prototypes have different numbers of features.")
     q = model.settings.get("q")
-    if q is not None and (isinstance(q, bool) or not isinstance(q, (int, float)) or not q >= 1):
+    if q != "inf" and (isinstance(q, bool) or not isinstance(q, (int, float)) or not q >= 1):
         raise ModelError(f"q is {q!r}, not a number of at least 1.")
     values = arrays["memory_values"]
     if values.shape[1] != dim - 2 * model.positions or len(values) != len(arrays["memory_class"]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
@@ -80,6 +82,13 @@ def draw_matches(
         both.paste(there, (0, side + _GAP // 2))
         columns.append((both, match.name))
     return _beside(columns) if columns else Image.new("RGB", (side, _GAP), _PAPER)
+
+
+def encoded(image: Image.Image) -> bytes:
+    """Return a picture as the bytes of a PNG file."""
+    data = io.BytesIO()
+    image.save(data, "PNG", optimize=True)
+    return data.getvalue()
 
 
 def _fit(image: Image.Image, side: int) -> Image.Image:

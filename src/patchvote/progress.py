@@ -48,6 +48,14 @@ class ProgressLine:
         if self._bar is not None:
             self._bar.stop()
 
+    def stage(self, what: str, done: int, total: int) -> None:
+        """Tell how far a job of several stages is; a new stage begins to count anew."""
+        if what != self._what:
+            self._what, self._first_done = what, None
+            if self._bar is not None:
+                self._bar.update(self._task, description=what)
+        self.show(done, total)
+
     def show(self, done: int, total: int) -> None:
         """Tell that `done` of `total` photos are dealt with."""
         if self._quiet:

@@ -23,6 +23,7 @@ from .ml3 import minibatch_gradient
 
 # Bytes of products that one thread works on at once: small enough to stay in a core's cache from pass to pass.
 _CACHE_BYTES = 2 << 20
+_WORTH_A_THREAD = 200_000  # less takes no longer than it takes to wake another thread
 _THREADS = ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-stoml3")
 
 
@@ -79,7 +80,9 @@ class Stoml3:
     def _residual(self, z: npt.NDArray[Any], labels: npt.NDArray[np.int64], counts: npt.NDArray[Any]) -> float:
         """Turn the products into the residuals, in place and in blocks that stay in cache; return the mean loss."""
         n = z.shape[2]
-        width = max(128, _CACHE_BYTES // (z.shape[0] * z.shape[1] * z.itemsize))
+        column_bytes = z.shape[0] * z.shape[1] * z.itemsize
+        pieces = max(-(-n * column_bytes // _CACHE_BYTES), min(cores(), n * column_bytes // _WORTH_A_THREAD), 1)
+        width = max(128, -(-n // pieces))
 
         def work(start: int) -> float:
             rows = slice(start, min(start + width, n))

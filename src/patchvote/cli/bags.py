@@ -1,44 +1,16 @@
-"""The command line: `patchvote extract`, `patchvote info`, `patchvote demo`.
-
-No logic lives here: each command turns words into a call of a public function, and its answer into words. Heavy modules
-are imported inside the commands, so that `--help` answers at once.
-
-Exit codes: 0 all done; 1 it could not be done; 2 the command was mistyped; 3 done, but some photos had to be skipped;
-130 interrupted.
-"""
+"""Commands about bags: `extract`, and what `info` tells of a store."""
 
 from __future__ import annotations
 
 import enum
-import io
 import json
-import sys
-import warnings
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from . import __version__
-from .errors import PatchvoteError
-
-FAILED, SKIPPED, INTERRUPTED = 1, 3, 130
-
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Classify images by letting their local patches vote.",
-    epilog="Add --debug to any command to see where an error comes from.",
-)
-
-
-class Mode(enum.StrEnum):
-    """Where to look."""
-
-    dense = "dense"
-    patch = "patch"
+from ..errors import PatchvoteError
+from .common import INTERRUPTED, SKIPPED, Jobs, Json, Mode, Network, Quiet, say
 
 
 class Activation(enum.StrEnum):
@@ -55,26 +27,6 @@ class Dtype(enum.StrEnum):
     float32 = "float32"
 
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        print(f"patchvote {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _global(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    pass
-
-
-@app.command()
 def extract(
     photos: Annotated[
         Path,
@@ -83,9 +35,7 @@ def extract(
     store: Annotated[
         Path, typer.Argument(metavar="STORE", help="Folder to keep the bags in; made where it does not exist.")
     ],
-    network: Annotated[
-        str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, or the path of an ONNX file.")
-    ] = "efficientnet-lite0",
+    network: Network = "efficientnet-lite0",
     mode: Annotated[
         Mode, typer.Option(help="dense: all cells of the feature map. patch: the paper's patches.")
     ] = Mode.dense,
@@ -108,7 +58,7 @@ def extract(
         Activation, typer.Option(help="Read descriptors after or before the last activation.")
     ] = Activation.after,
     dtype: Annotated[Dtype | None, typer.Option(help="How numbers are kept.", show_default="float16")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Threads; one a core by default.")] = None,
+    jobs: Jobs = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first photo that cannot be read.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -117,11 +67,11 @@ def extract(
 
     Run it again to go on after an interruption, or to take in new and changed photos: the others are passed over.
     """
-    from .extract import Extractor
-    from .filling import Filled, fill
-    from .grid import Dense, Patch
-    from .progress import ProgressLine
-    from .recipe import Recipe
+    from ..extract import Extractor
+    from ..filling import Filled, fill
+    from ..grid import Dense, Patch
+    from ..progress import ProgressLine
+    from ..recipe import Recipe
 
     dense = _given(sides=_numbers("--sides", sides) if sides is not None else None)
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
@@ -138,11 +88,11 @@ def extract(
         try:
             filled = fill(store, photos, extractor, dtype=dtype and dtype.value, strict=strict, progress=show)
         except KeyboardInterrupt:
-            _say(f"interrupted. What was extracted is kept in {store}: run the same command again to go on.")
+            say(f"interrupted. What was extracted is kept in {store}: run the same command again to go on.")
             raise typer.Exit(INTERRUPTED) from None
 
     for error in filled.skipped:
-        _say(f"skipped {error}")
+        say(f"skipped {error}")
     if as_json:
         told = {key: value for key, value in vars(filled).items() if key != "skipped"}
         told["skipped"] = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
@@ -153,13 +103,9 @@ def extract(
         raise typer.Exit(SKIPPED)
 
 
-@app.command()
-def info(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="Folder of bags.")],
-    as_json: Json = False,
-) -> None:
-    """Tell what STORE holds, without reading the descriptors."""
-    from .store import Store
+def store_info(store: Path, as_json: bool) -> None:
+    """Tell what a store holds, without reading the descriptors."""
+    from ..store import Store
 
     told = Store.open(store).summary()
     if as_json:
@@ -197,16 +143,6 @@ def info(
             print(f"  {name:<{width}} {photos:>7,} {'█' * max(1, round(30 * photos / most_photos))}")
     if told["without_label"]:
         print(f"\n{told['without_label']:,} photos without a class")
-
-
-@app.command()
-def demo(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
-) -> None:
-    """Extract bags from a few real photos, and draw them."""
-    from .demo import run
-
-    run(folder)
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:
@@ -248,27 +184,3 @@ def _sentence(filled: Any, store: Path) -> str:
     if filled.others:
         parts.append(f"{filled.others:,} others stay in the store though they are not among these photos")
     return f"{store}: " + "; ".join(parts) + "."
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def main() -> NoReturn:
-    """Run the command line; errors become a line or two, and an exit code."""
-    debug = "--debug" in sys.argv
-    if debug:
-        sys.argv.remove("--debug")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name that this terminal cannot show must not end the work
-            stream.reconfigure(errors="replace")
-    warnings.filterwarnings("ignore", module="PIL")  # what they warn of is refused or handled by `images`
-    try:
-        app()
-    except PatchvoteError as error:
-        if debug:
-            raise
-        _say(f"patchvote: {error}")
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone; nobody is left to tell
-    sys.exit(FAILED)

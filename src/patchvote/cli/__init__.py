@@ -1,0 +1,96 @@
+"""The command line.
+
+No logic lives here: each command turns words into a call of a public function, and its answer into words. Heavy modules
+are imported inside the commands, so that `--help` answers at once.
+
+Exit codes: 0 all done; 1 it could not be done; 2 the command was mistyped; 3 done, but some photos had to be skipped;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from .. import __version__
+from ..errors import PatchvoteError
+from .bags import extract, store_info
+from .common import FAILED, INTERRUPTED, Json, say
+from .models import add, evaluate, explain, fit, model_info, predict
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Classify images by letting their local patches vote.",
+    epilog="Add --debug to any command to see where an error comes from.",
+)
+for command in (fit, predict, explain, evaluate, add, extract):
+    app.command()(command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"patchvote {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def info(
+    path: Annotated[Path, typer.Argument(metavar="MODEL|STORE", help="A model, or a folder of bags.")],
+    card: Annotated[bool, typer.Option("--card", help="Print a model's whole card, as Markdown.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Tell what a model or a store of bags holds."""
+    if path.is_dir():
+        store_info(path, as_json)
+    else:
+        model_info(path, card, as_json)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
+) -> None:
+    """Extract bags from a few real photos, and draw them."""
+    from ..demo import run
+
+    run(folder)
+
+
+def main() -> NoReturn:
+    """Run the command line; errors become a line or two, and an exit code."""
+    debug = "--debug" in sys.argv
+    if debug:
+        sys.argv.remove("--debug")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that this terminal cannot show must not end the work
+            stream.reconfigure(errors="replace")
+    warnings.filterwarnings("ignore", module="PIL")  # what they warn of is refused or handled by `images`
+    try:
+        app()
+    except PatchvoteError as error:
+        if debug:
+            raise
+        say(f"patchvote: {error}")
+    except KeyboardInterrupt:
+        say("interrupted.")
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone; nobody is left to tell
+    sys.exit(FAILED)

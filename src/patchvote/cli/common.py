@@ -1,0 +1,50 @@
+"""What the commands share: options, exit codes, where words go."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FAILED, SKIPPED, INTERRUPTED = 1, 3, 130
+
+
+class Mode(enum.StrEnum):
+    """Where to look."""
+
+    dense = "dense"
+    patch = "patch"
+
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print how long each part took.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Threads; one a core by default.")]
+Seed = Annotated[int, typer.Option(help="Fixes everything that is random.")]
+Network = Annotated[str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, or the path of an ONNX file.")]
+Cache = Annotated[
+    Path | None,
+    typer.Option(help="Folder to keep bags in, so that no photo goes through the network twice.", show_default="yours"),
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no bags.")]
+PhotosArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PHOTOS", help="A folder (one folder a class), or a .csv or .jsonl with file_name and label."
+    ),
+]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
+
+
+def say(text: str) -> None:
+    """Tell something that is not the result: it goes to standard error."""
+    print(text, file=sys.stderr)
+
+
+def size(path: Path) -> str:
+    """Return the size of a file in words."""
+    count = path.stat().st_size
+    return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import resource
+import struct
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from patchvote import ModelError, Recipe
+from patchvote.model import KINDS, Model, read_model, write_model
+
+
+def prototypes_model(**changes) -> Model:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "weights": rng.normal(size=(2, 3, 8)).astype(np.float32),
+        "mean": rng.normal(size=8),
+        "scale": np.ones(8),
+        "memory_values": rng.normal(size=(12, 6)).astype(np.float16),
+        "memory_boxes": np.tile(np.array([0, 0.25, 0.5, 1], np.float32), (12, 1)),
+        "memory_class": np.arange(12) % 3,
+    }
+    about = {"images": {"cat": 5, "dog": 6, "Käse <b>": 7}, "held_out": None, "tried": [], "seconds": {}}
+    made = Model(
+        "SNBNL", ("Käse <b>", "cat", "dog"), Recipe(), "abc", {"q": 2.0}, True, 1.5, 0.3, arrays, about, "# A card"
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def bank_model() -> Model:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "values": rng.normal(size=(9, 6)).astype(np.float16),
+        "class": np.arange(9) % 3,
+        "image": np.arange(9),
+        "boxes": np.tile(np.array([0, 0, 1, 1], np.float32), (9, 1)),
+    }
+    return Model("NBNN", ("a", "b", "c"), Recipe(), "abc", {}, False, 1.0, 0.0, arrays)
+
+
+@pytest.mark.parametrize("model", [prototypes_model(), bank_model()], ids=["prototypes", "bank"])
+def test_a_model_comes_back_as_it_was(model, tmp_path):
+    write_model(model, tmp_path / "m")
+    back = read_model(tmp_path / "m")
+    for field in dataclasses.fields(Model):
+        if field.name != "arrays":
+            assert getattr(back, field.name) == getattr(model, field.name)
+    assert set(back.arrays) == set(model.arrays)
+    for name, array in model.arrays.items():
+        np.testing.assert_array_equal(back.arrays[name], array)
+
+
+def tampered(model: Model, folder: Path, **changes) -> Path:
+    """Write a model whose header says something else."""
+    write_model(model, folder / "whole")
+    data = (folder / "whole").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    told = json.loads(header["__metadata__"]["patchvote_model"])
+    told.update(changes)
+    header["__metadata__"]["patchvote_model"] = json.dumps({k: v for k, v in told.items() if v is not ...})
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path = folder / "tampered"
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"version": 2}, "version 2 of the format; this patchvote knows up to 1. Install a newer"),
+        ({"version": "1"}, "does not say which version"),
+        ({"version": ...}, "does not say which version"),
+        ({"kind": "Forest"}, "a voter that this version does not know: 'Forest'"),
+        ({"kind": ["SNBNL"]}, "does not know"),
+        ({"kind": "NBNN"}, "the array 'values' is missing"),
+        ({"classes": ["cat", "dog"]}, "do not fit 2 classes"),
+        ({"classes": ["cat", "cat", "dog"]}, "one is there twice"),
+        ({"classes": ["cat", 3, "dog"]}, "classes with names"),
+        ({"classes": []}, "from 2 to"),
+        ({"classes": "cat"}, "wrong type"),
+        ({"temperature": 0}, "out of range"),
+        ({"temperature": "hot"}, "not a number"),
+        ({"temperature": 1e999}, "not JSON"),
+        ({"threshold": 7}, "out of range"),
+        ({"positions": 1}, "wrong type"),
+        ({"positions": False}, "memory does not fit"),
+        ({"recipe": {"mode": "telepathy"}}, "not a recipe"),
+        ({"recipe": ...}, "makes no sense"),
+        ({"settings": []}, "wrong type"),
+        ({"settings": {"q": 0.5}}, "q is 0.5"),
+        ({"settings": {"q": "two"}}, "q is 'two'"),
+        ({"settings": {}}, "q is None"),
+        ({"about": 3}, "wrong type"),
+        ({"card": {}}, "card is not text"),
+        ({"fingerprint": None}, "wrong type"),
+    ],
+)
+def test_a_header_that_lies_is_refused_with_the_reason(changes, said, tmp_path):
+    with pytest.raises(ModelError, match=said):
+        read_model(tampered(prototypes_model(), tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "said"),
+    [
+        ("weights", np.full((2, 3, 8), np.nan, np.float32), "not finite"),
+        ("weights", np.zeros((2, 3, 8), np.int8), "axes of int8"),
+        ("weights", np.zeros((6, 8), np.float32), "2 axes"),
+        ("weights", np.zeros((0, 3, 8), np.float32), "do not fit"),
+        ("mean", np.zeros(7), "do not fit"),
+        ("scale", np.zeros(7), "different numbers of features"),
+        ("memory_class", np.full(12, 3), "not there"),
+        ("memory_class", np.arange(11) % 3, "memory does not fit"),
+        ("memory_boxes", np.full((12, 4), 2, np.float32), "not within the photo"),
+        ("memory_boxes", np.zeros((12, 3), np.float32), "not within the photo"),
+        ("memory_values", np.zeros((12, 5), np.float16), "memory does not fit"),
+    ],
+)
+def test_an_array_that_does_not_fit_is_refused_with_the_reason(name, array, said, tmp_path):
+    good = prototypes_model()
+    with pytest.raises(ModelError, match=said):
+        dataclasses.replace(good, arrays={**good.arrays, name: array})
+
+
+def hostile_files(folder: Path) -> dict[str, Path]:
+    """Files that are no models, each in its own way."""
+    write_model(prototypes_model(), folder / "good")
+    good = (folder / "good").read_bytes()
+    (length,) = struct.unpack("<Q", good[:8])
+    deep = json.dumps({"__metadata__": {"patchvote_model": "[" * 100_000}}).encode()
+    files = {
+        "empty": b"",
+        "one byte": b"\x80",
+        "text": b"hello world, this is no model at all",
+        "zeros": bytes(4096),
+        "pickle": b"\x80\x04\x95\x1a\x00\x00\x00\x00\x00\x00\x00\x8c\x05posix\x8c\x06system\x93\x8c\x02ls\x85R.",
+        "zip": b"PK\x03\x04" + bytes(200),
+        "huge header": struct.pack("<Q", 1 << 62) + good[8:],
+        "negative header": b"\xff" * 8 + good[8:],
+        "half": good[: len(good) // 2],
+        "header only": good[: 8 + length],
+        "too long": good + b"more",
+        "other safetensors": save({"x": np.zeros(3)}),
+        "deep json": struct.pack("<Q", len(deep)) + deep,
+        "huge number": save({"x": np.zeros(3)}, {"patchvote_model": '{"version": ' + "9" * 10_000 + "}"}),
+        "not a table": save({"x": np.zeros(3)}, {"patchvote_model": "[1]"}),
+        "null": save({"x": np.zeros(3)}, {"patchvote_model": "null"}),
+        "claims terabytes": save({"x": np.zeros(3)}).replace(b"[3]", b"[9]"),
+    }
+    paths = {}
+    for name, data in files.items():
+        paths[name] = folder / name
+        paths[name].write_bytes(data)
+    return paths
+
+
+def test_a_folder_of_hostile_files_is_refused_file_by_file(tmp_path):
+    for name, path in hostile_files(tmp_path).items():
+        with pytest.raises(ModelError, match=str(path)) as told:
+            read_model(path)
+        assert len(str(told.value)) < 600, name
+
+
+def test_what_is_not_a_file_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="there is no such file. `patchvote fit"):
+        read_model(tmp_path / "absent")
+    with pytest.raises(ModelError, match="it is a folder"):
+        read_model(tmp_path)
+
+
+def test_five_thousand_mutated_files_load_with_valid_content_or_raise_the_one_error(tmp_path):
+    rng = np.random.default_rng(0)
+    originals = []
+    for model in (prototypes_model(), bank_model()):
+        write_model(model, tmp_path / "m")
+        originals.append(np.frombuffer((tmp_path / "m").read_bytes(), np.uint8))
+    path, loaded, refused = tmp_path / "mutated", 0, 0
+    longest = 0.0
+    for index in range(5000):
+        data = originals[index % 2].copy()
+        (length,) = struct.unpack("<Q", data[:8].tobytes())
+        way = index % 7
+        if way == 0:  # any bytes
+            data[rng.integers(0, len(data), rng.integers(1, 9))] = rng.integers(0, 256)
+        elif way == 1:  # one bit of the header
+            data[rng.integers(0, 8 + length)] ^= 1 << rng.integers(0, 8)
+        elif way == 2:  # cut off
+            data = data[: rng.integers(0, len(data))]
+        elif way == 3:  # a piece twice
+            start, stop = np.sort(rng.integers(0, len(data), 2))
+            data = np.concatenate([data[:stop], data[start:]])
+        elif way == 4:  # a digit of the header
+            digits = np.flatnonzero((data[: 8 + length] >= 48) & (data[: 8 + length] <= 57))
+            data[rng.choice(digits)] = 48 + rng.integers(0, 10)
+        elif way == 5:  # numbers of the arrays
+            data[8 + length + rng.integers(0, len(data) - 8 - length, 4)] = rng.integers(0, 256, 4)
+        else:  # the length of the header
+            data[rng.integers(0, 8)] = rng.integers(0, 256)
+        path.write_bytes(data.tobytes())
+        began = time.perf_counter()
+        try:
+            model = read_model(path)
+        except ModelError:
+            refused += 1
+        else:
+            loaded += 1
+            dataclasses.replace(model)  # checks itself again
+            assert set(model.arrays) == set(KINDS[model.kind])
+        longest = max(longest, time.perf_counter() - began)
+    assert loaded > 300
+    assert refused > 2000
+    assert longest < 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 8e6  # of the whole test process, in kB
+
+
+def test_a_mutated_file_takes_no_more_memory_than_the_file_is_large(tmp_path):
+    # In a process of its own whose address space is bounded: a header that claims terabytes must not be believed.
+    import subprocess
+    import sys
+
+    hostile_files(tmp_path)
+    code = """
+import resource, sys
+from pathlib import Path
+from patchvote.model import read_model
+from patchvote import ModelError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in Path(sys.argv[1]).iterdir():
+    try:
+        read_model(path)
+    except ModelError:
+        pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 200_000  # kB
+
+
+def test_an_interrupted_write_leaves_the_model_that_was_there(tmp_path, monkeypatch):
+    write_model(prototypes_model(), tmp_path / "m")
+    before = (tmp_path / "m").read_bytes()
+    monkeypatch.setattr("os.fsync", lambda handle: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        write_model(bank_model(), tmp_path / "m")
+    assert (tmp_path / "m").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_model_that_cannot_be_written_says_so(tmp_path):
+    with pytest.raises(ModelError, match="cannot be written"):
+        write_model(prototypes_model(), tmp_path / "no" / "folder")

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from patchvote.scores import Scores, interval
+
+
+def some_scores(count: int = 60, classes: int = 4, seed: int = 0) -> Scores:
+    rng = np.random.default_rng(seed)
+    probability = rng.dirichlet(np.full(classes, 0.3), count)
+    expected = np.where(rng.uniform(size=count) < 0.7, probability.argmax(axis=1), rng.integers(0, classes, count))
+    names = tuple(f"{index}.jpg" for index in range(count))
+    return Scores(tuple("abcd"[:classes]), names, expected, probability, threshold=0.5)
+
+
+@given(st.integers(0, 500), st.integers(0, 500))
+def test_the_interval_holds_the_share_and_shrinks_with_images(right, wrong):
+    low, high = interval(right, right + wrong)
+    assert 0 <= low <= high <= 1
+    if right + wrong:
+        assert low - 1e-9 <= right / (right + wrong) <= high + 1e-9
+        wider = high - low
+        low, high = interval(4 * right, 4 * (right + wrong))
+        assert high - low < wider
+
+
+def test_the_interval_holds_the_true_share_about_95_times_of_100():
+    rng = np.random.default_rng(0)
+    for share, count in ((0.93, 300), (0.8, 30), (0.5, 100)):
+        held = [
+            low <= share <= high for low, high in (interval(int(r), count) for r in rng.binomial(count, share, 4000))
+        ]
+        assert 0.92 < np.mean(held) < 0.98
+
+
+def test_accuracy_confusion_and_classes_are_those_of_the_definition():
+    scores = some_scores()
+    predicted = [int(np.argmax(row)) for row in scores.probability]
+    assert scores.accuracy == sum(p == e for p, e in zip(predicted, scores.expected, strict=True)) / 60
+    for i in range(4):
+        for j in range(4):
+            count = sum((e, p) == (i, j) for p, e in zip(predicted, scores.expected, strict=True))
+            assert scores.confusion[i, j] == count
+    for number, own in enumerate(scores.by_class()):
+        asked = [p for p, e in zip(predicted, scores.expected, strict=True) if e == number]
+        named = [e for p, e in zip(predicted, scores.expected, strict=True) if p == number]
+        assert own.images == len(asked)
+        assert own.found == pytest.approx(np.mean([p == number for p in asked]))
+        assert own.right == pytest.approx(np.mean([e == number for e in named]))
+
+
+def test_a_class_without_images_has_no_share():
+    scores = Scores(("a", "b"), ("x",), np.array([0]), np.array([[0.9, 0.1]]))
+    assert math.isnan(scores.by_class()[1].found)
+    assert scores.summary()["classes"]["b"] == {"images": 0, "found": None, "right": None}
+
+
+def test_reliability_groups_hold_every_image_once():
+    scores = some_scores(200)
+    groups = scores.reliability()
+    assert sum(group.images for group in groups) == 200
+    assert sum(group.images * group.right for group in groups) == pytest.approx(200 * scores.accuracy)
+
+
+def test_the_worst_mistakes_are_wrong_and_the_surest_come_first():
+    scores = some_scores(200)
+    worst = scores.worst(10)
+    assert (scores.predicted[worst] != scores.expected[worst]).all()
+    assert (np.diff(scores.sure[worst]) <= 0).all()
+    others = np.setdiff1d(np.flatnonzero(scores.predicted != scores.expected), worst)
+    assert scores.sure[others].max() <= scores.sure[worst].min()
+
+
+def test_answers_below_the_threshold_are_rejected():
+    scores = some_scores()
+    assert scores.summary()["rejected"] == np.sum(scores.probability.max(axis=1) < 0.5)
