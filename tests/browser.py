@@ -15,6 +15,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,11 +25,29 @@ from typing import Any, Self
 import pytest
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
+# Chromium reads messages from its file 3 and writes them to its file 4. The pipes are moved out of the way before.
+_LAUNCHER = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD_CLOEXEC, 10) for end in sys.argv[1:3]]
+os.closerange(3, 10)
+for number, end in enumerate(ends, 3):
+    os.dup2(end, number)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 _FLAGS = (
-    "--headless=new --no-sandbox --remote-debugging-pipe --no-first-run --no-default-browser-check --disable-gpu "
-    "--disable-dev-shm-usage --disable-background-networking --disable-component-update --disable-sync "
-    "--disable-extensions --disable-breakpad --hide-scrollbars --force-device-scale-factor=1"
-).split()
+    "--headless=new",
+    "--no-sandbox",
+    "--remote-debugging-pipe",
+    "--no-first-run",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--disable-breakpad",
+    "--hide-scrollbars",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +100,7 @@ class Browser:
 
     def pdf(self, path: Path) -> None:
         """Print the page that is open."""
+        self._ask("Emulation.setEmulatedMedia", media="")  # the screen would stay one on paper
         path.write_bytes(base64.b64decode(self._ask("Page.printToPDF", preferCSSPageSize=True)["data"]))
 
     def _messages(self) -> Iterator[str]:
@@ -154,15 +174,21 @@ def start_browser(limit: float = 30) -> Iterator[Browser]:
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None or os.name == "nt":
         pytest.skip("there is no Chromium here")
-    down, up = os.pipe(), os.pipe()  # Chromium reads from its file 3 and writes to its file 4
-    redirect = f'exec "$@" 3<&{down[0]} 4>&{up[1]}'
+    down, up = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
-            ["/bin/sh", "-c", redirect, "sh", program, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            [
+                *(sys.executable, "-c", _LAUNCHER),
+                str(down[0]),
+                str(up[1]),
+                program,
+                *_FLAGS,
+                f"--user-data-dir={profile}",
+                "about:blank",
+            ],
             pass_fds=(down[0], up[1]),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
             start_new_session=True,  # a group of its own, which can be ended without touching anything else
         )
         os.close(down[0])

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from . import __version__
 from .bags import Bags
 from .card import card
 from .choosing import Candidate, Choice, Tried, choose
@@ -33,6 +32,7 @@ from .nbnn import NBNN
 from .scores import Scores
 from .snbnl import SNBNL
 from .store import Store
+from .version import __version__
 from .voter import Voter
 
 VOTERS: dict[str, type[Voter]] = {"SNBNL": SNBNL, "NBNL": NBNL, "NBNN": NBNN, "LocalNBNN": LocalNBNN}

@@ -15,7 +15,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from array_api_compat import array_namespace
+import numpy as np
+from array_api_compat import array_namespace, is_numpy_array
 
 Array = Any  # of any library that speaks the array API
 
@@ -57,21 +58,29 @@ def phi_and_gradient(z: Array, q: float) -> tuple[Array, Array]:
     return score, ratio * ratio if q == 3 else ratio ** (q - 1)
 
 
-def _positive_norm(z: Array, q: float) -> tuple[Array, Array]:
+def _positive_norm(z: Array, q: float, overwrite: bool = False) -> tuple[Array, Array]:
     """Return ``||[z]_+||_q`` over the first axis, and ``[z]_+``."""
     xp = array_namespace(z)
-    positive = xp.clip(z, min=0)
+    positive = np.maximum(z, 0, out=z) if overwrite and is_numpy_array(z) else xp.clip(z, min=0)
     if q == 1:
         return xp.sum(positive, axis=0), positive
     if q == math.inf:
         return xp.max(positive, axis=0), positive
     most = xp.max(positive)
     if q in (2, 3) and bool((most > _LEAST) & (most < _MOST)):
-        square = positive * positive
-        return (xp.sqrt(xp.sum(square, axis=0)) if q == 2 else xp.sum(square * positive, axis=0) ** (1 / 3)), positive
+        if q == 2:
+            return xp.sqrt(_sum_of_squares(positive)), positive
+        return xp.sum(positive * positive * positive, axis=0) ** (1 / 3), positive
     top = xp.max(positive, axis=0)
     ratio = positive / xp.where(top > 0, top, xp.ones_like(top))
     return top * xp.sum(ratio**q, axis=0) ** (1 / q), positive
+
+
+def _sum_of_squares(values: Array) -> Array:
+    """Return the sum of squares over the first axis; numpy does it without writing the squares to memory."""
+    if is_numpy_array(values):
+        return np.einsum("i...,i...->...", values, values)
+    return array_namespace(values).sum(values * values, axis=0)
 
 
 def softmax_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
@@ -115,7 +124,9 @@ def hinge_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
     return xp.max(margin, axis=0) - own, xp.astype(winner, scores.dtype)
 
 
-def minibatch_gradient(z: Array, labels: Array, weight: Array, q: float) -> tuple[Array, Array]:
+def minibatch_gradient(
+    z: Array, labels: Array, weight: Array, q: float, *, overwrite: bool = False
+) -> tuple[Array, Array]:
     """Loss and derivative of the weighted softmax loss by every product of a minibatch.
 
     Parameters
@@ -128,6 +139,9 @@ def minibatch_gradient(z: Array, labels: Array, weight: Array, q: float) -> tupl
         What each descriptor counts; 1/n for the mean.
     q : float
         In [1, inf].
+    overwrite : bool, default False
+        Whether the memory of `z` may be used for the residual: where there are few classes, taking new memory would
+        cost as much as the arithmetic.
 
     Returns
     -------
@@ -136,6 +150,16 @@ def minibatch_gradient(z: Array, labels: Array, weight: Array, q: float) -> tupl
     residual : array of the shape of `z`
         The gradient by the prototypes is ``residual @ descriptors``.
     """
-    scores, gradient = phi_and_gradient(z, q)
-    loss, residual = softmax_loss(scores, labels)
-    return loss, gradient * (residual * weight)
+    if q != 2:
+        scores, gradient = phi_and_gradient(z, q)
+        loss, residual = softmax_loss(scores, labels)
+        return loss, gradient * (residual * weight)
+    # The default, with one pass over the products less: phi divides the small residual, not the large gradient.
+    xp = array_namespace(z)
+    scores, residual = _positive_norm(z, q, overwrite)
+    loss, difference = softmax_loss(scores, labels)
+    factor = difference * weight / xp.where(scores > 0, scores, xp.ones_like(scores))
+    if overwrite:
+        residual *= factor
+        return loss, residual
+    return loss, residual * factor

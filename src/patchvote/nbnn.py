@@ -21,7 +21,7 @@ from .bank_voter import BankVoter
 from .search import FEWEST_TO_BOUND
 from .voting import with_positions
 
-_PCA_FEATURES = 96  # leading features that the search "pca" looks at
+_PCA_FEATURES = 128  # leading features that the search "pca" looks at
 
 
 class NBNN(BankVoter):

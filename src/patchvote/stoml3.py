@@ -64,8 +64,8 @@ class Stoml3:
             self._products = np.empty(flat.shape[0] * n, flat.dtype)
         products = self._products[: flat.shape[0] * n].reshape(flat.shape[0], n)
         np.matmul(flat, x.T, out=products)
-        loss = self._residual(products.reshape(prototypes, classes, n), labels, counts)
-        gradient = np.matmul(products, x, out=self._gradient)
+        loss, residual = self._residual(products.reshape(prototypes, classes, n), labels, counts)
+        gradient = np.matmul(residual.reshape(flat.shape[0], n), x, out=self._gradient)
         total = self.curvature + self.lam
         if self.t == 1:
             flat *= flat.dtype.type(self.curvature / total)
@@ -77,17 +77,19 @@ class Stoml3:
         flat -= gradient
         return loss
 
-    def _residual(self, z: npt.NDArray[Any], labels: npt.NDArray[np.int64], counts: npt.NDArray[Any]) -> float:
-        """Turn the products into the residuals, in place and in blocks that stay in cache; return the mean loss."""
+    def _residual(
+        self, z: npt.NDArray[Any], labels: npt.NDArray[np.int64], counts: npt.NDArray[Any]
+    ) -> tuple[float, npt.NDArray[Any]]:
+        """Turn products into residuals, in blocks that stay in cache; return the mean loss, and the residuals."""
         n = z.shape[2]
-        column_bytes = z.shape[0] * z.shape[1] * z.itemsize
-        pieces = max(-(-n * column_bytes // _CACHE_BYTES), min(cores(), n * column_bytes // _WORTH_A_THREAD), 1)
-        width = max(128, -(-n // pieces))
+        width = max(128, _CACHE_BYTES // (z.shape[0] * z.shape[1] * z.itemsize))
+        if n <= width:
+            loss, residual = minibatch_gradient(z, labels, counts, self.q, overwrite=True)
+            return float(np.dot(loss, counts)), residual
 
         def work(start: int) -> float:
             rows = slice(start, min(start + width, n))
             loss, z[:, :, rows] = minibatch_gradient(z[:, :, rows], labels[rows], counts[rows], self.q)
             return float(np.dot(loss, counts[rows]))
 
-        starts = range(0, n, width)
-        return sum(_THREADS.map(work, starts) if len(starts) > 1 else map(work, starts))
+        return sum(_THREADS.map(work, range(0, n, width))), z

@@ -17,8 +17,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from .. import __version__
 from ..errors import PatchvoteError
+from ..version import __version__
 from .bags import extract, store_info
 from .common import FAILED, INTERRUPTED, Json, say
 from .models import add, evaluate, explain, fit, model_info, predict

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchvote import NBNN, SNBNL, Dense, ImageClassifier, ModelError, PatchvoteError, PhotoError, Recipe
+from patchvote.images import load_image
+from patchvote.photos import Photo, find_photos
+from patchvote.scores import Scores
+
+SMALL = Recipe(sampling=Dense(sides=(96,)))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def fitted(photo_folder, cache) -> ImageClassifier:
+    return ImageClassifier(SMALL, cache=cache).fit(photo_folder)
+
+
+def test_it_learns_a_folder_and_names_its_photos(fitted, photo_folder):
+    assert fitted.classes == ("Straße & Café", "brick", "grass", "gravel")
+    photos = find_photos(photo_folder)
+    expected = [photo.label for photo in photos]
+    assert np.mean(fitted.predict(photo_folder) == expected) > 0.9
+    probability = fitted.predict_proba(photo_folder)
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    answers = list(fitted.answers(photo_folder))
+    assert [answer.name for answer in answers] == [photo.name for photo in photos]
+    for answer, row in zip(answers, probability, strict=True):
+        assert answer.probability == row.max()
+        assert answer.runner_up_probability == np.sort(row)[-2]
+        assert answer.rejected == (row.max() < fitted.model.threshold)
+
+
+def test_folder_manifest_and_list_give_the_same_model(fitted, photo_folder, cache, tmp_path):
+    photos = find_photos(photo_folder)
+    manifest = tmp_path / "photos.csv"
+    manifest.write_text("file_name,label\n" + "".join(f"{photo.source},{photo.label}\n" for photo in photos))
+    paths = [photo.source for photo in photos]
+    by_list = ImageClassifier(SMALL, cache=cache).fit(paths, [photo.label for photo in photos])
+    by_manifest = ImageClassifier(SMALL, cache=cache).fit(manifest)
+    for other in (by_list, by_manifest):
+        assert other.classes == fitted.classes
+        np.testing.assert_allclose(other.predict_proba(paths[::7]), fitted.predict_proba(paths[::7]), atol=1e-3)
+
+
+def test_a_second_fit_with_other_settings_spends_no_time_in_the_network(fitted, photo_folder, cache):
+    again = ImageClassifier(SMALL, cache=cache, voter=SNBNL(3, lam=0.01))
+    again._extractor.backbone = None  # whatever asks the network fails
+    spec = fitted._extractor.backbone
+    again._extractor.backbone = dataclasses.make_dataclass("NoNetwork", [("spec", object)])(spec.spec)
+    again.fit(photo_folder)
+    assert (again.filled.extracted, again.filled.kept) == (0, 40)
+    assert again.model.settings["prototypes"] == 3
+
+
+def test_without_a_cache_nothing_is_kept(photo_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ImageClassifier(SMALL, cache=False, voter="snbnl").fit(photo_folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_says_what_it_chose_and_how_sure_one_can_be(fitted):
+    about = fitted.model.about
+    assert len(about["tried"]) >= 2
+    assert "best of" in about["chosen"]["why"]
+    assert about["held_out"]["images"] == 40
+    low, high = about["held_out"]["interval"]
+    assert low < about["held_out"]["accuracy"] <= high
+    for part in ("40 photos that it had not seen", "95 % confidence", "Its limits", "| brick | 10 |"):
+        assert part in fitted.model.card
+
+
+def test_the_held_out_accuracy_is_that_of_photos_never_trained_on(fitted):
+    scores = fitted.scores
+    assert isinstance(scores, Scores)
+    assert sorted(scores.names) == sorted(set(scores.names))
+    assert 0.8 < scores.accuracy <= 1
+
+
+def test_a_budget_of_nothing_still_tries_one(photo_folder, cache):
+    quick = ImageClassifier(SMALL, cache=cache, budget=0).fit(photo_folder)
+    assert len(quick.model.about["tried"]) == 1
+    assert "no time to try" in quick.model.about["chosen"]["why"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_very_few_photos_a_class_are_enough_to_begin(photo_folder, cache, count):
+    photos = find_photos(photo_folder)
+    few = [p for label in sorted({p.label for p in photos}) for p in [q for q in photos if q.label == label][:count]]
+    others = [photo for photo in photos if photo not in few]
+    classifier = ImageClassifier(SMALL, cache=cache).fit(few)
+    right = np.mean(classifier.predict(others) == [photo.label for photo in others])
+    assert right > 0.6
+    held_out = classifier.model.about["held_out"]
+    if count == 1:
+        assert held_out is None
+        assert "Not known: there were too few photos" in classifier.model.card
+    else:
+        assert held_out["images"] == 4 * count
+    assert "Fewer than 10 photos were seen of" in classifier.model.card
+
+
+def test_a_class_with_one_photo_beside_larger_ones_is_learned(photo_folder, cache):
+    photos = find_photos(photo_folder)
+    chosen = [photo for photo in photos if photo.label != "brick"] + [p for p in photos if p.label == "brick"][:1]
+    classifier = ImageClassifier(SMALL, cache=cache).fit(chosen)
+    assert classifier.model.about["images"]["brick"] == 1
+    assert classifier.model.about["held_out"]["classes"]["brick"]["images"] == 0
+
+
+@pytest.mark.parametrize("voter", ["snbnl", "nbnn", NBNN(condense=20), SNBNL(2, q=np.inf)])
+def test_a_saved_model_answers_as_before(photo_folder, cache, tmp_path, voter):
+    classifier = ImageClassifier(SMALL, cache=cache, voter=voter).fit(photo_folder)
+    classifier.save(tmp_path / "m.patchvote")
+    back = ImageClassifier.load(tmp_path / "m.patchvote")
+    photos = [photo.source for photo in find_photos(photo_folder)][::5]
+    np.testing.assert_allclose(back.predict_proba(photos), classifier.predict_proba(photos), rtol=1e-4, atol=1e-6)
+    assert back.model.card == classifier.model.card
+
+
+def test_answering_needs_no_scikit_learn(fitted, photo_folder, tmp_path):
+    import subprocess
+    import sys
+
+    fitted.save(tmp_path / "m.patchvote")
+    code = """
+import sys
+from patchvote import ImageClassifier
+classifier = ImageClassifier.load(sys.argv[1])
+print(len(list(classifier.answers(sys.argv[2]))), "sklearn" in sys.modules, "faiss" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "m.patchvote", photo_folder], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "40 False False\n"
+
+
+def test_a_model_of_another_network_is_refused(fitted, tiny_network, tmp_path):
+    fitted.save(tmp_path / "m.patchvote")
+    with pytest.raises(ModelError, match="made with a network of fingerprint"):
+        ImageClassifier.load(tmp_path / "m.patchvote", network=str(tiny_network))
+
+
+def test_evidence_adds_up_to_the_decision_and_names_the_same_class(fitted, photo_folder):
+    photo = find_photos(photo_folder)[3]
+    evidence = fitted.explain(photo.source)
+    (probability,) = fitted.predict_proba([photo.source])
+    np.testing.assert_allclose(evidence.probability, probability, rtol=1e-6)
+    assert evidence.ranking[0] == fitted.predict([photo.source])[0]
+    for number, label in enumerate(evidence.classes):
+        assert evidence.map(label, 50, 40).sum() == pytest.approx(evidence.decision[number], rel=1e-9)
+
+
+def collage(photo_folder, real_photos) -> Image.Image:
+    """Grass on the left, brick on the right."""
+    image = Image.new("RGB", (320, 160))
+    image.paste(Image.open(real_photos / "grass.png").crop((300, 300, 460, 460)), (0, 0))
+    image.paste(Image.open(real_photos / "brick.png").crop((300, 300, 460, 460)), (160, 0))
+    return image
+
+
+def test_evidence_points_at_the_right_side_whatever_way_the_camera_was_held(
+    fitted, photo_folder, real_photos, tmp_path
+):
+    upright = collage(photo_folder, real_photos)
+    for orientation, turn in ((1, None), (3, Image.Transpose.ROTATE_180), (6, Image.Transpose.ROTATE_90)):
+        stored = upright if turn is None else upright.transpose(turn)
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        path = tmp_path / f"{orientation}.jpg"
+        stored.resize((stored.width * 3, stored.height * 3)).save(path, exif=exif, quality=95)
+        shown = load_image(Photo("x", path))
+        assert shown.width == 2 * shown.height
+        evidence = fitted.explain(path)
+        grass, brick = evidence.contrast("grass", 32, 16), evidence.contrast("brick", 32, 16)
+        assert grass[:, :16].sum() > grass[:, 16:].sum()
+        assert brick[:, 16:].sum() > brick[:, :16].sum()
+
+
+def test_nbnn_names_the_training_photo_and_the_part_that_matches(photo_folder, cache):
+    classifier = ImageClassifier(SMALL, cache=cache, voter="nbnn").fit(photo_folder)
+    photo = next(photo for photo in find_photos(photo_folder) if photo.label == "brick")
+    evidence = classifier.explain(photo.source)
+    assert evidence.ranking[0] == "brick"
+    for match in evidence.matches[:5]:
+        assert match.name == photo.name  # it was learned: every part is nearest to itself
+        assert match.box == match.there
+        assert match.distance == pytest.approx(0, abs=1e-3)
+    assert all(match.name.startswith("grass/") for match in classifier.explain(photo.source, "grass").matches)
+
+
+def test_more_photos_and_new_classes_are_learned_without_the_old_ones(photo_folder, cache):
+    photos = find_photos(photo_folder)
+    known = [photo for photo in photos if photo.label in ("brick", "grass")]
+    new = [photo for photo in photos if photo.label == "gravel"]
+    for voter in ("snbnl", "nbnn"):
+        classifier = ImageClassifier(SMALL, cache=cache, voter=voter).fit(known)
+        before = classifier.predict(known)
+        classifier.add(new)
+        assert classifier.classes == ("brick", "grass", "gravel")
+        assert np.mean(classifier.predict(new) == "gravel") > 0.8
+        assert np.mean(classifier.predict(known) == before) > 0.9
+        assert classifier.model.about["images"] == {"brick": 10, "grass": 10, "gravel": 10}
+        assert classifier.model.about["added"][0]["new_classes"] == ["gravel"]
+        assert "measures it anew" in classifier.model.card
+
+
+def test_adding_to_a_loaded_bank_equals_learning_all_at_once(photo_folder, cache, tmp_path):
+    photos = find_photos(photo_folder)
+    everything = ImageClassifier(SMALL, cache=cache, voter="nbnn").fit(photos)
+    ImageClassifier(SMALL, cache=cache, voter="nbnn").fit(photos[:20]).save(tmp_path / "m")
+    grown = ImageClassifier.load(tmp_path / "m", cache=cache).add(photos[20:])
+    some = [photo.source for photo in photos[::6]]
+    ours, theirs = grown.explain(some[0]).votes, everything.explain(some[0]).votes
+    np.testing.assert_allclose(ours, theirs, atol=2e-3)
+
+
+def test_evaluation_compares_answers_with_labels_and_leaves_out_what_cannot_be_read(fitted, photo_folder, tmp_path):
+    import shutil
+
+    shutil.copytree(photo_folder, tmp_path / "photos")
+    (tmp_path / "photos" / "brick" / "broken.jpg").write_bytes(b"no")
+    scores = fitted.evaluate(tmp_path / "photos")
+    assert len(scores) == 40
+    assert [error.name for error in fitted.skipped] == ["brick/broken.jpg"]
+    expected = [photo.label for photo in find_photos(photo_folder)]
+    assert scores.accuracy == np.mean(fitted.predict(photo_folder) == expected)
+
+
+def test_what_cannot_be_learned_is_refused_with_a_way_on(photo_folder, tmp_path, fitted, cache):
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    Image.new("RGB", (50, 50)).save(flat / "a.png")
+    with pytest.raises(PatchvoteError, match="no photo has a class. Put the photos of each class into a folder"):
+        ImageClassifier(SMALL, cache=cache).fit(flat)
+    (flat / "one").mkdir()
+    Image.new("RGB", (50, 50)).save(flat / "one" / "b.png")
+    with pytest.raises(PatchvoteError, match="1 photos have no class, the first is a.png"):
+        ImageClassifier(SMALL, cache=cache).fit(flat)
+    (flat / "a.png").unlink()
+    with pytest.raises(PatchvoteError, match="all photos are of one class, 'one'"):
+        ImageClassifier(SMALL, cache=cache).fit(flat)
+    (flat / "two").mkdir()
+    (flat / "two" / "c.png").write_bytes(b"broken")
+    with pytest.raises(PatchvoteError, match="photos of one class only can be read: 'one'"):
+        ImageClassifier(SMALL, cache=cache).fit(flat)
+    with pytest.raises(PatchvoteError, match="2 photos but 1 labels"):
+        ImageClassifier(SMALL, cache=cache).fit([flat / "one" / "b.png", flat / "two" / "c.png"], ["x"])
+    with pytest.raises(PatchvoteError, match="no voter 'snbl'. Did you mean 'snbnl'"):
+        ImageClassifier(SMALL, cache=cache, voter="snbl").fit(photo_folder)
+    with pytest.raises(PatchvoteError, match="does not know the class 'one'"):
+        fitted.evaluate([flat / "one" / "b.png"], ["one"])
+    with pytest.raises(PhotoError, match="c.png"):
+        fitted.predict([flat / "two" / "c.png"])
+    with pytest.raises(PatchvoteError, match="learned nothing yet"):
+        ImageClassifier(SMALL).predict([flat / "one" / "b.png"])
+    with pytest.raises(PatchvoteError, match="one photo at a time, got 40"):
+        fitted.explain(photo_folder)

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from browser import start_browser
+from patchvote import PatchvoteError, Recipe
+from patchvote.model import Model
+from patchvote.report import Mistake, write_report
+from patchvote.scores import Scores
+
+HOSTILE = (
+    "\"'><img src=x onerror=hacked=1>",
+    "</title></style></script><script>hacked=1</script>",
+    "<script>hacked=1</script>",
+    "never photographed",
+    "x" * 200,
+    "כלב \u202e& Straße 猫",
+    "not text \udc80",
+)
+SIXTY_SEVEN = tuple(f"indoor scene number {number:02d}" for number in range(67))
+INTERNET = re.compile(r"(src|href|action|data)\s*=\s*[\"']?\s*(https?:)?//|url\(|@import", re.IGNORECASE)
+
+
+def make_scores(classes, count, seed=0, skip=()) -> Scores:
+    rng = np.random.default_rng(seed)
+    numbers = [number for number, label in enumerate(classes) if label not in skip]
+    expected = rng.choice(numbers, count)
+    votes = rng.normal(size=(count, len(classes)))
+    votes[:, numbers] += 2
+    votes[np.arange(count), expected] += 2
+    probability = np.exp(votes) / np.exp(votes).sum(axis=1, keepdims=True)
+    names = tuple(f"{classes[number]}/{index}.jpg" for index, number in enumerate(expected))
+    return Scores(tuple(classes), names, expected, probability, 0.2)
+
+
+def make_model(classes, scores, **about) -> Model:
+    count = len(classes)
+    arrays = {
+        "weights": np.ones((1, count, 3)),
+        "mean": np.zeros(3),
+        "scale": np.ones(3),
+        "memory_values": np.zeros((count, 3)),
+        "memory_boxes": np.zeros((count, 4)),
+        "memory_class": np.arange(count),
+    }
+    told = {
+        "images": dict.fromkeys(classes, 20),
+        "held_out": scores and scores.summary(),
+        "tried": [{"words": words, "accuracy": 0.8, "loss": 0.5, "seconds": 1.0} for words in ("one", "<i>two</i>")],
+        "chosen": {"words": "one", "why": "the best of 2 on images held out"},
+        "seconds": {"extracting": 3.0, "training": 1.0},
+        "made": {"patchvote": "0.0", "date": "2025-01-01"},
+        "added": [],
+    }
+    settings = {"n_prototypes": 1, "q": 2.0}
+    return Model("SNBNL", tuple(classes), Recipe(), "f" * 16, settings, False, 0.02, 0.2, arrays, told | about)
+
+
+def make_mistakes(scores, image) -> list[Mistake]:
+    return [
+        Mistake(
+            scores.names[i],
+            scores.classes[scores.expected[i]],
+            scores.classes[scores.predicted[i]],
+            float(scores.sure[i]),
+            *[image] * 3,
+        )
+        for i in scores.worst(3)
+    ]
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory, real_photos):
+    """Reports of two, of hostile, of 67 and of unmeasured classes, and their scores."""
+    folder = tmp_path_factory.mktemp("reports")
+    image = Image.open(real_photos / "chelsea.png").resize((160, 100))
+    classes = {"two": ("cat", "dog"), "hostile": tuple(sorted(HOSTILE)), "many": SIXTY_SEVEN, "unmeasured": ("a", "b")}
+    made = {}
+    for name, labels in classes.items():
+        scores = None if name == "unmeasured" else make_scores(labels, 300, skip=["never photographed"])
+        mistakes = make_mistakes(scores, image) if name in ("two", "hostile") else []
+        path = folder / f"{name}.html"
+        title = max(HOSTILE) if name == "hostile" else name
+        write_report(path, make_model(labels, scores), scores, mistakes, title=title, kind=f"on <b>{name}</b> photos.")
+        made[name] = path, scores
+    return made
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with start_browser() as started:
+        yield started
+
+
+def test_the_browser_does_see_errors_and_requests(browser, tmp_path):
+    bad = tmp_path / "bad.html"
+    bad.write_text("<script>nosuch()</script><img src='http://localhost:9/x.png'>")
+    seen = browser.open(bad)
+    assert any("nosuch is not defined" in message for message in seen.messages)
+    assert "http://localhost:9/x.png" in seen.requests
+
+
+@pytest.mark.parametrize("name", ["two", "hostile", "many", "unmeasured"])
+def test_every_report_opens_without_errors_asks_for_nothing_and_fits_a_phone(browser, reports, name):
+    path, _ = reports[name]
+    seen = browser.open(path, width=360, height=700)
+    assert seen.messages == []
+    assert [address for address in seen.requests if not address.startswith("data:")] == [path.as_uri()]
+    assert browser.evaluate("document.documentElement.scrollWidth") == 360
+    assert not INTERNET.search(path.read_text("utf-8"))
+    if name == "many":  # there, only the matrix is too wide, and scrolls in its own box
+        assert browser.evaluate("(box => box.scrollWidth > box.clientWidth)(document.querySelector('.scroll'))")
+
+
+def test_names_from_the_data_are_text_and_nothing_else(browser, reports):
+    path, scores = reports["hostile"]
+    seen = browser.open(path)
+    assert browser.evaluate("typeof hacked") == "undefined"
+    assert browser.evaluate("document.querySelectorAll('bdi *, [onerror], img[src=x]').length") == 0
+    assert browser.evaluate("document.scripts.length") == 1
+    shown = browser.evaluate("[...document.querySelectorAll('.sortable th bdi')].map(name => name.textContent)")
+    assert sorted(shown) == sorted(label.encode("utf-8", "replace").decode() for label in scores.classes)
+    assert "on &lt;b&gt;hostile&lt;/b&gt; photos" in seen.dom
+    assert "&lt;i&gt;two&lt;/i&gt;" in seen.dom
+
+
+def test_a_script_or_picture_that_slipped_in_would_be_refused(browser, reports, tmp_path):
+    slipped = tmp_path / "slipped.html"
+    slip = "<script>hacked=1</script><img src='http://localhost:9/x.png' onerror='hacked=1'>"
+    slipped.write_text(reports["two"][0].read_text().replace("</h1>", f"</h1>{slip}"))
+    seen = browser.open(slipped)
+    assert browser.evaluate("typeof hacked") == "undefined"
+    refused = [message for message in seen.messages if "Content Security Policy" in message]
+    assert any("http://localhost:9/x.png" in message for message in refused)
+    assert any("script" in message for message in refused)
+
+
+def test_the_numbers_are_those_of_the_scores(browser, reports):
+    path, scores = reports["two"]
+    browser.open(path)
+    cells = (
+        "[...document.querySelectorAll('.matrix tbody tr')].map(row => [...row.cells].slice(1).map(c => +c.innerText))"
+    )
+    assert browser.evaluate(cells) == scores.confusion.tolist()
+    assert browser.evaluate("document.querySelector('.big').innerText") == f"{100 * scores.accuracy:.1f}\xa0%"
+    low, high = scores.interval
+    assert f"between {100 * low:.1f} and {100 * high:.1f}\xa0%" in browser.evaluate("document.body.innerText")
+    assert browser.evaluate("document.querySelectorAll('circle').length") == len(scores.reliability())
+
+
+def test_many_classes_have_colours_and_tooltips_instead_of_numbers(browser, reports):
+    path, scores = reports["many"]
+    browser.open(path)
+    assert browser.evaluate("[...document.querySelectorAll('.matrix td[title]')].map(c => c.innerText).join('')") == ""
+    assert browser.evaluate("document.querySelectorAll('.matrix td[title]').length") == np.count_nonzero(
+        scores.confusion
+    )
+    assert browser.evaluate("document.querySelector('.matrix td').closest('table').offsetWidth") <= 1200
+
+
+def test_too_many_classes_for_a_matrix_are_told_in_words(tmp_path):
+    classes = tuple(f"{number:03d}" for number in range(151))
+    scores = make_scores(classes, 300)
+    write_report(tmp_path / "r.html", make_model(classes, scores), scores, title="t", kind="k")
+    text = (tmp_path / "r.html").read_text()
+    assert "too many classes" in text
+    assert 'class="matrix"' not in text
+
+
+def test_a_share_of_nothing_is_a_dash(browser, reports):
+    browser.open(reports["hostile"][0])
+    row = "[...document.querySelectorAll('.sortable tbody tr')].at(-1).innerText"
+    assert browser.evaluate(row).split() == ["never", "photographed", "0", "\N{EN DASH}", "\N{EN DASH}"]
+
+
+def test_a_heading_sorts_and_sorts_back(browser, reports):
+    path, scores = reports["many"]
+    browser.open(path)
+    first = "document.querySelector('.sortable tbody tr').cells[{}].textContent"
+    press = "document.querySelectorAll('.sortable button')[{}].click()"
+    found = [own.found for own in scores.by_class()]
+    assert browser.evaluate(first.format(2)) == f"{100 * min(found):.0f}\xa0%"
+    for expected in (max, min):  # the rows are sorted upwards at first
+        browser.evaluate(press.format(2))
+        assert browser.evaluate(first.format(2)) == f"{100 * expected(found):.0f}\xa0%"
+    browser.evaluate(press.format(0))
+    assert browser.evaluate(first.format(0)) == SIXTY_SEVEN[0]
+
+
+def test_the_page_is_dark_where_people_like_it_dark(browser, reports):
+    brightness = []
+    for dark in (False, True):
+        browser.open(reports["two"][0], dark=dark)
+        colours = browser.evaluate("(style => [style.backgroundColor, style.color])(getComputedStyle(document.body))")
+        brightness.append([sum(map(int, re.findall(r"\d+", colour))) for colour in colours])
+    (paper, ink), (dark_paper, dark_ink) = brightness
+    assert paper > 600 > 200 > ink
+    assert dark_ink > 600 > 200 > dark_paper
+
+
+def test_a_reader_without_eyes_finds_the_way(browser, reports):
+    browser.open(reports["two"][0])
+    levels = browser.evaluate("[...document.querySelectorAll('h1,h2,h3')].map(head => +head.tagName[1])")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert browser.evaluate("document.documentElement.lang") == "en"
+    assert browser.evaluate("document.querySelectorAll('img').length") == 9
+    assert browser.evaluate("document.querySelectorAll('img:not([alt]), img[alt=\"\"], th:not([scope])').length") == 0
+
+
+@pytest.mark.parametrize("none", [None, Scores(("a", "b"), (), np.zeros(0, int), np.zeros((0, 2)))])
+def test_without_scores_the_report_says_so(tmp_path, none):
+    model = make_model(("a", "b"), None, tried=[], seconds={})
+    write_report(tmp_path / "r.html", model, none, title="Few", kind="on nothing")
+    text = (tmp_path / "r.html").read_text()
+    assert "Not measured" in text
+    assert "too few photos" in text
+    assert "on nothing" not in text
+
+
+def test_an_interrupted_write_leaves_the_old_report(tmp_path, monkeypatch):
+    path = tmp_path / "r.html"
+    model = make_model(("a", "b"), None)
+    write_report(path, model, None, title="old", kind="")
+    old = path.read_bytes()
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def stopped(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PatchvoteError, match="r.html cannot be written: No space left on device"):
+        write_report(path, model, None, title="new", kind="")
+    monkeypatch.setattr(os, "fsync", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(path, model, None, title="new", kind="")
+    assert path.read_bytes() == old
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(PatchvoteError, match="nowhere.r.html cannot be written: No such file"):
+        write_report(tmp_path / "nowhere" / "r.html", make_model(("a", "b"), None), None, title="", kind="")
+
+
+@pytest.mark.parametrize(
+    "about",
+    [{"tried": ["?"]}, {"seconds": 3}, {"images": {"a": "many"}}, {"held_out": {"accuracy": 1}}, {"added": [{}]}],
+)
+def test_a_model_that_tells_nonsense_about_itself_is_refused_in_words(tmp_path, about):
+    with pytest.raises(PatchvoteError, match="makes no sense"):
+        write_report(tmp_path / "r.html", make_model(("a", "b"), None, **about), None, title="", kind="")
