@@ -14,6 +14,8 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from .halves import to_float32
+
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.float64]
 
 
@@ -175,7 +177,10 @@ class Bags:
 
     def astype(self, dtype: npt.DTypeLike) -> Bags:
         """Return the same bags with `values` of another type."""
-        return dataclasses.replace(self, values=self.values.astype(dtype, copy=False))
+        single = np.dtype(dtype) == np.float32
+        return dataclasses.replace(
+            self, values=to_float32(self.values) if single else self.values.astype(dtype, copy=False)
+        )
 
     def _run(self, start: int, stop: int) -> Bags:
         """Return the bags from `start` to `stop`: a view, nothing is copied."""

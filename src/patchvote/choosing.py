@@ -89,7 +89,7 @@ def choose(
     budget: float,
     rejection: float = 0.05,
     seed: int = 0,
-    tell: Callable[[Tried], None] | None = None,
+    tell: Callable[[list[Tried]], None] | None = None,
 ) -> Choice:
     """Try candidates on held-out images, the most promising first, as long as the next is likely to fit the budget.
 
@@ -108,7 +108,7 @@ def choose(
     seed : int
         Of the split.
     tell : function, optional
-        Called after each trial.
+        Called after each trial with all of them.
     """
     splits = _splits(numbers, seed)
     count = int(numbers.max()) + 1
@@ -132,7 +132,7 @@ def choose(
         accuracy = float(np.mean(probability.argmax(axis=1) == numbers[images]))
         tried.append(Tried(candidate.words, accuracy, loss, time.perf_counter() - start))
         if tell is not None:
-            tell(tried[-1])
+            tell(tried)
         if best is None or loss < best[0]:
             best = loss, candidate, probability, temperature, voters
     if best is None:

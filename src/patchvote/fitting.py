@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -37,7 +38,8 @@ from .voter import Voter
 
 VOTERS: dict[str, type[Voter]] = {"SNBNL": SNBNL, "NBNL": NBNL, "NBNN": NBNN, "LocalNBNN": LocalNBNN}
 
-_IN_MEMORY = 400_000  # descriptors that are tried and trained on at once; more are sampled and streamed
+_ENOUGH = 48_000  # descriptors to learn from, but
+_FEWEST_A_PHOTO = 32  # of every photo at least so many
 _REMEMBERED = 256  # descriptors a class in a model's memory
 _ADDING_STEPS = 200  # at least so many steps when photos are added
 _ADDING_WEIGHT = 1.0  # what an old class counts beside a new one
@@ -74,9 +76,8 @@ def candidates_for(voter: Any, seed: int) -> list[Candidate]:
     if known[voter] is not SNBNL:
         return [Candidate(known[voter].__name__, known[voter](calibration=0))]
     return [
-        Candidate("1 prototype a class", SNBNL(1, calibration=0, random_state=seed)),
-        Candidate("1 prototype a class, stronger regulariser", SNBNL(1, lam=1e-3, calibration=0, random_state=seed)),
-        Candidate("10 prototypes a class", SNBNL(10, calibration=0, random_state=seed)),
+        Candidate("10 prototypes a class", SNBNL(10, passes=6, calibration=0, random_state=seed)),
+        Candidate("1 prototype a class", SNBNL(1, passes=6, calibration=0, random_state=seed)),
     ]
 
 
@@ -111,25 +112,20 @@ def fit_model(
     """
     classes, numbers = np.unique(store.labels.astype(str), return_inverse=True)
     if len(classes) < 2:
-        raise PatchvoteError(f"photos of one class only can be read: {classes[0]!r}. There must be two at least.")
+        raise PatchvoteError(f"photos of one class only can be read: {str(classes[0])!r}. There must be two at least.")
     rng = np.random.default_rng(seed)
     options = candidates_for(voter, seed)
     with _timed(seconds, "reading"):
-        sample = _sample(store.sizes, numbers, rng)
-        bags = store.load(sample, store.dtype)[0]
+        bags = _thinned(store, rng)
 
-    def tell(_: Tried) -> None:
+    def tell(tried: list[Tried]) -> None:
         if progress is not None:
-            progress("choose", 1, len(options))
+            progress("choose", len(tried), len(options))
 
     with _timed(seconds, "choosing"):
-        choice = choose(options, bags, numbers[sample], budget=budget, seed=seed, tell=tell)
+        choice = choose(options, bags, numbers, budget=budget, seed=seed, tell=tell)
     with _timed(seconds, "training"):
-        fitted = clone(choice.candidate.voter)
-        if len(sample) == len(store):
-            fitted.fit(bags, np.array(classes)[numbers[sample]])
-        else:
-            fitted.fit(store)
+        fitted = clone(choice.candidate.voter).fit(bags, classes[numbers])
         fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
     counts = np.bincount(numbers)
     about: dict[str, Any] = {
@@ -147,15 +143,14 @@ def fit_model(
     held_out: Scores | None = None
     mistakes: tuple[Evidence, ...] = ()
     if len(choice.images):
-        names = tuple(store.names[i] for i in sample[choice.images])
-        expected = numbers[sample][choice.images]
-        held_out = Scores(tuple(classes.tolist()), names, expected, choice.probability, choice.threshold)
+        names = tuple(store.names[i] for i in choice.images)
+        held_out = Scores(tuple(classes.tolist()), names, numbers[choice.images], choice.probability, choice.threshold)
         about["held_out"] = held_out.summary()
         mistakes = tuple(_evidence(held_out, choice, bags, int(index)) for index in held_out.worst())
     about["seconds"] = {name: round(took, 2) for name, took in seconds.items()}
     arrays = _arrays(fitted)
     if "weights" in arrays:
-        arrays |= _remember(bags, numbers[sample], len(classes), rng)
+        arrays |= _remember(bags, numbers, len(classes), rng)
     else:
         about["names"] = list(store.names)
     model = Model(
@@ -331,18 +326,27 @@ def _from_plain(value: Any) -> Any:
     return math.inf if value == "inf" else value
 
 
-def _sample(
-    sizes: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
-    """Return numbers of images: all where they fit into memory, else as many of each class as do."""
-    if sizes.sum() <= _IN_MEMORY:
-        return np.arange(len(sizes))
-    share = _IN_MEMORY / sizes.sum()
-    chosen = []
-    for number in np.unique(numbers):
-        own = rng.permutation(np.flatnonzero(numbers == number))
-        chosen.append(own[: max(2, int(len(own) * share))])
-    return np.sort(np.concatenate(chosen))
+def _thinned(store: Store, rng: np.random.Generator) -> Bags:
+    """Read the bags of all photos, of large collections a random part of every bag.
+
+    Descriptors of one photo are much alike. With 1,500 photos of Scene-15, 32 of the 218 descriptors a photo and twice
+    the passes over them gave the accuracy of all of them in a quarter of the time. The first descriptor, which looks at
+    the whole photo, is always among them.
+    """
+    most = max(_FEWEST_A_PHOTO, _ENOUGH // len(store))
+    parts = []
+    for bags, _ in store.blocks(_ENOUGH, dtype=store.dtype):
+        rows = [_some(start, stop, most, rng) for start, stop in itertools.pairwise(bags.offsets.tolist())]
+        chosen = np.concatenate(rows)
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
+        parts.append(Bags(bags.values[chosen], offsets, bags.boxes[chosen], bags.level[chosen]))
+    return Bags.join(parts)
+
+
+def _some(start: int, stop: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    if stop - start <= most:
+        return np.arange(start, stop)
+    return np.concatenate([[start], np.sort(rng.choice(np.arange(start + 1, stop), most - 1, replace=False))])
 
 
 @contextlib.contextmanager

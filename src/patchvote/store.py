@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from .bags import Bags
 from .errors import StoreError
+from .halves import to_float32
 from .shards import DTYPES, Entry, Shard, shard_files
 
 Labels = npt.NDArray[Any]
@@ -151,7 +152,11 @@ class Store:
             part = shard.read(first, self._places[chosen[run[-1]]][1] + 1)
             for k, bag in zip(run, part, strict=True):
                 rows = slice(offsets[k], offsets[k + 1])
-                bags.values[rows], bags.boxes[rows], bags.level[rows] = bag.values, bag.boxes, bag.level
+                bags.boxes[rows], bags.level[rows] = bag.boxes, bag.level
+                if bags.values.dtype == np.float32:
+                    to_float32(bag.values, bags.values[rows])
+                else:
+                    bags.values[rows] = bag.values
         return bags, self.labels[chosen]
 
     def images(self, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags, str | None]]:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .bags import Bags
+from .halves import to_float32
 from .moments import Moments
 from .store import Store
 from .voting import centres, check_bags, has_positions, with_positions
@@ -116,7 +117,11 @@ class TrainingData:
                 values = memory[: len(rows)]
                 for start in range(0, len(rows), _ROWS):
                     part, few, dim = values[start : start + _ROWS], rows[start : start + _ROWS], self.source.dim
-                    np.subtract(block.bags.values[few], mean[:dim], out=part[:, :dim])
+                    if self.dtype is np.float32:
+                        to_float32(block.bags.values[few], part[:, :dim])
+                        part[:, :dim] -= mean[:dim]
+                    else:
+                        np.subtract(block.bags.values[few], mean[:dim], out=part[:, :dim])
                     if self.positions:
                         np.subtract(centres(block.bags, few), mean[dim:], out=part[:, dim:])
                     part *= scale

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .bags import Bags
+from .halves import to_float32
 from .ml3 import phi
 
 NONE = "none of these"
@@ -69,7 +70,7 @@ def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def with_positions(bags: Bags, rows: slice | npt.NDArray[np.int64], positions: bool) -> npt.NDArray[Any]:
     """Return some descriptors as float32 or better; with the centres of their boxes in 0..1 if `positions` is set."""
     values = bags.values[rows]
-    values = values.astype(np.float32) if values.dtype == np.float16 else values
+    values = to_float32(values) if values.dtype == np.float16 else values
     if not positions:
         return values
     return np.concatenate([values, centres(bags, rows).astype(values.dtype)], axis=1)

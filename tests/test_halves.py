@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from patchvote.halves import to_float32
+
+
+def test_every_float16_there_is_becomes_the_same_number():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    for values in (every, every.reshape(256, 256), every.reshape(256, 256)[:, 3:200:2], every[np.isfinite(every)]):
+        np.testing.assert_array_equal(to_float32(values), values.astype(np.float32))
+
+
+def test_the_sign_of_zero_stays():
+    assert np.signbit(to_float32(np.array([-0.0, 0.0], np.float16))).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.bool_])
+def test_other_types_are_cast_as_numpy_does(dtype):
+    values = np.array([[0, 1], [1, 0]], dtype)
+    np.testing.assert_array_equal(to_float32(values), values.astype(np.float32))
+    if dtype == np.float32:
+        assert to_float32(values) is values
+
+
+def test_it_writes_into_memory_that_is_given():
+    memory = np.zeros((3, 5), np.float32)
+    values = np.arange(6, dtype=np.float16).reshape(3, 2)
+    to_float32(values, memory[:, :2])
+    np.testing.assert_array_equal(memory, [[0, 1, 0, 0, 0], [2, 3, 0, 0, 0], [4, 5, 0, 0, 0]])
+    to_float32(values.astype(np.float64), memory[:, 3:])
+    np.testing.assert_array_equal(memory[:, 3:], values)
+
+
+def test_large_arrays_go_in_chunks_and_empty_ones_give_nothing():
+    values = np.random.default_rng(0).normal(size=(700, 1000)).astype(np.float16)
+    values[650, 3] = np.inf
+    np.testing.assert_array_equal(to_float32(values), values.astype(np.float32))
+    assert to_float32(np.zeros((0, 4), np.float16)).shape == (0, 4)
