@@ -46,13 +46,13 @@ def card(model: Model) -> str:
     return "\n".join(lines)
 
 
-def accuracy_sentence(scores: dict[str, Any] | None) -> str:
-    """Say how many of the held-out photos are named rightly, and how sure that is."""
+def accuracy_sentence(scores: dict[str, Any] | None, which: str = "photos that it had not seen") -> str:
+    """Say how many photos are named rightly, and how sure that is."""
     if not scores:
         return "Not known: there were too few photos to hold any out. Measure it with `patchvote evaluate`."
     low, high = scores["interval"]
     return (
-        f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} photos that it had not seen were named rightly; for "
+        f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} {which} were named rightly; for "
         f"photos of the same kind the share lies between {100 * low:.1f} and {100 * high:.1f} % (95 % confidence)."
     )
 

@@ -29,8 +29,8 @@ PHOTOS = {
     "stars": "hubble_deep_field.jpg",
     "tissue": "ihc.png",
 }
-COLLAGE = ("brick", "grass", "gravel", "coins")  # left to right, top to bottom
-_TRAIN, _TEST = 10, 20  # crops a class
+COLLAGE = ("brick", "tissue", "stars", "gravel")  # left to right, top to bottom
+_TRAIN, _TEST = 6, 20  # crops a class
 
 
 def run(folder: Path) -> None:
@@ -79,7 +79,7 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
         for part, kind, count in ((left, "train", _TRAIN), (right, "test", _TEST)):
             (folder / kind / label).mkdir(parents=True)
             for index in range(count):
-                side = int(rng.integers(100, min(170, *part.size)))
+                side = int(rng.integers(40, 90))
                 x, y = int(rng.integers(part.width - side + 1)), int(rng.integers(part.height - side + 1))
                 part.crop((x, y, x + side, y + side)).save(folder / kind / label / f"{index:02d}.png")
         side = min(224, *right.size)

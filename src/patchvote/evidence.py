@@ -98,9 +98,8 @@ class Evidence:
     def number(self, label: str) -> int:
         """Return the number of a class, or say which classes there are."""
         if label not in self.classes:
-            known = ", ".join(self.classes)
             raise PatchvoteError(
-                f"there is no class {label!r}.{nearest(label, self.classes)} The classes are: {known}."
+                f"there is no class {label!r}.{nearest(label, self.classes)}"
             )
         return self.classes.index(label)
 

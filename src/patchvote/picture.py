@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from .evidence import Evidence
 
-_GLOW = np.array([255, 128, 0], np.float32)
+_GLOW, _TINT = np.array([255, 120, 0], np.float32), 0.3  # photos without colour need some to be seen to glow
 _GAP, _CAPTION = 12, 30
 _INK, _PAPER = (24, 26, 32), (255, 255, 255)
 
@@ -17,19 +17,19 @@ _INK, _PAPER = (24, 26, 32), (255, 255, 255)
 def glow(evidence: Evidence, image: Image.Image, label: str) -> Image.Image:
     """Draw the photo in colour where it speaks for a class, grey and dim where it does not.
 
-    Brightness is in proportion to the votes for the class less the mean votes for the others; the part that speaks
-    loudest is fully lit.
+    Light grows with the square root of the votes for the class less the mean votes for the others, so that parts that
+    speak softly can be seen beside the loudest, which is fully lit.
     """
     width, height = image.size
     small = max(1, round(width / 8)), max(1, round(height / 8))
     votes = evidence.contrast(label, *small)
-    share = np.clip(votes / max(float(votes.max()), 1e-12), 0, 1)
+    share = np.sqrt(np.clip(votes / max(float(votes.max()), 1e-12), 0, 1))
     wide = Image.fromarray(share.astype(np.float32)).resize(image.size, Image.Resampling.BICUBIC)
     light = np.clip(np.asarray(wide, np.float32), 0, 1)[:, :, None]
     colour = np.asarray(image.convert("RGB"), np.float32)
     grey = np.asarray(image.convert("L"), np.float32)[:, :, None]
-    dim = 40 + 0.45 * grey
-    tinted = colour * (1 - 0.25 * light) + _GLOW * 0.25 * light
+    dim = 24 + 0.4 * grey
+    tinted = colour * (1 - _TINT) + _GLOW * _TINT
     return Image.fromarray((dim * (1 - light) + tinted * light).clip(0, 255).astype(np.uint8))
 
 

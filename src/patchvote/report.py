@@ -142,7 +142,7 @@ def _headline(scores: Scores, kind: str) -> str:
         f'<div class="scale" style="{_places(scores.accuracy, low, high)}" aria-hidden="true"><i></i><b></b></div>\n'
         f'<p class="ends" aria-hidden="true"><span>0</span><span>95&nbsp;% interval: {100 * low:.1f} to '
         f"{_share(high, 1)}</span><span>100&nbsp;%</span></p>\n"
-        f'<p class="lead">{_prose(accuracy_sentence(scores.summary()))}</p>\n'
+        f'<p class="lead">{_prose(accuracy_sentence(scores.summary(), "photos"))}</p>\n'
         f"<p>From {_photos(len(scores))}, it is known to about {points:.{int(points < 10)}f} points either way; four "
         f"times as many would halve that. Always giving the most frequent of the {len(scores.classes):,} names would "
         f"be right for {_share(most / len(scores))}.</p>\n"

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from patchvote import ImageClassifier
+from test_cli import patchvote, words
+
+
+@pytest.fixture(scope="module")
+def made(photo_folder, tmp_path_factory):
+    """A model and a report, made by the command."""
+    folder = tmp_path_factory.mktemp("made")
+    done = patchvote("fit", photo_folder, folder / "m.patchvote", "--cache", folder / "cache", "--verbose")
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_fit_says_what_it_did_and_writes_model_and_report(made):
+    folder, said = made
+    for part in (
+        "40 photos of 4 classes",
+        "tried 10 prototypes a class",
+        "chose ",
+        "95 % confidence",
+        "wrote ",
+        "network",
+    ):
+        assert part in said
+    assert "40 photos went through the network, 0 were in the cache" in said
+    assert (folder / "m.html").read_text().startswith("<!doctype html>")
+    assert {path.name for path in folder.iterdir()} == {"m.patchvote", "m.html", "cache"}
+
+
+def test_a_second_fit_takes_everything_from_the_cache(made, photo_folder, tmp_path):
+    folder, _ = made
+    done = patchvote(
+        "fit", photo_folder, tmp_path / "again.patchvote", "--cache", folder / "cache", "--voter", "nbnn", "--json"
+    )
+    told = json.loads(done.stdout)
+    assert told["photos"] == {"extracted": 0, "kept": 40, "reused": 0}
+    assert told["held_out"]["images"] == 40
+    assert done.stderr == ""
+
+
+def test_predict_writes_csv_into_a_pipe_and_a_table_on_a_terminal(made, photo_folder):
+    folder, _ = made
+    photos = sorted((photo_folder / "brick").iterdir())[:3]
+    done = patchvote("predict", folder / "m.patchvote", *photos)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert [row["file"] for row in rows] == [photo.as_posix() for photo in photos]
+    assert {row["likeliest"] for row in rows} == {"brick"}
+    assert all(0 < float(row["probability"]) <= 1 for row in rows)
+    master, slave = pty.openpty()
+    subprocess.run(words("predict", folder / "m.patchvote", photos[0]), stdout=slave, check=True, timeout=120)
+    os.close(slave)
+    shown = os.read(master, 10_000).decode()
+    assert "brick" in shown
+    assert "else " in shown
+
+
+def test_predict_reads_paths_from_standard_input_and_writes_files(made, photo_folder, tmp_path):
+    folder, _ = made
+    photos = sorted((photo_folder / "grass").iterdir())[:2]
+    for name in ("answers.csv", "answers.jsonl"):
+        done = patchvote(
+            "predict",
+            folder / "m.patchvote",
+            "-",
+            "--output",
+            tmp_path / name,
+            input="\n".join(map(str, photos)) + "\n\n",
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == ""
+    rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert [row["likeliest"] for row in rows] == ["grass", "grass"]
+    assert (tmp_path / "answers.csv").read_text().count("\n") == 3
+    wrong = patchvote("predict", folder / "m.patchvote", photos[0], "--output", tmp_path / "answers.xlsx")
+    assert "--output writes .csv or .jsonl" in wrong.stderr
+
+
+def test_predict_names_what_it_cannot_read_and_goes_on(made, photo_folder, tmp_path):
+    folder, _ = made
+    (tmp_path / "broken.jpg").write_bytes(b"no")
+    good = next((photo_folder / "brick").iterdir())
+    done = patchvote("predict", folder / "m.patchvote", tmp_path / "broken.jpg", good, "--json")
+    assert done.returncode == 3
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    assert first["error"]
+    assert second["likeliest"] == "brick"
+    assert "skipped" in done.stderr
+
+
+def test_something_else_is_none_of_these(made, tmp_path):
+    folder, _ = made
+    from PIL import Image
+
+    noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "noise.png")
+    model = ImageClassifier.load(folder / "m.patchvote")
+    (answer,) = model.answers(tmp_path / "noise.png")
+    told = json.loads(patchvote("predict", folder / "m.patchvote", tmp_path / "noise.png", "--json").stdout)
+    assert told["label"] == ("none of these" if answer.rejected else answer.label)
+
+
+def test_explain_draws_and_writes_arrays(made, photo_folder, tmp_path):
+    folder, _ = made
+    photo = next((photo_folder / "gravel").glob("*.jpg"))
+    done = patchvote(
+        "explain",
+        folder / "m.patchvote",
+        photo,
+        "-o",
+        tmp_path / "e.png",
+        "--arrays",
+        tmp_path / "e.npz",
+        "--class",
+        "brick",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "gravel" in done.stdout
+    assert (tmp_path / "e.png").read_bytes()[:4] == b"\x89PNG"
+    with np.load(tmp_path / "e.npz", allow_pickle=False) as arrays:
+        np.testing.assert_allclose(arrays["maps"].sum(axis=(1, 2)), arrays["votes"].mean(axis=0), rtol=1e-9)
+        assert arrays["classes"].tolist() == ["Straße & Café", "brick", "grass", "gravel"]
+    wrong = patchvote("explain", folder / "m.patchvote", photo, "--class", "brik")
+    assert wrong.stderr == "patchvote: there is no class 'brik'. Did you mean 'brick'?\n"
+
+
+def test_explain_shows_the_parts_of_training_photos_that_match(photo_folder, made, tmp_path):
+    folder, _ = made
+    model = tmp_path / "bank.patchvote"
+    patchvote("fit", photo_folder, model, "--voter", "nbnn", "--cache", folder / "cache", "--no-report")
+    assert not (tmp_path / "bank.html").exists()
+    photo = next((photo_folder / "gravel").glob("*.jpg"))
+    done = patchvote("explain", model, photo, "-o", tmp_path / "e.png", "--photos", photo_folder)
+    assert f"of gravel/{photo.name}" in done.stdout
+    assert (tmp_path / "e-matches.png").exists()
+
+
+def test_evaluate_compares_and_writes_a_report(made, photo_folder, tmp_path):
+    folder, _ = made
+    done = patchvote("evaluate", folder / "m.patchvote", photo_folder, "--report", tmp_path / "r.html")
+    assert done.returncode == 0, done.stderr
+    assert "% of 40 photos are named rightly" in done.stdout
+    assert (tmp_path / "r.html").exists()
+    told = json.loads(
+        patchvote("evaluate", folder / "m.patchvote", photo_folder, "--no-report", "--json", "--quiet").stdout
+    )
+    assert told["images"] == 40
+
+
+def test_add_teaches_a_new_class_in_place(made, photo_folder, tmp_path):
+    folder, _ = made
+    known, new = tmp_path / "known", tmp_path / "new"
+    for label in ("brick", "grass"):
+        shutil.copytree(photo_folder / label, known / label)
+    shutil.copytree(photo_folder / "gravel", new / "gravel")
+    model = tmp_path / "m.patchvote"
+    assert patchvote("fit", known, model, "--cache", folder / "cache", "--no-report").returncode == 0
+    shutil.rmtree(known)  # not needed any more
+    done = patchvote("add", model, new, "--cache", folder / "cache")
+    assert done.returncode == 0, done.stderr
+    assert "New: gravel. It now knows 3 classes." in done.stdout
+    told = json.loads(patchvote("info", model, "--json").stdout)
+    assert told["classes"] == ["brick", "grass", "gravel"]
+    assert "- added" in patchvote("info", model, "--card").stdout
+
+
+def test_info_tells_what_a_model_is(made):
+    folder, _ = made
+    said = patchvote("info", folder / "m.patchvote").stdout
+    for part in ("SNBNL", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (("fit", "absent"), "patchvote: absent: there is no such file or folder. Is the path right?"),
+        (("predict", "absent.patchvote", "x.jpg"), "there is no such file. `patchvote fit PHOTOS absent.patchvote`"),
+        (("info", "absent"), "there is no such file"),
+        (("fit", ".", "no/folder/m.patchvote"), "cannot be written: there is no folder no/folder"),
+        (("fit", ".", "--voter", "nbn"), "Did you mean"),
+    ],
+)
+def test_errors_are_a_line_or_two_that_say_what_to_do(parts, said, tmp_path, photo_folder):
+    done = patchvote(*[photo_folder if part == "." else part for part in parts], cwd=tmp_path)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stderr.count("\n") <= 2
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in patchvote(*[photo_folder if p == "." else p for p in parts], "--debug", cwd=tmp_path).stderr
+
+
+def test_a_mistyped_command_gets_the_nearest_right_one():
+    done = patchvote("predikt")
+    assert done.returncode == 2
+    assert "predict" in done.stderr
+
+
+def test_the_shell_can_complete_commands():
+    env = {**os.environ, "_PATCHVOTE_COMPLETE": "complete_bash", "COMP_WORDS": "patchvote pre", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from patchvote.cli import app; app(prog_name='patchvote')"],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert "predict" in done.stdout
+
+
+@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("command", ["fit", "add", "evaluate"])
+def test_an_interrupted_command_leaves_no_half_written_file(made, photo_folder, tmp_path, way, command):
+    folder, _ = made
+    model = tmp_path / "m.patchvote"
+    shutil.copy(folder / "m.patchvote", model)
+    before = model.read_bytes()
+    new = tmp_path / "out.patchvote"
+    parts = {
+        "fit": ("fit", photo_folder, new, "--cache", tmp_path / "cache"),
+        "add": ("add", model, photo_folder, "--cache", tmp_path / "cache"),
+        "evaluate": ("evaluate", model, photo_folder, "--report", tmp_path / "r.html"),
+    }[command]
+    rng = np.random.default_rng([way, len(command)])
+    for wait in rng.uniform(0.2, 4.0, 3):
+        running = subprocess.Popen(
+            words(*parts), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=_heed_interrupts
+        )
+        time.sleep(wait)
+        running.send_signal(way)
+        _, said = running.communicate(timeout=60)
+        assert b"Traceback" not in said
+        for path in (model, new):
+            if path.exists() and path.read_bytes() != before:
+                ImageClassifier.load(path)  # whole, or an error
+        page = tmp_path / "r.html"
+        assert not page.exists() or page.read_text().rstrip().endswith("</html>")
+
+
+def _heed_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
