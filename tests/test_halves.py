@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchvote.halves import to_float32
+from patchvote.halves import all_finite, to_float32
 
 
 def test_every_float16_there_is_becomes_the_same_number():
@@ -38,3 +38,14 @@ def test_large_arrays_go_in_chunks_and_empty_ones_give_nothing():
     values[650, 3] = np.inf
     np.testing.assert_array_equal(to_float32(values), values.astype(np.float32))
     assert to_float32(np.zeros((0, 4), np.float16)).shape == (0, 4)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_one_number_that_is_not_finite_is_found(dtype):
+    values = np.full((30, 7), np.finfo(np.float16).max, dtype)
+    assert all_finite(values)
+    assert all_finite(-values)
+    assert all_finite(values[:0])
+    for bad in (np.inf, -np.inf, np.nan):
+        values[13, 5] = bad
+        assert not all_finite(values)

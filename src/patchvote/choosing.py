@@ -2,12 +2,14 @@
 
 With many images a fifth of them is held out once. With few, every image is held out in turn (cross-validation), so that
 even twenty photos say how sure one can be. Candidates are compared by the log loss of their probabilities, which tells
-more than the share of right answers where images are few.
+more than the share of right answers where images are few. A later candidate must be better than chance differences
+would make it, or the earlier one, which did well on other data, stays.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -87,6 +89,7 @@ def choose(
     numbers: npt.NDArray[np.int64],
     *,
     budget: float,
+    whole: Callable[[npt.NDArray[np.int64]], Bags] | None = None,
     rejection: float = 0.05,
     seed: int = 0,
     tell: Callable[[list[Tried]], None] | None = None,
@@ -103,6 +106,8 @@ def choose(
         Number of the class of each, from 0.
     budget : float
         Seconds.
+    whole : function, optional
+        From numbers of images to their bags as they will be asked about, where `bags` holds a part of them only.
     rejection : float
         Share of the rightly named held-out images that "none of these" may cost.
     seed : int
@@ -117,24 +122,25 @@ def choose(
         why = "one image a class leaves none to try settings on"
         return Choice(candidates[0], [], np.zeros(0, np.int64), none, 1.0, 0.0, why)
     images = np.concatenate([out for _, out in splits])
+    asked = [whole(out) if whole is not None else bags[out] for _, out in splits]
     tried: list[Tried] = []
-    best: tuple[float, Candidate, npt.NDArray[Any], float, list[Any]] | None = None
+    best: tuple[npt.NDArray[Any], Candidate, npt.NDArray[Any], float, list[Any]] | None = None
     began = time.perf_counter()
     for candidate in candidates:
         if tried and time.perf_counter() - began + max(one.seconds for one in tried) > budget:
             break
         start = time.perf_counter()
         voters = [_fitted(candidate.voter, bags, numbers, keep) for keep, _ in splits]
-        means = np.concatenate([v._mean_votes(bags[out]) for v, (_, out) in zip(voters, splits, strict=True)])
+        means = np.concatenate([v._mean_votes(part) for v, part in zip(voters, asked, strict=True)])
         temperature = fit_temperature(means, numbers[images])
         probability = softmax(means / temperature)
-        loss = float(-np.log(np.maximum(probability[np.arange(len(images)), numbers[images]], 1e-12)).mean())
+        losses = -np.log(np.maximum(probability[np.arange(len(images)), numbers[images]], 1e-12))
         accuracy = float(np.mean(probability.argmax(axis=1) == numbers[images]))
-        tried.append(Tried(candidate.words, accuracy, loss, time.perf_counter() - start))
+        tried.append(Tried(candidate.words, accuracy, float(losses.mean()), time.perf_counter() - start))
         if tell is not None:
             tell(tried)
-        if best is None or loss < best[0]:
-            best = loss, candidate, probability, temperature, voters
+        if best is None or _clearly_less(losses, best[0]):
+            best = losses, candidate, probability, temperature, voters
     if best is None:
         raise ValueError("there is no candidate to try.")
     _, candidate, probability, temperature, voters = best
@@ -144,6 +150,12 @@ def choose(
     why = _why(tried, len(candidates))
     which = np.repeat(np.arange(len(splits)), [len(out) for _, out in splits])
     return Choice(candidate, tried, images, probability, temperature, threshold, why, voters, which)
+
+
+def _clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
+    """Whether losses of the same images are smaller by more than the standard error of the difference."""
+    apart = others - losses
+    return float(apart.mean()) > float(apart.std()) / math.sqrt(len(apart))
 
 
 def _fitted(voter: Any, bags: Bags, numbers: npt.NDArray[np.int64], keep: npt.NDArray[np.int64]) -> Any:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import importlib
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -35,6 +37,8 @@ from .voting import mean_votes, prototype_votes, softmax, votes_in_chunks
 
 if TYPE_CHECKING:
     from .backbones import Backbone
+
+VOTERS = ("auto", "snbnl", "nbnl", "nbnn", "localnbnn")
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
 
@@ -113,6 +117,8 @@ class ImageClassifier:
         seed: int = 0,
         backbone: Backbone | None = None,
     ) -> None:
+        if isinstance(voter, str) and voter not in VOTERS:
+            raise PatchvoteError(f"there is no voter {voter!r}.{nearest(voter, VOTERS)}")
         self.recipe, self.voter, self.budget, self.cache, self.seed = recipe or Recipe(), voter, budget, cache, seed
         self._extractor = Extractor(self.recipe, backbone=backbone, jobs=jobs)
         self._model: Model | None = None
@@ -149,10 +155,13 @@ class ImageClassifier:
         progress : function, optional
             Called with what is being done, how much of it is done, and of how much.
         """
-        from .fitting import fit_model  # scikit-learn comes with it
-
         seconds = {"network": 0.0}
-        with self._bags_of(labelled(photos, labels, 2), photos, progress, seconds) as store:
+        found = labelled(photos, labels, 2)
+        # Learning needs scikit-learn, whose import takes a second or two: time enough while the network works.
+        threading.Thread(target=importlib.import_module, args=(f"{__package__}.fitting",), daemon=True).start()
+        with self._bags_of(found, photos, progress, seconds) as store:
+            from .fitting import fit_model
+
             fitted = fit_model(
                 store,
                 self.voter,

@@ -98,9 +98,7 @@ class Evidence:
     def number(self, label: str) -> int:
         """Return the number of a class, or say which classes there are."""
         if label not in self.classes:
-            raise PatchvoteError(
-                f"there is no class {label!r}.{nearest(label, self.classes)}"
-            )
+            raise PatchvoteError(f"there is no class {label!r}.{nearest(label, self.classes)}")
         return self.classes.index(label)
 
     def _spread(self, votes: npt.NDArray[np.float64], width: int, height: int) -> npt.NDArray[np.float64]:

@@ -25,9 +25,9 @@ from .choosing import Candidate, Choice, Tried, choose
 from .errors import PatchvoteError
 from .evidence import Evidence
 from .extract import Extractor
+from .halves import to_float32
 from .local_nbnn import LocalNBNN
 from .model import KINDS, Model
-from .names import nearest
 from .nbnl import NBNL
 from .nbnn import NBNN
 from .scores import Scores
@@ -38,8 +38,10 @@ from .voter import Voter
 
 VOTERS: dict[str, type[Voter]] = {"SNBNL": SNBNL, "NBNL": NBNL, "NBNN": NBNN, "LocalNBNN": LocalNBNN}
 
-_ENOUGH = 48_000  # descriptors to learn from, but
-_FEWEST_A_PHOTO = 32  # of every photo at least so many
+_ENOUGH = 36_000  # descriptors to learn from, but
+_FEWEST_A_PHOTO = 24  # of every photo at least so many
+_AT_ONCE = 6_000  # descriptors read at once: small enough to use the same memory again and again
+_CURVATURE = 0.2  # fewer descriptors make fewer steps, which have to be larger
 _REMEMBERED = 256  # descriptors a class in a model's memory
 _ADDING_STEPS = 100  # at least so many when photos are added; three times as many cost old classes half a point more
 
@@ -71,13 +73,11 @@ def candidates_for(voter: Any, seed: int) -> list[Candidate]:
         plain = clone(voter).set_params(calibration=0)
         return [Candidate(type(voter).__name__, plain)]
     known: dict[str, type[Any]] = {"auto": SNBNL, **{name.lower(): kind for name, kind in VOTERS.items()}}
-    if voter not in known:
-        raise PatchvoteError(f"there is no voter {voter!r}.{nearest(str(voter), known)}")
     if known[voter] is not SNBNL:
         return [Candidate(known[voter].__name__, known[voter](calibration=0))]
     return [
-        Candidate("10 prototypes a class", SNBNL(10, passes=6, calibration=0, random_state=seed)),
-        Candidate("1 prototype a class", SNBNL(1, passes=6, calibration=0, random_state=seed)),
+        Candidate(words, SNBNL(count, minibatch=700, curvature=_CURVATURE, calibration=0, random_state=seed))
+        for words, count in (("4 prototypes a class", 4), ("1 prototype a class", 1))
     ]
 
 
@@ -116,14 +116,17 @@ def fit_model(
     rng = np.random.default_rng(seed)
     options = candidates_for(voter, seed)
     with _timed(seconds, "reading"):
-        bags = _thinned(store, rng)
+        bags = _thinned(store, seed)
 
     def tell(tried: list[Tried]) -> None:
         if progress is not None:
             progress("choose", len(tried), len(options))
 
+    def whole(images: npt.NDArray[np.int64]) -> Bags:
+        return store.load(images, store.dtype)[0]
+
     with _timed(seconds, "choosing"):
-        choice = choose(options, bags, numbers, budget=budget, seed=seed, tell=tell)
+        choice = choose(options, bags, numbers, whole=whole, budget=budget, seed=seed, tell=tell)
     with _timed(seconds, "training"):
         fitted = clone(choice.candidate.voter).fit(bags, classes[numbers])
         fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
@@ -146,7 +149,7 @@ def fit_model(
         names = tuple(store.names[i] for i in choice.images)
         held_out = Scores(tuple(classes.tolist()), names, numbers[choice.images], choice.probability, choice.threshold)
         about["held_out"] = held_out.summary()
-        mistakes = tuple(_evidence(held_out, choice, bags, int(index)) for index in held_out.worst())
+        mistakes = tuple(_evidence(held_out, choice, whole, int(index)) for index in held_out.worst())
     about["seconds"] = {name: round(took, 2) for name, took in seconds.items()}
     arrays = _arrays(fitted)
     if "weights" in arrays:
@@ -168,9 +171,9 @@ def fit_model(
     return Fitted(dataclasses.replace(model, card=card(model)), fitted, held_out, mistakes)
 
 
-def _evidence(held_out: Scores, choice: Choice, bags: Bags, index: int) -> Evidence:
+def _evidence(held_out: Scores, choice: Choice, whole: Callable[[npt.NDArray[np.int64]], Bags], index: int) -> Evidence:
     """Return the evidence of a held-out image, by the voter that had not seen it."""
-    bag = bags[int(choice.images[index])]
+    bag = whole(choice.images[index : index + 1])
     votes = choice.voters[choice.voter_of[index]].votes(bag)
     boxes = bag.boxes.astype(np.float64)
     return Evidence(
@@ -328,27 +331,34 @@ def _from_plain(value: Any) -> Any:
     return math.inf if value == "inf" else value
 
 
-def _thinned(store: Store, rng: np.random.Generator) -> Bags:
+def _thinned(store: Store, seed: int) -> Bags:
     """Read the bags of all photos, of large collections a random part of every bag.
 
-    Descriptors of one photo are much alike. With 1,500 photos of Scene-15, 32 of the 218 descriptors a photo and twice
-    the passes over them gave the accuracy of all of them in a quarter of the time. The first descriptor, which looks at
-    the whole photo, is always among them.
+    Descriptors of one photo are much alike. With 1,500 photos of Scene-15, 24 of the 218 descriptors a photo gave the
+    accuracy of all of them (93.5 and 93.6 % over three splits) in a tenth of the time. The first descriptor, which
+    looks at the whole photo, is always among them.
     """
     most = max(_FEWEST_A_PHOTO, _ENOUGH // len(store))
-    parts = []
-    for bags, _ in store.blocks(_ENOUGH, dtype=store.dtype):
-        rows = [_some(start, stop, most, rng) for start, stop in itertools.pairwise(bags.offsets.tolist())]
-        chosen = np.concatenate(rows)
-        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-        parts.append(Bags(bags.values[chosen], offsets, bags.boxes[chosen], bags.level[chosen]))
-    return Bags.join(parts)
+    sizes = np.minimum(store.sizes, most)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    n = int(offsets[-1])
+    thin = Bags(np.empty((n, store.dim), np.float32), offsets, np.empty((n, 4), np.float32), np.empty(n, np.int16))
+    order = iter(store.order_on_disk().tolist())
+    for bags, _ in store.blocks(_AT_ONCE, indices=store.order_on_disk(), dtype=store.dtype):
+        for start, stop in itertools.pairwise(bags.offsets.tolist()):
+            photo = next(order)
+            rows, place = _some(start, stop, most, seed, photo), slice(offsets[photo], offsets[photo + 1])
+            to_float32(bags.values[rows], thin.values[place])
+            thin.boxes[place], thin.level[place] = bags.boxes[rows], bags.level[rows]
+    return thin
 
 
-def _some(start: int, stop: int, most: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def _some(start: int, stop: int, most: int, seed: int, photo: int) -> npt.NDArray[np.int64]:
+    """Choose descriptors of one photo, the same ones wherever its bag lies on disk."""
     if stop - start <= most:
         return np.arange(start, stop)
-    return np.concatenate([[start], np.sort(rng.choice(np.arange(start + 1, stop), most - 1, replace=False))])
+    others = np.random.default_rng([seed, photo]).choice(np.arange(start + 1, stop), most - 1, replace=False)
+    return np.concatenate([[start], np.sort(others)])
 
 
 @contextlib.contextmanager

@@ -42,3 +42,16 @@ def to_float32(values: npt.NDArray[Any], out: npt.NDArray[Any] | None = None) ->
         if single.size and max(float(single.max()), -float(single.min())) >= 65536:
             single[...] = half
     return result
+
+
+def all_finite(values: npt.NDArray[Any]) -> bool:
+    """Tell whether no number is infinite or NaN; of halves, by their bits, which is several times as fast.
+
+    Examples
+    --------
+    >>> all_finite(np.array([1.0, 2.0], np.float16)), all_finite(np.array([1.0, np.inf], np.float16))
+    (True, False)
+    """
+    if values.dtype != np.float16:
+        return bool(np.isfinite(values).all())
+    return not values.size or int(np.bitwise_and(values.view(np.uint16), 0x7C00).max()) < 0x7C00

@@ -25,7 +25,7 @@ class ProgressLine:
     """
 
     def __init__(self, what: str, quiet: bool = False) -> None:
-        self._what, self._quiet = what, quiet
+        self._what, self._quiet, self._unit = what, quiet, "photos"
         self._bar: Any = None
         self._task: Any = None
         self._last = self._began = time.monotonic()
@@ -52,6 +52,7 @@ class ProgressLine:
         """Tell how far a job of several stages is; a new stage begins to count anew."""
         if what != self._what:
             self._what, self._first_done = what, None
+            self._unit = "settings" if what == "choose" else "photos"
             if self._bar is not None:
                 self._bar.update(self._task, description=what)
         self.show(done, total)
@@ -64,7 +65,7 @@ class ProgressLine:
         if self._first_done is None:  # what was there before the job began says nothing about its rate
             self._first_done, self._began = done, now
         rate = (done - self._first_done) / max(now - self._began, 1e-9)
-        text = f"{done:,} of {total:,} photos"
+        text = f"{done:,} of {total:,} {self._unit}"
         if done > self._first_done:
             text += f", {rate:.1f} a second, {_duration((total - done) / rate)} left"
         if self._bar is not None:

@@ -159,6 +159,10 @@ class Store:
                     bags.values[rows] = bag.values
         return bags, self.labels[chosen]
 
+    def order_on_disk(self) -> npt.NDArray[np.int64]:
+        """Return the numbers of the photos in the order in which their bags lie on disk: the fastest to read."""
+        return np.array(sorted(range(len(self)), key=self._where))
+
     def images(self, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags, str | None]]:
         """Read one photo after the other: its name, bag and label."""
         for index, name in enumerate(self.names):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .bags import Bags
-from .halves import to_float32
+from .halves import all_finite, to_float32
 from .ml3 import phi
 
 NONE = "none of these"
@@ -94,9 +94,11 @@ def check_bags(bags: Bags) -> None:
         raise ValueError(f"bag {int(np.argmin(bags.sizes))} is empty: every bag needs at least one descriptor.")
     if bags.values.dtype.kind not in "fiub":
         raise ValueError(f"descriptors must be numbers, got {bags.values.dtype}.")
-    for start in range(0, len(bags.values), _CHUNK):
-        bad = np.flatnonzero(~np.isfinite(bags.values[start : start + _CHUNK]).all(axis=1))
-        if bad.size:
-            row = start + int(bad[0])
-            bag = int(np.searchsorted(bags.offsets, row, side="right")) - 1
-            raise ValueError(f"bag {bag} has a descriptor (number {row - bags.offsets[bag]}) with NaN or infinity.")
+    rows = 1024  # few enough to stay in cache
+    for start in range(0, len(bags.values), rows):
+        if all_finite(bags.values[start : start + rows]):
+            continue
+        bad = np.flatnonzero(~np.isfinite(bags.values[start : start + rows]).all(axis=1))
+        row = start + int(bad[0])
+        bag = int(np.searchsorted(bags.offsets, row, side="right")) - 1
+        raise ValueError(f"bag {bag} has a descriptor (number {row - bags.offsets[bag]}) with NaN or infinity.")
