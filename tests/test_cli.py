@@ -183,15 +183,6 @@ def test_a_manifest_whose_files_are_partly_missing_extracts_the_others(photo_fol
     assert Store.open(tmp_path / "store").labels.tolist() == ["brick"] * 10
 
 
-def test_the_demo_shows_what_it_did_and_can_be_run_twice(tmp_path):
-    for words in ("6 of them extracted now, 0 from before", "0 of them extracted now, 6 from before"):
-        done = patchvote("demo", tmp_path / "demo")
-        assert done.returncode == 0, done.stderr
-        assert words in done.stdout
-    assert len(Store.open(tmp_path / "demo" / "bags")) == 6
-    assert (tmp_path / "demo" / "what-the-network-sees.png").stat().st_size > 10_000
-
-
 def test_version_and_help_answer():
     assert patchvote("--version").stdout.startswith("patchvote ")
     for words in (["--help"], ["-h"], ["extract", "--help"], ["info", "--help"]):

@@ -237,3 +237,21 @@ def test_the_summary_is_plain_json(folder):
     assert told["classes"] == {"a": 15, "b": 15}
     assert told["dtype"] == ["float16"]
     assert told["bytes"] == sum(path.stat().st_size for path in folder.iterdir())
+
+
+def test_a_store_can_be_seen_as_if_it_held_some_photos_only(tmp_path, photo_folder):
+    from patchvote import Dense, Extractor, Recipe, StoreError, fill
+
+    fill(tmp_path, photo_folder, Extractor(Recipe(sampling=Dense(sides=(64,)))))
+    store = Store.open(tmp_path)
+    names = [store.names[7], store.names[2]]
+    part = store.only(names)
+    assert (len(part), part.names) == (2, names)
+    bags, labels = part.load()
+    expected, known = store.load([7, 2])
+    np.testing.assert_array_equal(bags.values, expected.values)
+    assert labels.tolist() == known.tolist()
+    assert len(store) == 40
+    assert sorted(store.order_on_disk()) == list(range(40))
+    with pytest.raises(StoreError, match="does not hold nobody.jpg"):
+        store.only(["nobody.jpg"])
