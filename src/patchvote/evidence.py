@@ -86,14 +86,14 @@ class Evidence:
         return self._spread(self.votes[:, self.number(label)], width, height)
 
     def contrast(self, label: str, width: int, height: int) -> npt.NDArray[np.float64]:
-        """Return the votes for a class less the mean votes for the others: above 0 where they speak for this one."""
+        """Return the votes for a class less the strongest for another: above 0 where parts speak for this one."""
         return self._spread(self.advantage(label), width, height)
 
     def advantage(self, label: str) -> npt.NDArray[np.float64]:
-        """Return each descriptor's vote for a class less its mean vote for the others."""
+        """Return each descriptor's vote for a class less its strongest vote for another."""
         number = self.number(label)
         others = np.delete(self.votes, number, axis=1)
-        return np.asarray(self.votes[:, number] - others.mean(axis=1))
+        return np.asarray(self.votes[:, number] - others.max(axis=1))
 
     def number(self, label: str) -> int:
         """Return the number of a class, or say which classes there are."""

@@ -17,8 +17,8 @@ _INK, _PAPER = (24, 26, 32), (255, 255, 255)
 def glow(evidence: Evidence, image: Image.Image, label: str) -> Image.Image:
     """Draw the photo in colour where it speaks for a class, grey and dim where it does not.
 
-    Light grows with the square root of the votes for the class less the mean votes for the others, so that parts that
-    speak softly can be seen beside the loudest, which is fully lit.
+    Light grows with the square root of the votes for the class less the strongest for another, so that parts that speak
+    softly can be seen beside the loudest, which is fully lit.
     """
     width, height = image.size
     small = max(1, round(width / 8)), max(1, round(height / 8))
