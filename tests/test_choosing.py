@@ -13,7 +13,8 @@ def numbers_of(labels: np.ndarray) -> np.ndarray:
 
 
 def good_and_bad() -> list[Candidate]:
-    return [Candidate("bad", SNBNL(1, lam=1e6, calibration=0)), Candidate("good", SNBNL(2, calibration=0))]
+    hasty = SNBNL(1, start_scale=100, minibatch=10**6, passes=1, min_steps=0, calibration=0)  # one step from chaos
+    return [Candidate("bad", hasty), Candidate("good", SNBNL(2, calibration=0))]
 
 
 def test_the_better_candidate_is_chosen_and_both_are_told():
@@ -47,7 +48,8 @@ def test_no_image_is_on_both_sides_of_a_split_and_few_images_are_all_held_out(co
         assert len(keep) + len(out) == count
         assert set(numbers[keep]) == {0, 1, 2}
     held_out = np.concatenate([out for _, out in splits])
-    assert len(held_out) == len(set(held_out)) == (count if count < 400 else round(0.2 * count))
+    assert len(held_out) == len(set(held_out))
+    assert len(held_out) == (count if count < 400 else pytest.approx(0.2 * count, abs=2))
 
 
 def test_a_class_with_one_image_keeps_it_and_one_image_a_class_leaves_nothing_to_hold_out():

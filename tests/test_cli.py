@@ -119,7 +119,7 @@ def test_the_papers_way_is_an_option(photo_folder, tmp_path):
         (["extract", "PHOTOS", "store", "--mode", "pacth"], 2, "pacth"),
         (["extract", "PHOTOS"], 2, "STORE"),
         (["extrct", "PHOTOS", "store"], 2, "extract"),
-        (["info", "nowhere"], 1, "nowhere is not a store: there is no such folder"),
+        (["info", "nowhere"], 1, "nowhere is neither a model nor a store: there is no such file or folder"),
     ],
 )
 def test_mistakes_get_a_line_that_says_what_to_do(words, code, says, photo_folder, tmp_path):

@@ -31,7 +31,7 @@ def test_fit_says_what_it_did_and_writes_model_and_report(made):
     folder, said = made
     for part in (
         "40 photos of 4 classes",
-        "tried 10 prototypes a class",
+        "tried 4 prototypes a class",
         "chose ",
         "95 % confidence",
         "wrote ",
@@ -192,7 +192,7 @@ def test_info_tells_what_a_model_is(made):
     [
         (("fit", "absent"), "patchvote: absent: there is no such file or folder. Is the path right?"),
         (("predict", "absent.patchvote", "x.jpg"), "there is no such file. `patchvote fit PHOTOS absent.patchvote`"),
-        (("info", "absent"), "there is no such file"),
+        (("info", "absent"), "absent is neither a model nor a store: there is no such file or folder."),
         (("fit", ".", "no/folder/m.patchvote"), "cannot be written: there is no folder no/folder"),
         (("fit", ".", "--voter", "nbn"), "Did you mean"),
     ],

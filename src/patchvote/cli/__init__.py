@@ -57,6 +57,8 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Tell what a model or a store of bags holds."""
+    if not path.exists():
+        raise PatchvoteError(f"{path} is neither a model nor a store: there is no such file or folder.")
     if path.is_dir():
         store_info(path, as_json)
     else:
