@@ -43,7 +43,7 @@ _FEWEST_A_PHOTO = 24  # of every photo at least so many
 _AT_ONCE = 6_000  # descriptors read at once: small enough to use the same memory again and again
 _CURVATURE = 0.2  # fewer descriptors make fewer steps, which have to be larger
 _REMEMBERED = 256  # descriptors a class in a model's memory
-_ADDING_STEPS = 100  # at least so many when photos are added; three times as many cost old classes half a point more
+_ADDING_STEPS = 100  # at least so many when photos are added; twice as many cost old classes half a point more
 
 
 Progress = Callable[[str, int, int], None]
@@ -230,9 +230,11 @@ def _add_prototypes(
     # An old class counts as much as a new one. By number of photos, a new class of 20 beside old ones of 100 would be
     # recognised in half of its photos only.
     weight[: len(old)] = len(new.values) / len(np.unique(labels)) / memory.sizes
-    steps = max(1, round(len(both.values) / voter.minibatch))
+    steps, curvature = max(1, round(len(both.values) / voter.minibatch)), voter.curvature
+    voter.curvature = max(curvature, 1.0)  # smaller steps than at first: old classes shall keep what they know
     for _ in range(-(-_ADDING_STEPS // steps)):
         voter.partial_fit(both, y, sample_weight=weight)
+    voter.curvature = curvature
     return _merged_memory(model, new, labels, voter.classes_, rng)
 
 
