@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchvote import NBNN, SNBNL, Dense, ImageClassifier, ModelError, PatchvoteError, PhotoError, Recipe
+from patchvote import NBNL, NBNN, SNBNL, Dense, ImageClassifier, ModelError, PatchvoteError, PhotoError, Recipe
 from patchvote.images import load_image
 from patchvote.photos import Photo, find_photos
 from patchvote.scores import Scores
@@ -212,6 +212,14 @@ def test_more_photos_and_new_classes_are_learned_without_the_old_ones(photo_fold
         assert classifier.model.about["images"] == {"brick": 10, "grass": 10, "gravel": 10}
         assert classifier.model.about["added"][0]["new_classes"] == ["gravel"]
         assert "measures it anew" in classifier.model.card
+
+
+@pytest.mark.parametrize("voter", [NBNL(2, rounds=2), NBNN(condense=20)])
+def test_a_model_that_cannot_learn_more_says_so(photo_folder, cache, voter):
+    photos = find_photos(photo_folder)
+    classifier = ImageClassifier(SMALL, cache=cache, voter=voter).fit(photos[:20])
+    with pytest.raises(PatchvoteError, match="cannot learn more: fit it again"):
+        classifier.add(photos[20:])
 
 
 def test_adding_to_a_loaded_bank_equals_learning_all_at_once(photo_folder, cache, tmp_path):

@@ -188,6 +188,10 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
     gives what learning everything at once would have given.
     """
     voter = voter_of(model)
+    if not hasattr(voter, "partial_fit") or getattr(voter, "condense", None) is not None:
+        raise PatchvoteError(
+            f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
+        )
     labels = store.labels.astype(str)
     bags = store.load(dtype=store.dtype)[0]
     rng = np.random.default_rng(seed)
