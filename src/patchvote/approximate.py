@@ -94,17 +94,19 @@ class FaissBank:
         return exact.reshape(found.shape), found
 
 
-def make_bank(values: npt.NDArray[Any], rotation: Rotation | None, how: str) -> Bank | PcaBank | FaissBank:
-    """Make the bank that the search `how` needs: "exact", or one of `APPROXIMATE`."""
+def make_bank(
+    values: npt.NDArray[Any], rotation: Rotation | None, how: str, candidates: int = 16
+) -> Bank | PcaBank | FaissBank:
+    """Make the bank that the search `how` needs: "exact", or one of `APPROXIMATE`; `candidates` is for "pca"."""
     if how == "exact":
         return Bank(values, rotation)
     single = values.astype(np.float32, copy=False)
     if how == "pca" and rotation is not None:
-        return PcaBank(single, rotation)
+        return PcaBank(single, rotation, candidates)
     return FaissBank(single, how) if how in ("hnsw", "ivf") else Bank(single, rotation)
 
 
-def recall(bank: Any, queries: Floats) -> float:
-    """Return the share of `queries` for which `bank` finds a nearest neighbour as near as the exact one."""
-    exact = Bank(bank.values).nearest(queries)[0]
-    return float(np.mean(bank.nearest(queries)[0] <= exact * (1 + 1e-5) + 1e-12))
+def recall(bank: Any, queries: Floats, k: int = 1) -> float:
+    """Return which share of the `k` nearest neighbours of `queries` is found: as near as the exact search's k-th."""
+    exact = Bank(bank.values).nearest(queries, k)[0][:, -1:]
+    return float(np.mean(bank.nearest(queries, k)[0] <= exact * (1 + 1e-5) + 1e-12))

@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from .approximate import APPROXIMATE
 from .bags import Bags
 from .labels import check_labels, hold_out
 from .search import HEAD, MIDDLE, Rotation
@@ -14,6 +15,7 @@ from .store import Store
 from .voter import Voter
 from .voting import has_positions, with_positions
 
+PCA_FEATURES = 128  # leading features that the search "pca" looks at
 _SAMPLE = 20_000  # descriptors from which a rotation is learned
 
 
@@ -34,6 +36,7 @@ class BankVoter(Voter):
 
     normalise: bool
     position_weight: float
+    search: str
     dtype: str
     calibration: int
     rejection: float
@@ -149,6 +152,8 @@ class BankVoter(Voter):
 
     def _check_settings(self) -> None:
         name = type(self).__name__
+        if self.search not in ("exact", *APPROXIMATE):
+            raise ValueError(f"search of {name} must be 'exact', 'pca', 'hnsw' or 'ivf', got {self.search!r}.")
         if self.dtype not in ("float32", "float16"):
             raise ValueError(f"dtype of {name} must be 'float32' or 'float16', got {self.dtype!r}.")
         for setting in ("position_weight", "calibration", "rejection"):

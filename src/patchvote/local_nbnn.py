@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .bank_voter import BankVoter
-from .search import Bank
+from .approximate import make_bank, recall
+from .bank_voter import PCA_FEATURES, BankVoter
+
+_CANDIDATES = 128  # descriptors a query whose full distances are computed by the search "pca"
 
 
 class LocalNBNN(BankVoter):
@@ -26,8 +28,15 @@ class LocalNBNN(BankVoter):
     ----------
     neighbours : int, default 10
         Nearest descriptors that are looked at; the next one is the background.
+    search : {"exact", "pca", "hnsw", "ivf"}, default "exact"
+        All but the first are approximate, and `recall_` tells which share of the neighbours they find.
     normalise, position_weight, dtype, calibration, rejection
         As in `NBNN`.
+
+    Attributes
+    ----------
+    recall_ : float
+        1 for the exact search; for others, measured on descriptors of the bank.
 
     Examples
     --------
@@ -44,6 +53,7 @@ class LocalNBNN(BankVoter):
         *,
         normalise: bool = True,
         position_weight: float = 0.0,
+        search: str = "exact",
         dtype: str = "float32",
         calibration: int = 50,
         rejection: float = 0.05,
@@ -51,12 +61,21 @@ class LocalNBNN(BankVoter):
         self.neighbours = neighbours
         self.normalise = normalise
         self.position_weight = position_weight
+        self.search = search
         self.dtype = dtype
         self.calibration = calibration
         self.rejection = rejection
 
     def _make_searchable(self) -> None:
-        self._bank = Bank(self.values_, self._learn_rotation())
+        rotation = self._learn_rotation(*((PCA_FEATURES, 0) if self.search == "pca" else ()))
+        self._bank = make_bank(self.values_, rotation, self.search, _CANDIDATES)
+        self.recall_ = 1.0 if self.search == "exact" else self._measure_recall()
+
+    def _measure_recall(self) -> float:
+        rng = np.random.default_rng(0)
+        chosen = rng.choice(len(self.values_), size=min(500, len(self.values_)), replace=False)
+        count = min(self.neighbours + 1, len(self.values_))
+        return recall(self._bank, self.values_[chosen].astype(np.float32), count)
 
     def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         count = min(self.neighbours, len(self._bank) - 1)

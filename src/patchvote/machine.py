@@ -1,10 +1,47 @@
-"""What the machine has."""
+"""What the machine has, and what this process takes of it."""
 
 from __future__ import annotations
 
 import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
 
 
 def cores() -> int:
     """Return the number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def describe() -> dict[str, Any]:
+    """Tell the processor, the cores and the system: what matters for times, and nothing that names the machine."""
+    return {"processor": _processor(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def forget_peak_memory() -> None:
+    """Begin to measure the peak of memory anew, where the system can (Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return
+
+
+def peak_memory() -> int:
+    """Return the largest number of bytes that this process has taken so far."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
+    except (OSError, StopIteration):
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak

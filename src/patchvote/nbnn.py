@@ -16,12 +16,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from .approximate import APPROXIMATE, make_bank, recall
-from .bank_voter import BankVoter
+from .approximate import make_bank, recall
+from .bank_voter import PCA_FEATURES, BankVoter
 from .search import FEWEST_TO_BOUND
 from .voting import with_positions
-
-_PCA_FEATURES = 128  # leading features that the search "pca" looks at
 
 
 class NBNN(BankVoter):
@@ -125,7 +123,7 @@ class NBNN(BankVoter):
             self._condense(self.condense)
         self._rotation = None
         if self.search == "pca":
-            self._rotation = self._learn_rotation(_PCA_FEATURES, 0)
+            self._rotation = self._learn_rotation(PCA_FEATURES, 0)
         elif self.search == "exact" and self.dtype == "float32" and np.bincount(self.class_).max() >= FEWEST_TO_BOUND:
             self._rotation = self._learn_rotation()
         self._banks = []
@@ -164,7 +162,5 @@ class NBNN(BankVoter):
 
     def _check_settings(self) -> None:
         super()._check_settings()
-        if self.search not in ("exact", *APPROXIMATE):
-            raise ValueError(f"search of NBNN must be 'exact', 'pca', 'hnsw' or 'ivf', got {self.search!r}.")
         if self.condense is not None and (not isinstance(self.condense, (int, np.integer)) or self.condense < 1):
             raise ValueError(f"condense of NBNN must be a whole number above 0 or None, got {self.condense!r}.")

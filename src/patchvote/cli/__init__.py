@@ -22,6 +22,7 @@ from ..version import __version__
 from .bags import extract, store_info
 from .common import FAILED, INTERRUPTED, Json, say
 from .models import add, evaluate, explain, fit, model_info, predict
+from .protocols import protocol
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,7 +32,7 @@ app = typer.Typer(
     help="Classify images by letting their local patches vote.",
     epilog="Add --debug to any command to see where an error comes from.",
 )
-for command in (fit, predict, explain, evaluate, add, extract):
+for command in (fit, predict, explain, evaluate, add, extract, protocol):
     app.command()(command)
 
 

@@ -1,0 +1,241 @@
+"""Readers of image sets, each in the layout in which it is published.
+
+A reader gives every photo the name and class that results and split lists use, whatever the copy at hand calls its
+folders. A folder that is not the image set gets a message that shows the layout that was expected.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..errors import PatchvoteError, PhotoError
+from ..names import nearest
+from ..photos import Photo, find_photos
+
+Lists = list[tuple[list[str], list[str]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Photos of an image set, and the lists that were published with it.
+
+    Parameters
+    ----------
+    photos : list of Photo
+        All of them, by name; where there are domains, a name begins with its domain.
+    lists : list of (training names, test names)
+        The published splits, in order; empty where there are none.
+    """
+
+    photos: list[Photo]
+    lists: Lists = dataclasses.field(default_factory=list)
+
+
+def read_dataset(layout: str, root: Path) -> Dataset:
+    """Read the image set at `root`.
+
+    Raises
+    ------
+    PatchvoteError
+        The folder is not that image set, or not all of it; the message shows the expected layout.
+    """
+    if layout not in LAYOUTS:
+        raise PatchvoteError(
+            f"there is no layout {layout!r} of an image set.{nearest(layout, LAYOUTS)} There are: {', '.join(LAYOUTS)}."
+        )
+    read, expected = LAYOUTS[layout]
+    try:
+        if not root.is_dir():
+            raise PatchvoteError("there is no such folder.")
+        return read(root)
+    except (PatchvoteError, PhotoError) as error:
+        raise PatchvoteError(f"{root} is not {layout} as it is published: {error}\nExpected:\n{expected}") from None
+
+
+# --- a folder a class ---------------------------------------------------------------------------------------------
+
+_SCENES = {  # our name: what published copies call it
+    "bedroom": ("00",),
+    "suburb": ("CALsuburb", "01"),
+    "industrial": ("02",),
+    "kitchen": ("03",),
+    "livingroom": ("04",),
+    "coast": ("MITcoast", "05"),
+    "forest": ("MITforest", "06"),
+    "highway": ("MIThighway", "07"),
+    "insidecity": ("MITinsidecity", "08"),
+    "mountain": ("MITmountain", "09"),
+    "opencountry": ("MITopencountry", "10"),
+    "street": ("MITstreet", "11"),
+    "tallbuilding": ("MITtallbuilding", "12"),
+    "office": ("PARoffice", "13"),
+    "store": ("14",),
+}
+_SPORTS: dict[str, tuple[str, ...]] = {
+    name: (name.lower(),)
+    for name in ("RockClimbing", "badminton", "bocce", "croquet", "polo", "rowing", "sailing", "snowboarding")
+}
+_OBJECTS = {
+    "backpack": ("back_pack",),
+    "bike": ("touring-bike", "145.touring-bike"),
+    "calculator": ("027.calculator",),
+    "headphones": ("headphones-101", "101.head-phones", "head-phones"),
+    "keyboard": ("computer-keyboard", "045.computer-keyboard"),
+    "laptop": ("laptop_computer", "laptop-101", "127.laptop-101"),
+    "monitor": ("computer-monitor", "046.computer-monitor"),
+    "mouse": ("computer-mouse", "047.computer-mouse"),
+    "mug": ("coffee-mug", "041.coffee-mug"),
+    "projector": ("video-projector", "238.video-projector"),
+}
+_DOMAINS: dict[str, tuple[str, ...]] = {"amazon": (), "caltech": ("caltech10", "caltech256"), "dslr": (), "webcam": ()}
+
+
+def _scene15(root: Path) -> Dataset:
+    return Dataset(_classes(root, _SCENES))
+
+
+def _sports8(root: Path) -> Dataset:
+    for inner in (root / "event_dataset" / "event_img", root / "event_img"):
+        if inner.is_dir():
+            root = inner
+    return Dataset(_classes(root, _SPORTS))
+
+
+def _office_caltech(root: Path) -> Dataset:
+    photos = []
+    for domain, folder in _folders(root, _DOMAINS, "domain").items():
+        inner = folder / "images"  # as Office itself has it
+        try:
+            own = _classes(inner if inner.is_dir() else folder, _OBJECTS)
+        except PatchvoteError as error:
+            raise PatchvoteError(f"in {folder.name}, {error}") from None
+        photos += [dataclasses.replace(photo, name=f"{domain}/{photo.name}") for photo in own]
+    return Dataset(photos)
+
+
+def _classes(root: Path, known: dict[str, tuple[str, ...]]) -> list[Photo]:
+    photos = []
+    for label, folder in sorted(_folders(root, known, "class").items()):
+        try:
+            found = find_photos(folder)
+        except PhotoError:
+            raise PatchvoteError(f"the folder {folder.name} has no photos.") from None
+        photos += [Photo(f"{label}/{photo.name}", photo.source, label) for photo in found]
+    return photos
+
+
+def _folders(root: Path, known: dict[str, tuple[str, ...]], what: str) -> dict[str, Path]:
+    """Find a folder for each of our names, under any of the names that it is published with."""
+    there = {path.name.lower(): path for path in sorted(root.iterdir()) if path.is_dir()}
+    found, missing = {}, []
+    for name, others in known.items():
+        for alias in (name, *others):
+            if alias.lower() in there:
+                found[name] = there[alias.lower()]
+                break
+        else:
+            missing.append(name)
+    if missing:
+        has = ", ".join(sorted(path.name for path in there.values())[:8]) or "no folders"
+        raise PatchvoteError(
+            f"no folder for the {what}{'es' * (len(missing) > 1)} {', '.join(missing[:5])}"
+            f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}. It has: {has}."
+        )
+    return found
+
+
+# --- published lists ----------------------------------------------------------------------------------------------
+
+
+def _mit67(root: Path) -> Dataset:
+    images = root / "Images" if (root / "Images").is_dir() else root
+    train, test = (_list(root, name) for name in ("TrainImages.txt", "TestImages.txt"))
+    labels = sorted({name.partition("/")[0] for name in train + test})
+    if len(labels) != 67:
+        raise PatchvoteError(f"its lists name {len(labels)} classes instead of 67.")
+    photos = _classes(images, dict.fromkeys(labels, ()))
+    _all_there(train + test, photos)
+    return Dataset(photos, [(train, test)])
+
+
+def _sun397(root: Path) -> Dataset:
+    images = root / "SUN397" if (root / "SUN397").is_dir() else root
+    classes = [name.strip("/") for name in _list(root, "ClassName.txt")]
+    if len(classes) != 397:
+        raise PatchvoteError(f"ClassName.txt names {len(classes)} classes instead of 397.")
+    lists: Lists = []
+    for number in range(1, 11):
+        try:
+            parts = [_list(root, f"{part}_{number:02d}.txt") for part in ("Training", "Testing")]
+        except PatchvoteError:
+            if not lists:
+                raise
+            break  # some copies have the first few partitions only; `splits` says so when more are asked for
+        lists.append(([name.strip("/") for name in parts[0]], [name.strip("/") for name in parts[1]]))
+    known = set(classes)
+    photos = []
+    for name in sorted({name for both in lists for part in both for name in part}):
+        label = name.rpartition("/")[0]
+        if label not in known:
+            raise PatchvoteError(f"a list names {name}, whose class is not in ClassName.txt.")
+        photos.append(Photo(name, images / name, label))
+    missing = [photo.name for photo in photos if not Path(str(photo.source)).is_file()]
+    if missing:
+        raise PatchvoteError(_missing(missing, len(photos)))
+    return Dataset(photos, lists)
+
+
+def _list(root: Path, name: str) -> list[str]:
+    """Read a published list, which may lie beside the photos or in a folder of lists, perhaps with a prefix."""
+    places = [root, root / "Partitions", root / "splits", root.parent, root.parent / "splits"]
+    pattern = re.compile(rf"(\w+_)?{re.escape(name)}")
+    for place in places:
+        if place.is_dir():
+            for path in sorted(place.glob(f"*{name}")):
+                if pattern.fullmatch(path.name):
+                    lines = path.read_text(encoding="utf-8").splitlines()
+                    return [line.strip() for line in lines if line.strip()]
+    raise PatchvoteError(f"the list {name} is not there.")
+
+
+def _all_there(names: Sequence[str], photos: Sequence[Photo]) -> None:
+    there = {photo.name for photo in photos}
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise PatchvoteError(_missing(missing, len(names)))
+
+
+def _missing(names: Sequence[str], total: int) -> str:
+    return f"{len(names):,} of {total:,} photos that its lists name are missing, such as {names[0]}."
+
+
+LAYOUTS: dict[str, tuple[Callable[[Path], Dataset], str]] = {
+    "scene15": (
+        _scene15,
+        """  DIR/bedroom/image_0001.jpg …   a folder a class, 15 in all;
+  DIR/suburb/…                   CALsuburb, MITcoast, PARoffice and so on, or 00 to 14, will do""",
+    ),
+    "sports8": (
+        _sports8,
+        """  DIR/RockClimbing/*.jpg   a folder a class, 8 in all: RockClimbing, badminton, bocce,
+  DIR/badminton/*.jpg …    croquet, polo, rowing, sailing, snowboarding""",
+    ),
+    "mit67": (
+        _mit67,
+        """  DIR/Images/airport_inside/*.jpg …         a folder a class, 67 in all
+  DIR/TrainImages.txt, DIR/TestImages.txt   the official lists""",
+    ),
+    "sun397": (
+        _sun397,
+        """  DIR/SUN397/a/abbey/sun_*.jpg …
+  DIR/Partitions/ClassName.txt, Training_01.txt, Testing_01.txt … Training_10.txt, Testing_10.txt""",
+    ),
+    "office-caltech": (
+        _office_caltech,
+        f"""  DIR/amazon/backpack/*.jpg …   four domains: amazon, caltech (or caltech10), dslr, webcam;
+  DIR/webcam/mug/*.jpg …        ten classes in each: {", ".join(_OBJECTS)}""",
+    ),
+}

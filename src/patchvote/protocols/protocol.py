@@ -1,0 +1,147 @@
+"""Protocol: what is to be compared on which images, as a value read from a TOML file."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from ..errors import PatchvoteError
+from ..names import nearest
+
+PROTOCOLS = tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.toml")))
+DRAWS = ("random", "lists", "domains")
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One way to divide the images of a protocol.
+
+    Parameters
+    ----------
+    name : str
+        Such as "random" or "semi-supervised".
+    draw : {"random", "lists", "domains"}
+        Images of each class at random; the lists that come with the image set; source and target domain.
+    splits : int
+        How often.
+    train : int
+        Training images a class, or source images a class.
+    test : int
+        Test images a class; 0 means all others.
+    fewer : dict
+        "domains": source images a class for these targets, instead of `train`.
+    labelled : int
+        "domains": target images a class that are trained on too.
+    pairs : tuple of str
+        "domains": source and target, joined by a hyphen.
+    main : tuple of str
+        "domains": the pairs of the paper's own tables.
+    seed : int
+        From which all splits are drawn.
+    """
+
+    name: str
+    draw: str
+    splits: int
+    train: int = 0
+    test: int = 0
+    fewer: dict[str, int] = dataclasses.field(default_factory=dict)
+    labelled: int = 0
+    pairs: tuple[str, ...] = ()
+    main: tuple[str, ...] = ()
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """What is to be compared on which images.
+
+    Parameters
+    ----------
+    name : str
+        Also the folder of its results.
+    title : str
+        Name of the image set in tables.
+    source : str
+        Who published it.
+    layout : str
+        Reader of the image set (see `datasets.LAYOUTS`).
+    settings : tuple of Setting
+        Ways to divide it.
+    voters, recipes, networks : tuples of str
+        What every table has, unless the caller selects: names as in `voters`, `recipes` and `patchvote extract`.
+    paper : dict
+        The paper's mean and deviation, by setting, voter and pair ("all" where there are no pairs).
+    paper_times : dict
+        The paper's accuracy, seconds of training and of testing, by voter.
+
+    Examples
+    --------
+    >>> protocol = Protocol.load("scene15")
+    >>> protocol.title, protocol.settings[0].train, protocol.figure("random", "snbnl", None)
+    ('Scene-15', 100, (92.88, 0.89))
+    """
+
+    name: str
+    title: str
+    source: str
+    layout: str
+    settings: tuple[Setting, ...]
+    voters: tuple[str, ...]
+    recipes: tuple[str, ...] = ("dense", "patch")
+    networks: tuple[str, ...] = ("efficientnet-lite0",)
+    paper: dict[str, Any] = dataclasses.field(default_factory=dict)
+    paper_times: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def load(cls, name: str | Path) -> Protocol:
+        """Read a protocol by name, or from a TOML file of the user's own.
+
+        Raises
+        ------
+        PatchvoteError
+            There is none of this name, or the file is not one.
+        """
+        path = Path(name)
+        if str(name) in PROTOCOLS:
+            path = Path(__file__).with_name(f"{name}.toml")
+        elif path.suffix != ".toml" or not path.is_file():
+            raise PatchvoteError(
+                f"there is no protocol {str(name)!r}.{nearest(str(name), PROTOCOLS)} "
+                f"There are: {', '.join(PROTOCOLS)}; or name a .toml file."
+            )
+        try:
+            told = tomllib.loads(path.read_text(encoding="utf-8"))
+            settings = tuple(_of(Setting, setting, path) for setting in told.pop("settings"))
+            protocol: Protocol = _of(cls, {"name": path.stem, **told, "settings": settings}, path)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            raise PatchvoteError(f"{path} is not a TOML file: {error}") from None
+        except (KeyError, TypeError) as error:
+            raise PatchvoteError(f"{path} is not a protocol: {error}.") from None
+        for setting in protocol.settings:
+            if setting.draw not in DRAWS:
+                raise PatchvoteError(f"{path}: draw must be one of {', '.join(DRAWS)}, got {setting.draw!r}.")
+        return protocol
+
+    def setting(self, name: str) -> Setting:
+        """Return the setting of this name."""
+        for setting in self.settings:
+            if setting.name == name:
+                return setting
+        names = [setting.name for setting in self.settings]
+        raise PatchvoteError(f"{self.name} has no setting {name!r}.{nearest(name, names)} It has: {', '.join(names)}.")
+
+    def figure(self, setting: str, voter: str, pair: str | None) -> tuple[float, float] | None:
+        """Return the paper's mean and deviation in per cent; None where it has none."""
+        told = self.paper.get(setting, {}).get(voter, {}).get(pair or "all")
+        return None if told is None else (float(told[0]), float(told[1]))
+
+
+def _of(kind: type[Any], told: dict[str, Any], path: Path) -> Any:
+    known = [field.name for field in dataclasses.fields(kind)]
+    for key in told:
+        if key not in known:
+            raise PatchvoteError(f"{path} has an unknown key {key!r}.{nearest(key, known)}")
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in told.items()})

@@ -1,0 +1,317 @@
+"""Run a protocol: plan its cells, leave out those that are finished, and compute the others one after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import importlib.metadata
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..bags import Bags
+from ..errors import PatchvoteError, PhotoError
+from ..filling import Filled
+from ..machine import describe, forget_peak_memory, peak_memory
+from ..store import Store
+from .datasets import Dataset
+from .protocol import Protocol
+from .results import Results, Run
+from .splits import Split, make_split, straddling, write_lists
+from .stores import Stores, load, network_name
+from .voters import VOTERS, make_voter, parse_voter
+
+_PACKAGES = ("patchvote", "numpy", "scikit-learn", "faiss-cpu", "onnxruntime", "pillow")
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which part of a protocol to run; what is None is all of it.
+
+    Parameters
+    ----------
+    settings, pairs, voters, recipes, networks : tuples of str
+        By name. Voters, recipes and networks need not be among those of the protocol.
+    splits : int, optional
+        The first so many.
+    """
+
+    settings: tuple[str, ...] | None = None
+    pairs: tuple[str, ...] | None = None
+    voters: tuple[str, ...] | None = None
+    recipes: tuple[str, ...] | None = None
+    networks: tuple[str, ...] | None = None
+    splits: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Cells that share their photos: one split, one recipe and network, several voters.
+
+    Parameters
+    ----------
+    setting, recipe, networks : str
+        Names.
+    pair : str or None
+        Source and target.
+    split : int
+        Its number, from 1.
+    voters : tuple of str
+        Those that are still to be computed.
+    """
+
+    setting: str
+    recipe: str
+    networks: str
+    pair: str | None
+    split: int
+    voters: tuple[str, ...]
+
+    def run(self, protocol: Protocol, voter: str) -> Run:
+        """Return the run that the cell of a voter belongs to."""
+        return Run(protocol.name, self.setting, voter, self.recipe, network_name(self.networks))
+
+
+def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[list[Group], int]:
+    """Return what is to be computed, and how many selected cells are finished already.
+
+    Raises
+    ------
+    PatchvoteError
+        A name of the selection is unknown.
+    """
+    voters = selection.voters or protocol.voters
+    for voter in voters:
+        make_voter(voter)
+    settings = [protocol.setting(name) for name in selection.settings or [s.name for s in protocol.settings]]
+    known = sorted({pair for setting in settings for pair in setting.pairs})
+    for pair in selection.pairs or ():
+        if pair not in known:
+            raise PatchvoteError(f"{pair!r} is not a pair of {protocol.name}. Pairs: {', '.join(known) or 'none'}.")
+    groups, finished = [], 0
+    for recipe in selection.recipes or protocol.recipes:
+        for networks in selection.networks or protocol.networks:
+            for setting in settings:
+                pairs: list[str | None] = [pair for pair in setting.pairs if pair in (selection.pairs or known)]
+                done = {
+                    voter: results.done(Run(protocol.name, setting.name, voter, recipe, network_name(networks)))
+                    for voter in voters
+                }
+                for split in range(1, min(selection.splits or setting.splits, setting.splits) + 1):
+                    for pair in sorted(pairs, key=functools.partial(_same_source, setting.fewer)) or [None]:
+                        open_voters = tuple(voter for voter in voters if (pair, split) not in done[voter])
+                        finished += len(voters) - len(open_voters)
+                        if open_voters:
+                            groups.append(Group(setting.name, recipe, networks, pair, split, open_voters))
+    return groups, finished
+
+
+def _same_source(fewer: dict[str, int], pair: str | None) -> tuple[str, bool]:
+    """Order pairs so that those with the same training photos follow one another."""
+    source, _, target = (pair or "").partition("-")
+    return source, target in fewer
+
+
+class Runner:
+    """Computes the cells of one protocol.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        What to compare.
+    dataset : Dataset
+        On which photos.
+    stores : Stores
+        Their bags.
+    results : Results
+        Where finished cells go.
+    """
+
+    def __init__(self, protocol: Protocol, dataset: Dataset, stores: Stores, results: Results) -> None:
+        self.protocol, self.dataset, self.stores, self.results = protocol, dataset, stores, results
+        self._labels = {photo.name: str(photo.label) for photo in dataset.photos}
+        self._fitted: dict[str, tuple[Any, Any, dict[str, Any]]] = {}
+
+    def split(self, group: Group) -> Split:
+        """Return the photos of a group."""
+        return make_split(self.dataset, self.protocol.setting(group.setting), group.pair, group.split - 1)
+
+    def compute(
+        self, groups: Sequence[Group], extracting: Callable[[str, Filled], None] | None = None
+    ) -> Iterator[tuple[Group, str, dict[str, Any]]]:
+        """Compute cell after cell; each is kept before it is given.
+
+        Parameters
+        ----------
+        groups : list of Group
+            What to compute.
+        extracting : function, optional
+            Called after each photo that goes through a network, with the recipe and what was done so far.
+
+        Yields
+        ------
+        group, voter, cell
+            What was finished.
+        """
+        self._write_lists(groups)
+        for (recipe, networks), own in _by_bags(groups).items():
+            names = sorted(
+                {name for group in own for split in [self.split(group)] for name in split.train + split.test}
+            )
+            skipped: list[PhotoError] = []
+
+            def told(done: Filled, recipe: str = recipe, skipped: list[PhotoError] = skipped) -> None:
+                skipped[:] = done.skipped
+                if extracting is not None:
+                    extracting(recipe, done)
+
+            stores = self.stores.open(recipe, networks, names, told)
+            self._fitted.clear()
+            for group in own:
+                yield from self._compute_group(group, stores, {error.name for error in skipped})
+
+    def _compute_group(
+        self, group: Group, stores: Sequence[Store], skipped: set[str]
+    ) -> Iterator[tuple[Group, str, dict[str, Any]]]:
+        whole = self.split(group)
+        split = Split(*([name for name in part if name not in skipped] for part in (whole.train, whole.test)))
+        made_with = {voter: self._made_with(voter, stores) for voter in group.voters}
+        for voter in group.voters:
+            self.results.check(group.run(self.protocol, voter), made_with[voter])
+        train, test = load(stores, split.train), load(stores, split.test)
+        digests = dict(zip(stores[0].names, (entry.digest for entry in stores[0].entries), strict=True))
+        about = {
+            "pair": group.pair,
+            "split": group.split,
+            "train_photos": len(train),
+            "test_photos": len(test),
+            "train_descriptors": len(train.values),
+            "test_descriptors": len(test.values),
+            "skipped": sorted(skipped & {*whole.train, *whole.test}),
+            "duplicates": len(straddling(split, digests)),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "versions": _versions(),
+            "machine": describe(),
+        }
+        for voter in group.voters:
+            cell = about | self._measure(voter, split, train, test)
+            self.results.add(group.run(self.protocol, voter), made_with[voter], cell)
+            yield group, voter, cell
+
+    def _measure(self, voter: str, split: Split, train: Bags, test: Bags) -> dict[str, Any]:
+        forget_peak_memory()
+        if voter not in self._fitted or self._fitted[voter][0] != split.train:
+            self._fitted.pop(voter, None)
+            began = time.perf_counter()
+            estimator = make_voter(voter).fit(train, np.array([self._labels[name] for name in split.train]))
+            trained: dict[str, Any] = {"train_seconds": round(time.perf_counter() - began, 3)}
+            if hasattr(estimator, "recall_"):
+                trained["recall"] = round(estimator.recall_, 4)
+            self._fitted[voter] = split.train, estimator, trained
+        _, estimator, trained = self._fitted[voter]
+        began = time.perf_counter()
+        right = estimator.predict(test) == np.array([self._labels[name] for name in split.test])
+        return {
+            "accuracy": round(100 * float(right.mean()), 4),
+            **trained,
+            "test_seconds": round(time.perf_counter() - began, 3),
+            "peak_memory": peak_memory(),
+            "hits": "".join("1" if hit else "0" for hit in right),  # in the order of the list of test photos
+        }
+
+    def _made_with(self, voter: str, stores: Sequence[Store]) -> dict[str, Any]:
+        settings = {key: _plain(value) for key, value in sorted(make_voter(voter).get_params().items())}
+        recipe = stores[0].recipe
+        return {
+            "estimator": VOTERS[parse_voter(voter)[0]].make.__name__,
+            "settings": settings,
+            "sampling": {"mode": recipe.mode, "activation": recipe.activation, **dataclasses.asdict(recipe.sampling)},
+            "fingerprints": [store.fingerprint for store in stores],
+        }
+
+    def _write_lists(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            if self.protocol.setting(group.setting).draw != "lists":  # published lists are not ours to copy
+                stem = "-".join(filter(None, [group.setting, group.pair, f"{group.split:02d}"]))
+                write_lists(self.results.folder / self.protocol.name / "splits", stem, self.split(group))
+
+    # --- how long it will take ----------------------------------------------------------------------------------
+
+    def estimate(self, groups: Sequence[Group]) -> tuple[float, float]:
+        """Return the seconds that extraction and the voters will take: from kept cells, or from short trials."""
+        extraction = voting = 0.0
+        speed = _products_a_second()
+        for (recipe, networks), own in _by_bags(groups).items():
+            names = sorted(
+                {name for group in own for split in [self.split(group)] for name in split.train + split.test}
+            )
+            for network, missing in self.stores.missing(recipe, networks, names):
+                extraction += self._trial(recipe, network, missing) * len(missing)
+            sampling = self.stores.extractor(recipe, networks.split("+")[0]).recipe.sampling
+            a_photo = getattr(sampling, "count", 0) or sum((side / 32) ** 2 for side in getattr(sampling, "sides", ()))
+            for group in own:
+                split = self.split(group)
+                for voter in group.voters:
+                    kept = self.results.read(group.run(self.protocol, voter))
+                    if kept and kept["cells"]:
+                        times = [cell["train_seconds"] + cell["test_seconds"] for cell in kept["cells"]]
+                        voting += float(np.mean(times))
+                    else:
+                        kind = VOTERS[parse_voter(voter)[0]]
+                        classes = len({self._labels[name] for name in split.train})
+                        work = kind.work(len(split.train) * a_photo, len(split.test) * a_photo, 1280, classes)
+                        voting += work / speed
+        return extraction, voting
+
+    def _trial(self, recipe: str, network: str, names: Sequence[str]) -> float:
+        """Return the seconds that a photo takes, tried on two."""
+        if not names:
+            return 0.0
+        extractor = self.stores.extractor(recipe, network)
+        photos = [self.stores.photos[name] for name in names[:: max(1, len(names) // 2)][:2]]
+        began = time.perf_counter()
+        for _ in extractor.stream(photos):
+            pass
+        return (time.perf_counter() - began) / len(photos)
+
+
+def _by_bags(groups: Sequence[Group]) -> dict[tuple[str, str], list[Group]]:
+    result: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        result.setdefault((group.recipe, group.networks), []).append(group)
+    return result
+
+
+def _products_a_second() -> float:
+    """Return the multiply-adds a second of a matrix product here."""
+    x = np.ones((512, 1280), np.float32)
+    best = min(_seconds(lambda: x @ x.T) for _ in range(5))
+    return float(512 * 512 * 1280 / best)
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and np.isinf(value):
+        return "inf"  # JSON has no infinity
+    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def default_bags_folder(layout: str) -> Path:
+    """Return where bags of an image set are kept unless the user says otherwise."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("patchvote")) / "protocols" / layout

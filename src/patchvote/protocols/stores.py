@@ -1,0 +1,93 @@
+"""The bags of an image set, a store for each recipe and network; extracted when they are first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..backbones import EMBEDDED
+from ..bags import Bags
+from ..errors import PatchvoteError
+from ..extract import Extractor
+from ..filling import Filled, fill
+from ..photos import Photo
+from ..store import Store
+from .recipes import parse_recipe
+
+JOIN = "+"  # between networks whose descriptors stand side by side
+
+
+class Stores:
+    """The bags of the photos of one image set.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds a store for each recipe and network.
+    photos : dict
+        Photos by name.
+    jobs : int, optional
+        Threads of extraction.
+    """
+
+    def __init__(self, folder: Path, photos: Mapping[str, Photo], jobs: int | None = None) -> None:
+        self.folder, self.photos, self.jobs = folder, photos, jobs
+
+    def path(self, recipe: str, network: str) -> Path:
+        """Return where the bags of a recipe and a single network are kept."""
+        return self.folder / f"{recipe}@{network_name(network)}.store"
+
+    def missing(self, recipe: str, networks: str, names: Sequence[str]) -> list[tuple[str, list[str]]]:
+        """Return for each network the photos whose bags are not there."""
+        result = []
+        for network in networks.split(JOIN):
+            path = self.path(recipe, network)
+            there = set(Store.open(path).names) if path.is_dir() and any(path.glob("*.safetensors")) else set()
+            result.append((network, [name for name in names if name not in there]))
+        return result
+
+    def extractor(self, recipe: str, network: str) -> Extractor:
+        """Return what extracts the bags of a recipe and a single network."""
+        return Extractor(parse_recipe(recipe, network), jobs=self.jobs)
+
+    def open(
+        self, recipe: str, networks: str, names: Sequence[str], progress: Callable[[Filled], None] | None = None
+    ) -> list[Store]:
+        """Extract what is missing of `names`, and open the stores, one a network.
+
+        Photos that cannot be read are left out; `Filled.skipped` tells `progress` which.
+        """
+        stores = []
+        for network in networks.split(JOIN):
+            path = self.path(recipe, network)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fill(path, [self.photos[name] for name in names], self.extractor(recipe, network), progress=progress)
+            stores.append(Store.open(path))
+        return stores
+
+
+def load(stores: Sequence[Store], names: Sequence[str]) -> Bags:
+    """Read the bags of these photos; descriptors of several networks stand side by side, each of length 1."""
+    parts = [store.only(names).load()[0] for store in stores]
+    if len(parts) == 1:
+        return parts[0]
+    for part in parts[1:]:
+        if not np.array_equal(part.offsets, parts[0].offsets) or not np.allclose(part.boxes, parts[0].boxes, atol=1e-3):
+            raise PatchvoteError(
+                "networks whose descriptors stand side by side must look at the same places: use patch."
+            )
+    values = [part.values / np.maximum(np.linalg.norm(part.values, axis=1, keepdims=True), 1e-12) for part in parts]
+    return Bags(np.hstack(values), parts[0].offsets, parts[0].boxes, parts[0].level)
+
+
+def network_name(networks: str) -> str:
+    """Return what results call a network: its name, or that of its file without folder and ending.
+
+    Examples
+    --------
+    >>> network_name("efficientnet-lite0+weights/places.onnx")
+    'efficientnet-lite0+places'
+    """
+    return JOIN.join(name if name in EMBEDDED else Path(name).stem for name in networks.split(JOIN))
