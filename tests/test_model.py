@@ -39,6 +39,7 @@ def bank_model() -> Model:
         "class": np.arange(9) % 3,
         "image": np.arange(9),
         "boxes": np.tile(np.array([0, 0, 1, 1], np.float32), (9, 1)),
+        "mean": np.zeros(6, np.float32),
     }
     return Model("NBNN", ("a", "b", "c"), Recipe(), "abc", {}, False, 1.0, 0.0, arrays)
 

@@ -20,14 +20,15 @@ def double_loop(train: list[np.ndarray], labels: np.ndarray, test: list[np.ndarr
     return classes[sums.argmin(axis=1)], sums
 
 
-def unit(bags: list[np.ndarray]) -> list[np.ndarray]:
-    return [bag / np.linalg.norm(bag, axis=1, keepdims=True) for bag in bags]
+def centred_unit(bags: list[np.ndarray], train: list[np.ndarray]) -> list[np.ndarray]:
+    mean = np.concatenate(train).mean(axis=0)
+    return [(bag - mean) / np.linalg.norm(bag - mean, axis=1, keepdims=True) for bag in bags]
 
 
 def test_votes_equal_the_double_loop_of_the_definition():
     (train, labels), (test, _) = make_bags(24, seed=1), make_bags(9, seed=2)
     for normalise in (False, True):
-        prepared = (unit(train), unit(test)) if normalise else (train, test)
+        prepared = [centred_unit(bags, train) for bags in (train, test)] if normalise else (train, test)
         expected, sums = double_loop(prepared[0], labels, prepared[1])
         voter = NBNN(normalise=normalise).fit(train, labels)
         assert voter.predict(test).tolist() == expected.tolist()

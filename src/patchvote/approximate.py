@@ -37,7 +37,11 @@ class PcaBank:
         self.values, self.rotation, self.candidates = np.ascontiguousarray(values), rotation, candidates
         bank = rotation(self.values)
         # One product with [-2 head, -2 tail, 1] of a query gives the guess less the query's own length.
-        self._guess = np.concatenate([bank.head, bank.tail[:, None] / 2, bank.whole[:, None]], axis=1)
+        guess = np.concatenate([bank.head, bank.tail[:, None] / 2, bank.whole[:, None]], axis=1)
+        # Candidates are the best of each part of the bank. In order of image, neighbours would lie in the same part,
+        # and all but one of them would be lost.
+        self._order = np.random.default_rng(0).permutation(len(self.values))
+        self._guess = guess[self._order]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -54,7 +58,7 @@ class PcaBank:
             part = turned[rows]
             ones = np.ones((len(part), 1), np.float32)
             guess = np.concatenate([-2 * part.head, -2 * part.tail[:, None], ones], axis=1) @ self._guess.T
-            chosen = part_winners(guess, max(k, self.candidates))
+            chosen = self._order[part_winners(guess, max(k, self.candidates))]
             row = np.repeat(np.arange(len(part)), chosen.shape[1])
             exact = pair_distances(part.values, row, self.values, chosen.ravel()).reshape(chosen.shape)
             order = np.argsort(exact, axis=1)[:, :k]

@@ -25,7 +25,9 @@ class BankVoter(Voter):
     Attributes
     ----------
     values_ : array of shape (n, features)
-        The bank: descriptors as they are compared, normalised and with weighted positions.
+        The bank: descriptors as they came, with positions; centres as they are compared, where it is condensed.
+    mean_ : array of shape (features,)
+        Mean of the bank's descriptors, subtracted before they are brought to length 1; 0 where they are not.
     class_ : array of shape (n,)
         Number of the class of each.
     image_ : array of shape (n,)
@@ -42,6 +44,7 @@ class BankVoter(Voter):
     rejection: float
 
     values_: npt.NDArray[Any]
+    mean_: npt.NDArray[np.float32]
     class_: npt.NDArray[np.int64]
     image_: npt.NDArray[np.int64]
     boxes_: npt.NDArray[np.float32]
@@ -116,7 +119,7 @@ class BankVoter(Voter):
     def _descriptors(
         self, bags: Bags, numbers: npt.NDArray[Any], images: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        values = self._comparable(with_positions(bags, slice(0, len(bags.values)), self.positions_))
+        values = with_positions(bags, slice(0, len(bags.values)), self.positions_)
         return values.astype(self.dtype), numbers[bags.owner].astype(np.int64), images[bags.owner], bags.boxes
 
     def _comparable(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
@@ -124,6 +127,7 @@ class BankVoter(Voter):
         values = values.astype(np.float32)
         own = values[:, : values.shape[1] - 2 * self.positions_]
         if self.normalise:
+            own -= self.mean_
             own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
         if self.positions_:
             values[:, -2:] *= self.position_weight
@@ -138,6 +142,9 @@ class BankVoter(Voter):
     ) -> None:
         """Keep a bank, and make it searchable."""
         self.values_, self.class_, self.image_, self.boxes_ = values, numbers, images, boxes
+        self.mean_ = np.zeros(values.shape[1] - 2 * self.positions_, np.float32)
+        if self.normalise:
+            self.mean_ = values[:, : len(self.mean_)].mean(axis=0, dtype=np.float64).astype(np.float32)
         self._make_searchable()
 
     def _make_searchable(self) -> None:
@@ -148,7 +155,13 @@ class BankVoter(Voter):
             return None
         rng = np.random.default_rng(0)
         chosen = rng.choice(len(self.values_), size=min(_SAMPLE, len(self.values_)), replace=False)
-        return Rotation(self.values_[np.sort(chosen)].astype(np.float32), head, middle)
+        return Rotation(self._bank_rows(np.sort(chosen)), head, middle)
+
+    def _bank_rows(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return rows of the bank in the form in which they are compared."""
+        if getattr(self, "condense", None) is not None:
+            return np.asarray(self.values_[rows], np.float32)
+        return self._comparable(self.values_[rows])
 
     def _check_settings(self) -> None:
         name = type(self).__name__

@@ -68,14 +68,15 @@ class LocalNBNN(BankVoter):
 
     def _make_searchable(self) -> None:
         rotation = self._learn_rotation(*((PCA_FEATURES, 0) if self.search == "pca" else ()))
-        self._bank = make_bank(self.values_, rotation, self.search, _CANDIDATES)
+        bank = self._bank_rows(np.arange(len(self.values_))).astype(self.dtype)
+        self._bank = make_bank(bank, rotation, self.search, _CANDIDATES)
         self.recall_ = 1.0 if self.search == "exact" else self._measure_recall()
 
     def _measure_recall(self) -> float:
         rng = np.random.default_rng(0)
         chosen = rng.choice(len(self.values_), size=min(500, len(self.values_)), replace=False)
         count = min(self.neighbours + 1, len(self.values_))
-        return recall(self._bank, self.values_[chosen].astype(np.float32), count)
+        return recall(self._bank, self._bank_rows(chosen), count)
 
     def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         count = min(self.neighbours, len(self._bank) - 1)

@@ -37,6 +37,7 @@ _BANK = {
     "class": (1, ("int64",)),
     "image": (1, ("int64",)),
     "boxes": (2, _FLOATS),
+    "mean": (1, _FLOATS),
 }
 KINDS = {"SNBNL": _PROTOTYPES | _MEMORY, "NBNL": _PROTOTYPES | _MEMORY, "NBNN": _BANK, "LocalNBNN": _BANK}
 
@@ -222,8 +223,10 @@ def _check(model: Model) -> None:
         _check_prototypes(model)
     else:
         rows = len(arrays["values"])
-        if rows < len(classes) or any(len(arrays[name]) != rows for name in _BANK):
+        if rows < len(classes) or any(len(arrays[name]) != rows for name in ("class", "image", "boxes")):
             raise ModelError("its bank has arrays of different lengths.")
+        if arrays["mean"].shape != (model.features,):
+            raise ModelError("mean and bank have different numbers of features.")
         _check_rows(arrays["class"], arrays["boxes"], len(classes))
         if len(np.unique(arrays["class"])) != len(classes):
             raise ModelError("a class has no descriptor in the bank.")

@@ -52,7 +52,7 @@ class ProgressLine:
         """Tell how far a job of several stages is; a new stage begins to count anew."""
         if what != self._what:
             self._what, self._first_done = what, None
-            self._unit = "settings" if what == "choose" else "photos"
+            self._unit = {"choose": "settings", "vote": "cells"}.get(what, "photos")
             if self._bar is not None:
                 self._bar.update(self._task, description=what)
         self.show(done, total)

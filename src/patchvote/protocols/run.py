@@ -90,9 +90,9 @@ def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[li
         make_voter(voter)
     settings = [protocol.setting(name) for name in selection.settings or [s.name for s in protocol.settings]]
     known = sorted({pair for setting in settings for pair in setting.pairs})
-    for pair in selection.pairs or ():
-        if pair not in known:
-            raise PatchvoteError(f"{pair!r} is not a pair of {protocol.name}. Pairs: {', '.join(known) or 'none'}.")
+    for asked in selection.pairs or ():
+        if asked not in known:
+            raise PatchvoteError(f"{asked!r} is not a pair of {protocol.name}. Pairs: {', '.join(known) or 'none'}.")
     groups, finished = [], 0
     for recipe in selection.recipes or protocol.recipes:
         for networks in selection.networks or protocol.networks:

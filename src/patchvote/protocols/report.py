@@ -1,0 +1,99 @@
+"""Results as a page: `docs/results.md` with its tables and plots, from kept results alone.
+
+What a table cannot say stands in `notes.md` beside the results of a protocol, and is put below them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import PatchvoteError
+from ..files import write_atomically
+from . import plots, tables
+from .findings import findings, patch_results
+from .protocol import PROTOCOLS, Protocol
+from .results import Results
+
+_HEAD = """# Results
+
+Every number here comes from a file in `results/`, which holds the raw numbers of every split, the settings, versions,
+machine, time and peak memory. This page is made from them by `patchvote protocol --report`. To compute a cell again:
+`patchvote protocol scene15 --data DIR --splits 1 --voters snbnl --recipes dense --results elsewhere`. Lists of the
+photos of every split are in `results/*/splits/`. "Paper" is Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest
+Neighbours Meet Convolutional Neural Networks", CVPR 2016, with the Hybrid-CNN of Zhou et al.; ours is with
+EfficientNet-Lite0 unless a table says otherwise. Accuracy is in per cent, with the deviation over splits.
+
+`dense` and `patch` are the two ways of taking bags: all cells of the feature map at 224 and 448 px, and the paper's
+patches of 32, 64 and 128 px, each through the network at 224 px. NBNN and LocalNBNN search in a PCA of 128 features and
+compare full distances of the few best (`search="pca"`); the recall of that search is in the result files.
+"""
+
+
+def write_results(results: Results, docs: Path) -> Path:
+    """Write the page and its plots into `docs`; return its path.
+
+    Raises
+    ------
+    PatchvoteError
+        There are no results, or matplotlib is not installed.
+    """
+    protocols = [Protocol.load(name) for name in PROTOCOLS]
+    there = [protocol for protocol in protocols if any(results.all(protocol.name))]
+    if not there:
+        raise PatchvoteError(f"there are no results in {results.folder}. Run a protocol first.")
+    pictures = docs / "results"
+    parts = [_HEAD]
+    scenes = [protocol for protocol in protocols if protocol.report == "scenes"]
+    if any(protocol in there for protocol in scenes):
+        parts += ["## Scene recognition", tables.scenes(scenes, results)]
+        for protocol in scenes:
+            if protocol in there:
+                plots.plot_voters(protocol, results, pictures / protocol.name)
+                parts.append(_picture(f"{protocol.title}: every voter", protocol.name))
+        parts += ["### NBNL against sNBNL", tables.speed(scenes, results)]
+        parts += [_notes(results, protocol) for protocol in scenes]
+    for protocol in there:
+        if protocol.report == "domains":
+            parts += _domains(protocol, results, pictures)
+        elif protocol.report == "patches":
+            found = patch_results(protocol, results)
+            plots.plot_patches(found, pictures / protocol.name)
+            parts += ["## Patches: the paper's figures", _picture("NBNN by patch size and levels", protocol.name)]
+            parts += [f"- {finding}" for finding in findings(found)]
+            parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+        elif protocol.report == "settings":
+            plots.plot_settings(protocol, results, pictures / protocol.name)
+            parts += ["## Settings: ours", _picture("Each setting changed alone", protocol.name)]
+            parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+    parts.append("## Duplicates that straddle a split")
+    parts += [f"- {tables.duplicates(protocol, results)}" for protocol in there]
+    docs.mkdir(parents=True, exist_ok=True)
+    path = docs / "results.md"
+    write_atomically(path, ["\n\n".join(part.strip() for part in parts if part.strip()).encode(), b"\n"])
+    return path
+
+
+def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
+    parts = ["## Domain adaptation"]
+    for setting in protocol.settings:
+        parts += [f"### {protocol.title}, {setting.name}", tables.domains(protocol, setting, results)]
+    plots.plot_domains(protocol, results, pictures / protocol.name)
+    parts += [_picture("The paper's pairs", protocol.name), tables.above_the_paper(protocol, results)]
+    parts.append(_notes(results, protocol))
+    for setting in protocol.settings:
+        table = tables.all_pairs(protocol, setting, results)
+        parts += [f"### All pairs, {setting.name}, `dense` (the paper's six are marked *)", table]
+    return parts
+
+
+def _notes(results: Results, protocol: Protocol) -> str:
+    path = results.folder / protocol.name / "notes.md"
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _picture(title: str, name: str) -> str:
+    return f"![{title}](results/{name}.png)"
+
+
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"
