@@ -52,7 +52,27 @@ def read_dataset(layout: str, root: Path) -> Dataset:
             raise PatchvoteError("there is no such folder.")
         return read(root)
     except (PatchvoteError, PhotoError) as error:
-        raise PatchvoteError(f"{root} is not {layout} as it is published: {error}\nExpected:\n{expected}") from None
+        raise PatchvoteError(f"{root} does not have the layout {layout!r}: {error}\nExpected:\n{expected}") from None
+
+
+# --- anybody's own photos -------------------------------------------------------------------------------------------
+
+
+def _any_classes(root: Path) -> Dataset:
+    photos = [photo for photo in find_photos(root) if photo.label is not None]
+    if len({photo.label for photo in photos}) < 2:
+        raise PatchvoteError("it needs folders of at least two classes with photos in them.")
+    return Dataset(photos)
+
+
+def _any_domains(root: Path) -> Dataset:
+    photos = []
+    for folder in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        own = [photo for photo in find_photos(folder) if photo.label is not None]
+        photos += [dataclasses.replace(photo, name=f"{folder.name}/{photo.name}") for photo in own]
+    if len({photo.name.partition("/")[0] for photo in photos}) < 2:
+        raise PatchvoteError("it needs folders of at least two domains, each with a folder a class.")
+    return Dataset(photos)
 
 
 # --- a folder a class ---------------------------------------------------------------------------------------------
@@ -213,6 +233,8 @@ def _missing(names: Sequence[str], total: int) -> str:
 
 
 LAYOUTS: dict[str, tuple[Callable[[Path], Dataset], str]] = {
+    "folders": (_any_classes, "  DIR/<class>/*.jpg …   a folder a class"),
+    "domains": (_any_domains, "  DIR/<domain>/<class>/*.jpg …   a folder a domain, in it a folder a class"),
     "scene15": (
         _scene15,
         """  DIR/bedroom/image_0001.jpg …   a folder a class, 15 in all;

@@ -77,8 +77,8 @@ def findings(found: dict[Patches, float]) -> list[str]:
         +1,
     )
     compare(
-        "And not by size alone (32 + 64 px against 64 px, 64 + 128 px against 128 px where run).",
-        lambda key: one(key, smallest=key.smallest // 2, levels=2) if key.levels == 1 else None,
+        "Not by size alone: 32 and 64 px together are better than 64 px.",
+        lambda key: one(key, smallest=32, levels=2) if (key.smallest, key.levels) == (64, 1) else None,
         +1,
     )
     compare(

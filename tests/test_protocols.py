@@ -1,0 +1,385 @@
+"""Protocols run, resume, keep what they measured, and give the same numbers again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from patchvote import Bags
+from patchvote.errors import PatchvoteError
+from patchvote.protocols import PROTOCOLS, Protocol
+from patchvote.protocols.datasets import read_dataset
+from patchvote.protocols.findings import Patches, findings
+from patchvote.protocols.mop import MopCnn
+from patchvote.protocols.pooled import MeanSvm, WholeImageSvm
+from patchvote.protocols.recipes import parse_recipe
+from patchvote.protocols.results import Results, Run
+from patchvote.protocols.run import Runner, Selection, plan
+from patchvote.protocols.stores import Stores
+from patchvote.protocols.summary import sign_test, summarise
+from patchvote.protocols.tables import speed
+from patchvote.protocols.voters import VOTERS, make_voter, parse_voter
+
+ROOT = Path(__file__).parent.parent
+OWN = """
+title = "Textures"
+source = "us"
+layout = "folders"
+voters = ["snbnl(passes=1)", "whole-svm"]
+recipes = ["dense-64"]
+
+[[settings]]
+name = "random"
+draw = "random"
+splits = 2
+train = 5
+test = 4
+
+[paper.random]
+whole-svm.all = [50.0, 1.0]
+"""
+
+
+@pytest.fixture
+def own(tmp_path) -> Path:
+    path = tmp_path / "textures.toml"
+    path.write_text(OWN)
+    return path
+
+
+@pytest.fixture(scope="module")
+def bags(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("bags")
+
+
+def runner(own: Path, photos: Path, bags: Path, results: Path) -> Runner:
+    dataset = read_dataset("folders", photos)
+    stores = Stores(bags, {photo.name: photo for photo in dataset.photos})
+    return Runner(Protocol.load(own), dataset, stores, Results(results))
+
+
+def run(own: Path, photos: Path, bags: Path, results: Path, **selection) -> list:
+    at_work = runner(own, photos, bags, results)
+    groups, _ = plan(at_work.protocol, Selection(**selection), at_work.results)
+    return list(at_work.compute(groups))
+
+
+def command(*parts: object) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "patchvote", "protocol", *map(str, parts)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=300)
+
+
+# --- protocols as data ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_names_voters_recipes_and_pairs_that_exist(name):
+    protocol = Protocol.load(name)
+    for voter in protocol.voters:
+        make_voter(voter)
+    for recipe in protocol.recipes:
+        parse_recipe(recipe, "efficientnet-lite0")
+    for setting in protocol.settings:
+        assert set(setting.main) <= set(setting.pairs)
+        for voter, figures in protocol.paper.get(setting.name, {}).items():
+            assert voter in VOTERS
+            assert set(figures) <= {"all", *setting.pairs}
+
+
+def test_protocols_are_those_of_the_paper():
+    scene, sports, mit = (Protocol.load(name).settings[0] for name in ("scene15", "sports8", "mit67"))
+    assert [(s.train, s.test, s.splits) for s in (scene, sports, mit)] == [(100, 100, 5), (70, 60, 5), (80, 20, 5)]
+    assert Protocol.load("sun397").setting("official").splits == 10
+    office = Protocol.load("office-caltech")
+    for setting in office.settings:
+        assert (setting.train, setting.fewer, setting.splits) == (20, {"webcam": 15, "dslr": 15}, 10)
+        assert sum(pair.split("-")[0] != pair.split("-")[1] for pair in setting.pairs) == 12
+    assert [setting.labelled for setting in office.settings] == [0, 3]
+    assert len(office.settings[0].pairs) == 16
+    average = [
+        np.mean([office.figure(setting.name, voter, pair)[0] for pair in setting.main])
+        for setting in office.settings
+        for voter in ("nbnn", "snbnl")
+    ]
+    np.testing.assert_allclose(average, [67.65, 66.49, 81.94, 81.12], atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title = ", "is not a TOML file"),
+        ("title = 'x'", "is not a protocol: 'settings'"),
+        (OWN.replace("layout", "lay_out"), "unknown key 'lay_out'. Did you mean 'layout'"),
+        (OWN.replace('draw = "random"', 'draw = "dice"'), "draw must be one of random, lists, domains, got 'dice'"),
+    ],
+)
+def test_a_protocol_that_is_none_is_told_why(text, message, tmp_path):
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(PatchvoteError, match=message):
+        Protocol.load(tmp_path / "x.toml")
+
+
+def test_unknown_names_are_answered_with_known_ones(own, tmp_path):
+    protocol = Protocol.load(own)
+    for selection, message in [
+        ({"voters": ("snbml",)}, "no voter 'snbml'. Did you mean 'snbnl'"),
+        ({"voters": ("snbnl(prototype=1)",)}, "snbnl has no setting 'prototype'. Did you mean 'prototypes'"),
+        ({"settings": ("rando",)}, "no setting 'rando'. Did you mean 'random'"),
+        ({"pairs": ("a-b",)}, "'a-b' is not a pair"),
+    ]:
+        with pytest.raises(PatchvoteError, match=message):
+            plan(protocol, Selection(**selection), Results(tmp_path))
+    with pytest.raises(PatchvoteError, match="'dens' does not name a recipe. Such names are dense, "):
+        parse_recipe("dens", "efficientnet-lite0")
+    with pytest.raises(PatchvoteError, match="no protocol 'scene-15'. Did you mean 'scene15'"):
+        Protocol.load("scene-15")
+
+
+def test_settings_in_a_voters_name_reach_its_estimator():
+    assert parse_voter("nbnn(position_weight=0.5, search=exact)") == (
+        "nbnn",
+        {"position_weight": 0.5, "search": "exact"},
+    )
+    assert make_voter("snbnl(q=inf)").q == np.inf
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_keeps_what_is_needed_to_make_it_again(own, photo_folder, bags, tmp_path):
+    cells = run(own, photo_folder, bags, tmp_path / "results")
+    assert len(cells) == 4
+    kept = json.loads(
+        (tmp_path / "results" / "textures" / "random-whole-svm-dense-64-efficientnet-lite0.json").read_text()
+    )
+    assert kept["estimator"] == "WholeImageSvm"
+    assert kept["sampling"]["sides"] == [64]
+    assert [cell["split"] for cell in kept["cells"]] == [1, 2]
+    for cell in kept["cells"]:
+        assert len(cell["hits"]) == cell["test_photos"] == 16
+        assert cell["accuracy"] == 100 * cell["hits"].count("1") / 16
+        assert cell["train_photos"] == 20
+        assert cell["peak_memory"] > 1e7
+        assert {"train_seconds", "test_seconds", "versions", "machine", "date", "duplicates"} <= cell.keys()
+    assert str(photo_folder) not in json.dumps(kept)  # results are for others: no path of this machine
+    lists = sorted(path.name for path in (tmp_path / "results" / "textures" / "splits").iterdir())
+    assert lists == [f"random-{n}-{part}.txt" for n in ("01", "02") for part in ("test", "train")]
+
+
+def test_a_finished_cell_is_never_computed_again(own, photo_folder, bags, tmp_path, monkeypatch):
+    run(own, photo_folder, bags, tmp_path, splits=1)
+    assert [cell[0].split for cell in run(own, photo_folder, bags, tmp_path)] == [2, 2]
+    monkeypatch.setattr(Runner, "_measure", None)
+    assert run(own, photo_folder, bags, tmp_path) == []
+
+
+def test_an_interrupted_run_goes_on_where_it_was(own, photo_folder, bags, tmp_path):
+    whole = {(cell[1], cell[0].split): cell[2]["hits"] for cell in run(own, photo_folder, bags, tmp_path / "whole")}
+    at_work = runner(own, photo_folder, bags, tmp_path / "parts")
+    groups, _ = plan(at_work.protocol, Selection(), at_work.results)
+    for _ in at_work.compute(groups):
+        break  # as Ctrl-C after the first cell
+    parts = run(own, photo_folder, bags, tmp_path / "parts")
+    assert len(parts) == 3
+    assert all(whole[voter, group.split] == cell["hits"] for group, voter, cell in parts)
+
+
+def test_a_fresh_run_reproduces_the_numbers(own, photo_folder, bags, tmp_path):
+    everybody = ("nbnn", "local-nbnn", "nbnl(rounds=2)", "snbnl", "whole-svm", "mean-svm", "mop")
+    first = run(own, photo_folder, bags, tmp_path / "a", voters=everybody, splits=1)
+    second = run(own, photo_folder, bags, tmp_path / "b", voters=everybody, splits=1)
+    assert [cell[1] for cell in first] == list(everybody)
+    assert [cell[2]["hits"] for cell in first] == [cell[2]["hits"] for cell in second]
+    assert all(cell[2]["accuracy"] > 60 for cell in first)
+    assert 0.3 < first[0][2]["recall"] <= 1
+
+
+def test_results_of_other_settings_are_not_mixed(own, photo_folder, bags, tmp_path):
+    run(own, photo_folder, bags, tmp_path, splits=1, voters=("snbnl(passes=1)",))
+    path = next((tmp_path / "textures").glob("*.json"))
+    path.write_text(path.read_text().replace('"lam": 0.0001', '"lam": 0.5'))
+    with pytest.raises(PatchvoteError, match="another settings: lam was 0.5, is 0.0001. Move it away, or name another"):
+        run(own, photo_folder, bags, tmp_path, voters=("snbnl(passes=1)",))
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(PatchvoteError, match="is not a result of a protocol"):
+        run(own, photo_folder, bags, tmp_path, voters=("snbnl(passes=1)",))
+
+
+def test_two_networks_side_by_side_look_at_the_same_patches(own, photo_folder, bags, tiny_network, tmp_path):
+    shutil.copy(tiny_network, tmp_path / "tiny.onnx")
+    (tmp_path / "tiny.toml").write_text('output = "features"\nscale = 255.0\n')
+    both = f"efficientnet-lite0+{tmp_path / 'tiny.onnx'}"
+    selection = {"splits": 1, "voters": ("nbnn",), "networks": (both,)}
+    cells = run(own, photo_folder, bags, tmp_path / "r", recipes=("patch-32x1-n10-64px",), **selection)
+    assert cells[0][2]["accuracy"] > 60
+    kept = json.loads(next((tmp_path / "r" / "textures").glob("*.json")).read_text())
+    assert kept["network"] == "efficientnet-lite0+tiny"
+    assert len(kept["fingerprints"]) == 2
+
+
+def test_a_photo_that_cannot_be_read_is_named_and_left_out(own, photo_folder, tmp_path):
+    photos = shutil.copytree(photo_folder, tmp_path / "photos")
+    spoiled = sorted((photos / "brick").iterdir())
+    for path in spoiled[:8]:
+        path.write_bytes(b"not a photo")
+    own.write_text(OWN.replace("train = 5", "train = 3"))
+    cells = run(own, photos, tmp_path / "bags", tmp_path / "r", splits=1, voters=("whole-svm",))
+    assert cells[0][2]["skipped"]
+    assert all(name.startswith("brick/") for name in cells[0][2]["skipped"])
+    assert cells[0][2]["test_photos"] + cells[0][2]["train_photos"] + len(cells[0][2]["skipped"]) == 28
+
+
+# --- what results say -------------------------------------------------------------------------------------------------
+
+
+def write_run(folder: Path, voter: str, hits: list[str], protocol: str = "scene15", recipe: str = "dense") -> Run:
+    run = Run(protocol, "random", voter, recipe, "efficientnet-lite0")
+    for split, row in enumerate(hits, start=1):
+        cell = {"pair": None, "split": split, "hits": row, "accuracy": 100 * row.count("1") / len(row)}
+        cell |= {"train_seconds": 30.0 if voter == "nbnl" else 2.0, "test_seconds": 1.0, "duplicates": 0}
+        Results(folder).add(run, {"settings": {}}, cell)
+    return run
+
+
+def test_the_sign_test_counts_photos_that_only_one_names_rightly(tmp_path):
+    first = write_run(tmp_path, "nbnl", ["1111100000", "1111111111"])
+    second = write_run(tmp_path, "snbnl", ["1110011111", "1111111110", "0000000000"])
+    test = sign_test(Results(tmp_path), first, second)
+    assert (test.first, test.second) == (3, 5)
+    assert test.p == pytest.approx(2 * (1 + 8 + 28 + 56) / 256)  # the binomial of 8 throws, both sides
+    assert sign_test(Results(tmp_path), first, Run("scene15", "random", "mop", "dense", "x")) is None
+    table = speed([Protocol.load("scene15")], Results(tmp_path))
+    assert "| Scene-15, ours, dense | 75.00 | 56.67 | 30.0 | 2.0 | 1.0 | 1.0 | 15.0 times | 1.0 times |" in table
+    assert "NBNL has 3 and sNBNL 5; sign test p = 0.727: at p < 0.05 no difference is shown" in table
+
+
+def test_the_summary_has_the_means_beside_the_papers(tmp_path):
+    write_run(tmp_path, "snbnl", ["1110", "1100"])
+    (row,) = summarise(Protocol.load("scene15"), Results(tmp_path))
+    assert row == {
+        "protocol": "scene15",
+        "setting": "random",
+        "pair": None,
+        "voter": "snbnl",
+        "recipe": "dense",
+        "network": "efficientnet-lite0",
+        "splits": 2,
+        "mean": 62.5,
+        "deviation": 17.68,
+        "paper": 92.88,
+    }
+
+
+def test_findings_are_judged_by_the_numbers():
+    base = {
+        Patches(s, n, c, b, "x"): 80.0
+        for s in (16, 32, 64)
+        for n in (1, 2, 3)
+        for c in (100, 400)
+        for b in (False, True)
+    }
+    flat = findings(base)
+    assert sum("Does not hold" in text for text in flat) == 5
+    assert next(text for text in flat if "no better than sparse" in text).count("Holds") == 1
+    rising = {
+        key: 4 * np.log2(key.smallest) + 6 * key.levels + 3 * key.before - 4 * (key.smallest == 16) for key in base
+    }
+    assert sum("Holds" in text for text in findings(rising)) == 6
+    assert findings({}) == []
+
+
+# --- what votes are compared with -------------------------------------------------------------------------------------
+
+
+def test_mop_pools_as_the_definition_says():
+    rng = np.random.default_rng(0)
+    count, dim = 12, 6
+    level = np.tile([0] + [1] * 20 + [2] * 10, count).astype(np.int16)
+    offsets = np.arange(count + 1) * 31
+    values = rng.normal(size=(31 * count, dim)).astype(np.float32)
+    bags = Bags(values, offsets, None, level)
+    mop = MopCnn(features=4, centres=3).fit(bags, np.arange(count) % 2)
+    vectors = []
+    for image in range(count):
+        own, at = values[31 * image : 31 * image + 31], level[31 * image : 31 * image + 31]
+        parts = [own[0] / np.linalg.norm(own[0])]
+        for number in (1, 2):
+            kept = mop._levels[number]
+            vlad = np.zeros_like(kept.centres)
+            for x in (own[at == number] - kept.mean) @ kept.axes:
+                nearest = ((kept.centres - x) ** 2).sum(axis=1).argmin()
+                vlad[nearest] += x - kept.centres[nearest]
+            vlad = np.sign(vlad) * np.sqrt(np.abs(vlad))
+            parts.append(vlad.ravel() / np.linalg.norm(vlad))
+        vectors.append(np.concatenate(parts))
+    expected = np.stack(vectors)
+    got = mop._vectors(bags, fitting=False)
+    np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-4)  # equal but for a rotation
+
+
+def test_pooled_voters_look_at_the_whole_image_or_at_the_mean():
+    values = np.array([[1, 0], [0, 1], [0, 2], [0, 1], [1, 0], [3, 0]], np.float32)
+    bags = Bags(values, np.array([0, 3, 6]), None, np.array([0, 1, 1, 0, 1, 1], np.int16))
+    assert WholeImageSvm()._vectors(bags, fitting=False).tolist() == [[1, 0], [0, 1]]
+    np.testing.assert_allclose(MeanSvm()._vectors(bags, fitting=False), [[1 / 3, 1], [4 / 3, 1 / 3]])
+    with pytest.raises(ValueError, match="2 bags have 0 descriptors of a whole image; each needs one"):
+        WholeImageSvm().fit(Bags(values, np.array([0, 3, 6]), None, np.ones(6, np.int16)), [0, 1])
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_runs_tells_its_time_and_sums_up(own, photo_folder, bags, tmp_path):
+    where = ["--data", photo_folder, "--bags", bags, "--results", tmp_path / "r"]
+    tried = command(own, *where, "--dry-run")
+    assert tried.returncode == 0, tried.stderr
+    assert "4 cells to compute, 0 finished already" in tried.stderr
+    assert "of extraction and" in tried.stdout
+    assert not (tmp_path / "r").exists()
+    first = command(own, *where, "--splits", 1, "--voters", "whole-svm,snbnl(passes=1,q=1)")
+    assert first.returncode == 0, first.stderr
+    assert "random split 1, dense-64, whole-svm:" in first.stderr
+    again = command(own, *where, "--splits", 1, "--voters", "whole-svm", "--quiet")
+    assert (again.returncode, again.stderr, again.stdout) == (0, "", "")
+    summary = json.loads(command(own, "--results", tmp_path / "r", "--summary", "--json").stdout)
+    assert [(row["voter"], row["splits"], row["paper"]) for row in summary] == [
+        ("snbnl(passes=1,q=1)", 1, None),
+        ("whole-svm", 1, 50.0),
+    ]
+    assert "whole-svm" in command(own, "--results", tmp_path / "r", "--summary").stdout
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([], "name a protocol: mit67, office-caltech"),
+        (["scene15"], "say where the photos of Scene-15 are: patchvote protocol scene15 --data DIR"),
+        (["scene15", "--data", "nowhere"], "nowhere does not have the layout 'scene15': there is no such folder."),
+        (["scene15", "--summary", "--results", "nowhere"], "there are no results of scene15 in nowhere yet"),
+        (["--report", "--results", "nowhere"], "there are no results in nowhere. Run a protocol first."),
+    ],
+)
+def test_the_command_says_what_is_missing(parts, message, tmp_path):
+    told = command(*parts)
+    assert told.returncode == 1
+    assert message in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+# --- the committed results --------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_results_is_made_from_the_committed_results(tmp_path):
+    pytest.importorskip("matplotlib")
+    from patchvote.protocols.report import write_results
+
+    page = write_results(Results(ROOT / "results"), tmp_path)
+    assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    for path in sorted((tmp_path / "results").iterdir()):
+        assert (ROOT / "docs" / "results" / path.name).exists()
