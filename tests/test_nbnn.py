@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from patchvote import NBNN, Bags, LocalNBNN, Recipe, Store
+from patchvote.approximate import _Products
 from patchvote.shards import Entry, write_shard
 from test_voters import make_bags
 
@@ -159,3 +160,16 @@ def test_impossible_settings_are_refused_by_name(settings, says):
     bags, labels = make_bags(12)
     with pytest.raises(ValueError, match=says):
         NBNN(**settings).fit(bags, labels)
+
+
+@pytest.mark.parametrize("lengths", [1.0, np.linspace(1, 40, 300)[:, None]])
+def test_products_in_whole_numbers_order_descriptors_as_those_in_floating_point(lengths):
+    rng = np.random.default_rng(0)
+    bank = (rng.normal(size=(300, 40)) * 0.95 ** np.arange(40) * lengths).astype(np.float32)
+    rows = (rng.normal(size=(50, 40)) * 0.95 ** np.arange(40) * rng.uniform(0.1, 20, (50, 1))).astype(np.float32)
+    added = (bank**2).sum(axis=1) / 2
+    expected = added - rows @ bank.T
+    got = _Products(-bank, added - added.mean())(rows)
+    for want, have in zip(expected, got, strict=True):
+        assert np.corrcoef(want, have)[0, 1] > 0.999
+        assert want[have.argmin()] <= np.sort(want)[4]

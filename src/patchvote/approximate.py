@@ -23,6 +23,9 @@ class PcaBank:
     neither the same way nor at random, so an angle of 60 degrees between them is assumed (a cosine of a half). On
     Scene-15 patches that finds the nearest in 90 of 100 cases; without the tails it would be 84.
 
+    The products of heads are taken in whole numbers of 8 bits, three times faster than in floating point; their
+    rounding is small beside what is not known of the tails.
+
     Parameters
     ----------
     values : array of shape (n, features)
@@ -36,12 +39,13 @@ class PcaBank:
     def __init__(self, values: Floats, rotation: Rotation, candidates: int = 16) -> None:
         self.values, self.rotation, self.candidates = np.ascontiguousarray(values), rotation, candidates
         bank = rotation(self.values)
-        # One product with [-2 head, -2 tail, 1] of a query gives the guess less the query's own length.
-        guess = np.concatenate([bank.head, bank.tail[:, None] / 2, bank.whole[:, None]], axis=1)
         # Candidates are the best of each part of the bank. In order of image, neighbours would lie in the same part,
         # and all but one of them would be lost.
         self._order = np.random.default_rng(0).permutation(len(self.values))
-        self._guess = guess[self._order]
+        near = np.concatenate([bank.head, bank.tail[:, None] / 2], axis=1)[self._order]
+        whole = bank.whole[self._order]
+        # The product of a query's [head, tail] with `near`, less half of `whole`, falls as the guessed distance rises.
+        self._products = _Products(-near, (whole - whole.mean()) / 2)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -56,8 +60,7 @@ class PcaBank:
         def work(start: int) -> None:
             rows = slice(start, start + size)
             part = turned[rows]
-            ones = np.ones((len(part), 1), np.float32)
-            guess = np.concatenate([-2 * part.head, -2 * part.tail[:, None], ones], axis=1) @ self._guess.T
+            guess = self._products(np.concatenate([part.head, part.tail[:, None]], axis=1))
             chosen = self._order[part_winners(guess, max(k, self.candidates))]
             row = np.repeat(np.arange(len(part)), chosen.shape[1])
             exact = pair_distances(part.values, row, self.values, chosen.ravel()).reshape(chosen.shape)
@@ -67,6 +70,49 @@ class PcaBank:
 
         on_all_cores(work, range(0, len(queries), size))
         return distances, indices
+
+
+class _Products:
+    """``rows @ matrix.T + added`` in whole numbers, each row on a scale of its own: to be compared within a row."""
+
+    def __init__(self, matrix: Floats, added: Floats) -> None:
+        import onnxruntime
+        from onnx import TensorProto, helper, numpy_helper
+
+        step = max(float(np.abs(matrix).max()), 1e-30) / 127
+        self._unit = max(float(np.median(np.abs(matrix).max(axis=1))), 1e-30)
+        # What is added stands in columns that every row multiplies by `unit`: as many as its largest number needs.
+        steps = np.rint(added / (self._unit * step)).astype(np.int64)
+        self._columns = max(1, int(np.ceil(np.abs(steps).max() / 127)))
+        shares = (steps[:, None] + np.arange(self._columns)) // self._columns  # they sum up to it exactly
+        whole = np.hstack([np.rint(matrix / step), shares]).astype(np.int8)
+        graph = helper.make_graph(
+            [helper.make_node("MatMulInteger", ["rows", "matrix", "zero"], ["products"])],
+            "products",
+            [helper.make_tensor_value_info("rows", TensorProto.UINT8, ["rows", whole.shape[1]])],
+            [helper.make_tensor_value_info("products", TensorProto.INT32, ["rows", len(whole)])],
+            [
+                numpy_helper.from_array(np.ascontiguousarray(whole.T), "matrix"),
+                numpy_helper.from_array(np.array(_ZERO, np.uint8), "zero"),
+            ],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1  # `on_all_cores` has the threads
+        self._session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+    def __call__(self, rows: Floats) -> npt.NDArray[np.int32]:
+        # `unit` becomes a whole number exactly: rounding it would count for or against all long descriptors at once.
+        largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), self._unit)
+        unit = np.maximum(np.floor((_ZERO - 1) * self._unit / largest), 1)
+        whole = np.clip(np.rint(rows * (unit / self._unit)), 1 - _ZERO, _ZERO - 1)
+        whole = np.hstack([whole, np.repeat(unit, self._columns, axis=1)]) + _ZERO
+        return np.asarray(self._session.run(None, {"rows": whole.astype(np.uint8)})[0])
+
+
+_ZERO = 64  # rows have 7 bits: with 8, processors without VNNI could overflow when they add pairs of products
 
 
 class FaissBank:

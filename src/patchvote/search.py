@@ -233,7 +233,7 @@ def pair_distances(x: Floats, rows: Indices, y: Floats, columns: Indices) -> Flo
     return result
 
 
-def part_winners(values: Floats, parts: int) -> Indices:
+def part_winners(values: npt.NDArray[Any], parts: int) -> Indices:
     """Return the column of the smallest value in each of at least `parts` parts of every row: one pass, no sorting."""
     parts = min(parts, values.shape[1])
     width = values.shape[1] // parts

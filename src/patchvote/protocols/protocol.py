@@ -72,6 +72,8 @@ class Protocol:
         Ways to divide it.
     voters, recipes, networks : tuples of str
         What every table has, unless the caller selects: names as in `voters`, `recipes` and `patchvote extract`.
+    voter_settings : dict
+        Settings of voters that differ here, by voter.
     paper : dict
         The paper's mean and deviation, by setting, voter and pair ("all" where there are no pairs).
     paper_times : dict
@@ -95,6 +97,7 @@ class Protocol:
     voters: tuple[str, ...]
     recipes: tuple[str, ...] = ("dense", "patch")
     networks: tuple[str, ...] = ("efficientnet-lite0",)
+    voter_settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     paper: dict[str, Any] = dataclasses.field(default_factory=dict)
     paper_times: dict[str, Any] = dataclasses.field(default_factory=dict)
     report: str = "scenes"

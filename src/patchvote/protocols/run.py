@@ -87,7 +87,7 @@ def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[li
     """
     voters = selection.voters or protocol.voters
     for voter in voters:
-        make_voter(voter)
+        make_voter(voter, protocol.voter_settings)
     settings = [protocol.setting(name) for name in selection.settings or [s.name for s in protocol.settings]]
     known = sorted({pair for setting in settings for pair in setting.pairs})
     for asked in selection.pairs or ():
@@ -208,7 +208,9 @@ class Runner:
         if voter not in self._fitted or self._fitted[voter][0] != split.train:
             self._fitted.pop(voter, None)
             began = time.perf_counter()
-            estimator = make_voter(voter).fit(train, np.array([self._labels[name] for name in split.train]))
+            estimator = make_voter(voter, self.protocol.voter_settings).fit(
+                train, np.array([self._labels[name] for name in split.train])
+            )
             trained: dict[str, Any] = {"train_seconds": round(time.perf_counter() - began, 3)}
             if hasattr(estimator, "recall_"):
                 trained["recall"] = round(estimator.recall_, 4)
@@ -225,10 +227,11 @@ class Runner:
         }
 
     def _made_with(self, voter: str, stores: Sequence[Store]) -> dict[str, Any]:
-        settings = {key: _plain(value) for key, value in sorted(make_voter(voter).get_params().items())}
+        estimator = make_voter(voter, self.protocol.voter_settings)
+        settings = {key: _plain(value) for key, value in sorted(estimator.get_params().items())}
         recipe = stores[0].recipe
         return {
-            "estimator": VOTERS[parse_voter(voter)[0]].make.__name__,
+            "estimator": type(estimator).__name__,
             "settings": settings,
             "sampling": {"mode": recipe.mode, "activation": recipe.activation, **dataclasses.asdict(recipe.sampling)},
             "fingerprints": [store.fingerprint for store in stores],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import PatchvoteError
@@ -92,10 +92,10 @@ def _value(text: str) -> Any:
         return text
 
 
-def make_voter(name: str) -> Any:
-    """Make the estimator of this name."""
+def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
+    """Make the estimator of this name; `changed` are settings of a protocol, by kind."""
     kind, settings = parse_voter(name)
-    return VOTERS[kind].make(**{**VOTERS[kind].settings, **settings})
+    return VOTERS[kind].make(**{**VOTERS[kind].settings, **(changed or {}).get(kind, {}), **settings})
 
 
 def title(name: str) -> str:
