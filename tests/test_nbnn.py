@@ -162,11 +162,13 @@ def test_impossible_settings_are_refused_by_name(settings, says):
         NBNN(**settings).fit(bags, labels)
 
 
-@pytest.mark.parametrize("lengths", [1.0, np.linspace(1, 40, 300)[:, None]])
+@pytest.mark.parametrize("lengths", [1.0, np.linspace(5, 20, 300)[:, None]])
 def test_products_in_whole_numbers_order_descriptors_as_those_in_floating_point(lengths):
     rng = np.random.default_rng(0)
     bank = (rng.normal(size=(300, 40)) * 0.95 ** np.arange(40) * lengths).astype(np.float32)
-    rows = (rng.normal(size=(50, 40)) * 0.95 ** np.arange(40) * rng.uniform(0.1, 20, (50, 1))).astype(np.float32)
+    rows = (rng.normal(size=(50, 40)) * 0.95 ** np.arange(40) * rng.uniform(0.5, 2, (50, 1)) * np.mean(lengths)).astype(
+        np.float32
+    )
     added = (bank**2).sum(axis=1) / 2
     expected = added - rows @ bank.T
     got = _Products(-bank, added - added.mean())(rows)
