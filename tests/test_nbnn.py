@@ -120,6 +120,9 @@ def test_approximate_searches_name_as_well_and_tell_their_recall(search):
     assert voter.score(bags[60:], labels[60:]) > 0.9
     assert 0.3 < voter.recall_ <= 1
     assert NBNN().fit(bags[:60], labels[:60]).recall_ == 1.0
+    local = LocalNBNN(search=search).fit(bags[:60], labels[:60])
+    assert local.score(bags[60:], labels[60:]) > 0.9
+    assert 0.3 < local.recall_ <= 1
 
 
 def test_a_store_knows_its_labels(tmp_path):
