@@ -44,6 +44,7 @@ def write_results(results: Results, docs: Path) -> Path:
     pictures = docs / "results"
     parts = [_HEAD]
     scenes = [protocol for protocol in protocols if protocol.report == "scenes"]
+    scenes.sort(key=lambda protocol: protocol not in there)
     if any(protocol in there for protocol in scenes):
         parts += ["## Scene recognition", tables.scenes(scenes, results)]
         for protocol in scenes:

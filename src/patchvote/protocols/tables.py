@@ -51,7 +51,7 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
         for _, protocol, setting_name, kept, _ in columns:
             if kept is None:
                 figure = protocol.figure(setting_name, voter, None)
-                cells.append(f"{figure[0]:.2f} ± {figure[1]:.2f}" if figure else "")
+                cells.append(_figure(figure, 2) if figure else "")
             else:
                 cells.append(next((_mean(row) for row in kept if row["voter"] == voter), ""))
         table.append([kind.title, *cells])
@@ -105,7 +105,7 @@ def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
         figures = [protocol.figure(setting.name, voter, pair) for pair in setting.main]
         if all(figures):
             means = [figure[0] for figure in figures if figure]
-            cells = [f"{figure[0]:.2f} ± {figure[1]:.1f}" for figure in figures if figure]
+            cells = [_figure(figure, 1) for figure in figures if figure]
             table.append([f"{title(voter)}, paper", *cells, f"{np.mean(means):.2f}"])
         for recipe in RECIPES:
             own = {row["pair"]: row for row in rows if (row["voter"], row["recipe"]) == (voter, recipe)}
@@ -194,6 +194,10 @@ def duplicates(protocol: Protocol, results: Results) -> str:
 def _mean(row: Row, digits: int = 2) -> str:
     deviation = f" ± {row['deviation']:.{digits}f}" if row["splits"] > 1 else ""
     return f"{row['mean']:.2f}{deviation}"
+
+
+def _figure(figure: tuple[float, float], digits: int) -> str:
+    return f"{figure[0]:.2f}" + (f" ± {figure[1]:.{digits}f}" if figure[1] else "")
 
 
 def _arrow(pair: str) -> str:
