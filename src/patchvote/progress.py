@@ -67,7 +67,8 @@ class ProgressLine:
         rate = (done - self._first_done) / max(now - self._began, 1e-9)
         text = f"{done:,} of {total:,} {self._unit}"
         if done > self._first_done:
-            text += f", {rate:.1f} a second, {_duration((total - done) / rate)} left"
+            pace = f"{rate:.1f} a second" if rate >= 0.2 else f"{60 * rate:.1f} a minute"
+            text += f", {pace}, {_duration((total - done) / rate)} left"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, text=text)
         elif now - self._last >= _SECONDS_BETWEEN_LINES:
