@@ -21,6 +21,7 @@ from ..machine import describe, forget_peak_memory, peak_memory
 from ..store import Store
 from .datasets import Dataset
 from .protocol import Protocol
+from .recipes import parse_recipe
 from .results import Results, Run
 from .splits import Split, make_split, straddling, write_lists
 from .stores import Stores, load, network_name
@@ -95,6 +96,7 @@ def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[li
             raise PatchvoteError(f"{asked!r} is not a pair of {protocol.name}. Pairs: {', '.join(known) or 'none'}.")
     groups, finished = [], 0
     for recipe in selection.recipes or protocol.recipes:
+        parse_recipe(recipe, "")
         for networks in selection.networks or protocol.networks:
             for setting in settings:
                 pairs: list[str | None] = [pair for pair in setting.pairs if pair in (selection.pairs or known)]
