@@ -175,7 +175,7 @@ def test_a_cell_keeps_what_is_needed_to_make_it_again(own, photo_folder, bags, t
 def test_a_finished_cell_is_never_computed_again(own, photo_folder, bags, tmp_path, monkeypatch):
     run(own, photo_folder, bags, tmp_path, splits=1)
     assert [cell[0].split for cell in run(own, photo_folder, bags, tmp_path)] == [2, 2]
-    monkeypatch.setattr(Runner, "_measure", None)
+    monkeypatch.setattr(Runner, "_train", None)
     assert run(own, photo_folder, bags, tmp_path) == []
 
 
@@ -233,6 +233,43 @@ def test_a_photo_that_cannot_be_read_is_named_and_left_out(own, photo_folder, tm
     assert cells[0][2]["skipped"]
     assert all(name.startswith("brick/") for name in cells[0][2]["skipped"])
     assert cells[0][2]["test_photos"] + cells[0][2]["train_photos"] + len(cells[0][2]["skipped"]) == 28
+
+
+DOMAINS = """
+title = "Cameras"
+source = "us"
+layout = "domains"
+voters = ["whole-svm", "mean-svm"]
+recipes = ["dense-64"]
+
+[[settings]]
+name = "unsupervised"
+draw = "domains"
+splits = 1
+train = 4
+pairs = ["one-one", "one-two", "two-one"]
+"""
+
+
+def test_pairs_with_the_same_training_photos_share_a_training(photo_folder, bags, tmp_path, monkeypatch):
+    for domain in ("one", "two"):
+        shutil.copytree(photo_folder, tmp_path / "photos" / domain)
+    (tmp_path / "cameras.toml").write_text(DOMAINS)
+    dataset = read_dataset("domains", tmp_path / "photos")
+    stores = Stores(tmp_path / "bags", {photo.name: photo for photo in dataset.photos})
+    at_work = Runner(Protocol.load(tmp_path / "cameras.toml"), dataset, stores, Results(tmp_path / "r"))
+    groups, _ = plan(at_work.protocol, Selection(), at_work.results)
+    trained = []
+    train = Runner._train
+    monkeypatch.setattr(Runner, "_train", lambda self, voter, *rest: trained.append(voter) or train(self, voter, *rest))
+    cells = list(at_work.compute(groups))
+    assert len(cells) == 6
+    assert trained == ["whole-svm", "mean-svm"] * 2
+    by_pair = {(group.pair, voter): cell for group, voter, cell in cells}
+    assert by_pair["one-two", "whole-svm"]["test_photos"] == 40
+    assert by_pair["one-one", "whole-svm"]["test_photos"] == 24
+    assert by_pair["one-two", "whole-svm"]["duplicates"] == 16  # the cameras are copies of one another
+    assert by_pair["one-one", "whole-svm"]["duplicates"] == 0
 
 
 # --- what results say -------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import functools
 import importlib.metadata
+import itertools
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -137,7 +138,6 @@ class Runner:
     def __init__(self, protocol: Protocol, dataset: Dataset, stores: Stores, results: Results) -> None:
         self.protocol, self.dataset, self.stores, self.results = protocol, dataset, stores, results
         self._labels = {photo.name: str(photo.label) for photo in dataset.photos}
-        self._fitted: dict[str, tuple[Any, Any, dict[str, Any]]] = {}
 
     def split(self, group: Group) -> Split:
         """Return the photos of a group."""
@@ -173,57 +173,62 @@ class Runner:
                     extracting(recipe, done)
 
             stores = self.stores.open(recipe, networks, names, told)
-            self._fitted.clear()
-            for group in own:
-                yield from self._compute_group(group, stores, {error.name for error in skipped})
+            left_out = {error.name for error in skipped}
+            for _, same in itertools.groupby(own, lambda group: self.split(group).train):
+                yield from self._compute_same_training(list(same), stores, left_out)
 
-    def _compute_group(
-        self, group: Group, stores: Sequence[Store], skipped: set[str]
+    def _compute_same_training(
+        self, groups: Sequence[Group], stores: Sequence[Store], left_out: set[str]
     ) -> Iterator[tuple[Group, str, dict[str, Any]]]:
-        whole = self.split(group)
-        split = Split(*([name for name in part if name not in skipped] for part in (whole.train, whole.test)))
-        made_with = {voter: self._made_with(voter, stores) for voter in group.voters}
-        for voter in group.voters:
-            self.results.check(group.run(self.protocol, voter), made_with[voter])
-        train, test = load(stores, split.train), load(stores, split.test)
+        """Compute groups with the same training photos: every voter is trained once, and gone after its cells."""
+        voters = list(dict.fromkeys(voter for group in groups for voter in group.voters))
+        made_with = {voter: self._made_with(voter, stores) for voter in voters}
+        for group in groups:
+            for voter in group.voters:
+                self.results.check(group.run(self.protocol, voter), made_with[voter])
+        splits = [self.split(group) for group in groups]
+        read = [Split(*([n for n in part if n not in left_out] for part in (s.train, s.test))) for s in splits]
+        train, tests = load(stores, read[0].train), [load(stores, split.test) for split in read]
         digests = dict(zip(stores[0].names, (entry.digest for entry in stores[0].entries), strict=True))
-        about = {
-            "pair": group.pair,
-            "split": group.split,
-            "train_photos": len(train),
-            "test_photos": len(test),
-            "train_descriptors": len(train.values),
-            "test_descriptors": len(test.values),
-            "skipped": sorted(skipped & {*whole.train, *whole.test}),
-            "duplicates": len(straddling(split, digests)),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "versions": _versions(),
-            "machine": describe(),
-        }
-        for voter in group.voters:
-            cell = about | self._measure(voter, split, train, test)
-            self.results.add(group.run(self.protocol, voter), made_with[voter], cell)
-            yield group, voter, cell
+        for voter in voters:
+            forget_peak_memory()
+            estimator, trained = self._train(voter, read[0].train, train)
+            for group, whole, split, test in zip(groups, splits, read, tests, strict=True):
+                if voter in group.voters:
+                    cell = {
+                        "pair": group.pair,
+                        "split": group.split,
+                        "train_photos": len(train),
+                        "test_photos": len(test),
+                        "train_descriptors": len(train.values),
+                        "test_descriptors": len(test.values),
+                        "skipped": sorted(left_out & {*whole.train, *whole.test}),
+                        "duplicates": len(straddling(split, digests)),
+                        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+                        "versions": _versions(),
+                        "machine": describe(),
+                        **trained,
+                        **self._test(estimator, split.test, test),
+                    }
+                    self.results.add(group.run(self.protocol, voter), made_with[voter], cell)
+                    yield group, voter, cell
+            del estimator
 
-    def _measure(self, voter: str, split: Split, train: Bags, test: Bags) -> dict[str, Any]:
-        forget_peak_memory()
-        if voter not in self._fitted or self._fitted[voter][0] != split.train:
-            self._fitted.pop(voter, None)
-            began = time.perf_counter()
-            estimator = make_voter(voter, self.protocol.voter_settings).fit(
-                train, np.array([self._labels[name] for name in split.train])
-            )
-            trained: dict[str, Any] = {"train_seconds": round(time.perf_counter() - began, 3)}
-            if hasattr(estimator, "recall_"):
-                trained["recall"] = round(estimator.recall_, 4)
-            self._fitted[voter] = split.train, estimator, trained
-        _, estimator, trained = self._fitted[voter]
+    def _train(self, voter: str, names: Sequence[str], bags: Bags) -> tuple[Any, dict[str, Any]]:
+        labels = np.array([self._labels[name] for name in names])
         began = time.perf_counter()
-        right = estimator.predict(test) == np.array([self._labels[name] for name in split.test])
+        estimator = make_voter(voter, self.protocol.voter_settings).fit(bags, labels)
+        told: dict[str, Any] = {"train_seconds": round(time.perf_counter() - began, 3)}
+        if hasattr(estimator, "recall_"):
+            told["recall"] = round(estimator.recall_, 4)
+        return estimator, told
+
+    def _test(self, estimator: Any, names: Sequence[str], bags: Bags) -> dict[str, Any]:
+        began = time.perf_counter()
+        right = estimator.predict(bags) == np.array([self._labels[name] for name in names])
         return {
-            "accuracy": round(100 * float(right.mean()), 4),
-            **trained,
             "test_seconds": round(time.perf_counter() - began, 3),
+            "accuracy": round(100 * float(right.mean()), 4),
             "peak_memory": peak_memory(),
             "hits": "".join("1" if hit else "0" for hit in right),  # in the order of the list of test photos
         }
