@@ -14,6 +14,7 @@ import numpy.typing as npt
 from .search import Bank, Floats, Indices, Rotation, Turned, on_all_cores, pair_distances, part_winners
 
 APPROXIMATE = ("pca", "hnsw", "ivf")
+_ZERO = 64  # rows have 7 bits: with 8, processors without VNNI could overflow when they add pairs of products
 
 
 class PcaBank:
@@ -110,9 +111,6 @@ class _Products:
         whole = np.clip(np.rint(rows * (unit / self._unit)), 1 - _ZERO, _ZERO - 1)
         whole = np.hstack([whole, np.repeat(unit, self._columns, axis=1)]) + _ZERO
         return np.asarray(self._session.run(None, {"rows": whole.astype(np.uint8)})[0])
-
-
-_ZERO = 64  # rows have 7 bits: with 8, processors without VNNI could overflow when they add pairs of products
 
 
 class FaissBank:

@@ -68,7 +68,7 @@ class ProgressLine:
         text = f"{done:,} of {total:,} {self._unit}"
         if done > self._first_done:
             pace = f"{rate:.1f} a second" if rate >= 0.2 else f"{60 * rate:.1f} a minute"
-            text += f", {pace}, {_duration((total - done) / rate)} left"
+            text += f", {pace}, {duration((total - done) / rate)} left"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, text=text)
         elif now - self._last >= _SECONDS_BETWEEN_LINES:
@@ -76,12 +76,12 @@ class ProgressLine:
             print(f"{self._what}: {text}", file=sys.stderr, flush=True)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Write a time as a person would say it.
 
     Examples
     --------
-    >>> _duration(8), _duration(125), _duration(9000)
+    >>> duration(8), duration(125), duration(9000)
     ('8 s', '2 min', '2.5 h')
     """
     if seconds < 90:

@@ -104,36 +104,26 @@ def _compute(runner: Any, groups: Any, cells: int, quiet: bool) -> set[str]:
                     say(f"skipped {error}")
 
         for count, (group, voter, cell) in enumerate(runner.compute(groups, extracting), start=1):
-            where = " ".join(filter(None, [group.setting, group.pair, f"split {group.split}"]))
             if not quiet:
                 seconds = cell["train_seconds"] + cell["test_seconds"]
-                say(f"{where}, {group.recipe}, {voter}: {cell['accuracy']:.2f} % in {seconds:.1f} s")
+                say(f"{group.words}, {group.recipe}, {voter}: {cell['accuracy']:.2f} % in {seconds:.1f} s")
             line.stage("vote", count, cells)
     return skipped
 
 
 def _tell_time(runner: Any, groups: Any, cells: int, finished: int, as_json: bool) -> None:
+    from ..progress import duration
+
     extraction, voting = runner.estimate(groups)
     if as_json:
         told = {"cells": cells, "finished": finished, "extraction_seconds": extraction, "voting_seconds": voting}
         print(json.dumps(told))
         return
     for group in groups[:8]:
-        where = " ".join(filter(None, [group.setting, group.pair, f"split {group.split}"]))
-        print(f"{where}, {group.recipe}, {group.networks}: {', '.join(group.voters)}")
+        print(f"{group.words}, {group.recipe}, {group.networks}: {', '.join(group.voters)}")
     if len(groups) > 8:
         print(f"… and {len(groups) - 8} more of this kind")
-    print(f"about {_minutes(extraction)} of extraction and {_minutes(voting)} of voting")
-
-
-def _minutes(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 100
-        else f"{seconds / 60:.0f} min"
-        if seconds < 6000
-        else f"{seconds / 3600:.1f} h"
-    )
+    print(f"about {duration(extraction)} of extraction and {duration(voting)} of voting")
 
 
 def _print_summary(protocol: Any, results: Any, as_json: bool) -> None:

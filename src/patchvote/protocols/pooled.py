@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ Floats = npt.NDArray[np.float32]
 _STRENGTHS = (1.0, 3.0, 10.0)  # of C, for vectors of length 1; chosen by the training images alone
 
 
-class PooledSvm(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PooledSvm(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
     """A linear SVM on one vector an image, brought to length 1, with C chosen by cross-validation in training.
 
     Standardising the features instead cost 1 to 2 points on Scene-15.
@@ -52,8 +53,9 @@ class PooledSvm(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Name images."""
         return np.asarray(self.model_.predict(self._vectors(X, fitting=False)))
 
+    @abc.abstractmethod
     def _vectors(self, bags: Bags, *, fitting: bool) -> Floats:
-        raise NotImplementedError
+        """Return a vector for each image; learn first how to make it, where the images are to be trained on."""
 
 
 class WholeImageSvm(PooledSvm):

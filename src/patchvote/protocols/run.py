@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..bags import Bags
-from ..errors import PatchvoteError, PhotoError
+from ..errors import PatchvoteError
 from ..filling import Filled
 from ..machine import describe, forget_peak_memory, peak_memory
 from ..store import Store
@@ -25,7 +25,7 @@ from .protocol import Protocol
 from .recipes import parse_recipe
 from .results import Results, Run
 from .splits import Split, make_split, straddling, write_lists
-from .stores import Stores, load, network_name
+from .stores import JOIN, Stores, load, network_name
 from .voters import VOTERS, make_voter, parse_voter
 
 _PACKAGES = ("patchvote", "numpy", "scikit-learn", "faiss-cpu", "onnxruntime", "pillow")
@@ -73,6 +73,11 @@ class Group:
     pair: str | None
     split: int
     voters: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """Where it is, in words."""
+        return " ".join(filter(None, [self.setting, self.pair, f"split {self.split}"]))
 
     def run(self, protocol: Protocol, voter: str) -> Run:
         """Return the run that the cell of a voter belongs to."""
@@ -143,6 +148,11 @@ class Runner:
         """Return the photos of a group."""
         return make_split(self.dataset, self.protocol.setting(group.setting), group.pair, group.split - 1)
 
+    def _names(self, groups: Sequence[Group]) -> list[str]:
+        """Return the photos that any of these groups needs."""
+        splits = [self.split(group) for group in groups]
+        return sorted({name for split in splits for name in split.train + split.test})
+
     def compute(
         self, groups: Sequence[Group], extracting: Callable[[str, Filled], None] | None = None
     ) -> Iterator[tuple[Group, str, dict[str, Any]]]:
@@ -162,18 +172,15 @@ class Runner:
         """
         self._write_lists(groups)
         for (recipe, networks), own in _by_bags(groups).items():
-            names = sorted(
-                {name for group in own for split in [self.split(group)] for name in split.train + split.test}
-            )
-            skipped: list[PhotoError] = []
+            names = self._names(own)
+            left_out: set[str] = set()  # by any of the networks
 
-            def told(done: Filled, recipe: str = recipe, skipped: list[PhotoError] = skipped) -> None:
-                skipped[:] = done.skipped
+            def told(done: Filled, recipe: str = recipe, left_out: set[str] = left_out) -> None:
+                left_out.update(error.name for error in done.skipped)
                 if extracting is not None:
                     extracting(recipe, done)
 
             stores = self.stores.open(recipe, networks, names, told)
-            left_out = {error.name for error in skipped}
             for _, same in itertools.groupby(own, lambda group: self.split(group).train):
                 yield from self._compute_same_training(list(same), stores, left_out)
 
@@ -257,12 +264,10 @@ class Runner:
         extraction = voting = 0.0
         speed = _products_a_second()
         for (recipe, networks), own in _by_bags(groups).items():
-            names = sorted(
-                {name for group in own for split in [self.split(group)] for name in split.train + split.test}
-            )
+            names = self._names(own)
             for network, missing in self.stores.missing(recipe, networks, names):
                 extraction += self._trial(recipe, network, missing) * len(missing)
-            sampling = self.stores.extractor(recipe, networks.split("+")[0]).recipe.sampling
+            sampling = self.stores.extractor(recipe, networks.split(JOIN)[0]).recipe.sampling
             a_photo = getattr(sampling, "count", 0) or sum((side / 32) ** 2 for side in getattr(sampling, "sides", ()))
             for group in own:
                 split = self.split(group)
