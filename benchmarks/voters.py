@@ -11,7 +11,6 @@ Bags are taken from stores that `patchvote extract` made (dense, and the paper's
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import time
@@ -28,6 +27,7 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from patchvote import NBNL, NBNN, SNBNL, Bags, Store
+from patchvote.machine import forget_peak_memory, peak_memory
 from patchvote.ml3 import phi
 from patchvote.stoml3 import Stoml3
 
@@ -205,15 +205,6 @@ class TorchMl3:
         return float(np.mean(self.classes_[bags.means(votes).argmax(axis=1)] == labels))
 
 
-def peak_memory(reset: bool = False) -> float:
-    """Peak memory of this process in MB, since the last reset (Linux)."""
-    if reset:
-        with contextlib.suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
-
-
 def measure_peers(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) -> list[Record]:
     """Accuracy, training and testing time of voters and of what one could use instead."""
     train, labels, test, expected = data
@@ -238,10 +229,11 @@ def measure_peers(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) 
     records: list[Record] = []
     print(f"{'':<36}{'accuracy':>10}{'training':>12}{'testing':>12}{'memory more':>14}")
     for name, model, first, second in rows:
-        before = peak_memory(reset=True)
+        forget_peak_memory()
+        before = peak_memory()
         training, fitted = timed(lambda model=model, first=first: model.fit(first, labels))
         testing, score = timed(lambda fitted=fitted, second=second: fitted.score(second, expected))
-        peak = peak_memory() - before
+        peak = (peak_memory() - before) / 2**20
         print(f"{name:<36}{100 * score:>9.1f}%{training:>10.2f} s{testing:>10.2f} s{peak:>11.0f} MB", flush=True)
         figures = (("accuracy", 100 * score, "%"), ("training", training, "s"), ("testing", testing, "s"))
         for what, value, unit_ in (*figures, ("memory", peak, "MB")):
