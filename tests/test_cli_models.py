@@ -31,7 +31,7 @@ def test_fit_says_what_it_did_and_writes_model_and_report(made):
     folder, said = made
     for part in (
         "40 photos of 4 classes",
-        "tried 4 prototypes a class",
+        "tried linear votes, C = 1",
         "chose ",
         "95 % confidence",
         "wrote ",
@@ -184,7 +184,7 @@ def test_add_teaches_a_new_class_in_place(made, photo_folder, tmp_path):
 def test_info_tells_what_a_model_is(made):
     folder, _ = made
     said = patchvote("info", folder / "m.patchvote").stdout
-    for part in ("SNBNL", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
+    for part in ("BagSVM", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
         assert part in said
 
 

@@ -161,7 +161,7 @@ def test_averaging_gives_the_mean_of_the_last_pass():
     last, mean = (SNBNL(2, average=average, **settings).fit(bags, labels).weights_ for average in (False, True))
     np.testing.assert_allclose(mean, last)  # one step a pass: the mean of one
     several = SNBNL(2, average=True, passes=3, min_steps=0, minibatch=20, calibration=0).fit(bags, labels)
-    plain = SNBNL(2, passes=3, min_steps=0, minibatch=20, calibration=0).fit(bags, labels)
+    plain = SNBNL(2, average=False, passes=3, min_steps=0, minibatch=20, calibration=0).fit(bags, labels)
     assert not np.allclose(several.weights_, plain.weights_)
 
 

@@ -13,16 +13,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from patchvote import NBNL, NBNN, SNBNL, Bags, LocalNBNN
+from patchvote import NBNL, NBNN, SNBNL, Bags, BagSVM, LocalNBNN
 from patchvote.voting import NONE
 
 # Lengths tell the classes of `make_bags` apart as well as directions do, so the local voter keeps them.
-VOTERS = [NBNN(), LocalNBNN(normalise=False), NBNL(rounds=5, calibration=0.2), SNBNL()]
+VOTERS = [NBNN(), LocalNBNN(normalise=False), NBNL(rounds=5, calibration=0.2), SNBNL(), BagSVM()]
 each_voter = pytest.mark.parametrize("voter", VOTERS, ids=lambda voter: type(voter).__name__)
 
 
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([NBNN(), LocalNBNN(), NBNL(), SNBNL()])
+@parametrize_with_checks([NBNN(), LocalNBNN(), NBNL(), SNBNL(), BagSVM()])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from .adapted import Adapted
+    from .bag_svm import BagSVM
     from .bags import Bags
     from .classifier import ImageClassifier
     from .errors import ModelError, NetworkError, PatchvoteError, PhotoError, StoreError
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from .store import Store
 
 _HOME = {
+    "Adapted": "adapted",
+    "BagSVM": "bag_svm",
     "Bags": "bags",
     "Dense": "grid",
     "Evidence": "evidence",
@@ -56,6 +60,8 @@ __all__ = [
     "NBNL",
     "NBNN",
     "SNBNL",
+    "Adapted",
+    "BagSVM",
     "Bags",
     "Dense",
     "Evidence",

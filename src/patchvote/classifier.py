@@ -30,15 +30,16 @@ from .images import load_image
 from .model import Model, read_model, write_model
 from .names import nearest
 from .photos import Photo, Source, find_photos
+from .pooling import shared_votes
 from .recipe import Recipe
 from .scores import Scores
 from .store import Store
-from .voting import mean_votes, prototype_votes, softmax, votes_in_chunks
+from .voting import prototype_votes, softmax, votes_in_chunks
 
 if TYPE_CHECKING:
     from .backbones import Backbone
 
-VOTERS = ("auto", "snbnl", "nbnl", "nbnn", "localnbnn")
+VOTERS = ("auto", "bagsvm", "snbnl", "nbnl", "nbnn", "localnbnn")
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
 
@@ -82,8 +83,8 @@ class ImageClassifier:
     recipe : Recipe, optional
         How a photo becomes a bag.
     voter : str or estimator, default "auto"
-        "auto" tries a few settings on held-out images; "snbnl" or "nbnn" keep to that voter; an estimator of this
-        package is used as it is.
+        "auto" takes `BagSVM` and tries a few settings of it on held-out images; "snbnl", "nbnl", "nbnn" or
+        "localnbnn" name another voter; an estimator of this package is used as it is.
     budget : float, default 60
         Seconds that trying settings may take. At least one is always tried.
     cache : path, None or False
@@ -271,7 +272,7 @@ class ImageClassifier:
         (item,) = self._extractor.stream([one])
         if item.bag is None:
             raise item.error or PhotoError(one.name, "could not be read.")
-        votes = np.concatenate([votes for _, votes in votes_in_chunks(item.bag, self.model.positions, self._vote)])
+        votes = self._votes(item.bag)
         probability = softmax(votes.mean(axis=0, dtype=np.float64) / self.model.temperature)
         evidence = Evidence(
             one.name, self.classes, votes.astype(np.float64), item.bag.boxes.astype(np.float64), probability
@@ -335,8 +336,16 @@ class ImageClassifier:
                 shown.append((evidence, load_image(self._photos[evidence.name])))
         write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
 
-    def _probability(self, bags: Bags) -> npt.NDArray[np.float64]:
-        return softmax(mean_votes(bags, self.model.positions, self._vote) / self.model.temperature)
+    def _probability(self, bag: Bags) -> npt.NDArray[np.float64]:
+        """Return the probability of each class, ``(1, classes)``, for the bag of one photo."""
+        return softmax(self._votes(bag).mean(axis=0, dtype=np.float64, keepdims=True) / self.model.temperature)
+
+    def _votes(self, bag: Bags) -> npt.NDArray[Any]:
+        """Return the vote of every descriptor of one photo."""
+        model = self.model
+        if "linear" in model.arrays:
+            return shared_votes(bag, model.arrays["linear"], model.arrays["bias"], float(model.settings["power"]))
+        return np.concatenate([votes for _, votes in votes_in_chunks(bag, model.positions, self._vote)])
 
     def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         model = self.model

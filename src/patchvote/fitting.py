@@ -1,7 +1,8 @@
 """From bags to a model: choose settings, train, measure, remember; later, add to it.
 
-A model of prototypes keeps a memory: a few random descriptors of each class, which stand for all that were seen. New
-photos are learned together with the memory, so that old classes are not forgotten though no old photo is at hand.
+Linear votes keep the mean of every photo, and so learn new photos as if they had been there at first. A model of
+prototypes keeps a memory: a few random descriptors of each class, which stand for all that were seen. New photos are
+learned together with the memory, so that old classes are not forgotten though no old photo is at hand.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
+from .bag_svm import BagSVM, pooled
 from .bags import Bags
 from .card import card
 from .choosing import Candidate, Choice, Tried, choose
@@ -36,7 +38,13 @@ from .store import Store
 from .version import __version__
 from .voter import Voter
 
-VOTERS: dict[str, type[Voter]] = {"SNBNL": SNBNL, "NBNL": NBNL, "NBNN": NBNN, "LocalNBNN": LocalNBNN}
+VOTERS: dict[str, type[Voter]] = {
+    "BagSVM": BagSVM,
+    "SNBNL": SNBNL,
+    "NBNL": NBNL,
+    "NBNN": NBNN,
+    "LocalNBNN": LocalNBNN,
+}
 
 _ENOUGH = 36_000  # descriptors to learn from, but
 _FEWEST_A_PHOTO = 24  # of every photo at least so many
@@ -65,20 +73,25 @@ def candidates_for(voter: Any, seed: int) -> list[Candidate]:
     Parameters
     ----------
     voter : str or estimator
-        "auto", "snbnl", "nbnl", "nbnn", "localnbnn", or an estimator of this package.
+        "auto", "bagsvm", "snbnl", "nbnl", "nbnn", "localnbnn", or an estimator of this package.
     seed : int
         Of the training.
     """
     if isinstance(voter, Voter):
         plain = clone(voter).set_params(calibration=0)
         return [Candidate(type(voter).__name__, plain)]
-    known: dict[str, type[Any]] = {"auto": SNBNL, **{name.lower(): kind for name, kind in VOTERS.items()}}
-    if known[voter] is not SNBNL:
-        return [Candidate(known[voter].__name__, known[voter](calibration=0))]
-    return [
-        Candidate(words, SNBNL(count, minibatch=700, curvature=_CURVATURE, calibration=0, random_state=seed))
-        for words, count in (("4 prototypes a class", 4), ("1 prototype a class", 1))
-    ]
+    known: dict[str, type[Any]] = {"auto": BagSVM, **{name.lower(): kind for name, kind in VOTERS.items()}}
+    if known[voter] is BagSVM:
+        return [
+            Candidate(f"linear votes, C = {strength:g}", BagSVM(strength, calibration=0, random_state=seed))
+            for strength in (1.0, 10.0, 0.1)
+        ]
+    if known[voter] is SNBNL:
+        return [
+            Candidate(words, SNBNL(count, minibatch=700, curvature=_CURVATURE, calibration=0, random_state=seed))
+            for words, count in (("4 prototypes a class", 4), ("1 prototype a class", 1))
+        ]
+    return [Candidate(known[voter].__name__, known[voter](calibration=0))]
 
 
 def fit_model(
@@ -115,8 +128,9 @@ def fit_model(
         raise PatchvoteError(f"photos of one class only can be read: {str(classes[0])!r}. There must be two at least.")
     rng = np.random.default_rng(seed)
     options = candidates_for(voter, seed)
+    means_only = all(isinstance(option.voter, BagSVM) for option in options)
     with _timed(seconds, "reading"):
-        bags = _thinned(store, seed)
+        bags = pooled(store) if means_only else _thinned(store, seed)
 
     def tell(tried: list[Tried]) -> None:
         if progress is not None:
@@ -126,7 +140,9 @@ def fit_model(
         return store.load(images, store.dtype)[0]
 
     with _timed(seconds, "choosing"):
-        choice = choose(options, bags, numbers, whole=whole, budget=budget, seed=seed, tell=tell)
+        choice = choose(
+            options, bags, numbers, whole=None if means_only else whole, budget=budget, seed=seed, tell=tell
+        )
     with _timed(seconds, "training"):
         fitted = clone(choice.candidate.voter).fit(bags, classes[numbers])
         fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
@@ -154,7 +170,7 @@ def fit_model(
     arrays = _arrays(fitted)
     if "weights" in arrays:
         arrays |= _remember(bags, numbers, len(classes), rng)
-    else:
+    elif "values" in arrays:
         about["names"] = list(store.names)
     model = Model(
         type(fitted).__name__,
@@ -184,8 +200,8 @@ def _evidence(held_out: Scores, choice: Choice, whole: Callable[[npt.NDArray[np.
 def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, float]) -> Fitted:
     """Learn more bags, of classes that the model knows or of new ones.
 
-    Prototypes learn the new bags together with the memory of the old ones. A bank takes them in as they are, which
-    gives what learning everything at once would have given.
+    Prototypes learn the new bags together with the memory of the old ones. Banks and linear votes take them in as they
+    are, which gives what learning everything at once would have given.
     """
     voter = voter_of(model)
     if not hasattr(voter, "partial_fit") or getattr(voter, "condense", None) is not None:
@@ -193,9 +209,9 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
             f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
         )
     labels = store.labels.astype(str)
-    bags = store.load(dtype=store.dtype)[0]
     rng = np.random.default_rng(seed)
     with _timed(seconds, "training"):
+        bags = pooled(store) if isinstance(voter, BagSVM) else store.load(dtype=store.dtype)[0]
         if "weights" in model.arrays:
             memory = _add_prototypes(voter, model, bags, labels, rng)
         else:
@@ -205,7 +221,7 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
     images, sizes = dict(model.about.get("images", {})), dict(model.about.get("descriptors", {}))
     for label in np.unique(labels).tolist():
         images[label] = images.get(label, 0) + int(np.sum(labels == label))
-        sizes[label] = sizes.get(label, 0) + int(bags.sizes[labels == label].sum())
+        sizes[label] = sizes.get(label, 0) + int(store.sizes[labels == label].sum())
     added = {
         "date": datetime.date.today().isoformat(),
         "images": {label: int(np.sum(labels == label)) for label in np.unique(labels).tolist()},
@@ -309,7 +325,9 @@ def voter_of(model: Model) -> Any:
     for name in KINDS[model.kind]:
         if not name.startswith("memory"):
             setattr(voter, f"{name}_", model.arrays[name])
-    if "weights" in model.arrays:
+    if isinstance(voter, BagSVM):
+        voter.power_ = float(settings["power"])
+    elif "weights" in model.arrays:
         voter.steps_, voter.history_ = int(model.about.get("steps", 0)), []
     else:
         voter._make_searchable()
@@ -323,8 +341,9 @@ def _arrays(voter: Any) -> dict[str, npt.NDArray[Any]]:
 
 
 def _settings(voter: Any) -> dict[str, Any]:
-    """Return a voter's settings as plain values."""
-    return {name: _plain(value) for name, value in voter.get_params().items() if name != "callback"}
+    """Return a voter's settings as plain values, those that it set itself included."""
+    settings = {name: _plain(value) for name, value in voter.get_params().items() if name != "callback"}
+    return settings | ({"power": voter.power_} if isinstance(voter, BagSVM) else {})
 
 
 def _plain(value: Any) -> Any:

@@ -39,7 +39,19 @@ _BANK = {
     "boxes": (2, _FLOATS),
     "mean": (1, _FLOATS),
 }
-KINDS = {"SNBNL": _PROTOTYPES | _MEMORY, "NBNL": _PROTOTYPES | _MEMORY, "NBNN": _BANK, "LocalNBNN": _BANK}
+_LINEAR = {
+    "linear": (2, _FLOATS),
+    "bias": (1, _FLOATS),
+    "vectors": (2, _FLOATS),
+    "class": (1, ("int64",)),
+}
+KINDS = {
+    "BagSVM": _LINEAR,
+    "SNBNL": _PROTOTYPES | _MEMORY,
+    "NBNL": _PROTOTYPES | _MEMORY,
+    "NBNN": _BANK,
+    "LocalNBNN": _BANK,
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -88,7 +100,7 @@ class Model:
     @property
     def features(self) -> int:
         """Features of a descriptor, without positions."""
-        array = self.arrays["weights"] if "weights" in self.arrays else self.arrays["values"]
+        array = next(self.arrays[name] for name in ("linear", "weights", "values") if name in self.arrays)
         return int(array.shape[-1]) - 2 * self.positions
 
 
@@ -219,21 +231,43 @@ def _check(model: Model) -> None:
             raise ModelError(f"the array {name!r} has {array.ndim} axes of {array.dtype}.")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise ModelError(f"the array {name!r} has numbers that are not finite.")
-    if "weights" in arrays:
+    if "linear" in arrays:
+        _check_linear(model)
+    elif "weights" in arrays:
         _check_prototypes(model)
     else:
-        rows = len(arrays["values"])
-        if rows < len(classes) or any(len(arrays[name]) != rows for name in ("class", "image", "boxes")):
-            raise ModelError("its bank has arrays of different lengths.")
-        if arrays["mean"].shape != (model.features,):
-            raise ModelError("mean and bank have different numbers of features.")
-        _check_rows(arrays["class"], arrays["boxes"], len(classes))
-        if len(np.unique(arrays["class"])) != len(classes):
-            raise ModelError("a class has no descriptor in the bank.")
-        if arrays["image"].min() < -1:
-            raise ModelError("its bank names images below 0.")
+        _check_bank(model)
     if model.features < 1:
         raise ModelError("its descriptors have no features.")
+
+
+def _check_linear(model: Model) -> None:
+    arrays, classes = model.arrays, len(model.classes)
+    if len(arrays["linear"]) != classes or arrays["bias"].shape != (classes,):
+        raise ModelError(f"votes of the shape {arrays['linear'].shape} do not fit {classes} classes.")
+    if model.positions:
+        raise ModelError("linear votes have no positions.")
+    rows = len(arrays["vectors"])
+    if arrays["vectors"].shape[1] != model.features or len(arrays["class"]) != rows:
+        raise ModelError("the vectors of its photos do not fit its votes.")
+    _check_numbers(arrays["class"], classes)
+    power = model.settings.get("power")
+    if isinstance(power, bool) or not isinstance(power, (int, float)) or not 0 < power <= 1:
+        raise ModelError(f"power is {power!r}, not a number above 0, up to 1.")
+
+
+def _check_bank(model: Model) -> None:
+    arrays, classes = model.arrays, len(model.classes)
+    rows = len(arrays["values"])
+    if rows < classes or any(len(arrays[name]) != rows for name in ("class", "image", "boxes")):
+        raise ModelError("its bank has arrays of different lengths.")
+    if arrays["mean"].shape != (model.features,):
+        raise ModelError("mean and bank have different numbers of features.")
+    _check_rows(arrays["class"], arrays["boxes"], classes)
+    if len(np.unique(arrays["class"])) != classes:
+        raise ModelError("a class has no descriptor in the bank.")
+    if arrays["image"].min() < -1:
+        raise ModelError("its bank names images below 0.")
 
 
 def _check_prototypes(model: Model) -> None:
@@ -254,8 +288,12 @@ def _check_prototypes(model: Model) -> None:
     _check_rows(arrays["memory_class"], arrays["memory_boxes"], classes)
 
 
-def _check_rows(numbers: npt.NDArray[Any], boxes: npt.NDArray[Any], classes: int) -> None:
+def _check_numbers(numbers: npt.NDArray[Any], classes: int) -> None:
     if len(numbers) and not (numbers.min() >= 0 and numbers.max() < classes):
-        raise ModelError("a descriptor belongs to a class that is not there.")
+        raise ModelError("something belongs to a class that is not there.")
+
+
+def _check_rows(numbers: npt.NDArray[Any], boxes: npt.NDArray[Any], classes: int) -> None:
+    _check_numbers(numbers, classes)
     if boxes.shape[1] != 4 or (len(boxes) and not (boxes.min() >= 0 and boxes.max() <= 1)):
         raise ModelError("boxes are not within the photo.")

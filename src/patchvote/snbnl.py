@@ -40,8 +40,8 @@ class SNBNL(PrototypeVoter):
         to ``numpy.inf`` (the largest one).
     lam : float, default 1e-4
         Strength of the regulariser. The paper's 1 under-fits standardised descriptors.
-    curvature : float, default 1
-        L of the surrogate: larger makes smaller steps.
+    curvature : float, default 0.3
+        L of the surrogate: larger makes smaller steps. The paper's 1 stops short of what the data can teach.
     minibatch : int, default 1000
         Descriptors a step.
     passes : int, default 3
@@ -67,8 +67,8 @@ class SNBNL(PrototypeVoter):
         50 images.
     rejection : float, default 0.05
         Share of the rightly named held-out images that "none of these" may cost.
-    average : bool, default False
-        Use the mean of the prototypes over the last pass.
+    average : bool, default True
+        Use the mean of the prototypes over the last pass, which evens out what large steps throw about.
     block : int, default 400,000
         Descriptors held in memory at once; larger data are read in blocks, in each pass anew.
     callback : function, optional
@@ -119,7 +119,7 @@ class SNBNL(PrototypeVoter):
         *,
         q: float = 2.0,
         lam: float = 1e-4,
-        curvature: float = 1.0,
+        curvature: float = 0.3,
         minibatch: int = 1000,
         passes: int = 3,
         min_steps: int = 100,
@@ -131,7 +131,7 @@ class SNBNL(PrototypeVoter):
         held_out: float = 0.0,
         calibration: float = 0.2,
         rejection: float = 0.05,
-        average: bool = False,
+        average: bool = True,
         block: int = 400_000,
         callback: Callback | None = None,
         random_state: Any = 0,

@@ -96,7 +96,13 @@ def _value(text: str) -> Any:
 def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
     """Make the estimator of this name; `changed` are settings of a protocol, by kind."""
     kind, settings = parse_voter(name)
-    return VOTERS[kind].make(**{**VOTERS[kind].settings, **(changed or {}).get(kind, {}), **settings})
+    voter = VOTERS[kind].make(**{**VOTERS[kind].settings, **(changed or {}).get(kind, {}), **settings})
+    try:
+        if hasattr(voter, "_check_settings"):
+            voter._check_settings()
+    except ValueError as error:
+        raise PatchvoteError(f"{name}: {error}") from None
+    return voter
 
 
 def title(name: str) -> str:
