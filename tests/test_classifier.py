@@ -4,9 +4,20 @@ import dataclasses
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFilter
 
-from patchvote import NBNL, NBNN, SNBNL, Dense, ImageClassifier, ModelError, PatchvoteError, PhotoError, Recipe
+from patchvote import (
+    NBNL,
+    NBNN,
+    SNBNL,
+    BagSVM,
+    Dense,
+    ImageClassifier,
+    ModelError,
+    PatchvoteError,
+    PhotoError,
+    Recipe,
+)
 from patchvote.images import load_image
 from patchvote.photos import Photo, find_photos
 from patchvote.scores import Scores
@@ -273,3 +284,65 @@ def test_what_cannot_be_learned_is_refused_with_a_way_on(photo_folder, tmp_path,
         ImageClassifier(SMALL).predict([flat / "one" / "b.png"])
     with pytest.raises(PatchvoteError, match="one photo at a time, got 40"):
         fitted.explain(photo_folder)
+
+
+# --- photos of another camera -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def other_camera(photo_folder, tmp_path_factory):
+    """The same scenes out of focus, in fog and under a blue lamp."""
+    folder = tmp_path_factory.mktemp("other")
+    for photo in find_photos(photo_folder):
+        pixels = np.asarray(load_image(photo).filter(ImageFilter.GaussianBlur(2)), np.float64)
+        foggy = (0.25 * pixels + 140) * [0.6, 0.8, 1.0]
+        Image.fromarray(foggy.clip(0, 255).astype(np.uint8)).save(folder / f"{photo.name.replace('/', '_')}.png")
+    return folder
+
+
+def expected_of(folder) -> list[str]:
+    return [photo.name.split("_")[0] for photo in find_photos(folder)]
+
+
+def test_adapting_to_photos_of_another_camera_names_more_of_them_rightly(photo_folder, other_camera, cache):
+    plain = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
+    before = np.mean(plain.predict(other_camera) == expected_of(other_camera))
+    adapted = ImageClassifier(SMALL, cache=cache).fit(photo_folder, target=other_camera)
+    after = np.mean(adapted.predict(other_camera) == expected_of(other_camera))
+    assert after > before
+    assert adapted.scores is not None  # of the photos with classes, held out
+    assert "adapted" in adapted.model.card
+    assert "evaluate" in adapted.model.card
+
+
+def test_a_kept_model_adapts_to_the_photos_it_is_asked_about_and_looks_at_each_once(
+    fitted, other_camera, cache, tmp_path
+):
+    fitted.save(tmp_path / "m.patchvote")
+    (other_camera / "zz.png").write_bytes(b"no photo")
+    loaded = ImageClassifier.load(tmp_path / "m.patchvote", cache=tmp_path / "cache")
+    answers = list(loaded.answers(other_camera, adapt=True))
+    (other_camera / "zz.png").unlink()
+    assert loaded.filled.extracted == 40
+    assert [answer.name for answer in answers if answer.error] == ["zz.png"]
+    labels = [answer.label for answer in answers if answer.error is None]
+    right = np.mean(np.array(labels) == expected_of(other_camera))
+    assert right > np.mean(fitted.predict(other_camera) == expected_of(other_camera))
+    assert loaded.predict(other_camera).tolist() == labels  # it stays adapted
+
+
+def test_a_model_that_keeps_no_means_of_its_photos_says_so_when_asked_to_adapt(photo_folder, other_camera, cache):
+    classifier = ImageClassifier(SMALL, cache=cache, voter="snbnl").fit(photo_folder)
+    with pytest.raises(PatchvoteError, match="fit it with --voter bagsvm"):
+        classifier.adapt(other_camera)
+
+
+def test_photos_added_to_linear_votes_count_as_if_they_had_been_there_at_first(photo_folder, cache):
+    photos = find_photos(photo_folder)
+    old = [photo for photo in photos if photo.label != "grass"]
+    new = [photo for photo in photos if photo.label == "grass"]
+    grown = ImageClassifier(SMALL, cache=cache).fit(old).add(new)
+    strength = grown.model.settings["C"]
+    together = ImageClassifier(SMALL, cache=cache, voter=BagSVM(strength)).fit(old + new)
+    votes = [classifier._votes(classifier._extractor([photos[0]])) for classifier in (grown, together)]
+    np.testing.assert_allclose(votes[0], votes[1], atol=1e-3)

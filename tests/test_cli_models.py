@@ -255,3 +255,16 @@ def test_an_interrupted_command_leaves_no_half_written_file(made, photo_folder, 
 
 def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_predict_adapts_to_the_photos_it_names_and_fit_to_those_to_come(made, photo_folder, tmp_path):
+    folder, _ = made
+    plain = patchvote("predict", folder / "m.patchvote", photo_folder)
+    adapted = patchvote("predict", folder / "m.patchvote", photo_folder, "--adapt")
+    assert adapted.returncode == 0, adapted.stderr
+    assert len(adapted.stdout.splitlines()) == len(plain.stdout.splitlines()) == 41
+    done = patchvote(
+        "fit", photo_folder, tmp_path / "m.patchvote", "--target", photo_folder, "--cache", folder / "cache"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "adapted" in patchvote("info", tmp_path / "m.patchvote", "--card").stdout

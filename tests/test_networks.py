@@ -329,3 +329,27 @@ def test_a_places_network_in_onnx_runs_with_its_toml(data, tmp_path):
         top5 = np.argsort(-net(np.asarray(image)[None])[0])[:5]
         hits += any("bed" in categories[index] or "hotel_room" in categories[index] for index in top5)
     assert hits >= 12
+
+
+def test_networks_joined_by_a_plus_stand_side_by_side_each_of_length_1():
+    images = np.random.default_rng(0).integers(0, 255, (2, 64, 96, 3), dtype=np.uint8)
+    both = load("efficientnet-lite0+efficientnet-lite1")
+    parts = [load("efficientnet-lite0"), load("efficientnet-lite1")]
+    assert both.spec.name == "efficientnet-lite0+efficientnet-lite1"
+    assert both.spec.dim == 2560
+    assert both.spec.fingerprint not in [part.spec.fingerprint for part in parts]
+    values = both(images)
+    assert values.shape == (2, 2, 3, 2560)
+    for part, own in zip(parts, (values[..., :1280], values[..., 1280:]), strict=True):
+        expected = part(images)
+        np.testing.assert_allclose(np.linalg.norm(own, axis=-1), 1, rtol=1e-5)
+        np.testing.assert_allclose(
+            own, expected / np.linalg.norm(expected, axis=-1, keepdims=True), rtol=1e-4, atol=1e-6
+        )
+
+
+def test_networks_that_look_at_different_places_cannot_be_joined(tmp_path):
+    path = write_tiny_network(tmp_path / "net.onnx")
+    (tmp_path / "net.toml").write_text('output = "vector"\n')
+    with pytest.raises(NetworkError, match="do not look at the same places"):
+        load(f"efficientnet-lite0+{path}")

@@ -27,6 +27,7 @@ def card(model: Model) -> str:
         *(f"| {label} | {images.get(label, 0):,} |" for label in model.classes),
         "",
         *_additions(about.get("added", [])),
+        *_adaptation(about.get("adapted")),
         "## How it was made",
         "",
         f"- network: {model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})",
@@ -64,13 +65,19 @@ def limits(model: Model) -> list[str]:
     said = [
         "It knows its classes and nothing else. A photo of something else gets one of their names, or "
         f'"none of these" where its probability is below {model.threshold:.2f}.',
-        "Photos from another camera, place or time may be named less well than photos like those it has seen.",
+        "Photos from another camera, place or time may be named less well than photos like those it has seen"
+        + ("." if model.kind != "BagSVM" else "; `fit --target` and `predict --adapt` make up for much of that."),
     ]
     if few:
         named = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
         said.append(f"Fewer than 10 photos were seen of: {named}. A few more would help most.")
     if len(model.about.get("tried", [])) > 1:
         said.append("Settings were chosen on the same held-out photos, which flatters the accuracy a little.")
+    if model.about.get("adapted"):
+        said.append(
+            "It was adapted to other photos than those its accuracy was measured on; `patchvote evaluate` tells how it "
+            "does on labelled photos of that kind."
+        )
     if model.about.get("added"):
         said.append("Photos were added after the accuracy was measured; `patchvote evaluate` measures it anew.")
     return said
@@ -82,3 +89,13 @@ def _additions(added: list[dict[str, Any]]) -> list[str]:
         what = ", ".join(f"{count} of {label}" for label, count in one.get("images", {}).items())
         lines.append(f"- added {one.get('date', '')}: {what}")
     return [*lines, ""] if lines else []
+
+
+def _adaptation(adapted: dict[str, Any] | None) -> list[str]:
+    if not adapted:
+        return []
+    return [
+        f"- adapted {adapted.get('date', '')} to {adapted.get('photos', 0):,} photos without labels, of which it named "
+        f"{adapted.get('taken', 0):,} surely enough to learn from them",
+        "",
+    ]

@@ -144,7 +144,14 @@ class ImageClassifier:
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def fit(self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None) -> Self:
+    def fit(
+        self,
+        photos: Source,
+        labels: Sequence[str] | None = None,
+        *,
+        target: Source | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
         """Learn from labelled photos.
 
         Parameters
@@ -153,6 +160,9 @@ class ImageClassifier:
             A folder with a folder a class, a manifest, or a list of photos.
         labels : sequence of str, optional
             Classes of the photos; needed for a list, and else taken from folders or manifest.
+        target : Source, optional
+            Photos like those that will be asked about, where they differ from the labelled ones (another camera, place
+            or style). Their classes need not be known, and are not looked at (see `Adapted`).
         progress : function, optional
             Called with what is being done, how much of it is done, and of how much.
         """
@@ -178,7 +188,34 @@ class ImageClassifier:
             fitted.held_out,
             fitted.mistakes,
         )
+        if target is not None:
+            skipped, photos_of_source = self.skipped, self._photos
+            self.adapt(target, progress=progress)
+            self.skipped, self._photos = skipped + self.skipped, photos_of_source
+            self.scores, self._mistakes = fitted.held_out, fitted.mistakes
         return self
+
+    def adapt(self, photos: Source, *, progress: Progress | None = None) -> Self:
+        """Make the model fit for photos like these, whose classes need not be known (see `Adapted`).
+
+        Raises
+        ------
+        PatchvoteError
+            The model holds no means of its training photos; those of `BagSVM` do.
+        """
+        with self._adapted_to(find_photos(photos), photos, progress):
+            return self
+
+    @contextlib.contextmanager
+    def _adapted_to(self, found: list[Photo], source: Source, progress: Progress | None) -> Iterator[Store]:
+        """Adapt to photos, and give their bags."""
+        from .fitting import adapt_model
+
+        seconds = {"network": 0.0}
+        with self._bags_of(found, source, progress, seconds) as store:
+            fitted = adapt_model(store, self.model, seconds=seconds)
+            self._model, self._voter, self.scores, self._mistakes = fitted.model, fitted.voter, None, ()
+            yield store
 
     def add(self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None) -> Self:
         """Learn more photos, of known classes or new ones, without the photos that were learned before."""
@@ -222,22 +259,44 @@ class ImageClassifier:
 
     # --- answering --------------------------------------------------------------------------------------------------
 
-    def answers(self, photos: Source) -> Iterator[Answer]:
-        """Name one photo after the other, in order; one that cannot be read gets an answer with the reason."""
-        for item in self._extractor.stream(find_photos(photos)):
-            if item.bag is None:
-                yield Answer(item.photo.name, None, error=item.error)
-                continue
-            (probability,) = self._probability(item.bag)
-            first, second = np.argsort(-probability, kind="stable")[:2]
-            yield Answer(
-                item.photo.name,
-                self.classes[first],
-                float(probability[first]),
-                self.classes[second],
-                float(probability[second]),
-                bool(probability[first] < self.model.threshold),
-            )
+    def answers(self, photos: Source, *, adapt: bool = False, progress: Progress | None = None) -> Iterator[Answer]:
+        """Name one photo after the other, in order; one that cannot be read gets an answer with the reason.
+
+        Parameters
+        ----------
+        photos : Source
+            The photos.
+        adapt : bool, default False
+            Look at all of them first, and adapt the model to them: for photos of another camera, place or style than
+            those it learned from.
+        progress : function, optional
+            Called while adapting with what is being done, how much of it is done, and of how much.
+        """
+        found = find_photos(photos)
+        if not adapt:
+            for item in self._extractor.stream(found):
+                yield self._answer(item.photo.name, item.bag, item.error)
+            return
+        with self._adapted_to(found, photos, progress) as store:
+            errors = {error.name: error for error in self.skipped}
+            number = {name: index for index, name in enumerate(store.names)}
+            for photo in found:
+                bag = store.load([number[photo.name]])[0] if photo.name in number else None
+                yield self._answer(photo.name, bag, errors.get(photo.name))
+
+    def _answer(self, name: str, bag: Bags | None, error: PhotoError | None) -> Answer:
+        if bag is None:
+            return Answer(name, None, error=error)
+        (probability,) = self._probability(bag)
+        first, second = np.argsort(-probability, kind="stable")[:2]
+        return Answer(
+            name,
+            self.classes[first],
+            float(probability[first]),
+            self.classes[second],
+            float(probability[second]),
+            bool(probability[first] < self.model.threshold),
+        )
 
     def predict(self, photos: Source) -> npt.NDArray[np.str_]:
         """Name photos.

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
+from .adapted import Adapted
 from .bag_svm import BagSVM, pooled
 from .bags import Bags
 from .card import card
@@ -36,7 +37,7 @@ from .scores import Scores
 from .snbnl import SNBNL
 from .store import Store
 from .version import __version__
-from .voter import Voter
+from .voter import FEWEST_TO_CALIBRATE, Voter
 
 VOTERS: dict[str, type[Voter]] = {
     "BagSVM": BagSVM,
@@ -50,6 +51,8 @@ _ENOUGH = 36_000  # descriptors to learn from, but
 _FEWEST_A_PHOTO = 24  # of every photo at least so many
 _AT_ONCE = 6_000  # descriptors read at once: small enough to use the same memory again and again
 _CURVATURE = 0.2  # fewer descriptors make fewer steps, which have to be larger
+_TIGHT = 0.3  # C of votes that learn from labels they gave themselves
+_HELD_OUT = 0.2  # of the photos of an adapted model, to set its probabilities
 _REMEMBERED = 256  # descriptors a class in a model's memory
 _ADDING_STEPS = 100  # at least so many when photos are added; twice as many cost old classes half a point more
 
@@ -237,6 +240,39 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
         about["names"] = [*about["names"], *store.names]
     new = dataclasses.replace(model, classes=classes, arrays=_arrays(voter) | memory, about=about)
     return Fitted(dataclasses.replace(new, card=card(new)), voter)
+
+
+def adapt_model(store: Store, model: Model, *, seconds: dict[str, float]) -> Fitted:
+    """Make a model fit for photos of another domain, given bags of such photos; their labels are not looked at."""
+    voter = voter_of(model)
+    if not isinstance(voter, BagSVM):
+        raise PatchvoteError(
+            f"a model of {model.kind} does not keep what adapting takes: fit it with --voter bagsvm (the default)."
+        )
+    with _timed(seconds, "training"):
+        known = Bags.of(voter.vectors_)
+        tight = clone(voter).set_params(C=min(voter.C, _TIGHT), calibration=_HELD_OUT)
+        adapted = Adapted(tight).fit(known, voter.classes_[voter.class_], pooled(store))
+        fitted = adapted.voter_
+        if len(known) < FEWEST_TO_CALIBRATE:
+            fitted.temperature_, fitted.rejection_threshold_ = model.temperature, model.threshold
+    about = {
+        **model.about,
+        "adapted": {
+            "date": datetime.date.today().isoformat(),
+            "photos": len(store),
+            "taken": adapted.history_[-1]["taken"] if adapted.history_ else 0,
+        },
+    }
+    new = dataclasses.replace(
+        model,
+        settings=_settings(fitted),
+        temperature=fitted.temperature_,
+        threshold=fitted.rejection_threshold_,
+        arrays=_arrays(fitted),
+        about=about,
+    )
+    return Fitted(dataclasses.replace(new, card=card(new)), fitted)
 
 
 def _add_prototypes(

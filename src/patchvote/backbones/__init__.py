@@ -6,9 +6,12 @@ protocol of `base.Backbone`.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..errors import NetworkError
 from ..names import nearest
 from .base import Activation, Backbone, NetworkSpec, Preprocessing
+from .joined import JOIN, JoinedBackbone
 from .onnx_file import OnnxBackbone, open_onnx
 
 __all__ = ["EMBEDDED", "Activation", "Backbone", "NetworkSpec", "Preprocessing", "load", "open_onnx"]
@@ -18,14 +21,14 @@ EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 _BUILD = 1  # of the graphs; a higher number makes every cache build them again
 
 
-def load(network: str, *, activation: Activation = "after", threads: int = 1) -> OnnxBackbone:
+def load(network: str, *, activation: Activation = "after", threads: int = 1) -> Backbone:
     """Load a network.
 
     Parameters
     ----------
     network : str
         One of `EMBEDDED`, or the path of an ONNX file; a TOML file of the same name beside it may describe its
-        preprocessing (see `open_onnx`).
+        preprocessing (see `open_onnx`). Several, joined by ``+``, stand side by side (see `joined`).
     activation : {"after", "before"}, default "after"
         Whether descriptors are read after or before the network's last activation.
     threads : int, default 1
@@ -41,6 +44,8 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1) ->
         raise NetworkError(f"activation must be 'after' or 'before', got {activation!r}.")
     if network in EMBEDDED:
         return load_embedded(network, "features", activation, threads)
+    if JOIN in network and not Path(network).is_file():
+        return JoinedBackbone([load(part, activation=activation, threads=threads) for part in network.split(JOIN)])
     if network.lower().endswith(".onnx"):
         return open_onnx(network, activation=activation, threads=threads)
     raise NetworkError(f"there is no network {network!r}.{nearest(network, EMBEDDED)} A path must end in .onnx.")

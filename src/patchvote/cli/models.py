@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -46,7 +47,11 @@ NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.")]
 def fit(
     photos: PhotosArgument,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="File to write.")] = Path("model.patchvote"),
-    voter: Annotated[str, typer.Option(help="auto, snbnl, nbnl, nbnn or localnbnn.")] = "auto",
+    voter: Annotated[str, typer.Option(help="auto, bagsvm, snbnl, nbnl, nbnn or localnbnn.")] = "auto",
+    target: Annotated[
+        Path | None,
+        typer.Option(help="Photos like those to come, without classes, where another camera or place takes them."),
+    ] = None,
     budget: Annotated[float, typer.Option(help="Seconds that trying settings may take.")] = 60.0,
     network: Network = "efficientnet-lite0",
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
@@ -73,7 +78,7 @@ def fit(
     )
     with ProgressLine("extract", quiet) as line:
         try:
-            classifier.fit(photos, progress=line.stage)
+            classifier.fit(photos, target=target, progress=line.stage)
         except KeyboardInterrupt:
             kept = "" if no_cache else " What the network has seen is kept: run the same command again to go on."
             say(f"interrupted; {model} was not written.{kept}")
@@ -163,18 +168,26 @@ def predict(
         typer.Argument(metavar="PHOTOS…", help="Photos, folders or lists; - reads paths from standard input."),
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")] = None,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Adapt to PHOTOS first, where another camera or place took them.")
+    ] = False,
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON a photo.")] = False,
 ) -> None:
     """Name PHOTOS: a table on a terminal, CSV in a pipe or a file."""
+    from ..progress import ProgressLine
+
     classifier = _load(model, jobs=jobs)
-    answers = classifier.answers(_photos(photos))
+    progress = ProgressLine("extract", quiet or not adapt)
+    answers = classifier.answers(_photos(photos), adapt=adapt, progress=progress.stage)
     bad = 0
 
     def counted() -> Iterator[Answer]:
         nonlocal bad
-        for answer in answers:
+        with progress:
+            first = next(answers, None)  # once the first is there, all photos have been looked at
+        for answer in itertools.chain([first] if first else [], answers):
             if answer.error is not None:
                 bad += 1
                 say(f"skipped {answer.error}")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backbones.joined import JOIN
 from ..bags import Bags
 from ..errors import PatchvoteError
 from ..filling import Filled
@@ -25,7 +26,7 @@ from .protocol import Protocol
 from .recipes import parse_recipe
 from .results import Results, Run
 from .splits import Split, make_split, straddling, write_lists
-from .stores import JOIN, Stores, load, network_name
+from .stores import Stores, load, network_name
 from .voters import VOTERS, make_voter, parse_voter
 
 _PACKAGES = ("patchvote", "numpy", "scikit-learn", "faiss-cpu", "onnxruntime", "pillow")

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..backbones import EMBEDDED
+from ..backbones.joined import JOIN, unit
 from ..bags import Bags
 from ..errors import PatchvoteError
 from ..extract import Extractor
@@ -15,8 +16,6 @@ from ..filling import Filled, fill
 from ..photos import Photo
 from ..store import Store
 from .recipes import parse_recipe
-
-JOIN = "+"  # between networks whose descriptors stand side by side
 
 
 class Stores:
@@ -69,7 +68,7 @@ class Stores:
 
 
 def load(stores: Sequence[Store], names: Sequence[str]) -> Bags:
-    """Read the bags of these photos; descriptors of several networks stand side by side, each of length 1."""
+    """Read the bags of these photos; descriptors of several networks stand side by side, as in `JoinedBackbone`."""
     parts = [store.only(names).load()[0] for store in stores]
     if len(parts) == 1:
         return parts[0]
@@ -78,8 +77,15 @@ def load(stores: Sequence[Store], names: Sequence[str]) -> Bags:
             raise PatchvoteError(
                 "networks whose descriptors stand side by side must look at the same places: use patch."
             )
-    values = [part.values / np.maximum(np.linalg.norm(part.values, axis=1, keepdims=True), 1e-12) for part in parts]
-    return Bags(np.hstack(values), parts[0].offsets, parts[0].boxes, parts[0].level)
+    first = parts[0]
+    values = np.hstack([unit(np.asarray(part.values, np.float32)) for part in parts])
+    if stores[0].recipe.mode == "dense":  # there the whole image is the mean of the cells of the first scale
+        rows = np.flatnonzero(first.level == 1)
+        whole = np.flatnonzero(first.level == 0)
+        starts = np.searchsorted(first.owner[rows], first.owner[whole])
+        counts = np.bincount(first.owner[rows], minlength=len(first))[first.owner[whole]]
+        values[whole] = np.add.reduceat(values[rows], starts, axis=0) / counts[:, None]
+    return Bags(values, first.offsets, first.boxes, first.level)
 
 
 def network_name(networks: str) -> str:

@@ -1,0 +1,56 @@
+"""Several networks that look at the same places: their descriptors stand side by side, each brought to length 1."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import NetworkError
+from .base import Backbone, NetworkSpec, Preprocessing
+
+JOIN = "+"  # between the names of networks
+
+
+class JoinedBackbone:
+    """Describes images by several networks at once.
+
+    Parameters
+    ----------
+    parts : sequence of Backbone
+        The networks; they must have the same stride. Images come in the size of the first.
+    """
+
+    def __init__(self, parts: Sequence[Backbone]) -> None:
+        first = parts[0].spec
+        for part in parts[1:]:
+            if (part.spec.stride, part.spec.fixed_size) != (first.stride, first.fixed_size):
+                raise NetworkError(
+                    f"{first.name} (stride {first.stride}) and {part.spec.name} (stride {part.spec.stride}) do not "
+                    "look at the same places, so their descriptors cannot stand side by side."
+                )
+        self._parts = list(parts)
+        told = JOIN.join(part.spec.fingerprint for part in parts)
+        self.spec = NetworkSpec(
+            name=JOIN.join(part.spec.name for part in parts),
+            dim=sum(part.spec.dim for part in parts),
+            size=first.size,
+            stride=first.stride,
+            preprocessing=Preprocessing(),  # each part has its own
+            activation=first.activation,
+            weights=hashlib.sha256(told.encode()).hexdigest(),
+            output=JOIN.join(part.spec.output for part in parts),
+            fixed_size=first.fixed_size,
+        )
+
+    def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Describe ``(n, h, w, 3)`` RGB images."""
+        return np.concatenate([unit(part(images)) for part in self._parts], axis=-1)
+
+
+def unit(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Bring descriptors to length 1; one of zeros stays."""
+    length = np.linalg.norm(values, axis=-1, keepdims=True)
+    return np.asarray(values / np.where(length > 0, length, 1), np.float32)
