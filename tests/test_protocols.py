@@ -18,12 +18,13 @@ from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.findings import Patches, findings
 from patchvote.protocols.mop import MopCnn
 from patchvote.protocols.pooled import MeanSvm, WholeImageSvm
+from patchvote.protocols.product import AdaptedVoter
 from patchvote.protocols.recipes import parse_recipe
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.run import Runner, Selection, plan
 from patchvote.protocols.stores import Stores
 from patchvote.protocols.summary import sign_test, summarise
-from patchvote.protocols.tables import speed
+from patchvote.protocols.tables import few, gains, speed
 from patchvote.protocols.voters import VOTERS, make_voter, parse_voter
 
 ROOT = Path(__file__).parent.parent
@@ -81,7 +82,7 @@ def command(*parts: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_protocol_names_voters_recipes_and_pairs_that_exist(name):
     protocol = Protocol.load(name)
-    for voter in protocol.voters:
+    for voter in (*protocol.voters, *(gain.voter for gain in protocol.gains)):
         make_voter(voter)
     for recipe in protocol.recipes:
         parse_recipe(recipe, "efficientnet-lite0")
@@ -272,6 +273,31 @@ def test_pairs_with_the_same_training_photos_share_a_training(photo_folder, bags
     assert by_pair["one-one", "whole-svm"]["duplicates"] == 0
 
 
+def test_a_voter_that_adapts_sees_the_target_without_its_labels(photo_folder, tmp_path, monkeypatch):
+    for domain in ("one", "two"):
+        shutil.copytree(photo_folder, tmp_path / "photos" / domain)
+    semi = DOMAINS.replace('name = "unsupervised"', 'name = "semi-supervised"\nlabelled = 2')
+    (tmp_path / "cameras.toml").write_text(
+        semi.replace('["whole-svm", "mean-svm"]', '["adapted", "adapted(rounds=0)"]')
+    )
+    dataset = read_dataset("domains", tmp_path / "photos")
+    stores = Stores(tmp_path / "bags", {photo.name: photo for photo in dataset.photos})
+    at_work = Runner(Protocol.load(tmp_path / "cameras.toml"), dataset, stores, Results(tmp_path / "r"))
+    seen = []
+    fit = AdaptedVoter.fit
+
+    def spy(self, source, y, target, target_y):
+        seen.append((len(source), tuple(len(part) for part in target), sum(label is not None for label in target_y)))
+        return fit(self, source, y, target, target_y)
+
+    monkeypatch.setattr(AdaptedVoter, "fit", spy)
+    groups, _ = plan(at_work.protocol, Selection(pairs=("one-two", "one-one")), at_work.results)
+    cells = {(group.pair, voter): cell for group, voter, cell in at_work.compute(groups)}
+    assert len(cells) == 4
+    assert set(seen) == {(16, (8, 32), 8), (24, (16,), 0)}  # within a domain there is nothing to adapt to
+    assert cells["one-two", "adapted"]["accuracy"] > 80
+
+
 # --- what results say -------------------------------------------------------------------------------------------------
 
 
@@ -311,6 +337,28 @@ def test_the_summary_has_the_means_beside_the_papers(tmp_path):
         "deviation": 17.68,
         "paper": 92.88,
     }
+
+
+def test_the_table_of_gains_compares_every_finished_row_with_the_first(tmp_path):
+    write_run(tmp_path, "snbnl(curvature=1,average=False)", ["1100", "1110"])
+    write_run(tmp_path, "snbnl", ["1110", "1111"])
+    table = gains(Protocol.load("scene15"), Results(tmp_path)).splitlines()
+    assert len(table) == 4  # the others are not there yet
+    assert table[2].endswith("| 62.50 ± 17.68 | +0.00 | 3.0 | 1.0 times |")
+    assert table[3].startswith("| both: the default | 87.50 ± 17.68 | +25.00 |")
+
+
+def test_the_table_of_few_images_has_standard_errors(tmp_path):
+    for voter, hits in (("product", ["1110", "1111"]), ("whole-svm", ["1100", "1100"])):
+        for split, row in enumerate(hits, start=1):
+            cell = {"pair": None, "split": split, "hits": row, "accuracy": 25.0 * row.count("1"), "duplicates": 0}
+            Results(tmp_path).add(Run("scene15-few", "5", voter, "dense", "efficientnet-lite0"), {"settings": {}}, cell)
+    table = few(Protocol.load("scene15-few"), Results(tmp_path)).splitlines()
+    assert table[0] == "| images a class | 1 | 2 | 5 | 10 | 20 |"
+    assert table[2:] == [
+        "| the product's choice |  |  | 87.50 ± 12.50 |  |  |",
+        "| whole image + SVM |  |  | 50.00 ± 0.00 |  |  |",
+    ]
 
 
 def test_findings_are_judged_by_the_numbers():
@@ -369,6 +417,16 @@ def test_pooled_voters_look_at_the_whole_image_or_at_the_mean():
         WholeImageSvm().fit(Bags(values, np.array([0, 3, 6]), None, np.ones(6, np.int16)), [0, 1])
 
 
+def test_simple_voters_of_the_whole_image_name_it():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(["land", "sea"], 6)
+    whole = rng.random((12, 4)) + 2 * np.eye(4)[np.repeat([0, 1], 6)]
+    bags = Bags(whole.astype(np.float32), np.arange(13))
+    for voter in ("whole-svm", "whole-logistic", "whole-nearest-mean", "bag-svm", "product"):
+        assert make_voter(voter).fit(bags, labels).predict(bags).tolist() == labels.tolist()
+        assert make_voter(voter).fit(bags[[0, 6]], labels[[0, 6]]).predict(bags).tolist() == labels.tolist()
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -395,7 +453,7 @@ def test_the_command_runs_tells_its_time_and_sums_up(own, photo_folder, bags, tm
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([], "name a protocol: mit67, office-caltech"),
+        ([], "name a protocol: amazon-few, mit67, office-caltech"),
         (["scene15"], "say where the photos of Scene-15 are: patchvote protocol scene15 --data DIR"),
         (["scene15", "--data", "nowhere"], "nowhere does not have the layout 'scene15': there is no such folder."),
         (["scene15", "--summary", "--results", "nowhere"], "there are no results of scene15 in nowhere yet"),

@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags import Bags
-from .pooled import PooledSvm
+from .pooled import PooledClassifier
 
 Floats = npt.NDArray[np.float32]
 _SAMPLE = 40_000  # descriptors of a level from which its PCA and its centres are learned
 
 
-class MopCnn(PooledSvm):
+class MopCnn(PooledClassifier):
     """VLAD of the descriptors at every level, and a linear SVM.
 
     Parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from ..files import write_atomically
 from .findings import Patches
 from .protocol import Protocol
 from .results import Results
-from .summary import summarise
+from .summary import NETWORK, summarise
 from .voters import title
 
 _COLOURS = {"whole-svm": "#7f7f7f", "mean-svm": "#b0b0b0", "mop": "#d6c08a"}
 
 
-def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, Any]:
+def _figure(rows: int, columns: int, width: float, height: float, sharey: bool = True) -> tuple[Any, Any]:
     try:
         import matplotlib
     except ImportError:
@@ -28,7 +29,7 @@ def _figure(rows: int, columns: int, width: float, height: float) -> tuple[Any, 
 
     matplotlib.rcParams["svg.hashsalt"] = "patchvote"  # the same results give the same file
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, sharey=True)
+    return figure, figure.subplots(rows, columns, squeeze=False, sharey=sharey)
 
 
 def _write(figure: Any, path: Path) -> None:
@@ -75,7 +76,7 @@ def plot_patches(found: dict[Patches, float], path: Path) -> None:
 
 def plot_voters(protocol: Protocol, results: Results, path: Path) -> None:
     """Draw the mean accuracy of every voter with its deviation, the paper's as a mark beside it."""
-    rows = summarise(protocol, results)
+    rows = [row for row in summarise(protocol, results) if row["network"] == NETWORK]
     recipes = [recipe for recipe in ("dense", "patch") if any(row["recipe"] == recipe for row in rows)]
     figure, axes = _figure(1, len(recipes), 3.6 * len(recipes) + 1.6, 3.2)
     for recipe, panel in zip(recipes, axes[0], strict=True):
@@ -102,7 +103,7 @@ def plot_voters(protocol: Protocol, results: Results, path: Path) -> None:
 
 def plot_domains(protocol: Protocol, results: Results, path: Path, recipe: str = "dense") -> None:
     """Draw the accuracy on the paper's pairs: a panel a setting, a line a voter, the paper's sNBNL dotted."""
-    rows = [row for row in summarise(protocol, results) if row["recipe"] == recipe]
+    rows = [row for row in summarise(protocol, results) if (row["recipe"], row["network"]) == (recipe, NETWORK)]
     figure, axes = _figure(1, len(protocol.settings), 10, 3.6)
     for setting, panel in zip(protocol.settings, axes[0], strict=True):
         for number, voter in enumerate(protocol.voters):
@@ -143,4 +144,35 @@ def plot_settings(protocol: Protocol, results: Results, path: Path) -> None:
     panel.set_yticks(range(len(rows)), [title(row["voter"]) for row in rows], fontsize=7)
     panel.set_xlabel("accuracy, %")
     panel.grid(axis="x", alpha=0.3)
+    _write(figure, path)
+
+
+def plot_few(protocols: Sequence[Protocol], results: Results, path: Path) -> None:
+    """Draw accuracy by the number of training images a class: a panel an image set, a line a voter."""
+    figure, axes = _figure(1, len(protocols), 4.2 * len(protocols), 3.6, sharey=False)
+    for protocol, panel in zip(protocols, axes[0], strict=True):
+        rows = summarise(protocol, results)
+        for number, voter in enumerate(protocol.voters):
+            own = sorted((int(row["setting"]), row) for row in rows if row["voter"] == voter)
+            error = [row["deviation"] / row["splits"] ** 0.5 for _, row in own]
+            panel.errorbar(
+                [count for count, _ in own],
+                [row["mean"] for _, row in own],
+                yerr=error,
+                fmt="o-" if number == 0 else "s--",
+                color=f"C{number}" if number == 0 else ("#7f7f7f", "#b08040", "#509070")[number % 3],
+                label=title(voter),
+                capsize=2,
+                markersize=4,
+                linewidth=1,
+            )
+        panel.set_xscale("log")
+        ticks = [int(setting.name) for setting in protocol.settings]
+        panel.set_xticks(ticks, [str(tick) for tick in ticks])
+        panel.minorticks_off()
+        panel.set_xlabel("training images a class")
+        panel.set_title(protocol.title, fontsize=9)
+        panel.grid(axis="y", alpha=0.3)
+    axes[0][0].set_ylabel("accuracy, %")
+    axes[0][0].legend(fontsize=7, loc="lower right")
     _write(figure, path)

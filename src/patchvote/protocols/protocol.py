@@ -55,6 +55,27 @@ class Setting:
 
 
 @dataclasses.dataclass(frozen=True)
+class Gain:
+    """A row of the table of what each change adds.
+
+    Parameters
+    ----------
+    words : str
+        What is changed.
+    voter, recipe, network : str
+        The run that shows it.
+    cost : float
+        Of its network and recipe, beside the default recipe's; as `benchmarks/accuracy.py` measures it.
+    """
+
+    words: str
+    voter: str
+    recipe: str = "dense"
+    network: str = "efficientnet-lite0"
+    cost: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
 class Protocol:
     """What is to be compared on which images.
 
@@ -78,9 +99,11 @@ class Protocol:
         The paper's mean and deviation, by setting, voter and pair ("all" where there are no pairs).
     paper_times : dict
         The paper's accuracy, seconds of training and of testing, by voter.
-    report : {"scenes", "domains", "patches", "settings"}
-        What is made of its results: a column of the paper's table of image sets, tables of pairs of domains, or plots
-        of recipes or of a voter's settings.
+    report : {"scenes", "domains", "patches", "settings", "few"}
+        What is made of its results: a column of the paper's table of image sets, tables of pairs of domains, plots of
+        recipes or of a voter's settings, or a curve by the number of training images.
+    gains : tuple of Gain
+        Rows of a table of what each change adds, beside the first of them.
 
     Examples
     --------
@@ -101,6 +124,7 @@ class Protocol:
     paper: dict[str, Any] = dataclasses.field(default_factory=dict)
     paper_times: dict[str, Any] = dataclasses.field(default_factory=dict)
     report: str = "scenes"
+    gains: tuple[Gain, ...] = ()
 
     @classmethod
     def load(cls, name: str | Path) -> Protocol:
@@ -122,7 +146,8 @@ class Protocol:
         try:
             told = tomllib.loads(path.read_text(encoding="utf-8"))
             settings = tuple(_of(Setting, setting, path) for setting in told.pop("settings"))
-            protocol: Protocol = _of(cls, {"name": path.stem, **told, "settings": settings}, path)
+            gains = tuple(_of(Gain, gain, path) for gain in told.pop("gains", ()))
+            protocol: Protocol = _of(cls, {"name": path.stem, **told, "settings": settings, "gains": gains}, path)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
             raise PatchvoteError(f"{path} is not a TOML file: {error}") from None
         except (KeyError, TypeError) as error:

@@ -66,6 +66,17 @@ def write_results(results: Results, docs: Path) -> Path:
             plots.plot_settings(protocol, results, pictures / protocol.name)
             parts += ["## Settings: ours", _picture("Each setting changed alone", protocol.name)]
             parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+    few = [protocol for protocol in there if protocol.report == "few"]
+    if few:
+        plots.plot_few(few, results, pictures / "few")
+        parts += ["## Few images", _picture("Accuracy by the number of training images", "few")]
+        for protocol in few:
+            parts += [f"### {protocol.title}", tables.few(protocol, results), _notes(results, protocol)]
+    gains = [(protocol, table) for protocol in there if (table := tables.gains(protocol, results))]
+    if gains:
+        parts.append("## What each change adds")
+        for protocol, table in gains:
+            parts += [f"### {protocol.title}", table, _notes(results, protocol, "gains.md")]
     parts.append("## Duplicates that straddle a split")
     parts += [f"- {tables.duplicates(protocol, results)}" for protocol in there]
     docs.mkdir(parents=True, exist_ok=True)
@@ -87,8 +98,8 @@ def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
     return parts
 
 
-def _notes(results: Results, protocol: Protocol) -> str:
-    path = results.folder / protocol.name / "notes.md"
+def _notes(results: Results, protocol: Protocol, name: str = "notes.md") -> str:
+    path = results.folder / protocol.name / name
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 

@@ -200,9 +200,13 @@ class Runner:
         digests = dict(zip(stores[0].names, (entry.digest for entry in stores[0].entries), strict=True))
         for voter in voters:
             forget_peak_memory()
-            estimator, trained = self._train(voter, read[0].train, train)
+            adapts = VOTERS[parse_voter(voter)[0]].adapts
+            if not adapts:
+                estimator, trained = self._train(voter, read[0].train, train)
             for group, whole, split, test in zip(groups, splits, read, tests, strict=True):
                 if voter in group.voters:
+                    if adapts:
+                        estimator, trained = self._adapt(voter, group, split, train, test)
                     cell = {
                         "pair": group.pair,
                         "split": group.split,
@@ -230,6 +234,17 @@ class Runner:
         if hasattr(estimator, "recall_"):
             told["recall"] = round(estimator.recall_, 4)
         return estimator, told
+
+    def _adapt(self, voter: str, group: Group, split: Split, bags: Bags, test: Bags) -> tuple[Any, dict[str, Any]]:
+        """Train on the source, the labelled images of the target, and its test images without their labels."""
+        labels = np.array([self._labels[name] for name in split.train])
+        source, _, target = (group.pair or "").partition("-")
+        own = np.array([name.startswith(f"{target}/") for name in split.train]) & (source != target)
+        known = [*labels[own].tolist(), *[None] * len(test)]
+        parts = [bags[own], test] if own.any() else [test]
+        began = time.perf_counter()
+        estimator = make_voter(voter, self.protocol.voter_settings).fit(bags[~own], labels[~own], parts, known)
+        return estimator, {"train_seconds": round(time.perf_counter() - began, 3)}
 
     def _test(self, estimator: Any, names: Sequence[str], bags: Bags) -> dict[str, Any]:
         began = time.perf_counter()

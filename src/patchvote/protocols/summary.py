@@ -10,6 +10,8 @@ import numpy as np
 from .protocol import Protocol
 from .results import Results, Run
 
+NETWORK = "efficientnet-lite0"  # of the main tables and plots
+
 
 def summarise(protocol: Protocol, results: Results) -> list[dict[str, Any]]:
     """Return the mean over splits of every kept run and pair, beside the paper's.

@@ -9,11 +9,10 @@ import numpy as np
 
 from .protocol import Protocol, Setting
 from .results import Results, Run
-from .summary import sign_test, summarise
+from .summary import NETWORK, sign_test, summarise
 from .voters import VOTERS, title
 
 Row = dict[str, Any]
-NETWORK = "efficientnet-lite0"  # of the main tables
 RECIPES = ("dense", "patch")
 _SHORT = {"amazon": "A", "webcam": "W", "dslr": "D", "caltech": "C"}
 
@@ -54,7 +53,8 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
                 cells.append(_figure(figure, 2) if figure else "")
             else:
                 cells.append(next((_mean(row) for row in kept if row["voter"] == voter), ""))
-        table.append([kind.title, *cells])
+        if any(cells):
+            table.append([kind.title, *cells])
     return markdown(["voter", *(column[0] for column in columns)], table)
 
 
@@ -159,6 +159,44 @@ def above_the_paper(protocol: Protocol, results: Results) -> str:
 
 def _count(own: dict[Any, float], other: dict[Any, float]) -> str:
     return f"{sum(own[key] > value for key, value in other.items())} of {len(other)}" if other else ""
+
+
+def gains(protocol: Protocol, results: Results) -> str:
+    """Return what each change adds to the first row: a column a setting, over all main pairs where there are pairs."""
+    head, table = ["what", *(f"{setting.name}" for setting in protocol.settings)], []
+    head += ["against the first row", "training and testing (s)", "network"]
+    first: list[float] | None = None
+    for gain in protocol.gains:
+        cells, means, seconds = [], [], []
+        for setting in protocol.settings:
+            kept = results.read(Run(protocol.name, setting.name, gain.voter, gain.recipe, gain.network))
+            own = [cell for cell in (kept["cells"] if kept else []) if cell["pair"] in (setting.main or (None,))]
+            splits = sorted({cell["split"] for cell in own})
+            if not own or len(own) != len(splits) * max(1, len(setting.main)):
+                break
+            by_split = [np.mean([cell["accuracy"] for cell in own if cell["split"] == split]) for split in splits]
+            means.append(float(np.mean(by_split)))
+            deviation = f" ± {np.std(by_split, ddof=1):.2f}" if len(splits) > 1 else ""
+            cells.append(f"{means[-1]:.2f}{deviation}")
+            seconds += [cell["train_seconds"] + cell["test_seconds"] for cell in own]
+        else:
+            first = means if first is None else first
+            apart = ", ".join(f"{mean - old:+.2f}" for mean, old in zip(means, first, strict=True))
+            table.append([gain.words, *cells, apart, f"{np.mean(seconds):.1f}", f"{gain.cost:.1f} times"])
+    return markdown(head, table) if table else ""
+
+
+def few(protocol: Protocol, results: Results) -> str:
+    """Return the mean accuracy and its standard error, by voter and number of training images a class."""
+    rows = summarise(protocol, results)
+    table = []
+    for voter in protocol.voters:
+        own = {row["setting"]: row for row in rows if row["voter"] == voter}
+        if own:
+            kept = [own.get(setting.name) for setting in protocol.settings]
+            cells = [f"{r['mean']:.2f} ± {r['deviation'] / r['splits'] ** 0.5:.2f}" if r else "" for r in kept]
+            table.append([title(voter), *cells])
+    return markdown(["images a class", *(setting.name for setting in protocol.settings)], table)
 
 
 def settings(protocol: Protocol, results: Results) -> str:

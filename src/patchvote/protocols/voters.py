@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..bag_svm import BagSVM
 from ..errors import PatchvoteError
 from ..local_nbnn import LocalNBNN
 from ..names import nearest
@@ -17,7 +18,8 @@ from ..nbnl import NBNL
 from ..nbnn import NBNN
 from ..snbnl import SNBNL
 from .mop import MopCnn
-from .pooled import MeanSvm, WholeImageSvm
+from .pooled import MeanSvm, WholeImageLogistic, WholeImageNearestMean, WholeImageSvm
+from .product import AdaptedVoter, Product
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +37,19 @@ class VoterKind:
     work : function
         About how many multiply-adds it takes, given descriptors to train on and to test, features and classes; where no
         kept result tells the time. Fitted to what was measured on Scene-15.
+    adapts : bool
+        Whether it looks at the images that it will be asked about, without their labels, when it learns.
     """
 
     title: str
     make: Callable[..., Any]
     settings: dict[str, Any]
     work: Callable[[float, float, int, int], float]
+    adapts: bool = False
+
+
+def _pooling(n: float, m: float, d: int, c: int) -> float:
+    return 400.0 * n * d
 
 
 VOTERS: dict[str, VoterKind] = {
@@ -56,8 +65,13 @@ VOTERS: dict[str, VoterKind] = {
     "snbnl": VoterKind(
         "CNN-sNBNL", SNBNL, {"calibration": 0}, lambda n, m, d, c: 3 * 10 * c * d * 2 * n * 2 + m * c * 10 * d
     ),
-    "whole-svm": VoterKind("whole image + SVM", WholeImageSvm, {}, lambda n, m, d, c: 400.0 * n * d),
-    "mean-svm": VoterKind("mean of the bag + SVM", MeanSvm, {}, lambda n, m, d, c: 400.0 * n * d),
+    "bag-svm": VoterKind("BagSVM", BagSVM, {"calibration": 0}, _pooling),
+    "product": VoterKind("the product's choice", Product, {}, _pooling),
+    "adapted": VoterKind("adapted BagSVM", AdaptedVoter, {}, _pooling, adapts=True),
+    "whole-svm": VoterKind("whole image + SVM", WholeImageSvm, {}, _pooling),
+    "whole-logistic": VoterKind("whole image + logistic regression", WholeImageLogistic, {}, _pooling),
+    "whole-nearest-mean": VoterKind("whole image + nearest class mean", WholeImageNearestMean, {}, _pooling),
+    "mean-svm": VoterKind("mean of the bag + SVM", MeanSvm, {}, _pooling),
     "mop": VoterKind("MOP-CNN", MopCnn, {}, lambda n, m, d, c: (n + m) * 500.0 * d * 12),
 }
 
