@@ -44,6 +44,18 @@ def test_one_prototype_votes_with_a_rectified_linear_function():
     np.testing.assert_allclose(voter.votes([bags[0]]), np.maximum(x @ voter.weights_[0].T, 0), rtol=1e-6, atol=1e-9)
 
 
+def test_several_prototypes_tell_apart_what_one_cannot():
+    """Two classes, each in two opposite corners: no linear function names them, two prototypes a class do."""
+    rng = np.random.default_rng(0)
+    corner = rng.choice([-1.0, 1.0], size=(400, 2))
+    labels = np.where(corner[:, 0] * corner[:, 1] > 0, "same", "different")
+    points = corner + rng.normal(scale=0.2, size=corner.shape)
+    started = {"start": "kmeans", "start_scale": 0.1}  # random starts may fall into the same corner
+    one, two = (SNBNL(k, **started).fit(points, labels).score(points, labels) for k in (1, 2))
+    assert one < 0.85
+    assert two > 0.98
+
+
 def test_a_store_and_its_bags_give_the_same_voter_and_blocks_a_like_one(tmp_path):
     bags, labels = make_bags(60)
     half = [bag.astype(np.float16) for bag in bags]
