@@ -135,7 +135,7 @@ def test_scikit_learns_tools_take_lists_of_bags(voter, data):
 @each_voter
 def test_what_no_class_explains_is_none_of_these(voter, data):
     _, _, test, expected = data
-    fitted = clone(voter).fit(*make_bags(150, seed=3))
+    fitted = clone(voter).fit(*make_bags(400, seed=3))
     named = fitted.predict_or_none(test)
     assert (named == expected).mean() > 0.8
     rng = np.random.default_rng(5)
