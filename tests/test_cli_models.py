@@ -267,4 +267,5 @@ def test_predict_adapts_to_the_photos_it_names_and_fit_to_those_to_come(made, ph
         "fit", photo_folder, tmp_path / "m.patchvote", "--target", photo_folder, "--cache", folder / "cache"
     )
     assert done.returncode == 0, done.stderr
+    assert "adapted to 40 photos without classes" in done.stdout
     assert "adapted" in patchvote("info", tmp_path / "m.patchvote", "--card").stdout

@@ -346,7 +346,7 @@ def _told(classifier: ImageClassifier) -> dict[str, Any]:
     about, filled = classifier.model.about, classifier.filled
     kept = {"extracted": filled.extracted, "kept": filled.kept, "reused": filled.reused}
     skipped = [{"name": error.name, "reason": error.reason} for error in classifier.skipped]
-    keys = ("images", "held_out", "tried", "chosen", "seconds")
+    keys = ("images", "held_out", "tried", "chosen", "adapted", "seconds")
     return {**{key: about.get(key) for key in keys}, "photos": kept, "skipped": skipped}
 
 
@@ -361,6 +361,11 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
         lines.append(f"  tried {one['words']:<{width}}  {100 * one['accuracy']:5.1f} %  in {one['seconds']:.1f} s")
     lines.append(f"chose {about['chosen']['words']}: {about['chosen']['why']}.")
     lines.append(accuracy_sentence(about["held_out"]))
+    if adapted := about.get("adapted"):
+        lines.append(
+            f"adapted to {adapted['photos']:,} photos without classes, {adapted['taken']:,} of them sure enough to "
+            "learn from; the accuracy above was measured before, on photos like the first."
+        )
     lines.append(f"wrote {model} ({size(model)})" + (f" and {page}" if page else ""))
     return lines
 
