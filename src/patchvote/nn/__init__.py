@@ -1,0 +1,20 @@
+"""The vote as layers of PyTorch: trained with a network end to end, and given back to ONNX Runtime.
+
+Needs the extra ``torch``; nothing else of the package does.
+"""
+
+from __future__ import annotations
+
+from ..errors import PatchvoteError
+
+try:
+    import torch as _torch
+except ImportError:
+    raise PatchvoteError("patchvote.nn needs torch. Install it with: pip install 'patchvote[torch]'") from None
+
+from .layers import ML3, ML3Conv2d, VoteHead
+from .smm import SMM
+
+__all__ = ["ML3", "SMM", "ML3Conv2d", "VoteHead"]
+
+del _torch

@@ -1,0 +1,74 @@
+"""SMM: the optimiser of the prototypes, the step of `stoml3` for parameters of PyTorch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+
+class SMM(torch.optim.Optimizer):
+    """Stochastic majorisation-minimisation in one state: no momentum, no memory beside the parameters.
+
+    With the gradient G_t of the minibatch's mean loss and w_t = 1/sqrt(t),
+
+        t = 1:   W_1 = (L W_0 - G_1) / (L + lambda)
+        t > 1:   W_t = (1 - w_t lambda / (L + lambda)) W_{t-1}  -  w_t / (L + lambda) G_t
+
+    Parameters
+    ----------
+    params : iterable
+        The prototypes.
+    curvature : float, default 0.3
+        L of the surrogate: larger makes smaller steps.
+    lam : float, default 1e-4
+        Strength of the regulariser, which is part of the step: leave it out of the loss.
+
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
+    >>> optimiser = SMM([weight], curvature=1.0, lam=0.0)
+    >>> (weight**2 / 2).sum().backward()
+    >>> optimiser.step()
+    >>> weight.item()
+    0.0
+    """
+
+    def __init__(self, params: Iterable[Any], curvature: float = 0.3, lam: float = 1e-4) -> None:
+        if not curvature > 0 or not lam >= 0:
+            raise ValueError(f"curvature must be above 0 and lam at least 0, got {curvature} and {lam}.")
+        super().__init__(params, {"curvature": curvature, "lam": lam})
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Make one step from the gradients that the parameters hold."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            curvature, lam = group["curvature"], group["lam"]
+            total = curvature + lam
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    _advance(weight, weight.grad, self.state[weight], curvature, lam, total)
+        return loss
+
+
+def _advance(
+    weight: Tensor, gradient: Tensor, state: dict[str, Any], curvature: float, lam: float, total: float
+) -> None:
+    state["step"] = t = state.get("step", 0) + 1
+    if t == 1:
+        weight.mul_(curvature / total).sub_(gradient, alpha=1 / total)
+    else:
+        rate = 1 / math.sqrt(t)
+        weight.mul_(1 - rate * lam / total).sub_(gradient, alpha=rate / total)

@@ -1,0 +1,121 @@
+"""The vote as layers of PyTorch."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from patchvote import SNBNL, ml3  # noqa: E402
+from patchvote.nn import ML3, SMM, ML3Conv2d, VoteHead  # noqa: E402
+from test_voters import make_bags  # noqa: E402
+
+
+@pytest.mark.parametrize("q", [1.0, 1.5, 2.0, 3.0, math.inf])
+def test_the_gradient_of_ml3_is_the_slope(q):
+    torch.manual_seed(0)
+    layer = ML3(5, 3, prototypes=4, q=q).double()
+    x = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda x, weight: torch.func.functional_call(layer, {"weight": weight}, (x,)), (x, layer.weight), atol=1e-6
+    )
+
+
+def test_votes_are_those_of_the_shared_mathematics():
+    torch.manual_seed(0)
+    layer, x = ML3(5, 3, prototypes=4), torch.randn(7, 5)
+    z = np.einsum("kcd,nd->kcn", layer.weight.detach().numpy(), x.numpy())
+    np.testing.assert_allclose(layer(x).detach().numpy(), ml3.phi(z, 2).T, rtol=1e-5)
+
+
+def test_where_nothing_excites_a_class_its_gradient_is_0_not_nan():
+    layer = ML3(2, 2, prototypes=2)
+    with torch.no_grad():
+        layer.weight.fill_(-1.0)
+    votes = layer(torch.ones(3, 2))
+    votes.sum().backward()
+    assert votes.abs().max() == 0
+    assert layer.weight.grad.abs().max() == 0
+
+
+def test_100_steps_of_the_optimiser_give_the_prototypes_of_snbnl():
+    bags, labels = make_bags(30)
+    settings = {"minibatch": 10**6, "passes": 100, "min_steps": 0, "calibration": 0, "average": False, "lam": 0.01}
+    voter = SNBNL(3, curvature=2.0, **settings)
+    starts: list[np.ndarray] = []
+    original = voter._first_prototypes
+    voter._first_prototypes = lambda data, rng: starts.append(original(data, rng).copy()) or starts[-1].copy()
+    voter.fit(bags, labels)
+    assert voter.steps_ == 100
+    x = torch.from_numpy((np.concatenate(bags) - voter.mean_) * voter.scale_)
+    y = torch.from_numpy(np.repeat(np.unique(labels, return_inverse=True)[1], [len(bag) for bag in bags]))
+    layer = ML3(x.shape[1], 3, prototypes=3).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(starts[-1]))
+    optimiser = SMM(layer.parameters(), curvature=2.0, lam=0.01)
+    for _ in range(100):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(layer(x), y).backward()
+        optimiser.step()
+    np.testing.assert_allclose(layer.weight.detach().numpy(), voter.weights_, atol=1e-5)
+
+
+def test_a_convolution_votes_as_the_layer_does_in_every_cell():
+    conv = ML3Conv2d(4, 3, prototypes=2)
+    x = torch.randn(2, 4, 5, 6)
+    flat = ML3.forward(conv, x.permute(0, 2, 3, 1))
+    torch.testing.assert_close(conv(x), flat.permute(0, 3, 1, 2))
+
+
+def test_the_head_gives_the_mean_of_its_vote_map_and_learns_what_levels_count():
+    torch.manual_seed(0)
+    head = VoteHead(4, 3, prototypes=2, positions=True, levels=2)
+    coarse, fine = torch.randn(8, 4, 2, 3), torch.randn(8, 4, 4, 6)
+    head.standardise([coarse, fine])
+    expected = (head.vote_map(coarse).mean(dim=(2, 3)) + head.vote_map(fine).mean(dim=(2, 3))) / 2
+    torch.testing.assert_close(head(coarse, fine), expected)
+    cells = torch.cat([head._placed(one).movedim(1, -1).flatten(0, 2) for one in (coarse, fine)])
+    standard = (cells - head.mean) * head.scale
+    torch.testing.assert_close(standard.mean(0), torch.zeros(6), atol=1e-5, rtol=0)
+    torch.testing.assert_close(standard.std(0, correction=0), torch.ones(6), atol=1e-5, rtol=0)
+    head(coarse, fine)[:, 0].sum().backward()
+    assert head.level_weight.grad.abs().sum() > 0
+    with pytest.raises(ValueError, match="takes 2 maps, got 1"):
+        head(coarse)
+
+
+def test_two_stacked_layers_learn_what_one_prototype_cannot():
+    torch.manual_seed(0)
+    corner = torch.randint(0, 2, (300, 2)) * 2.0 - 1
+    y = (corner[:, 0] * corner[:, 1] > 0).long()
+    x = corner + 0.2 * torch.randn(300, 2)
+    x = torch.cat([x, torch.ones(300, 1)], dim=1)
+
+    def accuracy(model: torch.nn.Module) -> float:
+        optimiser = torch.optim.Adam(model.parameters(), 0.05)
+        for _ in range(200):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimiser.step()
+        return float((model(x).argmax(1) == y).float().mean())
+
+    single = accuracy(ML3(3, 2, prototypes=1, start_scale=0.5))
+    stacked = accuracy(
+        torch.nn.Sequential(ML3(3, 6, prototypes=1, start_scale=0.5), ML3(6, 2, prototypes=1, start_scale=0.5))
+    )
+    assert single < 0.9
+    assert stacked > 0.97
+
+
+def test_without_torch_one_line_says_what_to_install():
+    hide = "import sys; sys.modules['torch'] = None\n"
+    said = subprocess.run(
+        [sys.executable, "-c", f"{hide}import patchvote.nn"], capture_output=True, text=True, timeout=60
+    )
+    assert said.returncode == 1
+    assert said.stderr.strip().endswith("patchvote.nn needs torch. Install it with: pip install 'patchvote[torch]'")
