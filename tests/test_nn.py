@@ -11,8 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from patchvote import SNBNL, ml3  # noqa: E402
+from patchvote import SNBNL, NetworkError, ml3  # noqa: E402
+from patchvote.backbones import efficientnet, load  # noqa: E402
+from patchvote.backbones.graph import cut, tail  # noqa: E402
 from patchvote.nn import ML3, SMM, ML3Conv2d, VoteHead  # noqa: E402
+from patchvote.nn.onnx_module import OnnxModule  # noqa: E402
 from test_voters import make_bags  # noqa: E402
 
 
@@ -119,3 +122,49 @@ def test_without_torch_one_line_says_what_to_install():
     )
     assert said.returncode == 1
     assert said.stderr.strip().endswith("patchvote.nn needs torch. Install it with: pip install 'patchvote[torch]'")
+
+
+# --- graphs in ONNX as modules ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(64, 96), (75, 50)])
+def test_a_whole_network_runs_in_torch_as_in_onnx_runtime(size):
+    model = cut(efficientnet.build("efficientnet-lite0"), "features")
+    module = OnnxModule(model)
+    images = np.random.default_rng(0).integers(0, 255, (2, *size, 3), dtype=np.uint8)
+    net = load("efficientnet-lite0")
+    with torch.no_grad():
+        ours = module(torch.from_numpy(net.spec.preprocessing(images))).movedim(1, -1)
+    np.testing.assert_allclose(ours.numpy(), net(images), atol=1e-4)
+
+
+def test_a_tail_goes_on_where_the_trunk_ends_and_is_written_back_once_trained():
+    model = cut(efficientnet.build("efficientnet-lite0"), "features")
+    trunk, rest = cut(model, "block14"), OnnxModule(tail(model, "block14"))
+    x = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        whole = OnnxModule(model)(x)
+        torch.testing.assert_close(rest(OnnxModule(trunk)(x)), whole)
+        for weight in rest.parameters():
+            weight.mul_(1.01)
+        changed = rest(OnnxModule(trunk)(x))
+        rest.write_back(model)
+        torch.testing.assert_close(OnnxModule(model)(x), changed)
+    assert not torch.allclose(changed, whole)
+
+
+def test_a_tail_cannot_begin_inside_a_block():
+    model = cut(efficientnet.build("efficientnet-lite0"), "features")
+    with pytest.raises(NetworkError, match="it also needs 'image'"):
+        tail(model, "expand14")
+    with pytest.raises(NetworkError, match="no tensor 'block99'"):
+        tail(model, "block99")
+
+
+def test_an_operation_that_is_not_known_is_named():
+    from onnx import TensorProto, helper
+
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Erf", ["x"], ["y"])], "g", value[:1], value[1:])
+    with pytest.raises(NetworkError, match="Erf cannot be run in torch here"):
+        OnnxModule(helper.make_model(graph))

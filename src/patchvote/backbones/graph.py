@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
+from ..names import nearest
 from .base import Activation
 
 if TYPE_CHECKING:
@@ -73,6 +74,49 @@ def cut(model: onnx.ModelProto, output: str, activation: Activation = "after") -
         functions=model.functions,
         producer_name=model.producer_name,
     )
+
+
+def tail(model: onnx.ModelProto, start: str) -> onnx.ModelProto:
+    """Return the part of `model`, a graph with one output, that goes on from the tensor `start`.
+
+    Raises
+    ------
+    NetworkError
+        There is no such tensor, or the output needs something else from before it.
+    """
+    import onnx
+
+    graph = model.graph
+    nodes = list(graph.node)
+    maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    if start not in maker:
+        raise NetworkError(f"the graph has no tensor {start!r} to begin from.{nearest(start, maker)}")
+    constants = {tensor.name for tensor in graph.initializer}
+    needed: set[int] = set()
+    used: set[str] = set()
+    waiting = [graph.output[0].name]
+    while waiting:
+        name = waiting.pop()
+        if name == start or name in used or not name:
+            continue
+        used.add(name)
+        if name in constants:
+            continue
+        if name not in maker:
+            raise NetworkError(
+                f"the output is not made from {start!r} alone: it also needs {name!r}. Begin at a tensor that all of "
+                "the graph goes through, such as the sum at the end of a block."
+            )
+        needed.add(maker[name])
+        waiting.extend(_inputs(nodes[maker[name]]))
+    part = onnx.helper.make_graph(
+        [nodes[index] for index in sorted(needed)],
+        graph.name,
+        [onnx.helper.make_tensor_value_info(start, onnx.TensorProto.FLOAT, ["n", "d", "rows", "columns"])],
+        [graph.output[0]],
+        [tensor for tensor in graph.initializer if tensor.name in used],
+    )
+    return onnx.helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
 def _inputs(node: onnx.NodeProto) -> Iterator[str]:
