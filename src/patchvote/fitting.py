@@ -53,7 +53,7 @@ _AT_ONCE = 6_000  # descriptors read at once: small enough to use the same memor
 _CURVATURE = 0.2  # fewer descriptors make fewer steps, which have to be larger
 _TIGHT = 0.3  # C of votes that learn from labels they gave themselves
 _HELD_OUT = 0.2  # of the photos of an adapted model, to set its probabilities
-_REMEMBERED = 256  # descriptors a class in a model's memory
+REMEMBERED = 256  # descriptors a class in a model's memory
 _ADDING_STEPS = 100  # at least so many when photos are added; twice as many cost old classes half a point more
 
 
@@ -180,7 +180,7 @@ def fit_model(
         tuple(classes.tolist()),
         extractor.recipe,
         extractor.backbone.spec.fingerprint,
-        _settings(fitted),
+        plain_settings(fitted),
         bool(fitted.positions_),
         choice.temperature,
         choice.threshold,
@@ -266,7 +266,7 @@ def adapt_model(store: Store, model: Model, *, seconds: dict[str, float]) -> Fit
     }
     new = dataclasses.replace(
         model,
-        settings=_settings(fitted),
+        settings=plain_settings(fitted),
         temperature=fitted.temperature_,
         threshold=fitted.rejection_threshold_,
         arrays=_arrays(fitted),
@@ -299,7 +299,7 @@ def _remember(
 ) -> dict[str, npt.NDArray[Any]]:
     """Choose random descriptors of each class."""
     owner = numbers[bags.owner]
-    rows = [rng.permutation(np.flatnonzero(owner == number))[:_REMEMBERED] for number in range(classes)]
+    rows = [rng.permutation(np.flatnonzero(owner == number))[:REMEMBERED] for number in range(classes)]
     chosen = np.concatenate(rows)
     return {
         "memory_values": bags.values[chosen].astype(np.float16),
@@ -332,7 +332,7 @@ def _merged_memory(
         if old is not None and own is not None:
             before = seen.get(label, len(old.values))
             share = before / (before + len(own.values))
-        for part, count in ((old, round(_REMEMBERED * share)), (own, round(_REMEMBERED * (1 - share)))):
+        for part, count in ((old, round(REMEMBERED * share)), (own, round(REMEMBERED * (1 - share)))):
             if part is not None and count:
                 rows = rng.permutation(len(part.values))[:count]
                 values.append(part.values[rows].astype(np.float16))
@@ -376,7 +376,7 @@ def _arrays(voter: Any) -> dict[str, npt.NDArray[Any]]:
     return {name: np.asarray(getattr(voter, f"{name}_")) for name in known if not name.startswith("memory")}
 
 
-def _settings(voter: Any) -> dict[str, Any]:
+def plain_settings(voter: Any) -> dict[str, Any]:
     """Return a voter's settings as plain values, those that it set itself included."""
     settings = {name: _plain(value) for name, value in voter.get_params().items() if name != "callback"}
     return settings | ({"power": voter.power_} if isinstance(voter, BagSVM) else {})

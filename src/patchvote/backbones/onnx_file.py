@@ -185,7 +185,7 @@ def open_onnx(
     """
     path = Path(path)
     told = dataclasses.replace(OnnxSettings.beside(path), **settings)
-    model, digest = _read_model(path)
+    model, digest = read_graph(path)
     output = told.output
     if output is None:
         names = output_names(model)
@@ -228,7 +228,7 @@ def open_onnx(
     return backbone
 
 
-def _read_model(path: Path) -> tuple[Any, str]:
+def read_graph(path: Path) -> tuple[Any, str]:
     """Read an ONNX file, and the digest of it and of the files beside it that hold its weights, where it has such."""
     import onnx
 

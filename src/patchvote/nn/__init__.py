@@ -14,7 +14,8 @@ except ImportError:
 
 from .layers import ML3, ML3Conv2d, VoteHead
 from .smm import SMM
+from .tuning import Tuned, TuningSettings, fine_tune
 
-__all__ = ["ML3", "SMM", "ML3Conv2d", "VoteHead"]
+__all__ = ["ML3", "SMM", "ML3Conv2d", "Tuned", "TuningSettings", "VoteHead", "fine_tune"]
 
 del _torch

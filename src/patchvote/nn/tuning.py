@@ -1,0 +1,525 @@
+"""Fine-tuning: the last stages of a network learn together with the votes, from photos.
+
+The network is cut in two. The trunk stays as it is, and sees every photo a few times, each time changed a little
+(mirrored, cropped, lit otherwise); what it says is kept on disk. The tail and the head then learn from that, pass after
+pass, without asking the trunk again, which saves most of the time on a laptop. The result is the same graph with other
+numbers in its tail, and prototypes: a model for ONNX Runtime, without torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import datetime
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image, ImageEnhance, ImageOps
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from ..backbones import EMBEDDED, NetworkSpec, efficientnet, open_onnx
+from ..backbones.graph import cut, tail
+from ..backbones.onnx_file import OnnxBackbone, read_graph
+from ..card import card
+from ..classifier import labelled
+from ..errors import NetworkError, PatchvoteError, PhotoError
+from ..files import write_atomically
+from ..fitting import REMEMBERED, plain_settings
+from ..grid import Dense, cell_boxes
+from ..images import load_image
+from ..labels import hold_out
+from ..machine import cores
+from ..model import Model, write_model
+from ..photos import Photo, Source
+from ..recipe import Recipe
+from ..scores import Scores
+from ..snbnl import SNBNL
+from ..version import __version__
+from ..voter import fit_temperature
+from ..voting import softmax
+from .layers import VoteHead
+from .onnx_module import OnnxModule
+
+if TYPE_CHECKING:
+    import onnx
+
+Progress = Callable[[str, int, int], None]
+
+_REJECTION = 0.05  # of the rightly named held-out photos that "none of these" may cost
+
+
+@dataclasses.dataclass(frozen=True)
+class TuningSettings:
+    """How to fine-tune.
+
+    Parameters
+    ----------
+    start : str
+        The tensor of the graph that the tail begins behind; for the embedded networks, the last stage by default.
+    side : int, default 224
+        Longest side of a photo in pixels.
+    variants : int, default 4
+        How often the trunk sees every training photo, each time changed.
+    passes : int, default 20
+        Most passes over the photos.
+    batch : int, default 32
+        Photos a step.
+    rate, head_rate : float
+        Learning rates of tail and head (AdamW, falling to 0 along a cosine).
+    decay : float
+        Weight decay of both.
+    prototypes, q : int, float
+        Of the votes.
+    held_out : float, default 0.15
+        Share of the photos that tell when to stop.
+    patience : int, default 5
+        Stop after so many passes without a new best.
+    seed : int, default 0
+        Fixes everything that is random.
+    """
+
+    start: str = ""
+    side: int = 224
+    variants: int = 4
+    passes: int = 20
+    batch: int = 32
+    rate: float = 3e-4
+    head_rate: float = 3e-3
+    decay: float = 1e-2
+    prototypes: int = 4
+    q: float = 2.0
+    held_out: float = 0.15
+    patience: int = 5
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tuned:
+    """A network and a head that learned together.
+
+    Parameters
+    ----------
+    graph : onnx.ModelProto
+        The network, from pixels to its feature map.
+    head : module
+        From the feature map to the votes.
+    spec : NetworkSpec
+        What the network was like before.
+    classes : tuple of str
+        In the order of the votes.
+    side : int
+        Longest side of a photo.
+    history : list of dict
+        Of every pass its loss and the accuracy on held-out photos.
+    skipped : list of PhotoError
+        Photos that could not be read.
+    held_out : Scores or None
+        Answers for the held-out photos beside their classes.
+    temperature : float
+        Of the probabilities, set on them.
+    memory : dict of arrays
+        Some descriptors of each class, as a model keeps them.
+    images : dict
+        Photos of each class.
+    """
+
+    graph: onnx.ModelProto
+    head: nn.Module
+    spec: NetworkSpec
+    classes: tuple[str, ...]
+    side: int
+    history: list[dict[str, float]]
+    skipped: list[PhotoError]
+    held_out: Scores | None
+    temperature: float
+    memory: dict[str, npt.NDArray[Any]]
+    images: dict[str, int]
+
+    def save(self, path: str | Path) -> None:
+        """Write a model for `ImageClassifier.load`, and its network to an ONNX file of the same name beside it."""
+        head = self.head
+        if not isinstance(head, VoteHead) or head.positions or len(head.level_weight) != 1:
+            raise PatchvoteError("a model is made of a VoteHead of one level without positions.")
+        network = self.save_network(Path(path).with_suffix(".onnx"))
+        voter = SNBNL(head.vote.weight.shape[0], q=head.vote.q)
+        arrays = {"weights": head.vote.weight, "mean": head.mean, "scale": head.scale}
+        model = Model(
+            "SNBNL",
+            self.classes,
+            Recipe(str(network), Dense((self.side,), whole=False)),
+            open_onnx(network).spec.fingerprint,
+            plain_settings(voter),
+            False,
+            self.temperature,
+            self.held_out.threshold if self.held_out else 0.0,
+            {name: value.detach().numpy() for name, value in arrays.items()} | self.memory,
+            {
+                "made": {"patchvote": __version__, "date": datetime.date.today().isoformat()},
+                "images": self.images,
+                "held_out": self.held_out.summary() if self.held_out else None,
+                "chosen": {
+                    "words": f"{voter.prototypes} prototypes a class",
+                    "why": f"trained together with the last stages of {self.spec.name}",
+                },
+            },
+        )
+        write_model(dataclasses.replace(model, card=card(model)), path)
+
+    def save_network(self, path: str | Path) -> Path:
+        """Write the network to an ONNX file, and what it takes to a TOML file beside it."""
+        path, told = Path(path), self.spec.preprocessing
+        lines = [
+            f'output = "{self.graph.graph.output[0].name}"',
+            f"mean = {list(told.mean)}",
+            f"scale = {list(told.scale)}",
+            f'color = "{told.color}"',
+            f"size = {self.spec.size}",
+        ]
+        write_atomically(path, [self.graph.SerializeToString()])
+        write_atomically(path.with_suffix(".toml"), ["\n".join([*lines, ""]).encode()])
+        return path
+
+
+def fine_tune(
+    network: str,
+    photos: Source,
+    labels: Sequence[str] | None = None,
+    *,
+    settings: TuningSettings | None = None,
+    head: Callable[[int, int], nn.Module] | None = None,
+    checkpoint: str | Path | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Tuned:
+    """Train the last stages of a network together with a head that votes.
+
+    Parameters
+    ----------
+    network : str
+        An embedded network, or the path of an ONNX file.
+    photos : Source
+        Labelled photos.
+    labels : sequence of str, optional
+        Classes of the photos, where they do not say themselves.
+    settings : TuningSettings, optional
+        How.
+    head : function, optional
+        From the numbers of features and classes to a module that turns feature maps into scores; a `VoteHead` by
+        default.
+    checkpoint : path, optional
+        A file to write after every pass. Where it is there, training goes on from it, and ends where it would have
+        ended without the interruption.
+    device : str, default "cpu"
+        Where tail and head learn: "cpu", "cuda", "mps".
+    progress : function, optional
+        Called with what is being done, how much of it is done, and of how much.
+    """
+    told = settings or TuningSettings()
+    found = labelled(photos, labels, 2)
+    graph, spec = _graph(network)
+    start = told.start or _default_start(network, graph)
+    trunk = OnnxBackbone(dataclasses.replace(spec, dim=_width(graph, start)), cut(graph, start).SerializeToString())
+    classes, numbers = np.unique([str(photo.label) for photo in found], return_inverse=True)
+    keep, out = hold_out(np.arange(len(found)), numbers, told.held_out, told.seed)
+    torch.manual_seed(told.seed)
+    rest = OnnxModule(tail(graph, start)).to(device)
+    top = (head or (lambda d, c: VoteHead(d, c, told.prototypes, q=told.q)))(spec.dim, len(classes)).to(device)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="patchvote-")))
+        seen = _Seen(folder, found, keep, out, trunk, told, progress)
+        learner = _Learner(rest, top, seen, numbers, told, device)
+        mark = _fingerprint(found, spec, start, told)
+        history = learner.run(Path(checkpoint) if checkpoint else None, mark, progress)
+        names = tuple(photo.name for photo in found)
+        held_out, temperature = learner.held_out_scores(tuple(classes.tolist()), names)
+        memory = learner.memory(len(classes))
+    rest.write_back(graph)
+    images = dict(zip(classes.tolist(), np.bincount(numbers).tolist(), strict=True))
+    top = top.cpu()
+    return Tuned(
+        graph, top, spec, tuple(images), told.side, history, seen.skipped, held_out, temperature, memory, images
+    )
+
+
+# --- the network in two parts ---------------------------------------------------------------------------------------
+
+
+def _graph(network: str) -> tuple[onnx.ModelProto, NetworkSpec]:
+    if network in EMBEDDED:
+        from ..backbones import load_embedded
+
+        return cut(efficientnet.build(network), "features"), load_embedded(network, "features").spec
+    backbone = open_onnx(network)
+    if backbone.spec.stride is None or backbone.spec.preprocessing.layout != "NCHW":
+        raise NetworkError(f"{network} does not give a feature map in the order NCHW, so it cannot be fine-tuned here.")
+    return cut(read_graph(Path(network))[0], backbone.spec.output), backbone.spec
+
+
+def _default_start(network: str, graph: onnx.ModelProto) -> str:
+    if network not in EMBEDDED:
+        raise PatchvoteError(f"say from which tensor of {network} on it shall learn: TuningSettings(start=…).")
+    return str([node for node in graph.graph.node if node.op_type == "Add"][-1].output[0])
+
+
+def _width(graph: onnx.ModelProto, start: str) -> int:
+    with torch.no_grad():
+        return int(OnnxModule(cut(graph, start))(torch.zeros(1, 3, 64, 64)).shape[1])
+
+
+# --- what the trunk has seen ----------------------------------------------------------------------------------------
+
+
+class _Seen:
+    """What the trunk says of every photo: of training photos several variants, on disk; of others as they are."""
+
+    def __init__(
+        self,
+        folder: Path,
+        photos: list[Photo],
+        keep: npt.NDArray[np.int64],
+        out: npt.NDArray[np.int64],
+        trunk: OnnxBackbone,
+        told: TuningSettings,
+        progress: Progress | None,
+    ) -> None:
+        self.skipped: list[PhotoError] = []
+        self.held_out: dict[int, npt.NDArray[np.float16]] = {}
+        self.training: list[int] = []
+        cells = -(-told.side // (trunk.spec.stride or 32))
+        held = set(out.tolist())
+        maps: npt.NDArray[np.float16] | None = None
+
+        def look(index: int) -> list[npt.NDArray[np.float32]]:
+            image = load_image(photos[index])
+            if index in held:
+                size = Dense((told.side,)).input_size(image.width, image.height, told.side, 32)
+                return [trunk(_pixels(image, size)[None])[0]]
+            rng = np.random.default_rng([told.seed, index])
+            return [trunk(_variant(image, told.side, rng)[None])[0] for _ in range(told.variants)]
+
+        order = sorted([*keep.tolist(), *held])
+        with ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-trunk") as pool:
+            waiting = {}
+            for place, index in enumerate(order):
+                for ahead in order[place : place + 2 * cores()]:
+                    if ahead not in waiting:
+                        waiting[ahead] = pool.submit(look, ahead)
+                try:
+                    answers = waiting.pop(index).result()
+                except PhotoError as error:
+                    self.skipped.append(error)
+                    continue
+                finally:
+                    if progress is not None:
+                        progress("look", place + 1, len(order))
+                if index in held:
+                    self.held_out[index] = answers[0].astype(np.float16)
+                    continue
+                if maps is None:
+                    shape = (len(keep), told.variants, *answers[0].shape)
+                    maps = np.lib.format.open_memmap(folder / "maps.npy", "w+", np.float16, shape)
+                maps[len(self.training)] = np.stack(answers).astype(np.float16)
+                self.training.append(index)
+        if maps is None:
+            raise PatchvoteError(f"not one photo to learn from can be read. {self.skipped[0]}")
+        self.maps = maps
+        self.cells = cells
+
+    def batch(self, rows: npt.NDArray[np.int64], variants: npt.NDArray[np.int64]) -> Tensor:
+        """Return the maps of some training photos, ``(n, d, rows, columns)``."""
+        return torch.from_numpy(self.maps[rows, variants].astype(np.float32)).movedim(-1, 1)
+
+
+def _pixels(image: Image.Image, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
+    return np.asarray(image.resize(size, Image.Resampling.BICUBIC).convert("RGB"))
+
+
+def _variant(image: Image.Image, side: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """Change a photo a little: a square part of it, perhaps mirrored, lighter or darker, of more or less contrast."""
+    edge = int(min(image.size) * rng.uniform(0.75, 1))
+    left, top = (int(rng.integers(length - edge + 1)) for length in image.size)
+    part = image.crop((left, top, left + edge, top + edge)).resize((side, side), Image.Resampling.BICUBIC)
+    part = part.convert("RGB")
+    if rng.random() < 0.5:
+        part = ImageOps.mirror(part)
+    part = ImageEnhance.Brightness(part).enhance(rng.uniform(0.8, 1.2))
+    return np.asarray(ImageEnhance.Contrast(part).enhance(rng.uniform(0.8, 1.2)))
+
+
+# --- learning -------------------------------------------------------------------------------------------------------
+
+
+class _Learner:
+    """Trains tail and head, pass after pass."""
+
+    def __init__(
+        self,
+        rest: OnnxModule,
+        head: nn.Module,
+        seen: _Seen,
+        numbers: npt.NDArray[np.int64],
+        told: TuningSettings,
+        device: str,
+    ) -> None:
+        self.rest, self.head, self.seen, self.told, self.device = rest, head, seen, told, device
+        self.labels = torch.from_numpy(numbers[seen.training])
+        self.numbers = numbers
+        groups = [{"params": list(rest.parameters()), "lr": told.rate}]
+        groups.append({"params": list(head.parameters()), "lr": told.head_rate})
+        self.optimiser = torch.optim.AdamW(groups, weight_decay=told.decay)
+        self.history: list[dict[str, float]] = []
+        self.best: dict[str, Tensor] = {}
+
+    def run(self, checkpoint: Path | None, mark: str, progress: Progress | None) -> list[dict[str, float]]:
+        if checkpoint is not None and checkpoint.exists():
+            self._read(checkpoint, mark)
+        elif isinstance(self.head, VoteHead):
+            self._standardise(self.head)
+        while not self._done():
+            index = len(self.history)
+            loss = self._one_pass(index)
+            accuracy = self._accuracy()
+            if not self.best or accuracy > max(told["held_out_accuracy"] for told in self.history):
+                self.best = {name: value.clone() for name, value in self._state().items()}
+            self.history.append({"pass": index + 1, "loss": loss, "held_out_accuracy": accuracy})
+            if checkpoint is not None:
+                self._write(checkpoint, mark)
+            if progress is not None:
+                progress("fine-tune", index + 1, self.told.passes)
+        self._load(self.best)
+        return self.history
+
+    def _done(self) -> bool:
+        accuracies = [told["held_out_accuracy"] for told in self.history]
+        stale = len(accuracies) - 1 - int(np.argmax(accuracies)) if accuracies else 0
+        return len(self.history) >= self.told.passes or stale >= self.told.patience
+
+    def _one_pass(self, index: int) -> float:
+        told, total = self.told, 0.0
+        rng = np.random.default_rng([told.seed, index])
+        order = rng.permutation(len(self.labels))
+        variants = rng.integers(told.variants, size=len(order))
+        batches = np.array_split(order, max(1, round(len(order) / told.batch)))
+        for number, rows in enumerate(batches):
+            share = (index + number / len(batches)) / told.passes
+            for group, rate in zip(self.optimiser.param_groups, (told.rate, told.head_rate), strict=True):
+                group["lr"] = rate * (1 + np.cos(np.pi * share)) / 2
+            self.optimiser.zero_grad()
+            with torch.autocast(self.device.partition(":")[0], enabled=not self.device.startswith("cpu")):
+                scores = self.head(self.rest(self.seen.batch(rows, variants[rows]).to(self.device)))
+                loss = nn.functional.cross_entropy(scores, self.labels[rows].to(self.device))
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimiser.step()
+            total += float(loss.detach()) * len(rows)
+        return total / len(order)
+
+    @torch.no_grad()
+    def _held_out_votes(self) -> npt.NDArray[np.float64]:
+        votes = []
+        for features in self.seen.held_out.values():
+            x = torch.from_numpy(features.astype(np.float32)).movedim(-1, 0)[None].to(self.device)
+            votes.append(self.head(self.rest(x))[0].double().cpu().numpy())
+        return np.array(votes)
+
+    def _accuracy(self) -> float:
+        """Return the share of held-out photos that are named rightly."""
+        expected = self.numbers[list(self.seen.held_out)]
+        return float(np.mean(self._held_out_votes().argmax(axis=1) == expected)) if len(expected) else 0.0
+
+    def held_out_scores(self, classes: tuple[str, ...], names: tuple[str, ...]) -> tuple[Scores | None, float]:
+        """Return the answers for held-out photos, and the temperature that was set on them."""
+        images = list(self.seen.held_out)
+        if not images:
+            return None, 1.0
+        votes, expected = self._held_out_votes(), self.numbers[images]
+        temperature = fit_temperature(votes, expected)
+        probability = softmax(votes / temperature)
+        sure = probability.max(axis=1)[probability.argmax(axis=1) == expected]
+        threshold = float(np.quantile(sure, _REJECTION)) if len(sure) else 0.0
+        return Scores(classes, tuple(names[i] for i in images), expected, probability, threshold), temperature
+
+    @torch.no_grad()
+    def memory(self, classes: int) -> dict[str, npt.NDArray[Any]]:
+        """Return some descriptors of each class, with their boxes: what a model remembers of its photos."""
+        rng = np.random.default_rng(self.told.seed)
+        values, boxes, numbers = [], [], []
+        for number in range(classes):
+            rows = rng.permutation(np.flatnonzero(self.labels.numpy() == number))[: REMEMBERED // 4]
+            if not len(rows):
+                continue
+            maps = self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device)).cpu().numpy()
+            cells = maps.transpose(0, 2, 3, 1).reshape(-1, maps.shape[1])
+            places = np.tile(cell_boxes(*maps.shape[2:]), (len(rows), 1))
+            chosen = rng.permutation(len(cells))[:REMEMBERED]
+            values.append(cells[chosen].astype(np.float16))
+            boxes.append(places[chosen])
+            numbers.append(np.full(len(chosen), number))
+        return {
+            "memory_values": np.concatenate(values),
+            "memory_boxes": np.concatenate(boxes),
+            "memory_class": np.concatenate(numbers).astype(np.int64),
+        }
+
+    @torch.no_grad()
+    def _standardise(self, head: VoteHead) -> None:
+        """Let the head know the mean and the deviation of what the tail gives at first."""
+        rows = np.arange(min(256, len(self.labels)))
+        head.standardise([self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device))])
+
+    # --- checkpoints: safetensors, never a pickle -------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Tensor]:
+        state = {f"tail.{name}": value for name, value in self.rest.state_dict().items()}
+        return state | {f"head.{name}": value for name, value in self.head.state_dict().items()}
+
+    def _load(self, state: dict[str, Tensor]) -> None:
+        for module, prefix in ((self.rest, "tail."), (self.head, "head.")):
+            own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            module.load_state_dict(own)
+
+    def _write(self, path: Path, mark: str) -> None:
+        kept = {f"now.{name}": value for name, value in self._state().items()}
+        kept |= {f"best.{name}": value for name, value in self.best.items()}
+        for number, state in self.optimiser.state_dict()["state"].items():
+            kept |= {f"optimiser.{number}.{key}": torch.as_tensor(value) for key, value in state.items()}
+        kept = {name: value.detach().cpu().contiguous() for name, value in kept.items()}
+        write_atomically(path, [save(kept, {"patchvote_fine_tuning": mark, "history": json.dumps(self.history)})])
+
+    def _read(self, path: Path, mark: str) -> None:
+        try:
+            with safe_open(path, framework="pt") as file:
+                told = file.metadata() or {}
+                kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except Exception as error:  # what safetensors raises differs between its versions
+            raise PatchvoteError(f"{path} is not a checkpoint of fine-tuning: {error}.") from None
+        if told.get("patchvote_fine_tuning") != mark:
+            raise PatchvoteError(
+                f"{path} is of another fine-tuning (other photos, network or settings): move it away, or name another."
+            )
+        self.history = json.loads(told["history"])
+        self._load({name.removeprefix("now."): value for name, value in kept.items() if name.startswith("now.")})
+        self.best = {name.removeprefix("best."): v for name, v in kept.items() if name.startswith("best.")}
+        state = copy.deepcopy(self.optimiser.state_dict())
+        for name, value in kept.items():
+            if name.startswith("optimiser."):
+                _, number, key = name.split(".")
+                state["state"].setdefault(int(number), {})[key] = value
+        self.optimiser.load_state_dict(state)
+
+
+def _fingerprint(photos: Sequence[Photo], spec: NetworkSpec, start: str, told: TuningSettings) -> str:
+    """Return a short hash of all that a checkpoint must agree on."""
+    names = [[photo.name, str(photo.label)] for photo in photos]
+    text = json.dumps([names, spec.fingerprint, start, dataclasses.asdict(told)])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,117 @@
+"""Networks learn together with the votes."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from patchvote import ImageClassifier, PatchvoteError  # noqa: E402
+from patchvote.backbones import load  # noqa: E402
+from patchvote.images import load_image  # noqa: E402
+from patchvote.nn import TuningSettings, VoteHead, fine_tune  # noqa: E402
+from patchvote.nn.tuning import _pixels  # noqa: E402
+from patchvote.photos import find_photos  # noqa: E402
+
+SMALL = TuningSettings(side=64, variants=2, passes=4, batch=8, prototypes=2, held_out=0.3)
+
+
+@pytest.fixture(scope="module")
+def tuned(photo_folder):
+    torch.set_num_threads(1)
+    return fine_tune("efficientnet-lite0", photo_folder, settings=SMALL)
+
+
+def test_tail_and_head_learn_and_the_held_out_photos_tell(tuned):
+    assert tuned.classes == ("Straße & Café", "brick", "grass", "gravel")
+    assert len(tuned.history) <= 4
+    assert tuned.history[-1]["loss"] < tuned.history[0]["loss"]
+    assert max(told["held_out_accuracy"] for told in tuned.history) > 0.8
+
+
+def test_the_tuned_network_runs_in_onnx_runtime_and_differs_from_the_old_one_in_its_tail(tuned, photo_folder, tmp_path):
+    net, old = load(str(tuned.save_network(tmp_path / "tuned.onnx"))), load("efficientnet-lite0")
+    assert (net.spec.dim, net.spec.stride, net.spec.size) == (1280, 32, 224)
+    assert net.spec.preprocessing == old.spec.preprocessing
+    pixels = _pixels(load_image(find_photos(photo_folder)[0]), (64, 64))[None]
+    assert not np.allclose(net(pixels), old(pixels), atol=1e-3)
+    before = {t.name: t for t in tuned.graph.graph.initializer}
+    assert "_blocks.15._project_conv.weight" in before
+
+
+class StoppedError(Exception):
+    pass
+
+
+def test_a_training_that_was_killed_goes_on_and_ends_where_it_would_have_ended(tuned, photo_folder, tmp_path):
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "fine-tune" and done == 2:
+            raise StoppedError
+
+    path = tmp_path / "checkpoint.safetensors"
+    with pytest.raises(StoppedError):
+        fine_tune("efficientnet-lite0", photo_folder, settings=SMALL, checkpoint=path, progress=stop)
+    again = fine_tune("efficientnet-lite0", photo_folder, settings=SMALL, checkpoint=path)
+    assert again.history == tuned.history
+    for name, value in tuned.head.state_dict().items():
+        torch.testing.assert_close(again.head.state_dict()[name], value, rtol=0, atol=0)
+    assert again.graph.SerializeToString() == tuned.graph.SerializeToString()
+
+
+def test_a_checkpoint_of_other_settings_or_of_none_is_refused(photo_folder, tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    one = dataclasses.replace(SMALL, passes=1, variants=1)
+    fine_tune("efficientnet-lite0", photo_folder, settings=one, checkpoint=path)
+    with pytest.raises(PatchvoteError, match="is of another fine-tuning"):
+        fine_tune("efficientnet-lite0", photo_folder, settings=dataclasses.replace(one, rate=1), checkpoint=path)
+    path.write_bytes(b"nonsense")
+    with pytest.raises(PatchvoteError, match="is not a checkpoint of fine-tuning"):
+        fine_tune("efficientnet-lite0", photo_folder, settings=one, checkpoint=path)
+
+
+def test_another_head_may_learn_instead_of_the_votes(photo_folder):
+    def pooled(features: int, classes: int) -> torch.nn.Module:
+        return torch.nn.Sequential(
+            torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(features, classes)
+        )
+
+    one = dataclasses.replace(SMALL, passes=2, variants=1)
+    tuned = fine_tune("efficientnet-lite0", photo_folder, settings=one, head=pooled)
+    assert not isinstance(tuned.head, VoteHead)
+    assert tuned.history[-1]["held_out_accuracy"] > 0.5
+
+
+def test_photos_that_cannot_be_read_are_named_and_left_out(photo_folder, tmp_path):
+    photos = find_photos(photo_folder)
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"no photo")
+    paths = [photo.source for photo in photos] + [bad]
+    labels = [str(photo.label) for photo in photos] + ["brick"]
+    one = dataclasses.replace(SMALL, passes=1, variants=1)
+    tuned = fine_tune("efficientnet-lite0", paths, labels, settings=one)
+    assert [error.name for error in tuned.skipped] == [str(bad)] or "bad.jpg" in tuned.skipped[0].name
+
+
+def test_the_tuned_model_answers_without_torch_as_it_did_in_torch(tuned, photo_folder, tmp_path):
+    tuned.save(tmp_path / "tuned.patchvote")
+    code = f"""
+import sys
+sys.modules["torch"] = None
+from patchvote import ImageClassifier
+classifier = ImageClassifier.load({str(tmp_path / "tuned.patchvote")!r})
+print(",".join(classifier.predict({str(photo_folder)!r})))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert told.returncode == 0, told.stderr
+    labels = told.stdout.strip().split(",")
+    assert np.mean([label == photo.label for label, photo in zip(labels, find_photos(photo_folder), strict=True)]) > 0.8
+    answers = dict(zip([photo.name for photo in find_photos(photo_folder)], labels, strict=True))
+    expected = [tuned.classes[i] for i in tuned.held_out.probability.argmax(axis=1)]
+    assert [answers[name] for name in tuned.held_out.names] == expected
+    grown = ImageClassifier.load(tmp_path / "tuned.patchvote", cache=tmp_path / "cache").add(photo_folder)
+    assert np.mean(grown.predict(photo_folder) == [photo.label for photo in find_photos(photo_folder)]) > 0.9
