@@ -114,4 +114,4 @@ print(",".join(classifier.predict({str(photo_folder)!r})))
     expected = [tuned.classes[i] for i in tuned.held_out.probability.argmax(axis=1)]
     assert [answers[name] for name in tuned.held_out.names] == expected
     grown = ImageClassifier.load(tmp_path / "tuned.patchvote", cache=tmp_path / "cache").add(photo_folder)
-    assert np.mean(grown.predict(photo_folder) == [photo.label for photo in find_photos(photo_folder)]) > 0.9
+    assert np.mean(grown.predict(photo_folder) == [photo.label for photo in find_photos(photo_folder)]) > 0.8

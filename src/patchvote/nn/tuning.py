@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]
 
+_STEPS = 400  # that sNBNL would have made: how small a step is when photos are added later
 _REJECTION = 0.05  # of the rightly named held-out photos that "none of these" may cost
 
 
@@ -168,6 +169,7 @@ class Tuned:
                 "made": {"patchvote": __version__, "date": datetime.date.today().isoformat()},
                 "images": self.images,
                 "held_out": self.held_out.summary() if self.held_out else None,
+                "steps": _STEPS,
                 "chosen": {
                     "words": f"{voter.prototypes} prototypes a class",
                     "why": f"trained together with the last stages of {self.spec.name}",
