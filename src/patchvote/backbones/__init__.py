@@ -7,14 +7,18 @@ protocol of `base.Backbone`.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
 from ..names import nearest
 from .base import Activation, Backbone, NetworkSpec, Preprocessing
 from .joined import JOIN, JoinedBackbone
-from .onnx_file import OnnxBackbone, open_onnx
+from .onnx_file import OnnxBackbone, open_onnx, read_graph
 
-__all__ = ["EMBEDDED", "Activation", "Backbone", "NetworkSpec", "Preprocessing", "load", "open_onnx"]
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["EMBEDDED", "Activation", "Backbone", "NetworkSpec", "Preprocessing", "graph_of", "load", "open_onnx"]
 
 EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
@@ -72,3 +76,15 @@ def load_embedded(name: str, output: str, activation: Activation = "after", thre
         output=output,
     )
     return OnnxBackbone(spec, graph, threads)
+
+
+def graph_of(network: str, activation: Activation = "after") -> tuple[onnx.ModelProto, NetworkSpec]:
+    """Return the graph of one network, from its input to the descriptors, and what it is like."""
+    from . import efficientnet
+    from .graph import cut
+
+    if network in EMBEDDED:
+        model = efficientnet.build(network)
+        return cut(model, "features", activation), load_embedded(network, "features", activation).spec
+    spec = open_onnx(network, activation=activation).spec
+    return cut(read_graph(Path(network))[0], spec.output, activation), spec

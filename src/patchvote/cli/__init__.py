@@ -21,7 +21,7 @@ from ..errors import PatchvoteError
 from ..version import __version__
 from .bags import extract, store_info
 from .common import FAILED, INTERRUPTED, Json, say
-from .models import add, evaluate, explain, fit, model_info, predict
+from .models import add, evaluate, explain, export, fit, model_info, predict
 from .protocols import protocol
 
 app = typer.Typer(
@@ -32,7 +32,7 @@ app = typer.Typer(
     help="Classify images by letting their local patches vote.",
     epilog="Add --debug to any command to see where an error comes from.",
 )
-for command in (fit, predict, explain, evaluate, add, extract, protocol):
+for command in (fit, predict, explain, evaluate, add, export, extract, protocol):
     app.command()(command)
 
 

@@ -28,9 +28,9 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ..backbones import EMBEDDED, NetworkSpec, efficientnet, open_onnx
+from ..backbones import EMBEDDED, NetworkSpec, graph_of, open_onnx
 from ..backbones.graph import cut, tail
-from ..backbones.onnx_file import OnnxBackbone, read_graph
+from ..backbones.onnx_file import OnnxBackbone
 from ..card import card
 from ..classifier import labelled
 from ..errors import NetworkError, PatchvoteError, PhotoError
@@ -258,14 +258,10 @@ def fine_tune(
 
 
 def _graph(network: str) -> tuple[onnx.ModelProto, NetworkSpec]:
-    if network in EMBEDDED:
-        from ..backbones import load_embedded
-
-        return cut(efficientnet.build(network), "features"), load_embedded(network, "features").spec
-    backbone = open_onnx(network)
-    if backbone.spec.stride is None or backbone.spec.preprocessing.layout != "NCHW":
+    graph, spec = graph_of(network)
+    if spec.stride is None or spec.preprocessing.layout != "NCHW":
         raise NetworkError(f"{network} does not give a feature map in the order NCHW, so it cannot be fine-tuned here.")
-    return cut(read_graph(Path(network))[0], backbone.spec.output), backbone.spec
+    return graph, spec
 
 
 def _default_start(network: str, graph: onnx.ModelProto) -> str:

@@ -1,0 +1,127 @@
+"""A model as one ONNX graph."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from PIL import Image
+
+from patchvote import NBNN, SNBNL, BagSVM, Dense, ImageClassifier, Patch, PatchvoteError, Recipe
+from patchvote.export import export_model
+from patchvote.images import load_image
+from patchvote.photos import find_photos
+from test_cli import patchvote
+
+SMALL = Recipe(sampling=Dense(sides=(64, 96)))
+
+
+def run(path, pixels: np.ndarray) -> dict[str, np.ndarray]:
+    session = onnxruntime.InferenceSession(str(path))
+    names = [value.name for value in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"photo": pixels}), strict=True))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.mark.parametrize(
+    "voter",
+    [
+        BagSVM(),
+        BagSVM(power=1),
+        SNBNL(2),
+        SNBNL(3, q=np.inf, position_weight=0),
+        SNBNL(2, q=1),
+        SNBNL(2, q=3),
+    ],
+    ids=["BagSVM", "BagSVM without roots", "SNBNL", "SNBNL q=inf", "SNBNL q=1", "SNBNL q=3"],
+)
+def test_the_graph_answers_as_the_model_does(voter, photo_folder, cache, tmp_path):
+    classifier = ImageClassifier(SMALL, voter=voter, cache=cache).fit(photo_folder)
+    graph = export_model(classifier.model, tmp_path / "m.onnx")
+    assert json.loads({p.key: p.value for p in graph.metadata_props}["classes"]) == list(classifier.classes)
+    for photo in find_photos(photo_folder)[::5]:
+        told = run(tmp_path / "m.onnx", np.asarray(load_image(photo)))
+        evidence = classifier.explain([photo])
+        np.testing.assert_allclose(told["probability"], evidence.probability, atol=1e-4)
+        np.testing.assert_allclose(told["scores"], evidence.votes.mean(axis=0), atol=1e-4)
+        rows = np.concatenate([told[f"votes_{side}"].reshape(4, -1).T for side in (64, 96)])
+        np.testing.assert_allclose(rows, evidence.votes[1:], atol=1e-4 * np.abs(evidence.votes).max())
+
+
+@pytest.mark.parametrize("size", [(33, 500), (512, 512), (640, 427), (100, 64), (1, 1)])
+def test_photos_of_every_size_are_resized_as_pillow_does(size, photo_folder, cache, tmp_path, real_photos):
+    classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
+    export_model(classifier.model, tmp_path / "m.onnx")
+    image = Image.open(real_photos / "coffee.png").convert("RGB").resize(size, Image.Resampling.LANCZOS)
+    told = run(tmp_path / "m.onnx", np.asarray(image))
+    # A photo more than twice as large as what is looked at is reduced before, which the graph does not do.
+    if max(size) < 4 * 96:
+        np.testing.assert_allclose(told["probability"], classifier.predict_proba([np.asarray(image)])[0], atol=1e-3)
+    assert told["probability"].sum() == pytest.approx(1, abs=1e-5)
+
+
+def test_two_networks_side_by_side_become_one_graph(photo_folder, cache, tmp_path):
+    recipe = Recipe("efficientnet-lite0+efficientnet-lite1", Dense(sides=(64,)))
+    classifier = ImageClassifier(recipe, cache=cache).fit(photo_folder)
+    export_model(classifier.model, tmp_path / "m.onnx")
+    photo = find_photos(photo_folder)[3]
+    told = run(tmp_path / "m.onnx", np.asarray(load_image(photo)))
+    np.testing.assert_allclose(told["probability"], classifier.predict_proba([photo])[0], atol=1e-4)
+
+
+def test_the_command_writes_a_graph_that_needs_nothing_but_onnxruntime_and_numpy(photo_folder, cache, tmp_path):
+    classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
+    classifier.save(tmp_path / "m.patchvote")
+    done = patchvote("export", tmp_path / "m.patchvote", tmp_path / "m.onnx")
+    assert done.returncode == 0, done.stderr
+    assert "opset 17" in done.stdout
+    photos = find_photos(photo_folder)
+    rng = np.random.default_rng(0)
+    images = [np.asarray(load_image(photos[i % 40])) for i in range(100)]
+    images = [image[: int(rng.integers(40, 60)), : int(rng.integers(40, 60))] for image in images]
+    np.savez(tmp_path / "photos.npz", **{str(i): image for i, image in enumerate(images)})
+    code = f"""
+import sys
+class Refuse:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] in ("patchvote", "torch", "PIL", "onnx", "sklearn", "scipy"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Refuse())
+import json, numpy as np, onnxruntime
+session = onnxruntime.InferenceSession({str(tmp_path / "m.onnx")!r})
+classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
+photos = np.load({str(tmp_path / "photos.npz")!r})
+for i in range(100):
+    scores = session.run(["scores"], {{"photo": photos[str(i)]}})[0]
+    print(classes[int(scores.argmax())])
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines() == classifier.predict(images).tolist()
+
+
+def test_what_cannot_be_one_graph_is_told_why(photo_folder, cache, tmp_path):
+    bank = ImageClassifier(SMALL, voter=NBNN(), cache=cache).fit(photo_folder)
+    with pytest.raises(PatchvoteError, match="searches among remembered descriptors"):
+        export_model(bank.model, tmp_path / "m.onnx")
+    patches = Recipe(sampling=Patch(count=8, levels=1, input=64))
+    with pytest.raises(PatchvoteError, match="a model of patches cannot be one graph"):
+        export_model(ImageClassifier(patches, cache=cache).fit(photo_folder).model, tmp_path / "m.onnx")
+    assert not (tmp_path / "m.onnx").exists()
+
+
+def test_the_graph_is_checked_and_its_sizes_are_free(photo_folder, cache, tmp_path):
+    classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
+    graph = export_model(classifier.model, tmp_path / "m.onnx")
+    onnx.checker.check_model(onnx.load(tmp_path / "m.onnx"), full_check=True)
+    shape = graph.graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_param or dim.dim_value for dim in shape] == ["height", "width", 3]
