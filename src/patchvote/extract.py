@@ -80,9 +80,16 @@ class Extractor:
         self.jobs = jobs or cores()
         self.backbone = backbone or load(self.recipe.network, activation=self.recipe.activation)
         spec, sampling = self.backbone.spec, self.recipe.sampling
-        if isinstance(sampling, Dense) and (spec.stride is None or spec.fixed_size is not None):
-            why = "gives one vector an image" if spec.stride is None else f"takes only images of {spec.fixed_size}"
-            raise NetworkError(f"{spec.name} {why}, so it cannot look densely. Use the mode 'patch'.")
+        if isinstance(sampling, Dense) and spec.stride is None:
+            raise NetworkError(
+                f"{spec.name} gives one vector an image, so it cannot look densely. Use the mode 'patch'."
+            )
+        if isinstance(sampling, Dense) and spec.fixed_size and sampling.sides != (max(spec.fixed_size),):
+            height, width = spec.fixed_size
+            raise NetworkError(
+                f"{spec.name} takes only images of {width} x {height} pixels, so it looks densely at one scale only: "
+                f"Dense(sides=({max(height, width)},)). Or use the mode 'patch'."
+            )
         if isinstance(sampling, Patch) and sampling.input and spec.fixed_size not in (None, (sampling.input,) * 2):
             raise NetworkError(f"{spec.name} takes only images of {spec.fixed_size}, not of {sampling.input} px.")
 
@@ -199,7 +206,10 @@ class _Pipeline:
     def _choose_scales(self, job: _Job, image: Image.Image, sampling: Dense) -> None:
         stride = self._backbone.spec.stride or 1
         for side in sampling.sides:
-            job.views.append(_View(image, None, sampling.input_size(image.width, image.height, side, stride)))
+            size = sampling.input_size(image.width, image.height, side, stride)
+            if self._backbone.spec.fixed_size is not None:  # whatever its proportions
+                size = self._backbone.spec.fixed_size[::-1]
+            job.views.append(_View(image, None, size))
 
     def _choose_patches(self, job: _Job, image: Image.Image, sampling: Patch) -> None:
         spec = self._backbone.spec

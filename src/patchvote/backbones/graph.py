@@ -17,7 +17,7 @@ from .base import Activation
 if TYPE_CHECKING:
     import onnx
 
-_ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Gelu", "HardSwish", "HardSigmoid", "Mish"}
+ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Gelu", "HardSwish", "HardSigmoid", "Mish"}
 _PASS_ON = {"Identity", "Flatten", "Reshape", "Squeeze", "Dropout"}  # move numbers about without changing them
 
 
@@ -132,12 +132,12 @@ def _inputs(node: onnx.NodeProto) -> Iterator[str]:
 def _before_activation(output: str, nodes: list[onnx.NodeProto], maker: dict[str, int]) -> str:
     """Name what goes into the activation that `output` comes out of."""
     node = nodes[maker[output]]
-    if node.op_type in _ACTIVATIONS:
+    if node.op_type in ACTIVATIONS:
         return str(node.input[0])
     # Nodes that only move numbers about may hide the activation: then its own output is the tensor to ask for.
     while node.op_type in _PASS_ON and node.input[0] in maker:
         name = node.input[0]
         node = nodes[maker[name]]
-        if node.op_type in _ACTIVATIONS:
+        if node.op_type in ACTIVATIONS:
             raise NetworkError(f"the tensor {output!r} only passes on {name!r}: read that one to go before it.")
     raise NetworkError(f"the tensor {output!r} does not come out of an activation, so there is no 'before'.")

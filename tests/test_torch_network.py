@@ -1,0 +1,165 @@
+"""Networks by the name of a function of torch, and of libraries that may be absent."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch_models  # noqa: E402
+from patchvote import Dense, Extractor, NetworkError, Patch, Recipe  # noqa: E402
+from patchvote.backbones import load  # noqa: E402
+from patchvote.backbones.torch_network import TorchName  # noqa: E402
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
+
+
+def tensor(images: np.ndarray, mean: tuple = (100.0, 110.0, 120.0), scale: float = 50.0) -> torch.Tensor:
+    return torch.from_numpy(((images - np.array(mean)) / scale).astype(np.float32)).permute(0, 3, 1, 2)
+
+
+def test_fc6_and_fc7_before_and_after_their_activation():
+    net = torch_models.alexnet().eval()
+    with torch.no_grad():
+        flat = torch.flatten(net.avgpool(net.features(tensor(IMAGES))), 1)
+        fc6 = net.classifier[1](flat)
+        fc7 = net.classifier[4](torch.relu(fc6))
+    for layer, activation, expected in (
+        ("fc6", "before", fc6),
+        ("fc6", "after", torch.relu(fc6)),
+        ("fc7", "before", fc7),
+        ("fc7", "after", torch.relu(fc7)),
+        ("classifier.5", "after", torch.relu(fc7)),
+        ("classifier.5", "before", fc7),
+    ):
+        backbone = load(f"torch:torch_models:alexnet@{layer}", activation=activation)
+        assert backbone.spec.stride is None
+        assert (backbone.spec.dim, backbone.spec.size) == (expected.shape[1], 64)
+        np.testing.assert_allclose(backbone(IMAGES), expected.numpy(), atol=1e-4)
+
+
+def test_a_map_takes_images_of_any_size_and_activations_may_be_functions():
+    net = torch_models.residual().eval()
+    after = load("torch:torch_models:residual@last?size=64")
+    before = load("torch:torch_models:residual@last?size=64", activation="before")
+    assert (after.spec.dim, after.spec.stride, after.spec.fixed_size) == (10, 8, None)
+    images = np.random.default_rng(1).integers(0, 256, (2, 64, 128, 3), dtype=np.uint8)
+    with torch.no_grad():
+        x = after.spec.preprocessing(images)
+        y = torch.relu(net.stem(torch.from_numpy(x)))
+        expected = net.last(torch.relu(y + net.inner(y))).permute(0, 2, 3, 1).numpy()
+    np.testing.assert_allclose(before(images), expected, atol=1e-4)
+    np.testing.assert_allclose(after(images), np.maximum(expected, 0), atol=1e-4)
+    bag = Extractor(Recipe("torch:torch_models:residual@last?size=64", Dense(sides=(64,))))(images[0])
+    assert len(bag.values) == 1 + 8 * 4
+
+
+def test_tokens_become_a_map_without_class_and_registers():
+    net = torch_models.vit().eval()
+    backbone = load("torch:torch_models:vit?size=64")
+    assert (backbone.spec.dim, backbone.spec.stride, backbone.spec.fixed_size) == (16, 16, (64, 64))
+    with torch.no_grad():
+        tokens = net(torch.from_numpy(backbone.spec.preprocessing(IMAGES)))
+    np.testing.assert_allclose(backbone(IMAGES).reshape(3, 16, 16), tokens[:, 3:].numpy(), atol=1e-4)
+
+
+def test_a_transformer_looks_densely_at_the_one_size_it_takes():
+    extractor = Extractor(Recipe("torch:torch_models:vit?size=64", Dense(sides=(64,))))
+    bag = extractor(np.zeros((50, 90, 3), np.uint8))
+    assert len(bag.values) == 1 + 16
+    assert bag.boxes[1].tolist() == [0, 0, 0.25, 0.25]
+    with pytest.raises(NetworkError, match="takes only images of 64 x 64"):
+        Extractor(Recipe("torch:torch_models:vit?size=64", Dense(sides=(64, 128))))
+
+
+def test_it_is_converted_once_and_then_needs_no_torch(monkeypatch):
+    first = load("torch:torch_models:alexnet@fc6")
+    code = """
+import sys
+sys.modules["torch"] = None
+import numpy as np
+from patchvote.backbones import load
+net = load("torch:torch_models:alexnet@fc6")
+print(net.spec.fingerprint)
+"""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.strip() == first.spec.fingerprint
+
+
+def test_weights_come_from_safetensors_only(tmp_path):
+    from safetensors.torch import save_file
+
+    net = torch_models.alexnet()
+    with torch.no_grad():
+        net.classifier[1].bias.add_(1)
+    save_file(net.state_dict(), tmp_path / "w.safetensors")
+    plain = load("torch:torch_models:alexnet@fc6", activation="before")
+    changed = load(f"torch:torch_models:alexnet@fc6?weights={tmp_path / 'w.safetensors'}", activation="before")
+    np.testing.assert_allclose(changed(IMAGES), plain(IMAGES) + 1, atol=1e-4)
+    torch.save(net.state_dict(), tmp_path / "w.pth")
+    with pytest.raises(NetworkError, match="may run anything when it is read"):
+        load(f"torch:torch_models:alexnet@fc6?weights={tmp_path / 'w.pth'}")
+    save_file({"nothing": torch.zeros(1)}, tmp_path / "other.safetensors")
+    with pytest.raises(NetworkError, match="does not fit the network"):
+        load(f"torch:torch_models:alexnet@fc6?weights={tmp_path / 'other.safetensors'}")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("torch:torch_models", "torch:package.module:function@layer"),
+        ("torch:no_such_module_here:f", "no module 'no_such_module_here'"),
+        ("torch:torch_models:NOT_A_FUNCTION", "has no function 'NOT_A_FUNCTION'"),
+        ("torch:torch_models:alexnet@fc9", "there is no layer 'fc9'. The last ones are"),
+        ("torch:torch_models:residual@fc6", "no classifier with two linear layers"),
+        ("torch:torch_models:vit?size=48", "cannot take images of 48 x 48 pixels"),
+        ("torch:torch_models:alexnet@fc6?color=BGR", "'color=BGR' is no option"),
+        ("torch:torch_models:alexnet@fc6?size=big", "size must be a whole number"),
+        ("torch:torch_models:alexnet@fc6?weights=none.safetensors", "there is no file none.safetensors"),
+    ],
+)
+def test_names_that_mean_nothing_are_answered_clearly(name, words):
+    with pytest.raises(NetworkError) as caught:
+        load(name)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "words"),
+    [
+        ("timm:resnet18", "timm", "pip install timm"),
+        ("torchvision:vgg16@fc7", "torchvision", "pip install torchvision"),
+        ("torch:torch_models:vit", "torch", "pip install 'patchvote[torch]'"),
+    ],
+)
+def test_a_library_that_is_absent_or_broken_is_told_in_one_line(name, package, words, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, f"{package}.models", None)
+    with pytest.raises(NetworkError) as caught:
+        load(name)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_name_is_cut_into_its_parts():
+    assert TorchName.parse("timm:vit_small?pretrained=yes&size=384") == TorchName(
+        "timm", "vit_small", "", {"pretrained": "yes", "size": "384"}
+    )
+
+
+def test_patches_go_through_a_network_that_gives_vectors():
+    recipe = Recipe("torch:torch_models:alexnet@fc7", Patch(count=8, levels=1))
+    bag = Extractor(recipe)(np.random.default_rng(0).integers(0, 255, (100, 120, 3), dtype=np.uint8))
+    assert bag.dim == 16
