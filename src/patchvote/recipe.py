@@ -25,7 +25,7 @@ class Recipe:
     Parameters
     ----------
     network : str, default "efficientnet-lite0"
-        An embedded network, or the path of an ONNX file.
+        An embedded network, the path of an ONNX file, or any other name that `backbones.load` takes.
     sampling : Dense or Patch
         Where to look.
     activation : {"after", "before"}, default "after"

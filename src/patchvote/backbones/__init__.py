@@ -33,8 +33,8 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1) ->
     ----------
     network : str
         One of `EMBEDDED`, or the path of an ONNX file; a TOML file of the same name beside it may describe its
-        preprocessing (see `open_onnx`); or a network of torch, timm or torchvision (see `torch_network`). Several,
-        joined by ``+``, stand side by side (see `joined`).
+        preprocessing (see `open_onnx`); a network of torch, timm or torchvision (see `torch_network`), or of Caffe (see
+        `caffe_network`). Several, joined by ``+``, stand side by side (see `joined`).
     activation : {"after", "before"}, default "after"
         Whether descriptors are read after or before the network's last activation.
     threads : int, default 1
@@ -50,6 +50,10 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1) ->
         raise NetworkError(f"activation must be 'after' or 'before', got {activation!r}.")
     if network in EMBEDDED:
         return load_embedded(network, "features", activation, threads)
+    if network.startswith("caffe:") and JOIN not in network:
+        from .caffe_network import CaffeBackbone
+
+        return CaffeBackbone(network, activation)
     if network.partition(":")[0] in ENGINES and JOIN not in network:
         return load_torch(network, activation, threads)
     if JOIN in network and not Path(network).is_file():

@@ -1,0 +1,177 @@
+"""Networks in Caffe's files: a small AlexNet that the test writes itself, beside the same in numpy."""
+
+from __future__ import annotations
+
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("cv2")
+
+from patchvote import Extractor, NetworkError, Patch, Recipe
+from patchvote.backbones import load
+
+PROTOTXT = """
+name: "SmallAlexNet"
+input: "data"
+input_dim: 1
+input_dim: 3
+input_dim: 33
+input_dim: 33
+layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1"
+        convolution_param { num_output: 6 kernel_size: 5 stride: 2 } }
+layer { name: "relu1" type: "ReLU" bottom: "conv1" top: "conv1" }  # in place
+layer { name: "pool1" type: "Pooling" bottom: "conv1" top: "pool1"
+        pooling_param { pool: MAX kernel_size: 3 stride: 2 } }
+layer { name: "fc6" type: "InnerProduct" bottom: "pool1" top: "fc6" inner_product_param { num_output: 10 } }
+layer { name: "relu6" type: "ReLU" bottom: "fc6" top: "fc6" }
+layer { name: "drop6" type: "Dropout" bottom: "fc6" top: "fc6" dropout_param { dropout_ratio: 0.5 } }
+layer { name: "fc7" type: "InnerProduct" bottom: "fc6" top: "fc7" inner_product_param { num_output: 8 } }
+layer { name: "relu7" type: "ReLU" bottom: "fc7" top: "fc7" }
+layer { name: "fc8" type: "InnerProduct" bottom: "fc7" top: "fc8" inner_product_param { num_output: 4 } }
+"""
+
+
+def number(value: int) -> bytes:
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])
+
+
+def field(index: int, content: bytes) -> bytes:
+    return number(index << 3 | 2) + number(len(content)) + content
+
+
+def blob(array: np.ndarray) -> bytes:
+    shape = field(1, b"".join(number(length) for length in array.shape))
+    return field(7, shape) + field(5, array.astype("<f4").tobytes())
+
+
+WEIGHTS = {
+    "conv1": ((6, 3, 5, 5), 6),
+    "fc6": ((10, 6 * 7 * 7), 10),
+    "fc7": ((8, 10), 8),
+    "fc8": ((4, 8), 4),
+}
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    rng = np.random.default_rng(0)
+    return {name: (rng.normal(size=shape) / 20, rng.normal(size=bias)) for name, (shape, bias) in WEIGHTS.items()}
+
+
+@pytest.fixture(scope="module")
+def files(weights, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("caffe")
+    (folder / "deploy.prototxt").write_text(PROTOTXT)
+    kinds = {"conv1": b"Convolution"}
+    content = field(1, b"SmallAlexNet")
+    for name, (kernel, bias) in weights.items():
+        layer = field(1, name.encode()) + field(2, kinds.get(name, b"InnerProduct"))
+        content += field(100, layer + field(7, blob(kernel)) + field(7, blob(bias)))
+    (folder / "net.caffemodel").write_bytes(content)
+    mean = np.random.default_rng(1).uniform(90, 130, size=(1, 3, 40, 40)).astype(np.float32)
+    (folder / "mean.binaryproto").write_bytes(blob(mean))
+    old = b"".join(number(index << 3) + number(length) for index, length in zip((1, 2, 3, 4), mean.shape, strict=True))
+    floats = b"".join(number(5 << 3 | 5) + struct.pack("<f", value) for value in mean.ravel())
+    (folder / "old.binaryproto").write_bytes(old + floats)
+    return folder, mean[0]
+
+
+def by_hand(images: np.ndarray, weights, mean: np.ndarray) -> dict[str, np.ndarray]:
+    """Caffe's way, written out: blue first, less the mean, convolution, pooling that also takes what sticks out."""
+    x = images[..., ::-1].transpose(0, 3, 1, 2).astype(np.float64) - mean
+    kernel, bias = weights["conv1"]
+    windows = np.lib.stride_tricks.sliding_window_view(x, (5, 5), axis=(2, 3))[:, :, ::2, ::2]
+    conv = np.einsum("ncyxij,dcij->ndyx", windows, kernel) + bias[:, None, None]
+    relu = np.maximum(conv, 0)
+    windows = np.lib.stride_tricks.sliding_window_view(relu, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
+    pooled = windows.max(axis=(4, 5))
+    fc6 = pooled.reshape(len(x), -1) @ weights["fc6"][0].T + weights["fc6"][1]
+    fc7 = np.maximum(fc6, 0) @ weights["fc7"][0].T + weights["fc7"][1]
+    return {"conv1": conv, "fc6": fc6, "fc7": fc7}
+
+
+IMAGES = np.random.default_rng(2).integers(0, 256, (3, 33, 33, 3), dtype=np.uint8)
+
+
+def name(folder, layer: str, mean: str = "mean.binaryproto") -> str:
+    said = f"?mean={folder / mean}" if mean.endswith("proto") else f"?mean={mean}" if mean else ""
+    return f"caffe:{folder / 'deploy.prototxt'},{folder / 'net.caffemodel'}@{layer}{said}"
+
+
+@pytest.mark.parametrize("layer", ["fc6", "fc7", "relu6"])
+@pytest.mark.parametrize("activation", ["before", "after"])
+def test_layers_before_and_after_their_activation_are_those_of_the_reference(layer, activation, files, weights):
+    folder, mean = files
+    expected = by_hand(IMAGES, weights, mean[:, 3:36, 3:36])[layer.replace("relu", "fc")]
+    net = load(name(folder, layer), activation=activation)
+    assert (net.spec.dim, net.spec.stride, net.spec.fixed_size) == (expected.shape[1], None, (33, 33))
+    np.testing.assert_allclose(net(IMAGES), np.maximum(expected, 0) if activation == "after" else expected, atol=1e-4)
+
+
+def test_the_mean_may_be_numbers_or_an_image_of_the_old_kind(files, weights):
+    folder, _ = files
+    numbers = np.array([104.0, 117.0, 123.0]).reshape(3, 1, 1)
+    expected = by_hand(IMAGES, weights, numbers)["fc6"]
+    np.testing.assert_allclose(
+        load(name(folder, "fc6", "104,117,123"), activation="before")(IMAGES), expected, atol=1e-4
+    )
+    new, old = (load(name(folder, "fc6", which)) for which in ("mean.binaryproto", "old.binaryproto"))
+    np.testing.assert_array_equal(new(IMAGES), old(IMAGES))
+    assert load(name(folder, "fc6", "")).spec.fingerprint != new.spec.fingerprint
+
+
+def test_a_convolution_gives_a_map(files, weights):
+    folder, mean = files
+    expected = by_hand(IMAGES, weights, mean[:, 3:36, 3:36])["conv1"]
+    net = load(name(folder, "conv1"), activation="before")
+    np.testing.assert_allclose(net(IMAGES), expected.transpose(0, 2, 3, 1), atol=1e-4)
+    assert net.spec.stride == 2
+
+
+def test_patches_of_photos_go_through_it_from_several_threads(files):
+    folder, _ = files
+    photos = [np.random.default_rng(i).integers(0, 256, (60, 80, 3), dtype=np.uint8) for i in range(6)]
+    recipe = Recipe(name(folder, "fc7"), Patch(count=12, levels=1))
+    one, many = (Extractor(recipe, jobs=jobs)(photos) for jobs in (1, 4))
+    np.testing.assert_array_equal(one.values, many.values)
+    assert one.dim == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text.replace("@fc7", "@fc9"), "no layer or blob 'fc9'. Its layers are: conv1"),
+        (lambda text: text.replace("@fc7", ""), "caffe:deploy.prototxt,weights.caffemodel@fc7"),
+        (lambda text: text.replace("net.caffemodel", "none.caffemodel"), "there is no file"),
+        (lambda text: text.partition("?")[0] + "?mean=1,2", "mean must be three numbers"),
+        (lambda text: text.partition("?")[0] + "?color=RGB", "is no option"),
+        (lambda text: text.partition("?")[0] + "?scale=0", "scale must be a number above 0"),
+        (lambda text: text.replace("mean.binaryproto", "net.caffemodel.binaryproto"), "is not a mean image of Caffe"),
+    ],
+)
+def test_names_that_mean_nothing_are_answered_clearly(change, words, files):
+    with pytest.raises(NetworkError) as caught:
+        load(change(name(files[0], "fc7")))
+    assert words in str(caught.value)
+
+
+def test_files_that_are_no_network_are_refused(files, tmp_path):
+    (tmp_path / "a.prototxt").write_text("nonsense {")
+    (tmp_path / "a.caffemodel").write_bytes(b"nonsense")
+    with pytest.raises(NetworkError, match="are no network of Caffe"):
+        load(f"caffe:{tmp_path / 'a.prototxt'},{tmp_path / 'a.caffemodel'}@fc7")
+    with pytest.raises(NetworkError, match="no activation follows 'fc8'"):
+        load(name(files[0], "fc8"), activation="before")
+
+
+def test_without_opencv_one_line_says_what_to_install(files, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(NetworkError, match=r"pip install 'patchvote\[caffe\]'"):
+        load(name(files[0], "fc7"))
