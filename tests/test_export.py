@@ -78,6 +78,17 @@ def test_two_networks_side_by_side_become_one_graph(photo_folder, cache, tmp_pat
     np.testing.assert_allclose(told["probability"], classifier.predict_proba([photo])[0], atol=1e-4)
 
 
+def test_a_network_of_torch_becomes_part_of_the_graph(photo_folder, cache, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
+    recipe = Recipe("torch:torch_models:residual@last?size=64", Dense(sides=(64,)))
+    classifier = ImageClassifier(recipe, cache=cache).fit(photo_folder)
+    export_model(classifier.model, tmp_path / "m.onnx")
+    photo = find_photos(photo_folder)[3]
+    told = run(tmp_path / "m.onnx", np.asarray(load_image(photo)))
+    np.testing.assert_allclose(told["probability"], classifier.predict_proba([photo])[0], atol=1e-4)
+
+
 def test_the_command_writes_a_graph_that_needs_nothing_but_onnxruntime_and_numpy(photo_folder, cache, tmp_path):
     classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
     classifier.save(tmp_path / "m.patchvote")

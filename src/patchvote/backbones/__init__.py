@@ -14,7 +14,7 @@ from ..names import nearest
 from .base import Activation, Backbone, NetworkSpec, Preprocessing
 from .joined import JOIN, JoinedBackbone
 from .onnx_file import OnnxBackbone, open_onnx, read_graph
-from .torch_network import ENGINES, load_torch
+from .torch_network import ENGINES, load_torch, torch_graph
 
 if TYPE_CHECKING:
     import onnx
@@ -94,5 +94,11 @@ def graph_of(network: str, activation: Activation = "after") -> tuple[onnx.Model
     if network in EMBEDDED:
         model = efficientnet.build(network)
         return cut(model, "features", activation), load_embedded(network, "features", activation).spec
+    if network.partition(":")[0] in ENGINES:
+        import onnx
+
+        return onnx.load_from_string(torch_graph(network, activation)), load_torch(network, activation).spec
+    if network.startswith("caffe:"):
+        raise NetworkError("a network of Caffe has no graph in ONNX.")
     spec = open_onnx(network, activation=activation).spec
     return cut(read_graph(Path(network))[0], spec.output, activation), spec

@@ -90,21 +90,9 @@ class TorchName:
 
 
 def load_torch(name: str, activation: Activation = "after", threads: int = 1) -> OnnxBackbone:
-    """Load a network by its name, converting it where the cache does not have it.
-
-    Raises
-    ------
-    NetworkError
-        The library is not installed, the network or layer is not there, or it cannot be converted.
-    """
-    asked = TorchName.parse(name)
-    told = [name, activation, str(_BUILD), _source_digest(asked)]
-    if "weights" in asked.options:
-        told.append(file_digest(_weights_file(asked.options["weights"])))
-    key = f"{asked.engine}-{hashlib.sha256(chr(10).join(told).encode()).hexdigest()[:16]}"
-    graph = cached_graph(key, lambda: _convert(asked, activation))
-    placeholder = NetworkSpec(name, 0, 0, None, Preprocessing(), activation, "", "")
-    backbone = OnnxBackbone(placeholder, graph, threads)
+    """Load a network by its name, converting it where the cache does not have it; raises as `torch_graph` does."""
+    graph = torch_graph(name, activation)
+    backbone = OnnxBackbone(NetworkSpec(name, 0, 0, None, Preprocessing(), activation, "", ""), graph, threads)
     meta = json.loads(backbone._session.get_modelmeta().custom_metadata_map["patchvote"])
     backbone.spec = NetworkSpec(
         name=name,
@@ -118,6 +106,22 @@ def load_torch(name: str, activation: Activation = "after", threads: int = 1) ->
         fixed_size=(meta["size"], meta["size"]) if meta["fixed"] else None,
     )
     return backbone
+
+
+def torch_graph(name: str, activation: Activation = "after") -> bytes:
+    """Return the graph of a network, from its input to the layer, as the cache has it or newly converted.
+
+    Raises
+    ------
+    NetworkError
+        The library is not installed, the network or layer is not there, or it cannot be converted.
+    """
+    asked = TorchName.parse(name)
+    told = [name, activation, str(_BUILD), _source_digest(asked)]
+    if "weights" in asked.options:
+        told.append(file_digest(_weights_file(asked.options["weights"])))
+    key = f"{asked.engine}-{hashlib.sha256(chr(10).join(told).encode()).hexdigest()[:16]}"
+    return cached_graph(key, lambda: _convert(asked, activation))
 
 
 def _weights_file(path: str) -> Path:

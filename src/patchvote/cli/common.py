@@ -24,7 +24,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print how long each part took.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Threads; one a core by default.")]
 Seed = Annotated[int, typer.Option(help="Fixes everything that is random.")]
-Network = Annotated[str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, or the path of an ONNX file.")]
+Network = Annotated[
+    str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, an ONNX file, torch:…, timm:…, caffe:…")
+]
 Cache = Annotated[
     Path | None,
     typer.Option(help="Folder to keep bags in, so that no photo goes through the network twice.", show_default="yours"),
