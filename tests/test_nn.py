@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from patchvote import SNBNL, NetworkError, ml3  # noqa: E402
+from patchvote import SNBNL, NetworkError, PatchvoteError, ml3  # noqa: E402
 from patchvote.backbones import efficientnet, load  # noqa: E402
 from patchvote.backbones.graph import cut, tail  # noqa: E402
 from patchvote.nn import ML3, SMM, ML3Conv2d, VoteHead  # noqa: E402
@@ -168,3 +168,30 @@ def test_an_operation_that_is_not_known_is_named():
     graph = helper.make_graph([helper.make_node("Erf", ["x"], ["y"])], "g", value[:1], value[1:])
     with pytest.raises(NetworkError, match="Erf cannot be run in torch here"):
         OnnxModule(helper.make_model(graph))
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_snbnl_learns_the_same_on_a_device_of_torch(average):
+    bags, labels = make_bags(40)
+    settings = {"average": average, "minibatch": 100, "random_state": 3}
+    here, there = SNBNL(3, **settings).fit(bags, labels), SNBNL(3, device="cpu", **settings).fit(bags, labels)
+    np.testing.assert_allclose(there.weights_, here.weights_, atol=1e-6)
+    assert there.temperature_ == pytest.approx(here.temperature_, rel=1e-4)
+    here.partial_fit(bags[:5], labels[:5])
+    there.partial_fit(bags[:5], labels[:5])
+    np.testing.assert_allclose(there.weights_, here.weights_, atol=1e-6)
+
+
+def test_tensors_of_torch_are_bags():
+    bags, labels = make_bags(20)
+    tensors = [torch.from_numpy(bag) for bag in bags]
+    np.testing.assert_array_equal(SNBNL(2).fit(tensors, labels).weights_, SNBNL(2).fit(bags, labels).weights_)
+
+
+def test_a_device_that_is_not_there_is_told():
+    bags, labels = make_bags(20)
+    with pytest.raises(PatchvoteError, match="torch cannot use the device 'quantum' here"):
+        SNBNL(2, device="quantum").fit(bags, labels)

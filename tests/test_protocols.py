@@ -212,6 +212,15 @@ def test_results_of_other_settings_are_not_mixed(own, photo_folder, bags, tmp_pa
         run(own, photo_folder, bags, tmp_path, voters=("snbnl(passes=1)",))
 
 
+def test_results_of_a_version_that_knew_fewer_settings_are_gone_on_with(tmp_path):
+    run, results = Run("p", "s", "snbnl", "dense", "n"), Results(tmp_path)
+    results.add(run, {"settings": {"q": 2.0}}, {"pair": None, "split": 1})
+    results.add(run, {"settings": {"q": 2.0, "device": None}}, {"pair": None, "split": 2})
+    assert len(results.read(run)["cells"]) == 2
+    with pytest.raises(PatchvoteError, match="q was 2.0, is 3.0"):
+        results.check(run, {"settings": {"q": 3.0, "device": None}})
+
+
 def test_two_networks_side_by_side_look_at_the_same_patches(own, photo_folder, bags, tiny_network, tmp_path):
     shutil.copy(tiny_network, tmp_path / "tiny.onnx")
     (tmp_path / "tiny.toml").write_text('output = "features"\nscale = 255.0\n')

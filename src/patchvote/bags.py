@@ -218,6 +218,7 @@ def _as_list(source: Any) -> list[Any]:
 
 
 def _one_bag(bag: Any, index: int) -> Bags:
+    bag = bag.detach().cpu() if hasattr(bag, "detach") else bag  # a tensor of torch, wherever it lies
     array = np.asarray(bag)
     if array.ndim != 2 or array.dtype == object:
         raise ValueError(f"bag {index} must have the shape (descriptors, features), got {array.shape}.")

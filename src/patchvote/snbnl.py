@@ -11,6 +11,7 @@ Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convo
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any, Self
@@ -71,6 +72,9 @@ class SNBNL(PrototypeVoter):
         Use the mean of the prototypes over the last pass, which evens out what large steps throw about.
     block : int, default 400,000
         Descriptors held in memory at once; larger data are read in blocks, in each pass anew.
+    device : str, optional
+        Let torch make the steps on this device ("cuda", "mps", "cpu"; needs the extra ``torch``). By default that of
+        the tensors that come, where they are tensors of torch on a device of their own, and else numpy.
     callback : function, optional
         Called after each pass with what is known of it; returning True ends the training.
     random_state : int or None, default 0
@@ -133,6 +137,7 @@ class SNBNL(PrototypeVoter):
         rejection: float = 0.05,
         average: bool = True,
         block: int = 400_000,
+        device: str | None = None,
         callback: Callback | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -153,10 +158,16 @@ class SNBNL(PrototypeVoter):
         self.rejection = rejection
         self.average = average
         self.block = block
+        self.device = device
         self.callback = callback
         self.random_state = random_state
 
     # --- learning ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn prototypes from labelled images; see `PrototypeVoter.fit`."""
+        self.device_ = self.device or _device_of(X)
+        return super().fit(X, y, sample_weight)
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more images, in one pass over them; they may be of classes never seen before.
@@ -172,6 +183,7 @@ class SNBNL(PrototypeVoter):
             Classes to expect, at the first call; others may still come later.
         """
         self._check_settings()
+        self.device_ = self.device or _device_of(X)
         first = not hasattr(self, "weights_")
         learned = self.classes_ if not first else np.unique(classes) if classes is not None else None
         data = self._training_data(X, y, sample_weight, learned, reset=first)
@@ -185,9 +197,9 @@ class SNBNL(PrototypeVoter):
             grown = rng.standard_normal((self.prototypes, len(self.classes_), data.dim)) * self.start_scale
             grown[:, np.isin(self.classes_, learned)] = self.weights_
             self.weights_ = grown.astype(self.weights_.dtype)
-        learner = Stoml3(self.weights_, self.q, self.lam, self.curvature, self.steps_)
+        learner = self._learner(self.weights_, self.steps_)
         data.dtype = self.weights_.dtype.type
-        self._one_pass(learner, data, rng, None)
+        self._one_pass(learner, data, rng)
         self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, 0
         return self
 
@@ -196,13 +208,13 @@ class SNBNL(PrototypeVoter):
         rng = np.random.default_rng(seed)
         keep, out = hold_out(data.images, data.labels, self.held_out, seed)
         training = data.only(keep) if len(out) else data
-        learner = Stoml3(self._first_prototypes(training, rng), self.q, self.lam, self.curvature)
+        learner = self._learner(self._first_prototypes(training, rng))
         self.history_ = []
         self._passes(learner, training, rng, data, out)
 
     def _passes(
         self,
-        learner: Stoml3,
+        learner: Any,
         training: TrainingData,
         rng: np.random.Generator,
         data: TrainingData,
@@ -214,9 +226,10 @@ class SNBNL(PrototypeVoter):
         stale = 0
         for index in range(passes):
             last = index == passes - 1
-            mean = np.zeros_like(learner.weights) if self.average and last else None
-            loss, dead = self._one_pass(learner, training, rng, mean, reseed=not last)
-            self.weights_ = learner.weights if mean is None else mean
+            if self.average and last:
+                learner.begin_mean()
+            loss, dead = self._one_pass(learner, training, rng, reseed=not last)
+            self.weights_ = learner.weights if learner.mean is None else learner.mean
             self.steps_, self.dead_prototypes_ = learner.t, dead
             told = {"pass": index + 1, "passes": passes, "steps": learner.t, "loss": loss, "dead": dead}
             if len(out):
@@ -233,26 +246,33 @@ class SNBNL(PrototypeVoter):
 
     def _one_pass(
         self,
-        learner: Stoml3,
+        learner: Any,
         data: TrainingData,
         rng: np.random.Generator,
-        mean: npt.NDArray[Any] | None,
         reseed: bool = False,
     ) -> tuple[float, int]:
         """Learn from every minibatch once; return the mean loss, and how many prototypes nothing excited.
 
-        `mean` becomes the mean of the prototypes over the pass. Dead prototypes are seeded anew on request.
+        Dead prototypes are seeded anew on request.
         """
         total, count = 0.0, 0
         for x, labels, weight in data.minibatches(rng, self.minibatch, self.mean_, self.scale_):
             total += learner.step(x, labels, weight)
             count += 1
-            if mean is not None:
-                mean += (learner.weights - mean) / count
-        dead = dead_prototypes(learner.weights, x)
-        if reseed:
-            seed_anew(learner.weights, dead, x, labels, rng, self.start_scale)
+        weights = learner.weights
+        dead = dead_prototypes(weights, x)
+        if reseed and len(dead):
+            seed_anew(weights, dead, x, labels, rng, self.start_scale)
+            learner.weights = weights
         return total / count, len(dead)
+
+    def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Any:
+        """Return what makes the steps: here, or on the device that was asked for."""
+        if self.device_ is None:
+            return Stoml3(weights, self.q, self.lam, self.curvature, step)
+        # By name, since torch is no part of the core.
+        device = importlib.import_module(f"{__package__}.nn.device")
+        return device.DeviceStoml3(weights, self.q, self.lam, self.curvature, step, self.device_)
 
     def _first_prototypes(self, data: TrainingData, rng: np.random.Generator) -> npt.NDArray[Any]:
         classes = len(self.classes_)
@@ -267,3 +287,10 @@ class SNBNL(PrototypeVoter):
         super()._check_settings()
         if self.start not in ("random", "data", "kmeans"):
             raise ValueError(f"start of SNBNL must be 'random', 'data' or 'kmeans', got {self.start!r}.")
+
+
+def _device_of(X: Any) -> str | None:
+    """Return the device on which the bags lie, where that is not the memory of this machine."""
+    first = X[0] if isinstance(X, list) and X else X
+    device = str(getattr(first, "device", "cpu"))
+    return None if device.partition(":")[0] == "cpu" else device

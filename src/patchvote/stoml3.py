@@ -45,10 +45,14 @@ class Stoml3:
         The prototypes now.
     t : int
         Steps made so far.
+    mean : array or None
+        Mean of the prototypes over the steps since `begin_mean`.
     """
 
     def __init__(self, weights: npt.NDArray[Any], q: float, lam: float, curvature: float = 1.0, step: int = 0) -> None:
         self.weights, self.q, self.lam, self.curvature, self.t = weights, q, lam, curvature, step
+        self.mean: npt.NDArray[Any] | None = None
+        self._counted = 0
         self._products = np.empty(0, weights.dtype)
         self._gradient = np.empty((weights.shape[0] * weights.shape[1], weights.shape[2]), weights.dtype)
 
@@ -75,7 +79,14 @@ class Stoml3:
             flat *= flat.dtype.type(1 - rate * self.lam / total)
             gradient *= flat.dtype.type(rate / total)
         flat -= gradient
+        if self.mean is not None:
+            self._counted += 1
+            self.mean += (self.weights - self.mean) / self._counted
         return loss
+
+    def begin_mean(self) -> None:
+        """Take the mean of the prototypes over the steps that come."""
+        self.mean, self._counted = np.zeros_like(self.weights), 0
 
     def _residual(
         self, z: npt.NDArray[Any], labels: npt.NDArray[np.int64], counts: npt.NDArray[Any]

@@ -140,7 +140,8 @@ def _means_bags(X: Any) -> bool:
 
 
 def _is_bag(item: Any) -> bool:
-    return isinstance(item, Bags) or (isinstance(item, np.ndarray) and item.ndim == 2)
+    array = isinstance(item, np.ndarray) or hasattr(item, "__array__")  # tensors of torch are arrays, too
+    return isinstance(item, Bags) or (array and item.ndim == 2)
 
 
 def fit_temperature(means: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> float:

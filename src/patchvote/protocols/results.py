@@ -89,6 +89,9 @@ class Results:
         kept = self.read(run)
         made_with = json.loads(json.dumps(made_with))
         for key, value in made_with.items():
+            if kept is not None and key == "settings" and isinstance(kept.get(key), dict):
+                # An older version may not have known a setting; what it did is the default now.
+                value = {name: own for name, own in value.items() if name in kept[key]}
             if kept is not None and kept.get(key) != value:
                 raise PatchvoteError(
                     f"{self.folder / run.file} was made with another {key}: {_difference(kept.get(key), value)}. "
