@@ -405,6 +405,7 @@ class _Learner:
 
     def _one_pass(self, index: int) -> float:
         told, total = self.told, 0.0
+        self.head.train()
         rng = np.random.default_rng([told.seed, index])
         order = rng.permutation(len(self.labels))
         variants = rng.integers(told.variants, size=len(order))
@@ -425,6 +426,7 @@ class _Learner:
     @torch.no_grad()
     def _held_out_votes(self) -> npt.NDArray[np.float64]:
         votes = []
+        self.head.eval()
         for features in self.seen.held_out.values():
             x = torch.from_numpy(features.astype(np.float32)).movedim(-1, 0)[None].to(self.device)
             votes.append(self.head(self.rest(x))[0].double().cpu().numpy())
