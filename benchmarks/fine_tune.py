@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from patchvote import Dense, Extractor, Photo, Recipe
-from patchvote.nn import ML3Conv2d, Tuned, TuningSettings, VoteHead, fine_tune
+from patchvote.nn import ML3Conv2d, Tuned, TuningSettings, fine_tune
 from patchvote.protocols import Protocol
 from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.splits import make_split
