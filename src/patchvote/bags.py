@@ -160,7 +160,8 @@ class Bags:
             raise ValueError(f"bag {int(np.argmin(self.sizes))} is empty and has no mean.")
         result = np.empty((len(self), *rows.shape[1:]), dtype=np.result_type(rows.dtype, np.float32))
         for i, (start, stop) in enumerate(zip(self.offsets[:-1], self.offsets[1:], strict=True)):
-            result[i] = rows[start:stop].mean(axis=0, dtype=np.float64)
+            own = to_float32(rows[start:stop]) if rows.dtype == np.float16 else rows[start:stop]
+            result[i] = own.mean(axis=0, dtype=np.float64)
         return result
 
     def with_positions(self, weight: float = 1.0) -> Bags:
