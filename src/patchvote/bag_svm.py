@@ -17,7 +17,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.validation import check_is_fitted
 
 from .bags import Bags
-from .labels import check_labels, hold_out
+from .labels import check_labels, hold_out, labels_of
 from .pooling import ROOT, bag_vectors, shared_votes
 from .store import Store
 from .voter import FEWEST_TO_CALIBRATE, Voter
@@ -185,10 +185,7 @@ class BagSVM(Voter):
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], bool]:
         """Return the mean of each bag, its label, and whether any mean is negative."""
         if isinstance(X, Store):
-            y = X.labels if y is None else y
-            if any(label is None for label in y):
-                missing = X.names[[label is None for label in y].index(True)]
-                raise ValueError(f"{missing} has no label: every training image needs one.")
+            y = labels_of(X, y)
             labels = check_labels(y, len(X))
             if not reset and X.dim != self.n_features_in_:
                 raise ValueError(

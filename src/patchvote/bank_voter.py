@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .approximate import APPROXIMATE
 from .bags import Bags
-from .labels import check_labels, hold_out
+from .labels import check_labels, hold_out, labels_of
 from .search import HEAD, MIDDLE, Rotation
 from .store import Store
 from .voter import Voter
@@ -103,11 +103,8 @@ class BankVoter(Voter):
 
     def _images(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags, npt.NDArray[Any]]:
         if isinstance(X, Store):
-            bags, known = X.load(dtype=np.float32)
-            y = known if y is None else y
-            if any(label is None for label in y):
-                raise ValueError(f"{X.names[[label is None for label in y].index(True)]} has no label.")
-            return self._read(bags, fitting=reset), check_labels(y, len(bags))
+            bags, _ = X.load(dtype=np.float32)
+            return self._read(bags, fitting=reset), check_labels(labels_of(X, y), len(bags))
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         bags = self._read(X, fitting=reset)

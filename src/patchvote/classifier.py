@@ -29,7 +29,7 @@ from .filling import Filled, fill
 from .images import load_image
 from .model import Model, read_model, write_model
 from .names import nearest
-from .photos import Photo, Source, find_photos
+from .photos import Photo, Source, find_photos, labelled
 from .pooling import shared_votes
 from .recipe import Recipe
 from .scores import Scores
@@ -477,39 +477,6 @@ class ImageClassifier:
             raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")
         classifier._model = model
         return classifier
-
-
-def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> list[Photo]:
-    """Find photos that all have a class, of at least so many classes, or say what is missing.
-
-    Raises
-    ------
-    PhotoError
-        There are no photos, or one has no class.
-    """
-    photos = find_photos(source)
-    if labels is not None:
-        if len(labels) != len(photos):
-            raise PatchvoteError(f"there are {len(photos)} photos but {len(labels)} labels.")
-        photos = [dataclasses.replace(photo, label=str(label)) for photo, label in zip(photos, labels, strict=True)]
-    without = [photo.name for photo in photos if photo.label is None]
-    where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
-    if len(without) == len(photos):
-        raise PatchvoteError(
-            f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
-            "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
-        )
-    if without:
-        raise PatchvoteError(
-            f"{where}: {len(without):,} photos have no class, the first is {without[0]}. Move them into the folder of "
-            "their class, or away."
-        )
-    classes = sorted({str(photo.label) for photo in photos})
-    if len(classes) < fewest:
-        raise PatchvoteError(
-            f"{where}: all photos are of one class, {classes[0]!r}. There must be two at least: a folder a class."
-        )
-    return photos
 
 
 def _exactly_one(photos: list[Photo]) -> list[Photo]:

@@ -26,6 +26,15 @@ def check_labels(y: Any, count: int) -> npt.NDArray[Any]:
     return np.asarray(labels)
 
 
+def labels_of(store: Any, y: Any) -> Any:
+    """Return the labels of a store's photos: those given, or else its own, of which none may be missing."""
+    y = store.labels if y is None else y
+    if any(label is None for label in y):
+        missing = store.names[[label is None for label in y].index(True)]
+        raise ValueError(f"{missing} has no label: every training image needs one.")
+    return y
+
+
 def image_weights(
     classes: npt.NDArray[Any], numbers: npt.NDArray[Any], labels: Any, class_weight: Any, sample_weight: Any
 ) -> npt.NDArray[np.float64]:

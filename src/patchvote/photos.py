@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .errors import PhotoError
+from .errors import PatchvoteError, PhotoError
 
 ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 MANIFESTS = (".csv", ".jsonl")
@@ -207,4 +207,37 @@ def _from_list(items: list[Any]) -> list[Photo]:
             raise PhotoError(
                 f"image {index}", f"must be a path, an array or a Pillow image, got {type(item).__name__}."
             )
+    return photos
+
+
+def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> list[Photo]:
+    """Find photos that all have a class, of at least so many classes, or say what is missing.
+
+    Raises
+    ------
+    PhotoError
+        There are no photos, or one has no class.
+    """
+    photos = find_photos(source)
+    if labels is not None:
+        if len(labels) != len(photos):
+            raise PatchvoteError(f"there are {len(photos)} photos but {len(labels)} labels.")
+        photos = [dataclasses.replace(photo, label=str(label)) for photo, label in zip(photos, labels, strict=True)]
+    without = [photo.name for photo in photos if photo.label is None]
+    where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
+    if len(without) == len(photos):
+        raise PatchvoteError(
+            f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
+            "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
+        )
+    if without:
+        raise PatchvoteError(
+            f"{where}: {len(without):,} photos have no class, the first is {without[0]}. Move them into the folder of "
+            "their class, or away."
+        )
+    classes = sorted({str(photo.label) for photo in photos})
+    if len(classes) < fewest:
+        raise PatchvoteError(
+            f"{where}: all photos are of one class, {classes[0]!r}. There must be two at least: a folder a class."
+        )
     return photos

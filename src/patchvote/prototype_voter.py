@@ -9,7 +9,7 @@ import numpy.typing as npt
 from sklearn.utils import check_random_state
 
 from .bags import Bags
-from .labels import check_labels, hold_out, image_weights
+from .labels import check_labels, hold_out, image_weights, labels_of
 from .store import Store
 from .training import TrainingData
 from .voter import FEWEST_TO_CALIBRATE, Voter
@@ -88,10 +88,7 @@ class PrototypeVoter(Voter):
     ) -> TrainingData:
         """Check images and labels, and set `classes_` to the classes `learned` before and those of `y`."""
         if isinstance(X, Store):
-            y = X.labels if y is None else y
-            if any(label is None for label in y):
-                missing = X.names[[label is None for label in y].index(True)]
-                raise ValueError(f"{missing} has no label: every training image needs one.")
+            y = labels_of(X, y)
             if not reset and X.dim != self.n_features_in_:
                 raise ValueError(
                     f"the store has {X.dim} features a descriptor, but {self.n_features_in_} were learned."

@@ -32,7 +32,6 @@ from ..backbones import EMBEDDED, NetworkSpec, graph_of, open_onnx
 from ..backbones.graph import cut, tail
 from ..backbones.onnx_file import OnnxBackbone
 from ..card import card
-from ..classifier import labelled
 from ..errors import NetworkError, PatchvoteError, PhotoError
 from ..files import write_atomically
 from ..fitting import REMEMBERED, plain_settings
@@ -41,7 +40,7 @@ from ..images import load_image
 from ..labels import hold_out
 from ..machine import cores
 from ..model import Model, write_model
-from ..photos import Photo, Source
+from ..photos import Photo, Source, labelled
 from ..recipe import Recipe
 from ..scores import Scores
 from ..snbnl import SNBNL
@@ -294,7 +293,6 @@ class _Seen:
         self.skipped: list[PhotoError] = []
         self.held_out: dict[int, npt.NDArray[np.float16]] = {}
         self.training: list[int] = []
-        cells = -(-told.side // (trunk.spec.stride or 32))
         held = set(out.tolist())
         maps: npt.NDArray[np.float16] | None = None
 
@@ -332,7 +330,6 @@ class _Seen:
         if maps is None:
             raise PatchvoteError(f"not one photo to learn from can be read. {self.skipped[0]}")
         self.maps = maps
-        self.cells = cells
 
     def batch(self, rows: npt.NDArray[np.int64], variants: npt.NDArray[np.int64]) -> Tensor:
         """Return the maps of some training photos, ``(n, d, rows, columns)``."""
