@@ -15,7 +15,7 @@ from patchvote import ImageClassifier, PatchvoteError  # noqa: E402
 from patchvote.backbones import load  # noqa: E402
 from patchvote.images import load_image  # noqa: E402
 from patchvote.nn import TuningSettings, VoteHead, fine_tune  # noqa: E402
-from patchvote.nn.tuning import _pixels  # noqa: E402
+from patchvote.nn.seen import pixels as pixels_of  # noqa: E402
 from patchvote.photos import find_photos  # noqa: E402
 
 SMALL = TuningSettings(side=64, variants=2, passes=4, batch=8, prototypes=2, held_out=0.3)
@@ -38,7 +38,7 @@ def test_the_tuned_network_runs_in_onnx_runtime_and_differs_from_the_old_one_in_
     net, old = load(str(tuned.save_network(tmp_path / "tuned.onnx"))), load("efficientnet-lite0")
     assert (net.spec.dim, net.spec.stride, net.spec.size) == (1280, 32, 224)
     assert net.spec.preprocessing == old.spec.preprocessing
-    pixels = _pixels(load_image(find_photos(photo_folder)[0]), (64, 64))[None]
+    pixels = pixels_of(load_image(find_photos(photo_folder)[0]), (64, 64))[None]
     assert not np.allclose(net(pixels), old(pixels), atol=1e-3)
     before = {t.name: t for t in tuned.graph.graph.initializer}
     assert "_blocks.15._project_conv.weight" in before

@@ -21,7 +21,8 @@ from ..errors import PatchvoteError
 from ..version import __version__
 from .bags import extract, store_info
 from .common import FAILED, INTERRUPTED, Json, say
-from .models import add, evaluate, explain, export, fit, model_info, predict
+from .export import export
+from .models import add, evaluate, explain, fit, model_info, predict
 from .protocols import protocol
 
 app = typer.Typer(

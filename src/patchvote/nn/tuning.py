@@ -16,14 +16,12 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image, ImageEnhance, ImageOps
 from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -36,9 +34,7 @@ from ..errors import NetworkError, PatchvoteError, PhotoError
 from ..files import write_atomically
 from ..fitting import REMEMBERED, plain_settings
 from ..grid import Dense, cell_boxes
-from ..images import load_image
 from ..labels import hold_out
-from ..machine import cores
 from ..model import Model, write_model
 from ..photos import Photo, Source, labelled
 from ..recipe import Recipe
@@ -49,6 +45,7 @@ from ..voter import fit_temperature
 from ..voting import softmax
 from .layers import VoteHead
 from .onnx_module import OnnxModule
+from .seen import Seen
 
 if TYPE_CHECKING:
     import onnx
@@ -238,7 +235,7 @@ def fine_tune(
     top = (head or (lambda d, c: VoteHead(d, c, told.prototypes, q=told.q)))(spec.dim, len(classes)).to(device)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="patchvote-")))
-        seen = _Seen(folder, found, keep, out, trunk, told, progress)
+        seen = Seen(folder, found, keep, out, trunk, told.side, told.variants, told.seed, progress)
         learner = _Learner(rest, top, seen, numbers, told, device)
         mark = _fingerprint(found, spec, start, told)
         history = learner.run(Path(checkpoint) if checkpoint else None, mark, progress)
@@ -274,84 +271,6 @@ def _width(graph: onnx.ModelProto, start: str) -> int:
         return int(OnnxModule(cut(graph, start))(torch.zeros(1, 3, 64, 64)).shape[1])
 
 
-# --- what the trunk has seen ----------------------------------------------------------------------------------------
-
-
-class _Seen:
-    """What the trunk says of every photo: of training photos several variants, on disk; of others as they are."""
-
-    def __init__(
-        self,
-        folder: Path,
-        photos: list[Photo],
-        keep: npt.NDArray[np.int64],
-        out: npt.NDArray[np.int64],
-        trunk: OnnxBackbone,
-        told: TuningSettings,
-        progress: Progress | None,
-    ) -> None:
-        self.skipped: list[PhotoError] = []
-        self.held_out: dict[int, npt.NDArray[np.float16]] = {}
-        self.training: list[int] = []
-        held = set(out.tolist())
-        maps: npt.NDArray[np.float16] | None = None
-
-        def look(index: int) -> list[npt.NDArray[np.float32]]:
-            image = load_image(photos[index])
-            if index in held:
-                size = Dense((told.side,)).input_size(image.width, image.height, told.side, 32)
-                return [trunk(_pixels(image, size)[None])[0]]
-            rng = np.random.default_rng([told.seed, index])
-            return [trunk(_variant(image, told.side, rng)[None])[0] for _ in range(told.variants)]
-
-        order = sorted([*keep.tolist(), *held])
-        with ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-trunk") as pool:
-            waiting = {}
-            for place, index in enumerate(order):
-                for ahead in order[place : place + 2 * cores()]:
-                    if ahead not in waiting:
-                        waiting[ahead] = pool.submit(look, ahead)
-                try:
-                    answers = waiting.pop(index).result()
-                except PhotoError as error:
-                    self.skipped.append(error)
-                    continue
-                finally:
-                    if progress is not None:
-                        progress("look", place + 1, len(order))
-                if index in held:
-                    self.held_out[index] = answers[0].astype(np.float16)
-                    continue
-                if maps is None:
-                    shape = (len(keep), told.variants, *answers[0].shape)
-                    maps = np.lib.format.open_memmap(folder / "maps.npy", "w+", np.float16, shape)
-                maps[len(self.training)] = np.stack(answers).astype(np.float16)
-                self.training.append(index)
-        if maps is None:
-            raise PatchvoteError(f"not one photo to learn from can be read. {self.skipped[0]}")
-        self.maps = maps
-
-    def batch(self, rows: npt.NDArray[np.int64], variants: npt.NDArray[np.int64]) -> Tensor:
-        """Return the maps of some training photos, ``(n, d, rows, columns)``."""
-        return torch.from_numpy(self.maps[rows, variants].astype(np.float32)).movedim(-1, 1)
-
-
-def _pixels(image: Image.Image, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
-    return np.asarray(image.resize(size, Image.Resampling.BICUBIC).convert("RGB"))
-
-
-def _variant(image: Image.Image, side: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Change a photo a little: a square part of it, perhaps mirrored, lighter or darker, of more or less contrast."""
-    edge = int(min(image.size) * rng.uniform(0.75, 1))
-    left, top = (int(rng.integers(length - edge + 1)) for length in image.size)
-    part = image.crop((left, top, left + edge, top + edge)).resize((side, side), Image.Resampling.BICUBIC)
-    part = part.convert("RGB")
-    if rng.random() < 0.5:
-        part = ImageOps.mirror(part)
-    part = ImageEnhance.Brightness(part).enhance(rng.uniform(0.8, 1.2))
-    return np.asarray(ImageEnhance.Contrast(part).enhance(rng.uniform(0.8, 1.2)))
-
-
 # --- learning -------------------------------------------------------------------------------------------------------
 
 
@@ -362,7 +281,7 @@ class _Learner:
         self,
         rest: OnnxModule,
         head: nn.Module,
-        seen: _Seen,
+        seen: Seen,
         numbers: npt.NDArray[np.int64],
         told: TuningSettings,
         device: str,

@@ -1,0 +1,36 @@
+"""The command that writes a model as one ONNX graph."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import Json, ModelArgument, Quiet, size
+from .models import _check_folder
+
+
+def export(
+    model: ModelArgument,
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="ONNX file to write.")],
+    network: Annotated[
+        str | None, typer.Option(help="The network's ONNX file, where it is no longer where it was.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write MODEL as one ONNX graph, for any runtime: a photo in, class scores and maps of votes out."""
+    from ..export import export_model
+    from ..model import read_model
+
+    _check_folder(output)
+    graph = export_model(read_model(model), output, network=network)
+    opset = graph.opset_import[0].version
+    outputs = [value.name for value in graph.graph.output]
+    if as_json:
+        print(json.dumps({"model": str(model), "file": str(output), "opset": opset, "outputs": outputs}))
+    elif not quiet:
+        print(f"wrote {output} ({size(output)}), opset {opset}")
+        print(f"in: photo, uint8 (height, width, 3), RGB. out: {', '.join(outputs)}. Its metadata has the classes.")
