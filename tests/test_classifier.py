@@ -312,6 +312,7 @@ def test_adapting_to_photos_of_another_camera_names_more_of_them_rightly(photo_f
     assert after > before
     assert adapted.scores is not None  # of the photos with classes, held out
     assert "adapted" in adapted.model.card
+    assert "C = 0.3" in adapted.model.card
     assert "evaluate" in adapted.model.card
 
 
@@ -329,6 +330,14 @@ def test_a_kept_model_adapts_to_the_photos_it_is_asked_about_and_looks_at_each_o
     right = np.mean(np.array(labels) == expected_of(other_camera))
     assert right > np.mean(fitted.predict(other_camera) == expected_of(other_camera))
     assert loaded.predict(other_camera).tolist() == labels  # it stays adapted
+
+
+def test_a_target_that_cannot_be_used_is_told_before_any_work(photo_folder, tmp_path):
+    with pytest.raises(PhotoError, match="nowhere"):
+        ImageClassifier(SMALL, cache=tmp_path / "c").fit(photo_folder, target=tmp_path / "nowhere")
+    with pytest.raises(PatchvoteError, match="SNBNL cannot be adapted to a target"):
+        ImageClassifier(SMALL, voter=SNBNL(2), cache=tmp_path / "c").fit(photo_folder, target=photo_folder)
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_model_that_keeps_no_means_of_its_photos_says_so_when_asked_to_adapt(photo_folder, other_camera, cache):

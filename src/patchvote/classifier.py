@@ -168,6 +168,11 @@ class ImageClassifier:
         """
         seconds = {"network": 0.0}
         found = labelled(photos, labels, 2)
+        if target is not None:  # a wrong path or voter is told now, not after minutes of work
+            find_photos(target)
+            name = self.voter if isinstance(self.voter, str) else type(self.voter).__name__
+            if name.lower() not in ("auto", "bagsvm"):
+                raise PatchvoteError(f"a model of {name} cannot be adapted to a target: take the default voter.")
         # Learning needs scikit-learn, whose import takes a second or two: time enough while the network works.
         threading.Thread(target=importlib.import_module, args=(f"{__package__}.fitting",), daemon=True).start()
         with self._bags_of(found, photos, progress, seconds) as store:

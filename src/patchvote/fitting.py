@@ -261,8 +261,10 @@ def adapt_model(store: Store, model: Model, *, seconds: dict[str, float]) -> Fit
         fitted = adapted.voter_
         if len(known) < FEWEST_TO_CALIBRATE:
             fitted.temperature_, fitted.rejection_threshold_ = model.temperature, model.threshold
+    chosen = {"words": f"linear votes, C = {fitted.C:g}", "why": "held tighter, to adapt to photos without classes"}
     about = {
         **model.about,
+        "chosen": chosen,
         "adapted": {
             "date": datetime.date.today().isoformat(),
             "photos": len(store),
