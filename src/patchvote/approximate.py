@@ -14,6 +14,7 @@ import numpy.typing as npt
 from .search import Bank, Floats, Indices, Rotation, Turned, on_all_cores, pair_distances, part_winners
 
 APPROXIMATE = ("pca", "hnsw", "ivf")
+_BLOCK, _CACHED = 1 << 22, 1 << 20  # guesses of one block, and of the part of it that is made and read at once: 4 MB
 _ZERO = 64  # rows have 7 bits: with 8, processors without VNNI could overflow when they add pairs of products
 
 
@@ -56,13 +57,17 @@ class PcaBank:
         turned = queries if isinstance(queries, Turned) else self.rotation(queries)
         distances = np.empty((len(queries), k), np.float32)
         indices = np.empty((len(queries), k), np.int64)
-        size = max(16, (1 << 22) // len(self))
+        size, inner = max(16, _BLOCK // len(self)), max(16, _CACHED // len(self))
 
         def work(start: int) -> None:
             rows = slice(start, start + size)
             part = turned[rows]
-            guess = self._products(np.concatenate([part.head, part.tail[:, None]], axis=1))
-            chosen = self._order[part_winners(guess, max(k, self.candidates))]
+            whole = self._products.round(np.concatenate([part.head, part.tail[:, None]], axis=1))
+            winners = [
+                part_winners(self._products(whole[first : first + inner]), max(k, self.candidates))
+                for first in range(0, len(part), inner)
+            ]
+            chosen = self._order[np.concatenate(winners)]
             row = np.repeat(np.arange(len(part)), chosen.shape[1])
             exact = pair_distances(part.values, row, self.values, chosen.ravel()).reshape(chosen.shape)
             order = np.argsort(exact, axis=1)[:, :k]
@@ -104,13 +109,17 @@ class _Products:
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
 
-    def __call__(self, rows: Floats) -> npt.NDArray[np.int32]:
+    def round(self, rows: Floats) -> npt.NDArray[np.uint8]:
+        """Bring rows to the whole numbers that are multiplied."""
         # `unit` becomes a whole number exactly: rounding it would count for or against all long descriptors at once.
         largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), self._unit)
         unit = np.maximum(np.floor((_ZERO - 1) * self._unit / largest), 1)
         whole = np.clip(np.rint(rows * (unit / self._unit)), 1 - _ZERO, _ZERO - 1)
         whole = np.hstack([whole, np.repeat(unit, self._columns, axis=1)]) + _ZERO
-        return np.asarray(self._session.run(None, {"rows": whole.astype(np.uint8)})[0])
+        return whole.astype(np.uint8)
+
+    def __call__(self, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+        return np.asarray(self._session.run(None, {"rows": rows})[0])
 
 
 class FaissBank:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from .approximate import APPROXIMATE
 from .bags import Bags
 from .labels import check_labels, hold_out, labels_of
-from .search import HEAD, MIDDLE, Rotation
+from .search import HEAD, MIDDLE, Rotation, squares
 from .store import Store
 from .voter import Voter
 from .voting import has_positions, with_positions
@@ -125,7 +125,7 @@ class BankVoter(Voter):
         own = values[:, : values.shape[1] - 2 * self.positions_]
         if self.normalise:
             own -= self.mean_
-            own /= np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
+            own /= np.maximum(np.sqrt(squares(own)), 1e-12)[:, None]
         if self.positions_:
             values[:, -2:] *= self.position_weight
         return values

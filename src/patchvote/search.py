@@ -80,9 +80,9 @@ class Rotation:
         apart = values - self.mean
         turned = apart @ self.axes
         head, middle = turned[:, : self.head], np.ascontiguousarray(turned[:, self.head :])
-        whole = _squares(apart)
-        tail = np.maximum(whole - _squares(head), 0)
-        rest = np.maximum(tail - _squares(middle), 0)
+        whole = squares(apart)
+        tail = np.maximum(whole - squares(head), 0)
+        rest = np.maximum(tail - squares(middle), 0)
         return Turned(values, head, middle, whole, np.sqrt(tail), np.sqrt(rest))
 
 
@@ -210,7 +210,8 @@ class _Bounds:
         return np.asarray(4e-6 * (whole + self._longest) + 2 * (length + self._most[part]) * doubt, np.float32)
 
 
-def _squares(values: Floats) -> Floats:
+def squares(values: Floats) -> Floats:
+    """Return the squared length of each row."""
     return np.asarray(np.einsum("ij,ij->i", values, values))
 
 

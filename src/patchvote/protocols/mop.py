@@ -19,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags import Bags
+from ..search import on_all_cores
 from .pooled import PooledClassifier
 
 Floats = npt.NDArray[np.float32]
 _SAMPLE = 40_000  # descriptors of a level from which its PCA and its centres are learned
+_IMAGES = 32  # pooled at a time
 
 
 class MopCnn(PooledClassifier):
@@ -64,13 +66,23 @@ class MopCnn(PooledClassifier):
         return np.asarray(products @ self._turn, np.float32)
 
     def _pooled(self, bags: Bags, number: int) -> Floats:
-        own = bags.level == number
-        owner, values = bags.owner[own], bags.values[own]
-        if number == 0:
-            pooled = np.zeros((len(bags), bags.dim), np.float32)
-            pooled[owner] = values
-            return _to_length_one(pooled)
-        return self._levels[number].pool(values, owner, len(bags))
+        """Return the vectors of one level, made a few images at a time: large arrays that come and go cost more."""
+        width = bags.dim if number == 0 else self._levels[number].width
+        pooled = np.empty((len(bags), width), np.float32)
+
+        def work(first: int) -> None:
+            few = bags[first : first + _IMAGES]
+            own = few.level == number
+            owner, values = few.owner[own], np.asarray(few.values[own], np.float32)
+            if number == 0:
+                part = np.zeros((len(few), width), np.float32)
+                part[owner] = values
+            else:
+                part = self._levels[number].pool(values, owner, len(few))
+            pooled[first : first + len(few)] = _to_length_one(part)
+
+        on_all_cores(work, range(0, len(bags), _IMAGES))
+        return pooled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +110,13 @@ class _Level:
         means.train(sample)
         return cls(mean, axes, np.asarray(means.centroids, np.float32))
 
+    @property
+    def width(self) -> int:
+        """Features of the VLAD."""
+        return self.centres.size
+
     def pool(self, values: Floats, owner: npt.NDArray[np.int64], images: int) -> Floats:
-        """Return the VLAD of each image: differences to the nearest centre, added up, signed roots, length 1."""
+        """Return the VLAD of each image: differences to the nearest centre, added up, signed roots."""
         low = (values - self.mean) @ self.axes
         nearest = (0.5 * np.einsum("ij,ij->i", self.centres, self.centres) - low @ self.centres.T).argmin(axis=1)
         low -= self.centres[nearest]
@@ -109,8 +126,7 @@ class _Level:
         sums = np.zeros((images * len(self.centres), low.shape[1]), np.float32)
         if len(starts):
             sums[place[order][starts]] = np.add.reduceat(low[order], starts, axis=0)
-        sums = np.sign(sums) * np.sqrt(np.abs(sums))
-        return _to_length_one(sums.reshape(images, -1))
+        return np.copysign(np.sqrt(np.abs(sums)), sums).reshape(images, -1)
 
 
 def _to_length_one(rows: Floats) -> Floats:
