@@ -82,9 +82,13 @@ def command(*parts: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_every_protocol_names_voters_recipes_and_pairs_that_exist(name):
     protocol = Protocol.load(name)
-    for voter in (*protocol.voters, *(gain.voter for gain in protocol.gains)):
+    for voter in (
+        *protocol.voters,
+        *(one.voter for one in protocol.gains),
+        *(v for p in protocol.also for v in p.voters),
+    ):
         make_voter(voter)
-    for recipe in protocol.recipes:
+    for recipe in (*protocol.recipes, *(recipe for part in protocol.also for recipe in part.recipes)):
         parse_recipe(recipe, "efficientnet-lite0")
     for setting in protocol.settings:
         assert set(setting.main) <= set(setting.pairs)
@@ -140,6 +144,21 @@ def test_unknown_names_are_answered_with_known_ones(own, tmp_path):
         parse_recipe("dens", "efficientnet-lite0")
     with pytest.raises(PatchvoteError, match="no protocol 'scene-15'. Did you mean 'scene15'"):
         Protocol.load("scene-15")
+
+
+def test_further_combinations_of_a_protocol_are_planned_and_selected_from(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(OWN + '\n[[also]]\nvoters = ["snbnl"]\nrecipes = ["dense-224", "dense-448"]\n')
+    protocol = Protocol.load(path)
+
+    def planned(**selection) -> set[tuple[str, str]]:
+        groups, _ = plan(protocol, Selection(**selection), Results(tmp_path))
+        return {(group.recipe, voter) for group in groups for voter in group.voters}
+
+    main = {(recipe, voter) for recipe in protocol.recipes for voter in protocol.voters}
+    assert planned() == main | {("dense-224", "snbnl"), ("dense-448", "snbnl")}
+    assert planned(voters=("nbnn",)) == {(recipe, "nbnn") for recipe in protocol.recipes}
+    assert planned(recipes=("dense-224",), voters=("snbnl",)) == {("dense-224", "snbnl")}
 
 
 def test_settings_in_a_voters_name_reach_its_estimator():

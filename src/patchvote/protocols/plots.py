@@ -125,13 +125,13 @@ def plot_domains(protocol: Protocol, results: Results, path: Path, recipe: str =
 
 
 def plot_settings(protocol: Protocol, results: Results, path: Path) -> None:
-    """Draw what each changed setting of a voter does to its accuracy: a bar each, beside the default."""
-    rows = [row for row in summarise(protocol, results) if row["recipe"] == "dense"]
+    """Draw what each changed setting of a voter or recipe does to its accuracy: a mark each, beside the default."""
+    rows = summarise(protocol, results)
     rows.sort(key=lambda row: (row["voter"].partition("(")[0], row["mean"]))
     figure, axes = _figure(1, 1, 7, 0.22 * len(rows) + 0.8)
     panel = axes[0][0]
     for place, row in enumerate(rows):
-        plain = "(" not in row["voter"]
+        plain = "(" not in row["voter"] and row["recipe"] == protocol.recipes[0]
         panel.errorbar(
             row["mean"],
             place,
@@ -141,7 +141,10 @@ def plot_settings(protocol: Protocol, results: Results, path: Path) -> None:
             capsize=2,
             markersize=4,
         )
-    panel.set_yticks(range(len(rows)), [title(row["voter"]) for row in rows], fontsize=7)
+    words = [
+        title(row["voter"]) + ("" if row["recipe"] == protocol.recipes[0] else f", {row['recipe']}") for row in rows
+    ]
+    panel.set_yticks(range(len(rows)), words, fontsize=7)
     panel.set_xlabel("accuracy, %")
     panel.grid(axis="x", alpha=0.3)
     _write(figure, path)

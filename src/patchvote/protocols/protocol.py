@@ -55,6 +55,21 @@ class Setting:
 
 
 @dataclasses.dataclass(frozen=True)
+class Part:
+    """Combinations that a protocol has beside those of all its voters, recipes and networks.
+
+    Parameters
+    ----------
+    voters, recipes, networks : tuples of str
+        All of these with one another.
+    """
+
+    voters: tuple[str, ...]
+    recipes: tuple[str, ...] = ("dense",)
+    networks: tuple[str, ...] = ("efficientnet-lite0",)
+
+
+@dataclasses.dataclass(frozen=True)
 class Gain:
     """A row of the table of what each change adds.
 
@@ -93,6 +108,8 @@ class Protocol:
         Ways to divide it.
     voters, recipes, networks : tuples of str
         What every table has, unless the caller selects: names as in `voters`, `recipes` and `patchvote extract`.
+    also : tuple of Part
+        Further combinations, where not all are worth their time.
     voter_settings : dict
         Settings of voters that differ here, by voter.
     paper : dict
@@ -120,6 +137,7 @@ class Protocol:
     voters: tuple[str, ...]
     recipes: tuple[str, ...] = ("dense", "patch")
     networks: tuple[str, ...] = ("efficientnet-lite0",)
+    also: tuple[Part, ...] = ()
     voter_settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     paper: dict[str, Any] = dataclasses.field(default_factory=dict)
     paper_times: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -147,7 +165,9 @@ class Protocol:
             told = tomllib.loads(path.read_text(encoding="utf-8"))
             settings = tuple(_of(Setting, setting, path) for setting in told.pop("settings"))
             gains = tuple(_of(Gain, gain, path) for gain in told.pop("gains", ()))
-            protocol: Protocol = _of(cls, {"name": path.stem, **told, "settings": settings, "gains": gains}, path)
+            also = tuple(_of(Part, part, path) for part in told.pop("also", ()))
+            read = {"name": path.stem, **told, "settings": settings, "gains": gains, "also": also}
+            protocol: Protocol = _of(cls, read, path)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
             raise PatchvoteError(f"{path} is not a TOML file: {error}") from None
         except (KeyError, TypeError) as error:

@@ -22,7 +22,7 @@ from ..filling import Filled
 from ..machine import describe, forget_peak_memory, peak_memory
 from ..store import Store
 from .datasets import Dataset
-from .protocol import Protocol
+from .protocol import Part, Protocol
 from .recipes import parse_recipe
 from .results import Results, Run
 from .splits import Split, make_split, straddling, write_lists
@@ -93,31 +93,53 @@ def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[li
     PatchvoteError
         A name of the selection is unknown.
     """
-    voters = selection.voters or protocol.voters
-    for voter in voters:
+    parts = _parts(protocol, selection)
+    for voter in {voter for part in parts for voter in part.voters}:
         make_voter(voter, protocol.voter_settings)
     settings = [protocol.setting(name) for name in selection.settings or [s.name for s in protocol.settings]]
     known = sorted({pair for setting in settings for pair in setting.pairs})
     for asked in selection.pairs or ():
         if asked not in known:
             raise PatchvoteError(f"{asked!r} is not a pair of {protocol.name}. Pairs: {', '.join(known) or 'none'}.")
+    voters: dict[tuple[str, str], list[str]] = {}  # by recipe and networks; parts may overlap
+    for part in parts:
+        for recipe, networks in itertools.product(part.recipes, part.networks):
+            parse_recipe(recipe, "")
+            own = voters.setdefault((recipe, networks), [])
+            own += [voter for voter in part.voters if voter not in own]
     groups, finished = [], 0
-    for recipe in selection.recipes or protocol.recipes:
-        parse_recipe(recipe, "")
-        for networks in selection.networks or protocol.networks:
-            for setting in settings:
-                pairs: list[str | None] = [pair for pair in setting.pairs if pair in (selection.pairs or known)]
-                done = {
-                    voter: results.done(Run(protocol.name, setting.name, voter, recipe, network_name(networks)))
-                    for voter in voters
-                }
-                for split in range(1, min(selection.splits or setting.splits, setting.splits) + 1):
-                    for pair in sorted(pairs, key=functools.partial(_same_source, setting.fewer)) or [None]:
-                        open_voters = tuple(voter for voter in voters if (pair, split) not in done[voter])
-                        finished += len(voters) - len(open_voters)
-                        if open_voters:
-                            groups.append(Group(setting.name, recipe, networks, pair, split, open_voters))
+    for ((recipe, networks), own), setting in itertools.product(voters.items(), settings):
+        pairs: list[str | None] = [pair for pair in setting.pairs if pair in (selection.pairs or known)]
+        runs = {voter: Run(protocol.name, setting.name, voter, recipe, network_name(networks)) for voter in own}
+        done = {voter: results.done(run) for voter, run in runs.items()}
+        for split in range(1, min(selection.splits or setting.splits, setting.splits) + 1):
+            for pair in sorted(pairs, key=functools.partial(_same_source, setting.fewer)) or [None]:
+                open_voters = tuple(voter for voter in own if (pair, split) not in done[voter])
+                finished += len(own) - len(open_voters)
+                if open_voters:
+                    groups.append(Group(setting.name, recipe, networks, pair, split, open_voters))
     return groups, finished
+
+
+def _parts(protocol: Protocol, selection: Selection) -> list[Part]:
+    """Return what is selected: of the protocol's main part any names at all, of the others only their own."""
+    asked = selection.voters, selection.recipes, selection.networks
+    main = Part(
+        *(
+            names or own
+            for names, own in zip(asked, (protocol.voters, protocol.recipes, protocol.networks), strict=True)
+        )
+    )
+    others = [
+        Part(
+            *(
+                tuple(name for name in own if names is None or name in names)
+                for names, own in zip(asked, parts, strict=True)
+            )
+        )
+        for parts in ((part.voters, part.recipes, part.networks) for part in protocol.also)
+    ]
+    return [main, *others]
 
 
 def _same_source(fewer: dict[str, int], pair: str | None) -> tuple[str, bool]:
