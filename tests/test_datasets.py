@@ -49,7 +49,7 @@ def test_office_caltech_names_photos_by_domain_and_class(tmp_path):
         tmp_path,
         *(f"{domain}/images/{label}/1.jpg" for domain in ("amazon", "dslr", "webcam") for label in OBJECTS[1:]),
     )
-    touch(tmp_path, *(f"caltech10/{label}/1.jpg" for label in OBJECTS))
+    touch(tmp_path, "caltech10/003.backpack/1.jpg", *(f"caltech10/{label}/1.jpg" for label in OBJECTS[1:]))
     photos = read_dataset("office-caltech", tmp_path).photos
     assert len(photos) == 40
     assert {photo.name for photo in photos if photo.label == "backpack"} == {

@@ -161,6 +161,22 @@ def test_further_combinations_of_a_protocol_are_planned_and_selected_from(tmp_pa
     assert planned(recipes=("dense-224",), voters=("snbnl",)) == {("dense-224", "snbnl")}
 
 
+def test_a_pair_that_only_one_setting_has_is_planned_in_that_setting(tmp_path):
+    groups, _ = plan(Protocol.load("office-caltech"), Selection(pairs=("amazon-amazon",), splits=1), Results(tmp_path))
+    assert {(group.setting, group.pair) for group in groups} == {("unsupervised", "amazon-amazon")}
+
+
+def test_results_of_splits_that_were_drawn_otherwise_are_not_mixed(own, photo_folder, bags, tmp_path):
+    run(own, photo_folder, bags, tmp_path, splits=1, voters=("whole-svm",))
+    own.write_text(OWN.replace("train = 5", "train = 4"))
+    with pytest.raises(PatchvoteError, match="made with another drawn: train was 5, is 4"):
+        run(own, photo_folder, bags, tmp_path, splits=1, voters=("whole-svm",))
+    for path in tmp_path.glob("textures/*.json"):
+        path.unlink()
+    with pytest.raises(PatchvoteError, match="random-01-train.txt lists other photos than are drawn now"):
+        run(own, photo_folder, bags, tmp_path, splits=1, voters=("whole-svm",))
+
+
 def test_settings_in_a_voters_name_reach_its_estimator():
     assert parse_voter("nbnn(position_weight=0.5, search=exact)") == (
         "nbnn",
@@ -372,8 +388,10 @@ def test_the_table_of_gains_compares_every_finished_row_with_the_first(tmp_path)
     write_run(tmp_path, "snbnl", ["1110", "1111"])
     table = gains(Protocol.load("scene15"), Results(tmp_path)).splitlines()
     assert len(table) == 4  # the others are not there yet
-    assert table[2].endswith("| 62.50 ± 17.68 | +0.00 | 3.0 | 1.0 times |")
-    assert table[3].startswith("| both: the default | 87.50 ± 17.68 | +25.00 |")
+    assert table[2].endswith("| 62.50 ± 17.68 (2 splits) | +0.00 | 3.0 | 1.0 times |")
+    assert table[3].startswith("| both: the default | 87.50 ± 17.68 (2 splits) | +25.00 |")
+    write_run(tmp_path, "bag-svm", ["1100"])  # one split alone is compared with the same split
+    assert "| 50.00 (1 splits) | +0.00 |" in gains(Protocol.load("scene15"), Results(tmp_path))
 
 
 def test_the_table_of_few_images_has_standard_errors(tmp_path):
@@ -401,10 +419,13 @@ def test_findings_are_judged_by_the_numbers():
     assert sum("Does not hold" in text for text in flat) == 5
     assert next(text for text in flat if "no better than sparse" in text).count("Holds") == 1
     rising = {
-        key: 4 * np.log2(key.smallest) + 6 * key.levels + 3 * key.before - 4 * (key.smallest == 16) for key in base
+        key: 4 * np.log2(key.smallest) + 6 * key.levels + 3 * key.before + 4 * ((key.smallest, key.levels) == (16, 3))
+        for key in base
     }
     assert sum("Holds" in text for text in findings(rising)) == 6
     assert findings({}) == []
+    worse = {key: value - 2 * (key.count == 400) for key, value in base.items()}
+    assert "Holds: -2.0 points" in next(text for text in findings(worse) if "no better than sparse" in text)
 
 
 # --- what votes are compared with -------------------------------------------------------------------------------------
@@ -496,6 +517,20 @@ def test_the_command_says_what_is_missing(parts, message, tmp_path):
 
 
 # --- the committed results --------------------------------------------------------------------------------------------
+
+
+def test_a_page_is_made_of_results_of_other_networks_and_recipes_alone(tmp_path):
+    pytest.importorskip("matplotlib")
+    from patchvote.protocols.report import write_results
+
+    for protocol, voter, setting in (("scene15", "nbnn", "random"), ("scene15-few", "product", "5")):
+        for network in ("efficientnet-lite1", "efficientnet-lite2"):
+            cell = {"pair": None, "split": 1, "hits": "10", "accuracy": 50.0, "duplicates": 0}
+            Results(tmp_path / "results").add(Run(protocol, setting, voter, "dense-224", network), {}, cell)
+    cell = {"pair": None, "split": 1, "hits": "10", "accuracy": 50.0, "duplicates": 0}
+    run_of_another = Run("scene15-patches", "random", "snbnl", "patch-16x1", "efficientnet-lite0")
+    Results(tmp_path / "results").add(run_of_another, {}, cell)
+    assert "Patches" in write_results(Results(tmp_path / "results"), tmp_path / "docs").read_text(encoding="utf-8")
 
 
 def test_the_page_of_results_is_made_from_the_committed_results(tmp_path):

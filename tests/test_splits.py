@@ -68,6 +68,17 @@ def test_within_a_domain_some_photos_of_every_class_are_left_to_test():
     assert (len(split.train), len(split.test)) == (10, 6)
 
 
+def test_a_class_that_leaves_nothing_to_train_or_to_test_on_is_named():
+    within = Setting("x", "domains", 1, train=20)
+    with pytest.raises(
+        PatchvoteError, match="class cat has 3 photos in a, which leaves none to train on. Is the image"
+    ):
+        make_split(dataset("a", count=3), within, "a-a", 0)
+    half = Setting("x", "domains", 1, train=20, labelled=3)
+    with pytest.raises(PatchvoteError, match="class cat has 3 photos in b, which leaves none to test on"):
+        make_split(dataset("a", "b", count=3), half, "a-b", 0)
+
+
 def test_unknown_domains_and_missing_lists_are_named():
     with pytest.raises(PatchvoteError, match="'a-z' is not a pair of domains. Domains: a, b"):
         make_split(dataset("a", "b"), Setting("x", "domains", 1, train=2), "a-z", 0)

@@ -99,7 +99,7 @@ _SPORTS: dict[str, tuple[str, ...]] = {
     for name in ("RockClimbing", "badminton", "bocce", "croquet", "polo", "rowing", "sailing", "snowboarding")
 }
 _OBJECTS = {
-    "backpack": ("back_pack",),
+    "backpack": ("back_pack", "003.backpack"),
     "bike": ("touring-bike", "145.touring-bike"),
     "calculator": ("027.calculator",),
     "headphones": ("headphones-101", "101.head-phones", "head-phones"),
@@ -161,7 +161,7 @@ def _folders(root: Path, known: dict[str, tuple[str, ...]], what: str) -> dict[s
     if missing:
         has = ", ".join(sorted(path.name for path in there.values())[:8]) or "no folders"
         raise PatchvoteError(
-            f"no folder for the {what}{'es' * (len(missing) > 1)} {', '.join(missing[:5])}"
+            f"no folder for the {what} {', '.join(missing[:5])}"
             f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}. It has: {has}."
         )
     return found

@@ -14,7 +14,7 @@ from ..files import write_atomically
 from .findings import Patches
 from .protocol import Protocol
 from .results import Results
-from .summary import NETWORK, summarise
+from .summary import NETWORK, main_rows, summarise
 from .voters import title
 
 _COLOURS = {"whole-svm": "#7f7f7f", "mean-svm": "#b0b0b0", "mop": "#d6c08a"}
@@ -74,10 +74,15 @@ def plot_patches(found: dict[Patches, float], path: Path) -> None:
     _write(figure, path)
 
 
-def plot_voters(protocol: Protocol, results: Results, path: Path) -> None:
-    """Draw the mean accuracy of every voter with its deviation, the paper's as a mark beside it."""
+def plot_voters(protocol: Protocol, results: Results, path: Path) -> bool:
+    """Draw the mean accuracy of every voter with its deviation, the paper's as a mark beside it.
+
+    Returns whether there was anything to draw: results may be of other recipes and networks alone.
+    """
     rows = [row for row in summarise(protocol, results) if row["network"] == NETWORK]
     recipes = [recipe for recipe in ("dense", "patch") if any(row["recipe"] == recipe for row in rows)]
+    if not recipes:
+        return False
     figure, axes = _figure(1, len(recipes), 3.6 * len(recipes) + 1.6, 3.2)
     for recipe, panel in zip(recipes, axes[0], strict=True):
         for place, voter in enumerate(protocol.voters):
@@ -99,11 +104,12 @@ def plot_voters(protocol: Protocol, results: Results, path: Path) -> None:
     axes[0][0].set_ylabel("accuracy, %")
     axes[0][0].legend(fontsize=7)
     _write(figure, path)
+    return True
 
 
 def plot_domains(protocol: Protocol, results: Results, path: Path, recipe: str = "dense") -> None:
     """Draw the accuracy on the paper's pairs: a panel a setting, a line a voter, the paper's sNBNL dotted."""
-    rows = [row for row in summarise(protocol, results) if (row["recipe"], row["network"]) == (recipe, NETWORK)]
+    rows = main_rows(protocol, results, recipe)
     figure, axes = _figure(1, len(protocol.settings), 10, 3.6)
     for setting, panel in zip(protocol.settings, axes[0], strict=True):
         for number, voter in enumerate(protocol.voters):
@@ -154,9 +160,9 @@ def plot_few(protocols: Sequence[Protocol], results: Results, path: Path) -> Non
     """Draw accuracy by the number of training images a class: a panel an image set, a line a voter."""
     figure, axes = _figure(1, len(protocols), 4.2 * len(protocols), 3.6, sharey=False)
     for protocol, panel in zip(protocols, axes[0], strict=True):
-        rows = summarise(protocol, results)
+        rows = main_rows(protocol, results)
         for number, voter in enumerate(protocol.voters):
-            own = sorted((int(row["setting"]), row) for row in rows if row["voter"] == voter)
+            own = sorted(((int(row["setting"]), row) for row in rows if row["voter"] == voter), key=lambda one: one[0])
             error = [row["deviation"] / row["splits"] ** 0.5 for _, row in own]
             panel.errorbar(
                 [count for count, _ in own],

@@ -53,6 +53,11 @@ class Setting:
     main: tuple[str, ...] = ()
     seed: int = 0
 
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """All that decides which photos a split of these images has; kept with results."""
+        return {name: getattr(self, name) for name in ("draw", "train", "test", "fewer", "labelled", "seed")}
+
 
 @dataclasses.dataclass(frozen=True)
 class Part:

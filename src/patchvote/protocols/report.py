@@ -48,8 +48,7 @@ def write_results(results: Results, docs: Path) -> Path:
     if any(protocol in there for protocol in scenes):
         parts += ["## Scene recognition", tables.scenes(scenes, results)]
         for protocol in scenes:
-            if protocol in there:
-                plots.plot_voters(protocol, results, pictures / protocol.name)
+            if protocol in there and plots.plot_voters(protocol, results, pictures / protocol.name):
                 parts.append(_picture(f"{protocol.title}: every voter", protocol.name))
         parts += ["### NBNL against sNBNL", tables.speed(scenes, results)]
         parts += [_notes(results, protocol) for protocol in scenes]
@@ -57,10 +56,11 @@ def write_results(results: Results, docs: Path) -> Path:
         if protocol.report == "domains":
             parts += _domains(protocol, results, pictures)
         elif protocol.report == "patches":
-            found = patch_results(protocol, results)
-            plots.plot_patches(found, pictures / protocol.name)
-            parts += ["## Patches: the paper's figures", _picture("NBNN by patch size and levels", protocol.name)]
-            parts += [f"- {finding}" for finding in findings(found)]
+            parts.append("## Patches: the paper's figures")
+            if found := patch_results(protocol, results):
+                plots.plot_patches(found, pictures / protocol.name)
+                parts.append(_picture("NBNN by patch size and levels", protocol.name))
+                parts += [f"- {finding}" for finding in findings(found)]
             parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
         elif protocol.report == "settings":
             plots.plot_settings(protocol, results, pictures / protocol.name)

@@ -91,7 +91,7 @@ def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[li
     Raises
     ------
     PatchvoteError
-        A name of the selection is unknown.
+        A name of the selection is unknown, or results are kept of splits that were drawn otherwise.
     """
     parts = _parts(protocol, selection)
     for voter in {voter for part in parts for voter in part.voters}:
@@ -110,10 +110,13 @@ def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[li
     groups, finished = [], 0
     for ((recipe, networks), own), setting in itertools.product(voters.items(), settings):
         pairs: list[str | None] = [pair for pair in setting.pairs if pair in (selection.pairs or known)]
+        pairs = pairs if setting.pairs else [None]
         runs = {voter: Run(protocol.name, setting.name, voter, recipe, network_name(networks)) for voter in own}
+        for run in runs.values():
+            results.check(run, {"drawn": setting.drawn})
         done = {voter: results.done(run) for voter, run in runs.items()}
         for split in range(1, min(selection.splits or setting.splits, setting.splits) + 1):
-            for pair in sorted(pairs, key=functools.partial(_same_source, setting.fewer)) or [None]:
+            for pair in sorted(pairs, key=functools.partial(_same_source, setting.fewer)):
                 open_voters = tuple(voter for voter in own if (pair, split) not in done[voter])
                 finished += len(own) - len(open_voters)
                 if open_voters:
@@ -204,7 +207,7 @@ class Runner:
                     extracting(recipe, done)
 
             stores = self.stores.open(recipe, networks, names, told)
-            for _, same in itertools.groupby(own, lambda group: self.split(group).train):
+            for _, same in itertools.groupby(own, lambda group: (group.setting, self.split(group).train)):
                 yield from self._compute_same_training(list(same), stores, left_out)
 
     def _compute_same_training(
@@ -212,7 +215,8 @@ class Runner:
     ) -> Iterator[tuple[Group, str, dict[str, Any]]]:
         """Compute groups with the same training photos: every voter is trained once, and gone after its cells."""
         voters = list(dict.fromkeys(voter for group in groups for voter in group.voters))
-        made_with = {voter: self._made_with(voter, stores) for voter in voters}
+        drawn = self.protocol.setting(groups[0].setting).drawn
+        made_with = {voter: {"drawn": drawn, **self._made_with(voter, stores)} for voter in voters}
         for group in groups:
             for voter in group.voters:
                 self.results.check(group.run(self.protocol, voter), made_with[voter])

@@ -87,6 +87,13 @@ def _across_domains(dataset: Dataset, setting: Setting, pair: str, index: int) -
     labelled = [name for own in drawn[target].values() for name in own[len(own) - setting.labelled :]]
     taken = {*train, *labelled}
     test = [name for own in domains[target].values() for name in own if name not in taken]
+    for label in domains[source]:
+        for domain, use, names in ((source, "train on", train), (target, "test on", test)):
+            if not any(name.startswith(f"{domain}/{label}/") for name in names):
+                raise PatchvoteError(
+                    f"the class {label} has {len(domains[domain].get(label, ()))} photos in {domain}, which leaves "
+                    f"none to {use}. Is the image set complete?"
+                )
     return Split(train + labelled, test)
 
 
@@ -117,10 +124,21 @@ def straddling(split: Split, digests: Mapping[str, str]) -> list[tuple[str, str]
 
 
 def write_lists(folder: Path, stem: str, split: Split) -> None:
-    """Write the two lists of a split, a name a line, as `<stem>-train.txt` and `<stem>-test.txt`."""
+    """Write the two lists of a split, a name a line, as `<stem>-train.txt` and `<stem>-test.txt`.
+
+    Raises
+    ------
+    PatchvoteError
+        Other lists are there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for part, names in (("train", split.train), ("test", split.test)):
         text = "".join(f"{name}\n" for name in names)
         path = folder / f"{stem}-{part}.txt"
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+        if not path.exists():
             write_atomically(path, [text.encode()])
+        elif path.read_text(encoding="utf-8") != text:
+            raise PatchvoteError(
+                f"{path} lists other photos than are drawn now, so results kept beside it are of another split. Is the "
+                "image set complete, and the protocol unchanged? Else name another folder with --results."
+            )

@@ -44,6 +44,11 @@ def summarise(protocol: Protocol, results: Results) -> list[dict[str, Any]]:
     return rows
 
 
+def main_rows(protocol: Protocol, results: Results, recipe: str = "dense") -> list[dict[str, Any]]:
+    """Return the rows of the main tables: one recipe, with the default network."""
+    return [row for row in summarise(protocol, results) if (row["recipe"], row["network"]) == (recipe, NETWORK)]
+
+
 @dataclasses.dataclass(frozen=True)
 class SignTest:
     """Whether two voters name the same photos rightly.

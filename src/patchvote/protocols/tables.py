@@ -9,7 +9,7 @@ import numpy as np
 
 from .protocol import Protocol, Setting
 from .results import Results, Run
-from .summary import NETWORK, sign_test, summarise
+from .summary import NETWORK, main_rows, sign_test, summarise
 from .voters import VOTERS, title
 
 Row = dict[str, Any]
@@ -43,7 +43,8 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
                 own = [row for row in rows if (row["setting"], row["recipe"]) == (setting.name, recipe)]
                 own = [row for row in own if row["network"] == NETWORK]
                 if own:
-                    columns.append((f"{name}: ours, {recipe}", protocol, setting.name, own, recipe))
+                    splits = min(row["splits"] for row in own if row["voter"] in VOTERS)
+                    columns.append((f"{name}: ours, {recipe} ({splits} splits)", protocol, setting.name, own, recipe))
     table = []
     for voter, kind in VOTERS.items():
         cells = []
@@ -120,11 +121,11 @@ def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
 
 def all_pairs(protocol: Protocol, setting: Setting, results: Results, recipe: str = "dense") -> str:
     """Return the mean accuracies on all pairs, the within-domain ones last; the paper has them for NBNN."""
-    rows = [row for row in summarise(protocol, results) if row["setting"] == setting.name and row["recipe"] == recipe]
+    rows = [row for row in main_rows(protocol, results, recipe) if row["setting"] == setting.name]
     figures = {pair: protocol.figure(setting.name, "nbnn", pair) for pair in setting.pairs}
     table = [[f"{title('nbnn')}, paper", *(f"{f[0]:.1f}" if f else "" for f in figures.values())]]
     for voter in protocol.voters:
-        own = {row["pair"]: row for row in rows if row["voter"] == voter and row["network"] == NETWORK}
+        own = {row["pair"]: row for row in rows if row["voter"] == voter}
         if own:
             table.append([title(voter), *(f"{own[pair]['mean']:.1f}" if pair in own else "" for pair in setting.pairs)])
     heads = [_arrow(pair) + ("*" if pair in setting.main else "") for pair in setting.pairs]
@@ -135,7 +136,7 @@ def above_the_paper(protocol: Protocol, results: Results) -> str:
     """Return in how many cells of the paper's tables ours is above the paper's, and above the whole image's SVM."""
     table = []
     for recipe in RECIPES:
-        rows = [row for row in summarise(protocol, results) if row["recipe"] == recipe and row["network"] == NETWORK]
+        rows = main_rows(protocol, results, recipe)
         found = {(row["setting"], row["pair"], row["voter"]): row["mean"] for row in rows}
         for voter in protocol.voters:
             own = {
@@ -162,33 +163,40 @@ def _count(own: dict[Any, float], other: dict[Any, float]) -> str:
 
 
 def gains(protocol: Protocol, results: Results) -> str:
-    """Return what each change adds to the first row: a column a setting, over all main pairs where there are pairs."""
+    """Return what each change adds to the first row: a column a setting, over all main pairs where there are pairs.
+
+    A difference is taken over the splits that both rows have.
+    """
     head, table = ["what", *(f"{setting.name}" for setting in protocol.settings)], []
     head += ["against the first row", "training and testing (s)", "network"]
-    first: list[float] | None = None
+    first: list[dict[int, float]] | None = None
     for gain in protocol.gains:
-        cells, means, seconds = [], [], []
+        cells, found, seconds = [], [], []
         for setting in protocol.settings:
             kept = results.read(Run(protocol.name, setting.name, gain.voter, gain.recipe, gain.network))
             own = [cell for cell in (kept["cells"] if kept else []) if cell["pair"] in (setting.main or (None,))]
             splits = sorted({cell["split"] for cell in own})
             if not own or len(own) != len(splits) * max(1, len(setting.main)):
                 break
-            by_split = [np.mean([cell["accuracy"] for cell in own if cell["split"] == split]) for split in splits]
-            means.append(float(np.mean(by_split)))
-            deviation = f" ± {np.std(by_split, ddof=1):.2f}" if len(splits) > 1 else ""
-            cells.append(f"{means[-1]:.2f}{deviation}")
+            by_split = {s: float(np.mean([cell["accuracy"] for cell in own if cell["split"] == s])) for s in splits}
+            found.append(by_split)
+            deviation = f" ± {np.std(list(by_split.values()), ddof=1):.2f}" if len(splits) > 1 else ""
+            fewer = f" ({len(splits)} splits)" if len(splits) < setting.splits else ""
+            cells.append(f"{np.mean(list(by_split.values())):.2f}{deviation}{fewer}")
             seconds += [cell["train_seconds"] + cell["test_seconds"] for cell in own]
         else:
-            first = means if first is None else first
-            apart = ", ".join(f"{mean - old:+.2f}" for mean, old in zip(means, first, strict=True))
+            first = found if first is None else first
+            apart = ", ".join(
+                f"{np.mean([new[split] - old[split] for split in new.keys() & old.keys()]):+.2f}"
+                for new, old in zip(found, first, strict=True)
+            )
             table.append([gain.words, *cells, apart, f"{np.mean(seconds):.1f}", f"{gain.cost:.1f} times"])
     return markdown(head, table) if table else ""
 
 
 def few(protocol: Protocol, results: Results) -> str:
     """Return the mean accuracy and its standard error, by voter and number of training images a class."""
-    rows = summarise(protocol, results)
+    rows = main_rows(protocol, results)
     table = []
     for voter in protocol.voters:
         own = {row["setting"]: row for row in rows if row["voter"] == voter}
@@ -204,8 +212,8 @@ def settings(protocol: Protocol, results: Results) -> str:
     rows = summarise(protocol, results)
     rows.sort(key=lambda row: (row["recipe"], row["network"], row["voter"]))
     return markdown(
-        ["voter", "recipe", "network", "accuracy"],
-        [[title(row["voter"]), row["recipe"], row["network"], _mean(row)] for row in rows],
+        ["voter", "recipe", "network", "splits", "accuracy"],
+        [[title(row["voter"]), row["recipe"], row["network"], str(row["splits"]), _mean(row)] for row in rows],
     )
 
 
