@@ -28,13 +28,25 @@ def test_any_voter_names_photos_of_another_camera_better_once_adapted(voter, dom
 
 
 def test_gains_make_the_means_of_both_domains_the_same():
-    source, _ = photos(30, seed=1)
-    target = [bag * GAINS for bag in photos(30, seed=2)[0]]
-    moved = _moved(Bags.of(source), Bags.of(target))
-    np.testing.assert_allclose(moved.means().mean(axis=0), Bags.of(target).means().mean(axis=0), rtol=0.1)
+    source, labels = photos(30, seed=1)
+    target = Bags.of([bag * GAINS for bag in photos(30, seed=2)[0]])
+    there = target.means().mean(axis=0)
+    moved = _moved(Bags.of(source), labels, labels, there)
+    np.testing.assert_allclose(moved.means().mean(axis=0), there, rtol=0.1)
     assert (moved.values >= 0).all()
-    signed = _moved(Bags.of([bag - 0.3 for bag in source]), Bags.of(target))
-    np.testing.assert_allclose(signed.means().mean(axis=0), Bags.of(target).means().mean(axis=0), rtol=1e-4)
+    signed = _moved(Bags.of([bag - 0.3 for bag in source]), labels, labels, there)
+    np.testing.assert_allclose(signed.means().mean(axis=0), there, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shown", [["sea"], ["sea", "sky"]], ids=" and ".join)
+def test_a_target_that_shows_some_classes_only_is_not_taken_for_another_camera(shown, domains):
+    source, labels, _, _ = domains
+    target, expected = photos(90, strength=0.6, seed=3)
+    chosen = np.isin(expected, shown)
+    target = [bag for bag, own in zip(target, chosen, strict=True) if own]
+    plain = BagSVM(C=0.3).fit(source, labels).score(target, expected[chosen])
+    assert plain > 0.9
+    assert Adapted().fit(source, labels, target).score(target, expected[chosen]) >= plain
 
 
 def test_the_surest_photos_are_the_same_share_of_every_class():

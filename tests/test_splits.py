@@ -70,9 +70,7 @@ def test_within_a_domain_some_photos_of_every_class_are_left_to_test():
 
 def test_a_class_that_leaves_nothing_to_train_or_to_test_on_is_named():
     within = Setting("x", "domains", 1, train=20)
-    with pytest.raises(
-        PatchvoteError, match="class cat has 3 photos in a, which leaves none to train on. Is the image"
-    ):
+    with pytest.raises(PatchvoteError, match="class cat has 3 photos in a, which leaves none to train on. Is the"):
         make_split(dataset("a", count=3), within, "a-a", 0)
     half = Setting("x", "domains", 1, train=20, labelled=3)
     with pytest.raises(PatchvoteError, match="class cat has 3 photos in b, which leaves none to test on"):
