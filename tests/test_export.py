@@ -57,15 +57,13 @@ def test_the_graph_answers_as_the_model_does(voter, photo_folder, cache, tmp_pat
         np.testing.assert_allclose(rows, evidence.votes[1:], atol=1e-4 * np.abs(evidence.votes).max())
 
 
-@pytest.mark.parametrize("size", [(33, 500), (512, 512), (640, 427), (100, 64), (1, 1)])
+@pytest.mark.parametrize("size", [(33, 500), (375, 500), (512, 512), (640, 427), (100, 64), (1, 1)])
 def test_photos_of_every_size_are_resized_as_pillow_does(size, photo_folder, cache, tmp_path, real_photos):
     classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
     export_model(classifier.model, tmp_path / "m.onnx")
     image = Image.open(real_photos / "coffee.png").convert("RGB").resize(size, Image.Resampling.LANCZOS)
     told = run(tmp_path / "m.onnx", np.asarray(image))
-    # A photo more than twice as large as what is looked at is reduced before, which the graph does not do.
-    if max(size) < 4 * 96:
-        np.testing.assert_allclose(told["probability"], classifier.predict_proba([np.asarray(image)])[0], atol=1e-3)
+    np.testing.assert_allclose(told["probability"], classifier.predict_proba([np.asarray(image)])[0], atol=1e-4)
     assert told["probability"].sum() == pytest.approx(1, abs=1e-5)
 
 
@@ -78,15 +76,23 @@ def test_two_networks_side_by_side_become_one_graph(photo_folder, cache, tmp_pat
     np.testing.assert_allclose(told["probability"], classifier.predict_proba([photo])[0], atol=1e-4)
 
 
-def test_a_network_of_torch_becomes_part_of_the_graph(photo_folder, cache, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["residual@last", "vit"])
+def test_a_network_of_torch_becomes_part_of_the_graph(name, photo_folder, cache, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
-    recipe = Recipe("torch:torch_models:residual@last?size=64", Dense(sides=(64,)))
+    recipe = Recipe(f"torch:torch_models:{name}?size=64", Dense(sides=(64,)))
     classifier = ImageClassifier(recipe, cache=cache).fit(photo_folder)
     export_model(classifier.model, tmp_path / "m.onnx")
-    photo = find_photos(photo_folder)[3]
-    told = run(tmp_path / "m.onnx", np.asarray(load_image(photo)))
-    np.testing.assert_allclose(told["probability"], classifier.predict_proba([photo])[0], atol=1e-4)
+    for pixels in (np.asarray(load_image(find_photos(photo_folder)[3])), np.zeros((50, 90, 3), np.uint8)):
+        told = run(tmp_path / "m.onnx", pixels)
+        np.testing.assert_allclose(told["probability"], classifier.predict_proba([pixels])[0], atol=1e-4)
+
+
+def test_another_network_than_the_models_is_refused(photo_folder, cache, tmp_path):
+    classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
+    with pytest.raises(PatchvoteError, match="was made with a network of fingerprint .* but efficientnet-lite1 has"):
+        export_model(classifier.model, tmp_path / "m.onnx", network="efficientnet-lite1")
+    assert not (tmp_path / "m.onnx").exists()
 
 
 def test_the_command_writes_a_graph_that_needs_nothing_but_onnxruntime_and_numpy(photo_folder, cache, tmp_path):

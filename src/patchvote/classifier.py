@@ -27,7 +27,7 @@ from .evidence import Evidence, Match
 from .extract import Extractor
 from .filling import Filled, fill
 from .images import load_image
-from .model import Model, read_model, write_model
+from .model import Model, network_of, read_model, write_model
 from .names import nearest
 from .photos import Photo, Source, find_photos, labelled
 from .pooling import shared_votes
@@ -470,7 +470,7 @@ class ImageClassifier:
             The file is no model, is damaged, was made by a later version or with another network.
         """
         model = read_model(path)
-        recipe = dataclasses.replace(model.recipe, network=network) if network else model.recipe
+        recipe = dataclasses.replace(model.recipe, network=network or network_of(model, path))
         classifier = cls(recipe, cache=cache, jobs=jobs, seed=seed, backbone=backbone)
         spec = classifier._extractor.backbone.spec
         if spec.fingerprint != model.fingerprint:

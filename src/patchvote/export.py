@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .backbones import graph_of
-from .backbones.joined import JOIN
+from .backbones.joined import JOIN, joined_spec
 from .errors import PatchvoteError
 from .files import write_atomically
 from .grid import Dense
@@ -59,7 +59,13 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
             f"a model of {model.kind} searches among remembered descriptors, which is no graph. Fit it with another "
             "voter, such as the default."
         )
-    graph = _Graph(model, model.recipe.sampling, network or model.recipe.network).build()
+    making = _Graph(model, model.recipe.sampling, network or model.recipe.network)
+    if making.spec.fingerprint != model.fingerprint:
+        raise PatchvoteError(
+            f"the model was made with a network of fingerprint {model.fingerprint}, but {making.spec.name} has "
+            f"{making.spec.fingerprint}: its votes would mean nothing. Name the network that it was made with."
+        )
+    graph = making.build()
     onnx.checker.check_model(graph, full_check=True)
     write_atomically(Path(path), [graph.SerializeToString()])
     return graph
@@ -76,6 +82,7 @@ class _Graph:
         self.parts = [
             (_raised(graph), spec) for graph, spec in (graph_of(n, model.recipe.activation) for n in _parts(network))
         ]
+        self.spec = joined_spec([spec for _, spec in self.parts])
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
         self.count = 0
@@ -148,16 +155,7 @@ class _Graph:
 
     def described(self, planes: str, height: str, width: str, side: int) -> str:
         """Return the feature map ``(d, rows, columns)`` of the photo at one scale."""
-        stride = self.parts[0][1].stride or 1
-        longest = self.cast(self.node("Max", height, width), "DOUBLE")
-        scale = self.node("Div", self.constant([float(side)], np.float64), longest)
-        lengths = []
-        for length in (height, width):
-            cells = self.node("Mul", self.cast(length, "DOUBLE"), scale)
-            cells = self.node("Div", cells, self.constant([float(stride)], np.float64))
-            cells = self.node("Floor", self.node("Add", cells, self.constant([0.5], np.float64)))
-            cells = self.node("Max", self.cast(cells, "INT64"), self.ints(1))
-            lengths.append(self.node("Mul", cells, self.ints(stride)))
+        lengths = [self.ints(length) for length in self.spec.fixed_size or ()] or self.lengths(height, width, side)
         across = self.node("Transpose", self.cubic(width, lengths[1]), perm=[1, 0])
         small = self.round8(self.node("MatMul", planes, across))
         small = self.round8(self.node("MatMul", self.cubic(height, lengths[0]), small))
@@ -171,6 +169,20 @@ class _Graph:
             nothing = self.node("Equal", length, self.constant(0.0))
             units.append(self.node("Div", one, self.node("Where", nothing, self.constant(1.0), length)))
         return self.node("Concat", *units, axis=0)
+
+    def lengths(self, height: str, width: str, side: int) -> list[str]:
+        """Return the height and width that a photo is resized to: whole cells, in nearly its proportions."""
+        stride = self.spec.stride or 1
+        longest = self.cast(self.node("Max", height, width), "DOUBLE")
+        scale = self.node("Div", self.constant([float(side)], np.float64), longest)
+        lengths = []
+        for length in (height, width):
+            cells = self.node("Mul", self.cast(length, "DOUBLE"), scale)
+            cells = self.node("Div", cells, self.constant([float(stride)], np.float64))
+            cells = self.node("Floor", self.node("Add", cells, self.constant([0.5], np.float64)))
+            cells = self.node("Max", self.cast(cells, "INT64"), self.ints(1))
+            lengths.append(self.node("Mul", cells, self.ints(stride)))
+        return lengths
 
     def cubic(self, before: str, after: str) -> str:
         """Return the matrix that resizes a row of pixels as Pillow's bicubic filter does: whole numbers, of `_UNIT`.

@@ -22,7 +22,7 @@ from .backbones import Backbone, load
 from .bags import Bags
 from .errors import NetworkError, PatchvoteError, PhotoError
 from .grid import WHOLE, Dense, Patch, cell_boxes, relative
-from .images import decode, read_photo
+from .images import decode, read_photo, resized
 from .machine import cores
 from .photos import Photo, Source, find_photos
 from .recipe import Recipe
@@ -138,7 +138,7 @@ class _View:
 
     def tile(self) -> npt.NDArray[np.uint8]:
         part = self.image if self.box is None else self.image.crop(self.box)
-        tile = part.resize(self.size, Image.Resampling.BICUBIC)
+        tile = resized(part, self.size)
         return np.asarray(tile if tile.mode == "RGB" else tile.convert("RGB"))  # grey is resized as grey: a third of it
 
 
@@ -215,7 +215,7 @@ class _Pipeline:
         spec = self._backbone.spec
         height, width = spec.fixed_size or (sampling.input or spec.size,) * 2
         size = sampling.working_size(image.width, image.height)
-        small = image.resize(size, Image.Resampling.BICUBIC)
+        small = resized(image, size)
         boxes, job.level = sampling.pixel_boxes(*size)
         job.boxes = relative(boxes, *size)
         job.views = [_View(small, (box[0], box[1], box[2], box[3]), (width, height)) for box in boxes.tolist()]

@@ -383,9 +383,12 @@ def _arrays(voter: Any) -> dict[str, npt.NDArray[Any]]:
     return {name: np.asarray(getattr(voter, f"{name}_")) for name in known if not name.startswith("memory")}
 
 
+_NOT_KEPT = ("callback", "device")  # of the machine and the moment, not of the model
+
+
 def plain_settings(voter: Any) -> dict[str, Any]:
     """Return a voter's settings as plain values, those that it set itself included."""
-    settings = {name: _plain(value) for name, value in voter.get_params().items() if name != "callback"}
+    settings = {name: _plain(value) for name, value in voter.get_params().items() if name not in _NOT_KEPT}
     return settings | ({"power": voter.power_} if isinstance(voter, BagSVM) else {})
 
 

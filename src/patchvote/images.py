@@ -113,6 +113,14 @@ def load_image(photo: Photo) -> Image.Image:
     return decode(photo.name, read_photo(photo)[0]).convert("RGB")
 
 
+def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Resize an image by the bicubic filter, across and then down.
+
+    Which comes first changes pixels a little, and versions of Pillow differ in it where both are left to them.
+    """
+    return image.resize((size[0], image.height), Image.Resampling.BICUBIC).resize(size, Image.Resampling.BICUBIC)
+
+
 def _read_file(name: str, path: Path) -> bytes:
     try:
         status = path.stat()

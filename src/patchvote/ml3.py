@@ -16,7 +16,7 @@ import math
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import array_namespace, device, is_numpy_array
 
 Array = Any  # of any library that speaks the array API
 
@@ -48,7 +48,7 @@ def phi_and_gradient(z: Array, q: float) -> tuple[Array, Array]:
     if q == 1:
         return score, xp.astype(positive > 0, z.dtype)
     if q == math.inf:
-        number = xp.reshape(xp.arange(z.shape[0]), (-1,) + (1,) * (z.ndim - 1))
+        number = xp.reshape(xp.arange(z.shape[0], device=device(z)), (-1,) + (1,) * (z.ndim - 1))
         largest = xp.expand_dims(xp.argmax(positive, axis=0), axis=0)
         return score, xp.astype((number == largest) & (positive > 0), z.dtype)
     # Dividing before taking the power: the quotient is at most 1, so nothing can overflow.
@@ -94,7 +94,7 @@ def softmax_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
         Numbers of the classes.
     """
     xp = array_namespace(scores)
-    right = xp.expand_dims(xp.arange(scores.shape[0]), axis=1) == xp.expand_dims(labels, axis=0)
+    right = xp.expand_dims(xp.arange(scores.shape[0], device=device(scores)), axis=1) == xp.expand_dims(labels, axis=0)
     shifted = scores - xp.max(scores, axis=0)
     power = xp.exp(shifted)
     total = xp.sum(power, axis=0)
@@ -116,7 +116,7 @@ def hinge_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
         1 for the class that the first, convex function takes its value from, 0 for the others.
     """
     xp = array_namespace(scores)
-    number = xp.expand_dims(xp.arange(scores.shape[0]), axis=1)
+    number = xp.expand_dims(xp.arange(scores.shape[0], device=device(scores)), axis=1)
     right = number == xp.expand_dims(labels, axis=0)
     margin = scores + xp.astype(~right, scores.dtype)
     own = xp.sum(xp.where(right, scores, xp.zeros_like(scores)), axis=0)

@@ -104,6 +104,16 @@ class Model:
         return int(array.shape[-1]) - 2 * self.positions
 
 
+def network_of(model: Model, path: str | Path) -> str:
+    """Return the network of a model that was read from `path`: a file beside it, where one has the network's name.
+
+    A network that was fine-tuned is written beside its model, and moves and is mailed with it.
+    """
+    network = model.recipe.network
+    beside = Path(path).with_name(Path(network).name)
+    return str(beside) if network.lower().endswith(".onnx") and beside.is_file() else network
+
+
 def write_model(model: Model, path: str | Path) -> None:
     """Write a model to a file, whole or not at all."""
     told = {

@@ -24,30 +24,43 @@ class JoinedBackbone:
     """
 
     def __init__(self, parts: Sequence[Backbone]) -> None:
-        first = parts[0].spec
-        for part in parts[1:]:
-            if (part.spec.stride, part.spec.fixed_size) != (first.stride, first.fixed_size):
-                raise NetworkError(
-                    f"{first.name} (stride {first.stride}) and {part.spec.name} (stride {part.spec.stride}) do not "
-                    "look at the same places, so their descriptors cannot stand side by side."
-                )
         self._parts = list(parts)
-        told = JOIN.join(part.spec.fingerprint for part in parts)
-        self.spec = NetworkSpec(
-            name=JOIN.join(part.spec.name for part in parts),
-            dim=sum(part.spec.dim for part in parts),
-            size=first.size,
-            stride=first.stride,
-            preprocessing=Preprocessing(),  # each part has its own
-            activation=first.activation,
-            weights=hashlib.sha256(told.encode()).hexdigest(),
-            output=JOIN.join(part.spec.output for part in parts),
-            fixed_size=first.fixed_size,
-        )
+        self.spec = joined_spec([part.spec for part in parts])
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe ``(n, h, w, 3)`` RGB images."""
         return np.concatenate([unit(part(images)) for part in self._parts], axis=-1)
+
+
+def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
+    """Return what several networks side by side are like; of one alone, what it is like.
+
+    Raises
+    ------
+    NetworkError
+        They do not look at the same places.
+    """
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    for part in parts[1:]:
+        if (part.stride, part.fixed_size) != (first.stride, first.fixed_size):
+            raise NetworkError(
+                f"{first.name} (stride {first.stride}) and {part.name} (stride {part.stride}) do not "
+                "look at the same places, so their descriptors cannot stand side by side."
+            )
+    told = JOIN.join(part.fingerprint for part in parts)
+    return NetworkSpec(
+        name=JOIN.join(part.name for part in parts),
+        dim=sum(part.dim for part in parts),
+        size=first.size,
+        stride=first.stride,
+        preprocessing=Preprocessing(),  # each part has its own
+        activation=first.activation,
+        weights=hashlib.sha256(told.encode()).hexdigest(),
+        output=JOIN.join(part.output for part in parts),
+        fixed_size=first.fixed_size,
+    )
 
 
 def unit(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -23,10 +23,11 @@ def export(
 ) -> None:
     """Write MODEL as one ONNX graph, for any runtime: a photo in, class scores and maps of votes out."""
     from ..export import export_model
-    from ..model import read_model
+    from ..model import network_of, read_model
 
     _check_folder(output)
-    graph = export_model(read_model(model), output, network=network)
+    read = read_model(model)
+    graph = export_model(read, output, network=network or network_of(read, model))
     opset = graph.opset_import[0].version
     outputs = [value.name for value in graph.graph.output]
     if as_json:

@@ -13,6 +13,22 @@ from ..errors import PatchvoteError
 from ..ml3 import minibatch_gradient
 
 
+def usable_device(name: str) -> torch.device:
+    """Return the device of this name.
+
+    Raises
+    ------
+    PatchvoteError
+        torch cannot use it here.
+    """
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        raise PatchvoteError(f"torch cannot use the device {name!r} here: {str(error).splitlines()[0]}") from None
+    return device
+
+
 class DeviceStoml3:
     """Prototypes that learn on a device, one minibatch after the other; see `stoml3.Stoml3`.
 
@@ -31,11 +47,8 @@ class DeviceStoml3:
     def __init__(
         self, weights: npt.NDArray[Any], q: float, lam: float, curvature: float, step: int, device: str
     ) -> None:
-        try:
-            self._device = torch.device(device)
-            self._weights = torch.from_numpy(np.ascontiguousarray(weights)).to(self._device)
-        except (RuntimeError, AssertionError, TypeError) as error:
-            raise PatchvoteError(f"torch cannot use the device {device!r} here: {str(error).splitlines()[0]}") from None
+        self._device = usable_device(device)
+        self._weights = torch.from_numpy(np.ascontiguousarray(weights)).to(self._device)
         self.q, self.lam, self.curvature, self.t = q, lam, curvature, step
         self._mean: torch.Tensor | None = None
         self._counted = 0

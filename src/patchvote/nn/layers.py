@@ -146,7 +146,8 @@ class VoteHead(nn.Module):
 
     def standardise(self, maps: Sequence[Tensor]) -> None:
         """Set mean and scale so that the features of these maps have mean 0 and deviation 1."""
-        rows = torch.cat([self._placed(one).movedim(1, -1).flatten(0, -2) for one in maps]).double()
+        rows = torch.cat([self._placed(one).movedim(1, -1).flatten(0, -2) for one in maps])
+        rows = rows.cpu().double()  # some devices have no float64
         deviation = rows.std(dim=0, correction=0)
         self.mean.copy_(rows.mean(dim=0))
         self.scale.copy_(1 / torch.where(deviation > 1e-6 * rows.abs().mean(dim=0), deviation, 1.0))

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..backbones.onnx_file import OnnxBackbone
 from ..errors import PatchvoteError, PhotoError
 from ..grid import Dense
-from ..images import load_image
+from ..images import load_image, resized
 from ..machine import cores
 from ..photos import Photo
 
@@ -31,6 +31,7 @@ class Seen:
         out: npt.NDArray[np.int64],
         trunk: OnnxBackbone,
         side: int,
+        stride: int,
         variants: int,
         seed: int,
         progress: Callable[[str, int, int], None] | None,
@@ -44,7 +45,7 @@ class Seen:
         def look(index: int) -> list[npt.NDArray[np.float32]]:
             image = load_image(photos[index])
             if index in held:
-                size = Dense((side,)).input_size(image.width, image.height, side, 32)
+                size = Dense((side,)).input_size(image.width, image.height, side, stride)
                 return [trunk(pixels(image, size)[None])[0]]
             rng = np.random.default_rng([seed, index])
             return [trunk(variant(image, side, rng)[None])[0] for _ in range(variants)]
@@ -83,14 +84,14 @@ class Seen:
 
 def pixels(image: Image.Image, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
     """Return a photo at a size, as the network takes it."""
-    return np.asarray(image.resize(size, Image.Resampling.BICUBIC).convert("RGB"))
+    return np.asarray(resized(image, size).convert("RGB"))
 
 
 def variant(image: Image.Image, side: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
     """Change a photo a little: a square part of it, perhaps mirrored, lighter or darker, of more or less contrast."""
     edge = int(min(image.size) * rng.uniform(0.75, 1))
     left, top = (int(rng.integers(length - edge + 1)) for length in image.size)
-    part = image.crop((left, top, left + edge, top + edge)).resize((side, side), Image.Resampling.BICUBIC)
+    part = resized(image.crop((left, top, left + edge, top + edge)), (side, side))
     part = part.convert("RGB")
     if rng.random() < 0.5:
         part = ImageOps.mirror(part)

@@ -34,6 +34,7 @@ from ..errors import NetworkError, PatchvoteError, PhotoError
 from ..files import write_atomically
 from ..fitting import REMEMBERED, plain_settings
 from ..grid import Dense, cell_boxes
+from ..images import read_photo
 from ..labels import hold_out
 from ..model import Model, write_model
 from ..photos import Photo, Source, labelled
@@ -43,6 +44,7 @@ from ..snbnl import SNBNL
 from ..version import __version__
 from ..voter import fit_temperature
 from ..voting import softmax
+from .device import usable_device
 from .layers import VoteHead
 from .onnx_module import OnnxModule
 from .seen import Seen
@@ -154,7 +156,7 @@ class Tuned:
         model = Model(
             "SNBNL",
             self.classes,
-            Recipe(str(network), Dense((self.side,), whole=False)),
+            Recipe(network.name, Dense((self.side,), whole=False)),  # beside the model, wherever that goes
             open_onnx(network).spec.fingerprint,
             plain_settings(voter),
             False,
@@ -183,6 +185,7 @@ class Tuned:
             f"scale = {list(told.scale)}",
             f'color = "{told.color}"',
             f"size = {self.spec.size}",
+            f"stride = {self.spec.stride}",
         ]
         write_atomically(path, [self.graph.SerializeToString()])
         write_atomically(path.with_suffix(".toml"), ["\n".join([*lines, ""]).encode()])
@@ -223,21 +226,22 @@ def fine_tune(
     progress : function, optional
         Called with what is being done, how much of it is done, and of how much.
     """
-    told = settings or TuningSettings()
+    told, place = settings or TuningSettings(), usable_device(device)
     found = labelled(photos, labels, 2)
     graph, spec = _graph(network)
     start = told.start or _default_start(network, graph)
-    trunk = OnnxBackbone(dataclasses.replace(spec, dim=_width(graph, start)), cut(graph, start).SerializeToString())
+    trunk = _trunk(graph, start, spec)
     classes, numbers = np.unique([str(photo.label) for photo in found], return_inverse=True)
     keep, out = hold_out(np.arange(len(found)), numbers, told.held_out, told.seed)
     torch.manual_seed(told.seed)
-    rest = OnnxModule(tail(graph, start)).to(device)
-    top = (head or (lambda d, c: VoteHead(d, c, told.prototypes, q=told.q)))(spec.dim, len(classes)).to(device)
+    rest = OnnxModule(tail(graph, start)).to(place)
+    top = (head or (lambda d, c: VoteHead(d, c, told.prototypes, q=told.q)))(spec.dim, len(classes)).to(place)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="patchvote-")))
-        seen = Seen(folder, found, keep, out, trunk, told.side, told.variants, told.seed, progress)
-        learner = _Learner(rest, top, seen, numbers, told, device)
-        mark = _fingerprint(found, spec, start, told)
+        stride = spec.stride or 1
+        seen = Seen(folder, found, keep, out, trunk, told.side, stride, told.variants, told.seed, progress)
+        learner = _Learner(rest, top, seen, numbers, told, place)
+        mark = _fingerprint(found, spec, start, told, top)
         history = learner.run(Path(checkpoint) if checkpoint else None, mark, progress)
         names = tuple(photo.name for photo in found)
         held_out, temperature = learner.held_out_scores(tuple(classes.tolist()), names)
@@ -266,9 +270,13 @@ def _default_start(network: str, graph: onnx.ModelProto) -> str:
     return str([node for node in graph.graph.node if node.op_type == "Add"][-1].output[0])
 
 
-def _width(graph: onnx.ModelProto, start: str) -> int:
-    with torch.no_grad():
-        return int(OnnxModule(cut(graph, start))(torch.zeros(1, 3, 64, 64)).shape[1])
+def _trunk(graph: onnx.ModelProto, start: str, spec: NetworkSpec) -> OnnxBackbone:
+    """Return what stays as it is, from pixels to the tensor `start`; its width is found by asking it."""
+    trunk = OnnxBackbone(spec, cut(graph, start).SerializeToString())
+    entry = trunk._session.get_inputs()[0].name
+    answer = trunk._session.run(None, {entry: np.zeros((1, 3, spec.size, spec.size), np.float32)})[0]
+    trunk.spec = dataclasses.replace(spec, dim=answer.shape[1])
+    return trunk
 
 
 # --- learning -------------------------------------------------------------------------------------------------------
@@ -284,7 +292,7 @@ class _Learner:
         seen: Seen,
         numbers: npt.NDArray[np.int64],
         told: TuningSettings,
-        device: str,
+        device: torch.device,
     ) -> None:
         self.rest, self.head, self.seen, self.told, self.device = rest, head, seen, told, device
         self.labels = torch.from_numpy(numbers[seen.training])
@@ -304,7 +312,7 @@ class _Learner:
             index = len(self.history)
             loss = self._one_pass(index)
             accuracy = self._accuracy()
-            if not self.best or accuracy > max(told["held_out_accuracy"] for told in self.history):
+            if not self.best or self._is_best(accuracy):
                 self.best = {name: value.clone() for name, value in self._state().items()}
             self.history.append({"pass": index + 1, "loss": loss, "held_out_accuracy": accuracy})
             if checkpoint is not None:
@@ -314,14 +322,19 @@ class _Learner:
         self._load(self.best)
         return self.history
 
+    def _is_best(self, accuracy: float) -> bool:
+        """Whether these weights are better than all before; where no photo was held out, the last ones are."""
+        return not self.seen.held_out or accuracy > max(told["held_out_accuracy"] for told in self.history)
+
     def _done(self) -> bool:
         accuracies = [told["held_out_accuracy"] for told in self.history]
-        stale = len(accuracies) - 1 - int(np.argmax(accuracies)) if accuracies else 0
+        stale = len(accuracies) - 1 - int(np.argmax(accuracies)) if accuracies and self.seen.held_out else 0
         return len(self.history) >= self.told.passes or stale >= self.told.patience
 
     def _one_pass(self, index: int) -> float:
         told, total = self.told, 0.0
         self.head.train()
+        torch.manual_seed(told.seed * 100_003 + index)  # a head may draw lots; resumed, it must draw the same
         rng = np.random.default_rng([told.seed, index])
         order = rng.permutation(len(self.labels))
         variants = rng.integers(told.variants, size=len(order))
@@ -331,9 +344,10 @@ class _Learner:
             for group, rate in zip(self.optimiser.param_groups, (told.rate, told.head_rate), strict=True):
                 group["lr"] = rate * (1 + np.cos(np.pi * share)) / 2
             self.optimiser.zero_grad()
-            with torch.autocast(self.device.partition(":")[0], enabled=not self.device.startswith("cpu")):
-                scores = self.head(self.rest(self.seen.batch(rows, variants[rows]).to(self.device)))
-                loss = nn.functional.cross_entropy(scores, self.labels[rows].to(self.device))
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type != "cpu"):
+                features = self.rest(self.seen.batch(rows, variants[rows]).to(self.device))
+            scores = self.head(features.float())  # votes have squares and roots: not for half precision
+            loss = nn.functional.cross_entropy(scores, self.labels[rows].to(self.device))
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()
             total += float(loss.detach()) * len(rows)
@@ -345,7 +359,7 @@ class _Learner:
         self.head.eval()
         for features in self.seen.held_out.values():
             x = torch.from_numpy(features.astype(np.float32)).movedim(-1, 0)[None].to(self.device)
-            votes.append(self.head(self.rest(x))[0].double().cpu().numpy())
+            votes.append(self.head(self.rest(x))[0].cpu().double().numpy())
         return np.array(votes)
 
     def _accuracy(self) -> float:
@@ -390,7 +404,7 @@ class _Learner:
     @torch.no_grad()
     def _standardise(self, head: VoteHead) -> None:
         """Let the head know the mean and the deviation of what the tail gives at first."""
-        rows = np.arange(min(256, len(self.labels)))
+        rows = np.sort(np.random.default_rng(self.told.seed).permutation(len(self.labels))[:256])
         head.standardise([self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device))])
 
     # --- checkpoints: safetensors, never a pickle -------------------------------------------------------------------
@@ -434,8 +448,11 @@ class _Learner:
         self.optimiser.load_state_dict(state)
 
 
-def _fingerprint(photos: Sequence[Photo], spec: NetworkSpec, start: str, told: TuningSettings) -> str:
+def _fingerprint(photos: Sequence[Photo], spec: NetworkSpec, start: str, told: TuningSettings, head: nn.Module) -> str:
     """Return a short hash of all that a checkpoint must agree on."""
-    names = [[photo.name, str(photo.label)] for photo in photos]
-    text = json.dumps([names, spec.fingerprint, start, dataclasses.asdict(told)])
+    shown = []
+    for photo in photos:
+        with contextlib.suppress(PhotoError):  # one that cannot be read teaches nothing
+            shown.append([photo.name, str(photo.label), read_photo(photo)[1]])
+    text = json.dumps([shown, spec.fingerprint, start, dataclasses.asdict(told), repr(head)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
