@@ -29,6 +29,39 @@ def test_the_gradient_of_ml3_is_the_slope(q):
     )
 
 
+def test_what_the_mathematics_makes_itself_stands_on_the_device_of_what_it_was_given():
+    # Tensors of "meta" have a device and no numbers; mixed with those of the CPU, they raise as a card's would.
+    z, labels = torch.empty(4, 3, 6, device="meta"), torch.empty(6, dtype=torch.int64, device="meta")
+    scores, gradient = ml3.phi_and_gradient(z, math.inf)
+    results = [scores, gradient, *ml3.softmax_loss(scores, labels), *ml3.hinge_loss(scores, labels)]
+    assert {result.device.type for result in results} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes"),
+    [
+        ("Clip", ["x", "", "high"], {}),
+        ("Clip", ["x", "low", "high"], {}),
+        ("Flatten", ["x"], {"axis": 2}),
+        ("Flatten", ["x"], {"axis": 0}),
+        ("MaxPool", ["x"], {"kernel_shape": [2, 2], "dilations": [2, 2], "strides": [1, 1]}),
+    ],
+)
+def test_operations_with_unusual_settings_give_what_onnx_runtime_gives(op, inputs, attributes):
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    x = np.random.default_rng(0).normal(size=(2, 3, 6, 6)).astype(np.float32)
+    bound = helper.make_node("Constant", [], ["high"], value=numpy_helper.from_array(np.float32(0.5)))
+    nodes = [bound, helper.make_node(op, inputs, ["y"], **attributes)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
+    low = numpy_helper.from_array(np.array(-0.25, np.float32), "low")
+    graph = helper.make_graph(nodes, "one", ends[:1], ends[1:], [low])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    np.testing.assert_allclose(OnnxModule(model)(torch.from_numpy(x)).numpy(), session.run(None, {"x": x})[0])
+
+
 def test_votes_are_those_of_the_shared_mathematics():
     torch.manual_seed(0)
     layer, x = ML3(5, 3, prototypes=4), torch.randn(7, 5)

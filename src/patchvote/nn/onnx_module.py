@@ -6,6 +6,7 @@ can be fine-tuned whoever wrote it, and the result is the same graph with other 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from ..errors import NetworkError
 if TYPE_CHECKING:
     import onnx
 
-_Step = Callable[[list[Tensor], dict[str, Any]], Tensor]
+_Step = Callable[[list[Any], dict[str, Any]], Tensor]
 
 
 class OnnxModule(nn.Module):
@@ -45,7 +46,11 @@ class OnnxModule(nn.Module):
         self._input, self._output = graph.input[0].name, graph.output[0].name
         self._nodes: list[tuple[str, list[str], str, dict[str, Any]]] = []
         trained: set[str] = set()
+        constants = list(graph.initializer)
         for node in graph.node:
+            if node.op_type == "Constant" and node.attribute[0].name == "value":
+                constants.append(_named(node.attribute[0].t, node.output[0]))
+                continue
             if node.op_type not in _STEPS:
                 known = ", ".join(sorted(_STEPS))
                 raise NetworkError(f"{node.op_type} cannot be run in torch here. What can: {known}.")
@@ -54,7 +59,7 @@ class OnnxModule(nn.Module):
             if node.op_type in ("Conv", "Gemm", "MatMul", "BatchNormalization"):
                 trained.update(node.input[1:3])
         self._names: dict[str, str] = {}
-        for tensor in graph.initializer:
+        for tensor in constants:
             name = self._names[tensor.name] = tensor.name.replace(".", "/")  # a dot would name a submodule
             value = torch.from_numpy(np.array(numpy_helper.to_array(tensor)))
             if tensor.name in trained and value.is_floating_point():
@@ -70,7 +75,7 @@ class OnnxModule(nn.Module):
             return there[name] if name in there else getattr(self, self._names[name])
 
         for kind, inputs, output, attributes in self._nodes:
-            there[output] = _STEPS[kind]([value(name) for name in inputs if name], attributes)
+            there[output] = _STEPS[kind]([value(name) if name else None for name in inputs], attributes)
         return there[self._output]
 
     def write_back(self, model: onnx.ModelProto) -> None:
@@ -83,7 +88,15 @@ class OnnxModule(nn.Module):
                 tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(value), tensor.name))
 
 
-def _convolve(inputs: list[Tensor], told: dict[str, Any]) -> Tensor:
+def _named(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
+    """Return a copy of a constant under another name."""
+    copy = type(tensor)()
+    copy.CopyFrom(tensor)
+    copy.name = name
+    return copy
+
+
+def _convolve(inputs: list[Any], told: dict[str, Any]) -> Tensor:
     x, weight = inputs[0], inputs[1]
     bias = inputs[2] if len(inputs) > 2 else None
     stride = told.get("strides", [1, 1])
@@ -109,26 +122,33 @@ def _padded(
     return functional.pad(x, (left, right, top, bottom), value=fill) if any((top, left, bottom, right)) else x
 
 
-def _largest(inputs: list[Tensor], told: dict[str, Any]) -> Tensor:
-    stride = told.get("strides", [1, 1])
+def _largest(inputs: list[Any], told: dict[str, Any]) -> Tensor:
+    stride, dilation = told.get("strides", [1, 1]), told.get("dilations", [1, 1])
     if told.get("ceil_mode", 0):
         raise NetworkError("MaxPool with ceil_mode cannot be run in torch here.")
-    x = _padded(inputs[0], told["kernel_shape"], stride, [1, 1], told, fill=-torch.inf)
-    return functional.max_pool2d(x, told["kernel_shape"], stride)
+    x = _padded(inputs[0], told["kernel_shape"], stride, dilation, told, fill=-torch.inf)
+    return functional.max_pool2d(x, told["kernel_shape"], stride, 0, dilation)
 
 
-def _clip(inputs: list[Tensor], told: dict[str, Any]) -> Tensor:
-    low = inputs[1] if len(inputs) > 1 else None
-    high = inputs[2] if len(inputs) > 2 else None
-    return torch.clamp(inputs[0], low, high)
+def _clip(inputs: list[Any], told: dict[str, Any]) -> Tensor:
+    """Bounds are inputs; before opset 11 they were attributes."""
+    low, high = (*inputs[1:], None, None)[:2]
+    low, high = told.get("min") if low is None else low, told.get("max") if high is None else high
+    return inputs[0] if low is None and high is None else torch.clamp(inputs[0], low, high)
 
 
-def _normalise(inputs: list[Tensor], told: dict[str, Any]) -> Tensor:
+def _flatten(inputs: list[Any], told: dict[str, Any]) -> Tensor:
+    shape = inputs[0].shape
+    flat: Tensor = inputs[0].reshape(math.prod(shape[: told.get("axis", 1)]), -1)
+    return flat
+
+
+def _normalise(inputs: list[Any], told: dict[str, Any]) -> Tensor:
     x, weight, bias, mean, variance = inputs
     return functional.batch_norm(x, mean, variance, weight, bias, eps=told.get("epsilon", 1e-5))
 
 
-def _gemm(inputs: list[Tensor], told: dict[str, Any]) -> Tensor:
+def _gemm(inputs: list[Any], told: dict[str, Any]) -> Tensor:
     a, b = inputs[0].T if told.get("transA") else inputs[0], inputs[1].T if told.get("transB") else inputs[1]
     product: Tensor = told.get("alpha", 1.0) * (a @ b)
     return product + told.get("beta", 1.0) * inputs[2] if len(inputs) > 2 else product
@@ -141,7 +161,7 @@ _STEPS: dict[str, _Step] = {
     "Concat": lambda x, told: torch.cat(x, dim=told["axis"]),
     "Conv": _convolve,
     "Dropout": lambda x, told: x[0],
-    "Flatten": lambda x, told: x[0].flatten(told.get("axis", 1)),
+    "Flatten": _flatten,
     "Gemm": _gemm,
     "GlobalAveragePool": lambda x, told: x[0].mean(dim=(2, 3), keepdim=True),
     "HardSwish": lambda x, told: functional.hardswish(x[0]),

@@ -26,7 +26,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ..backbones import EMBEDDED, NetworkSpec, graph_of, open_onnx
+from ..backbones import EMBEDDED, NetworkSpec, Preprocessing, graph_of, open_onnx
 from ..backbones.graph import cut, tail
 from ..backbones.onnx_file import OnnxBackbone
 from ..card import card
@@ -234,7 +234,7 @@ def fine_tune(
     classes, numbers = np.unique([str(photo.label) for photo in found], return_inverse=True)
     keep, out = hold_out(np.arange(len(found)), numbers, told.held_out, told.seed)
     torch.manual_seed(told.seed)
-    rest = OnnxModule(tail(graph, start)).to(place)
+    rest = _rest(graph, start, trunk.spec.dim).to(place)
     top = (head or (lambda d, c: VoteHead(d, c, told.prototypes, q=told.q)))(spec.dim, len(classes)).to(place)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="patchvote-")))
@@ -277,6 +277,19 @@ def _trunk(graph: onnx.ModelProto, start: str, spec: NetworkSpec) -> OnnxBackbon
     answer = trunk._session.run(None, {entry: np.zeros((1, 3, spec.size, spec.size), np.float32)})[0]
     trunk.spec = dataclasses.replace(spec, dim=answer.shape[1])
     return trunk
+
+
+def _rest(graph: onnx.ModelProto, start: str, width: int) -> OnnxModule:
+    """Return what learns, from the tensor `start` on, after it was seen to compute what ONNX Runtime does."""
+    part = tail(graph, start)
+    rest, blank = OnnxModule(part), NetworkSpec("tail", 0, 0, None, Preprocessing(), "after", "", "")
+    x = np.random.default_rng(0).normal(size=(1, width, 4, 6)).astype(np.float32)
+    expected = OnnxBackbone(blank, part.SerializeToString())._session.run(None, {start: x})[0]
+    with torch.no_grad():
+        given = rest(torch.from_numpy(x)).numpy()
+    if given.shape != expected.shape or np.abs(given - expected).max() > 1e-3 * max(1.0, np.abs(expected).max()):
+        raise NetworkError(f"what follows {start!r} gives other numbers in torch than in ONNX Runtime: begin later.")
+    return rest
 
 
 # --- learning -------------------------------------------------------------------------------------------------------
