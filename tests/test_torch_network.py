@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -62,6 +63,42 @@ def test_a_map_takes_images_of_any_size_and_activations_may_be_functions():
     np.testing.assert_allclose(after(images), np.maximum(expected, 0), atol=1e-4)
     bag = Extractor(Recipe("torch:torch_models:residual@last?size=64", Dense(sides=(64,))))(images[0])
     assert len(bag.values) == 1 + 8 * 4
+
+
+@pytest.mark.parametrize("kind", ["silu", "gelu", "relu"])
+def test_an_activation_of_several_nodes_is_one_activation(kind):
+    net = getattr(torch_models, kind)().eval()
+    for activation in ("before", "after"):
+        backbone = load(f"torch:torch_models:{kind}@layer?size=64", activation=activation)
+        with torch.no_grad():
+            expected = net.layer(net.stem(torch.from_numpy(backbone.spec.preprocessing(IMAGES))))
+            expected = net.activation(expected.clone()) if activation == "after" else expected
+        np.testing.assert_allclose(backbone(IMAGES), expected.permute(0, 2, 3, 1).numpy(), atol=1e-4)
+
+
+def test_a_layer_is_read_as_it_answered_whatever_is_written_into_it_later():
+    net = torch_models.in_place().eval()
+    backbone = load("torch:torch_models:in_place@layer?size=64")
+    with torch.no_grad():
+        expected = net.layer(net.stem(torch.from_numpy(backbone.spec.preprocessing(IMAGES))))
+    np.testing.assert_allclose(backbone(IMAGES), expected.permute(0, 2, 3, 1).numpy(), atol=1e-4)
+
+
+def test_a_map_with_its_features_last_is_read_as_one():
+    net = torch_models.channels_last().eval()
+    backbone = load("torch:torch_models:channels_last?size=64")
+    assert (backbone.spec.dim, backbone.spec.stride) == (24, 16)
+    with torch.no_grad():
+        expected = net(torch.from_numpy(backbone.spec.preprocessing(IMAGES)))
+    np.testing.assert_allclose(backbone(IMAGES), expected.numpy(), atol=1e-4)
+
+
+def test_tokens_that_could_be_several_maps_are_refused_unless_the_module_tells():
+    with pytest.raises(NetworkError, match="9 tokens may be more than one square map: .* num_prefix_tokens"):
+        load("torch:torch_models:few_tokens?size=64")
+    backbone = load("torch:torch_models:few_tokens_told?size=64")
+    assert backbone(IMAGES).shape == (3, 2, 2, 16)
+    assert np.abs(backbone(IMAGES)).max(axis=(0, 3)).min() > 0
 
 
 def test_tokens_become_a_map_without_class_and_registers():
@@ -128,6 +165,7 @@ def test_weights_come_from_safetensors_only(tmp_path):
         ("torch:torch_models:alexnet@fc6?color=BGR", "'color=BGR' is no option"),
         ("torch:torch_models:alexnet@fc6?size=big", "size must be a whole number"),
         ("torch:torch_models:alexnet@fc6?weights=none.safetensors", "there is no file none.safetensors"),
+        ("torch:torch_models:broken", "torch_models:broken failed: no weights here."),
     ],
 )
 def test_names_that_mean_nothing_are_answered_clearly(name, words):
@@ -151,6 +189,31 @@ def test_a_library_that_is_absent_or_broken_is_told_in_one_line(name, package, w
         load(name)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_package_that_needs_torch_is_told_from_one_that_is_not_there(tmp_path, monkeypatch):
+    (tmp_path / "needs_torch").mkdir()
+    (tmp_path / "needs_torch" / "__init__.py").write_text("import torch")
+    (tmp_path / "needs_torch" / "models.py").write_text("def net(): ...")
+    (tmp_path / "needs_more.py").write_text("import no_such_package_here")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(NetworkError, match="needs_more cannot be imported: No module named 'no_such_package_here'"):
+        load("torch:needs_more:net")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(
+        NetworkError, match=r"torch is not installed. Install it with: pip install 'patchvote\[torch\]'"
+    ):
+        load("torch:needs_torch.models:net")
+
+
+@pytest.mark.parametrize("engine", ["timm", "torchvision"])
+def test_a_network_of_a_library_without_weights_is_refused(engine, monkeypatch):
+    library = types.ModuleType(engine)
+    library.is_model = library.list_models = lambda *_: ["net"]
+    monkeypatch.setitem(sys.modules, engine, library)
+    monkeypatch.setitem(sys.modules, f"{engine}.models", library)
+    with pytest.raises(NetworkError, match=f"{engine}:net would have random weights"):
+        load(f"{engine}:net")
 
 
 def test_a_name_is_cut_into_its_parts():

@@ -76,4 +76,89 @@ def vit() -> nn.Module:
     return SmallViT()
 
 
+class Bent(nn.Module):
+    """Activations that ONNX writes as several nodes, and a sum that is written into a layer's own answer."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 4, stride=4)
+        self.layer = nn.Conv2d(8, 8, 1)
+        self.activation = activation
+        self.end = nn.Conv2d(8, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.end(self.activation(self.layer(self.stem(x))))
+
+
+class InPlace(Bent):
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        y = self.layer(x)
+        y += x
+        return self.end(torch.relu_(y))
+
+
+def silu() -> nn.Module:
+    torch.manual_seed(3)
+    return Bent(nn.SiLU())
+
+
+def gelu() -> nn.Module:
+    torch.manual_seed(3)
+    return Bent(nn.GELU())
+
+
+def relu() -> nn.Module:
+    torch.manual_seed(3)
+    return Bent(nn.ReLU(inplace=True))
+
+
+def in_place() -> nn.Module:
+    torch.manual_seed(3)
+    return InPlace(nn.ReLU())
+
+
+class ChannelsLast(nn.Module):
+    """Gives a map whose last axis is the features, as windowed transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, 24, 16, stride=16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.patch(x).permute(0, 2, 3, 1)
+
+
+def channels_last() -> nn.Module:
+    torch.manual_seed(4)
+    return ChannelsLast()
+
+
+class FewTokens(nn.Module):
+    """A class token, four registers and four places: nine tokens, which could be three rows of three."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, 16, 32, stride=32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.patch(x).flatten(2).transpose(1, 2)
+        return torch.cat([torch.zeros(len(x), 5, 16), tokens], dim=1)
+
+
+def few_tokens() -> nn.Module:
+    torch.manual_seed(5)
+    return FewTokens()
+
+
+def few_tokens_told() -> nn.Module:
+    module = few_tokens()
+    module.num_prefix_tokens = 5
+    return module
+
+
+def broken() -> nn.Module:
+    raise OSError("no weights here\nand more lines")
+
+
 NOT_A_FUNCTION = 3

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import onnx
 
 ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Gelu", "HardSwish", "HardSigmoid", "Mish"}
+_BENT = {"Sigmoid", "Tanh", "Erf", "Softplus"}  # parts of activations that are written as several nodes
+_PLAIN = {"Mul", "Div", "Add"}
 _PASS_ON = {"Identity", "Flatten", "Reshape", "Squeeze", "Dropout"}  # move numbers about without changing them
 
 
@@ -74,6 +76,43 @@ def cut(model: onnx.ModelProto, output: str, activation: Activation = "after") -
         functions=model.functions,
         producer_name=model.producer_name,
     )
+
+
+def cut_at_layer(graph: onnx.ModelProto, activation: Activation) -> tuple[onnx.ModelProto, str]:
+    """Cut a graph at its tensor ``layer``: behind the activation that follows or makes it, or before that.
+
+    Returns the graph, and the name of its output.
+    """
+    nodes = list(graph.graph.node)
+    (maker,) = (node for node in nodes if "layer" in node.output)
+    if maker.op_type in ACTIVATIONS:
+        return cut(graph, "layer", activation), "layer"
+    inner = maker.input[0] if maker.op_type == "Identity" else "layer"  # a copy; what follows reads the original
+    end = _activation_behind(nodes, inner, {tensor.name for tensor in graph.graph.initializer})
+    if activation == "after" and end:
+        return cut(graph, end), end
+    if activation == "before" and not end:
+        raise NetworkError("no activation follows the layer, so there is no 'before'.")
+    return cut(graph, "layer"), "layer"
+
+
+def _activation_behind(nodes: list[onnx.NodeProto], start: str, constants: set[str]) -> str | None:
+    """Name the end of the activation that follows the tensor `start`: one node or, as in SiLU and GELU, several."""
+    constants = constants | {name for node in nodes if node.op_type == "Constant" for name in node.output}
+    made, bent = [start], False  # tensors that come from `start` alone; whether one of the nodes is not linear
+    for node in nodes:
+        own = [name for name in node.input if name and name not in constants]
+        if not own or not set(own) <= set(made) or node.op_type not in ACTIVATIONS | _BENT | _PLAIN:
+            continue
+        made.append(node.output[0])
+        bent = bent or node.op_type not in _PLAIN
+        readers = [other for other in nodes if set(other.input) & set(made[:-1]) and other.output[0] != "layer"]
+        if bent and all(other.output[0] in made for other in readers):  # nothing goes around this node
+            halved = [other for other in nodes if made[-1] in other.input]
+            if "Erf" in {other.op_type for other in readers} and [other.op_type for other in halved] == ["Mul"]:
+                return str(halved[0].output[0])  # GELU ends with a half
+            return made[-1]
+    return None
 
 
 def tail(model: onnx.ModelProto, start: str) -> onnx.ModelProto:

@@ -8,10 +8,12 @@ A name says the engine, what it shall make, and the layer to read:
 Without a layer, the output of the network is read (of timm's, the features before its head). ``fc6`` and ``fc7`` mean
 the first and second linear layer of a network's ``classifier``, as in AlexNet and VGG. A layer that an activation
 follows is read after it, or before it with the recipe's ``activation``. Tokens of a transformer become a map of rows
-and columns; class and register tokens are left out.
+and columns; class and register tokens are left out (a module may say how many they are: ``num_prefix_tokens``).
 
 Options stand behind a question mark, joined by ``&``: ``weights=FILE.safetensors`` loads weights, ``pretrained=yes``
-lets timm or torchvision fetch their own (nothing is downloaded otherwise), ``size=224`` is the side of the input.
+lets timm or torchvision fetch their own (nothing is downloaded otherwise), ``size=224`` is the side of the input. A
+conversion is made again when the function's file, the library's version or the file of weights changes; weights that a
+function reads by itself are not looked at.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import io
 import json
+import math
 import re
 import warnings
 from collections.abc import Iterator
@@ -35,7 +39,7 @@ from ..errors import NetworkError
 from ..files import file_digest
 from .base import Activation, NetworkSpec, Preprocessing
 from .cache import cached_graph
-from .graph import ACTIVATIONS, cut
+from .graph import cut, cut_at_layer
 from .onnx_file import OnnxBackbone
 
 if TYPE_CHECKING:
@@ -45,6 +49,8 @@ ENGINES = ("torch", "timm", "torchvision")
 _BUILD = 1  # of the conversion; a higher number makes every cache convert again
 _IMAGENET = {"mean": (123.675, 116.28, 103.53), "scale": (58.395, 57.12, 57.375)}
 _OPTIONS = ("weights", "pretrained", "size")
+_EXTRA = "pip install 'patchvote[torch]'"
+_MOST_EXTRA_TOKENS = 5  # a class token and four registers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,11 +145,15 @@ def _weights_file(path: str) -> Path:
 def _source_digest(asked: TorchName) -> str:
     """Return what changes when the code behind a name does: of a function its file, of a library its version."""
     if asked.engine != "torch":
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(asked.engine)
         return ""
     module = asked.what.partition(":")[0]
     try:
-        found = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
+        found = importlib.util.find_spec(module)  # imports the packages that it lies in
+    except (ImportError, ValueError) as error:
+        if getattr(error, "name", None) == "torch":
+            raise NetworkError(f"torch is not installed. Install it with: {_EXTRA}") from None
         found = None
     if found is None:
         raise NetworkError(f"there is no module {module!r} that Python can import. Is it on PYTHONPATH?")
@@ -157,12 +167,17 @@ def _import(package: str, extra: str) -> Any:
     try:
         return importlib.import_module(package)
     except Exception as error:  # a broken install raises nearly anything
-        why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported ({error})"
+        absent = isinstance(error, ModuleNotFoundError) and error.name == package.partition(".")[0]
+        why = "is not installed" if absent else f"cannot be imported ({_first_line(error)})"
         raise NetworkError(f"{package} {why}. Install it with: {extra}") from None
 
 
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def _convert(asked: TorchName, activation: Activation) -> bytes:
-    torch = _import("torch", "pip install 'patchvote[torch]'")
+    torch = _import("torch", _EXTRA)
     module, told = _make(asked)
     module = module.eval()
     if "weights" in asked.options:
@@ -173,10 +188,14 @@ def _convert(asked: TorchName, activation: Activation) -> bytes:
     with torch.no_grad():
         try:
             expected = reader(probe)[0]
+        except NetworkError:
+            raise
         except Exception as error:  # the user's code may raise anything
             raise NetworkError(f"{asked.what} cannot take images of {size} x {size} pixels: {error}") from error
+        reader.channels_last = _is_channels_last(torch, reader, probe, expected)
+        expected = reader(probe)[0]
     graph, fixed = _exported(torch, reader, probe, expected)
-    graph, output = _at_layer(graph, activation)
+    graph, output = cut_at_layer(graph, activation)
     shape = _answer(graph, probe[:1].numpy()).shape
     if len(shape) not in (2, 4):
         raise NetworkError(
@@ -202,8 +221,9 @@ def _make(asked: TorchName) -> tuple[Any, dict[str, Any]]:
     pretrained = asked.options.get("pretrained") == "yes"
     if asked.engine == "timm":
         timm = _import("timm", "pip install timm")
-        if asked.what not in timm.list_models():
+        if not timm.is_model(asked.what):
             raise NetworkError(f"timm has no network {asked.what!r}.")
+        _refuse_random_weights(asked)
         module = timm.create_model(asked.what, pretrained=pretrained)
         config = getattr(module, "pretrained_cfg", {}) or {}
         told["size"] = int(config.get("input_size", (3, 224, 224))[1])
@@ -214,14 +234,29 @@ def _make(asked: TorchName) -> tuple[Any, dict[str, Any]]:
         models = _import("torchvision.models", "pip install torchvision (of the same build as torch)")
         if asked.what not in models.list_models():
             raise NetworkError(f"torchvision has no network {asked.what!r}.")
+        _refuse_random_weights(asked)
         return models.get_model(asked.what, weights="DEFAULT" if pretrained else None), told
     package, _, function = asked.what.partition(":")
-    maker = getattr(importlib.import_module(package), function, None)
+    try:
+        maker = getattr(importlib.import_module(package), function, None)
+    except ImportError as error:
+        raise NetworkError(f"the module {package} cannot be imported: {_first_line(error)}.") from None
     if not callable(maker):
         raise NetworkError(f"the module {package} has no function {function!r}.")
-    module = maker()
+    try:
+        module = maker()
+    except Exception as error:  # the user's code may raise anything
+        raise NetworkError(f"{asked.what} failed: {_first_line(error)}.") from error
     told |= {key: value for key, value in getattr(module, "preprocessing", {}).items() if key in told}
     return module, told
+
+
+def _refuse_random_weights(asked: TorchName) -> None:
+    if asked.options.get("pretrained") != "yes" and "weights" not in asked.options:
+        raise NetworkError(
+            f"{asked.engine}:{asked.what} would have random weights: name a file of them with "
+            f"?weights=FILE.safetensors, or let {asked.engine} fetch its own with ?pretrained=yes."
+        )
 
 
 def _load_weights(module: Any, path: str) -> None:
@@ -255,18 +290,19 @@ def _reader(torch: Any, module: Any, asked: TorchName) -> Any:
             super().__init__()
             self.module = module
             self.caught: Any = None
+            self.channels_last = False
             if asked.layer:
                 _layer(module, asked.layer).register_forward_hook(self.catch)
 
         def catch(self, layer: Any, given: Any, answer: Any) -> None:
-            self.caught = answer
+            self.caught = answer.clone()  # what follows may write into the answer itself
 
         def forward(self, x: Any) -> Any:
             end = self.module.forward_features(x) if features else self.module(x)
             caught = self.caught if asked.layer else end
             if caught.ndim == 3:
                 return _as_map(caught, getattr(self.module, "num_prefix_tokens", None)), end
-            return caught, end
+            return caught.permute(0, 3, 1, 2) if self.channels_last else caught, end
 
     return Reader()
 
@@ -274,8 +310,28 @@ def _reader(torch: Any, module: Any, asked: TorchName) -> Any:
 def _as_map(tokens: Any, prefix: int | None) -> Any:
     """Turn the tokens ``(n, tokens, d)`` of a square image into a map, without those that stand for no place."""
     count = tokens.shape[1]
-    side = int((count - (prefix or 0)) ** 0.5)
+    extra = range(_MOST_EXTRA_TOKENS + 1) if prefix is None else [prefix]
+    sides = [
+        math.isqrt(count - few) for few in extra if count - few > 1 and math.isqrt(count - few) ** 2 == count - few
+    ]
+    if len(sides) != 1:
+        raise NetworkError(
+            f"{count} tokens {'may be more than one square map' if sides else 'are no square map'}: let the module say "
+            "in num_prefix_tokens how many of them stand for no place."
+        )
+    side = sides[0]
     return tokens[:, count - side * side :].transpose(1, 2).reshape(tokens.shape[0], -1, side, side)
+
+
+def _is_channels_last(torch: Any, reader: Any, probe: Any, expected: Any) -> bool:
+    """Tell whether a map stands as (n, rows, columns, d): of an image twice as wide, its columns are twice as many."""
+    if expected.ndim != 4:
+        return False
+    try:
+        wide = reader(torch.cat([probe, probe], dim=3))[0].shape
+    except Exception:  # a network for one size only: it may say so itself
+        return str(getattr(reader.module, "output_fmt", "")).endswith("NHWC")
+    return bool(wide[3] == expected.shape[3] and wide[2] == 2 * expected.shape[2])
 
 
 def _exported(torch: Any, reader: Any, probe: Any, expected: Any) -> tuple[onnx.ModelProto, bool]:
@@ -345,16 +401,3 @@ def _answer(graph: onnx.ModelProto, x: Any) -> Any:
 
     session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(None, {"image": x})[0]
-
-
-def _at_layer(graph: onnx.ModelProto, activation: Activation) -> tuple[onnx.ModelProto, str]:
-    """Cut the graph at its layer: behind the activation that follows or makes it, or before that."""
-    (maker,) = (node for node in graph.graph.node if "layer" in node.output)
-    if maker.op_type in ACTIVATIONS:
-        return cut(graph, "layer", activation), "layer"
-    following = [node for node in graph.graph.node if "layer" in node.input and node.op_type in ACTIVATIONS]
-    if activation == "after" and following:
-        return cut(graph, following[0].output[0]), following[0].output[0]
-    if activation == "before" and not following:
-        raise NetworkError("no activation follows the layer, so there is no 'before'.")
-    return cut(graph, "layer"), "layer"
