@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -124,6 +125,23 @@ for i in range(100):
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert told.returncode == 0, told.stderr
     assert told.stdout.splitlines() == classifier.predict(images).tolist()
+
+
+def test_the_lines_of_the_documentation_run(photo_folder, cache, tmp_path):
+    page = (Path(__file__).parent.parent / "docs" / "export.md").read_text(encoding="utf-8")
+    lines = page.partition("```python\n")[2].partition("```")[0].replace("votes_448", "votes_96")
+    classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
+    export_model(classifier.model, tmp_path / "my.onnx")
+    turned = Image.open(find_photos(photo_folder)[3].source).convert("RGB")
+    exif = turned.getexif()
+    exif[274] = 6  # to be turned by a quarter
+    turned.save(tmp_path / "new.jpg", exif=exif)
+    told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    probability = classifier.predict_proba([tmp_path / "new.jpg"])[0]
+    label, _, value = told.stdout.strip().rpartition(" ")
+    assert label == classifier.classes[probability.argmax()]
+    assert float(value) == pytest.approx(probability.max(), abs=1e-4)
 
 
 def test_what_cannot_be_one_graph_is_told_why(photo_folder, cache, tmp_path):
