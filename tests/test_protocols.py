@@ -533,6 +533,33 @@ def test_a_page_is_made_of_results_of_other_networks_and_recipes_alone(tmp_path)
     assert "Patches" in write_results(Results(tmp_path / "results"), tmp_path / "docs").read_text(encoding="utf-8")
 
 
+@pytest.mark.data
+def test_a_fresh_run_reproduces_the_committed_numbers(data, tmp_path):
+    protocol, committed = Protocol.load("office-caltech"), Results(ROOT / "results")
+    dataset = read_dataset(protocol.layout, data / "office_caltech")
+    stores = Stores(tmp_path / "bags", {photo.name: photo for photo in dataset.photos})
+    at_work = Runner(protocol, dataset, stores, Results(tmp_path / "results"))
+    selection = Selection(
+        settings=("unsupervised",),
+        pairs=("webcam-dslr",),
+        splits=1,
+        recipes=("dense",),
+        voters=("nbnn", "snbnl", "bag-svm", "adapted", "whole-svm"),
+    )
+    groups, _ = plan(protocol, selection, at_work.results)
+    fresh = {voter: cell["accuracy"] for _, voter, cell in at_work.compute(groups)}
+    for voter, accuracy in fresh.items():
+        kept = committed.read(groups[0].run(protocol, voter))
+        (old,) = (c["accuracy"] for c in kept["cells"] if (c["pair"], c["split"]) == ("webcam-dslr", 1))
+        assert accuracy == pytest.approx(old, abs=0.2), voter
+    assert len(fresh) == 5
+    for name in ("unsupervised-webcam-dslr-01-train.txt", "unsupervised-webcam-dslr-01-test.txt"):
+        written = [
+            (root / "office-caltech" / "splits" / name).read_text() for root in (tmp_path / "results", ROOT / "results")
+        ]
+        assert written[0] == written[1]
+
+
 def test_the_page_of_results_is_made_from_the_committed_results(tmp_path):
     pytest.importorskip("matplotlib")
     from patchvote.protocols.report import write_results

@@ -68,7 +68,8 @@ class BagSVM(Voter):
     >>> voter = BagSVM().fit(bags, labels)
     >>> voter.predict([np.eye(4)[[0, 2]]])
     array(['sea'], dtype='<U4')
-    >>> bool(np.isclose(voter.votes(bags[:1]).mean(axis=0)[1], voter.votes(bags[:1])[:, 1].mean()))
+    >>> votes = voter.votes(bags[:1])  # of every descriptor; their mean is the bag's score
+    >>> bool(np.isclose(votes[:, 1].mean() - votes[:, 0].mean(), voter.decision_function(bags[:1])[0], atol=1e-5))
     True
     """
 

@@ -16,7 +16,7 @@ from .results import Results
 
 _HEAD = """# Results
 
-Every number here comes from a file in `results/`, which holds the raw numbers of every split, the settings, versions,
+Every number in a table comes from a file in `results/`, which holds the raw numbers of every split, the settings, versions,
 machine, time and peak memory. This page is made from them by `patchvote protocol --report`. To compute a cell again:
 `patchvote protocol scene15 --data DIR --splits 1 --voters snbnl --recipes dense --results elsewhere`. Lists of the
 photos of every split are in `results/*/splits/`. "Paper" is Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest
@@ -24,8 +24,14 @@ Neighbours Meet Convolutional Neural Networks", CVPR 2016, with the Hybrid-CNN o
 EfficientNet-Lite0 unless a table says otherwise. Accuracy is in per cent, with the deviation over splits.
 
 `dense` and `patch` are the two ways of taking bags: all cells of the feature map at 224 and 448 px, and the paper's
-patches of 32, 64 and 128 px, each through the network at 224 px. NBNN and LocalNBNN search in a PCA of 128 features and
-compare full distances of the few best (`search="pca"`); the recall of that search is in the result files.
+patches of 32, 64 and 128 px, each through the network at 224 px.
+
+What is not as in the paper: descriptors are read after the network's last activation, where the paper reads fc7 before
+it (below, "Patches" compares both); NBNN compares descriptors less their mean, of length 1, without positions, and
+searches, as LocalNBNN does, in a PCA of 128 features and compares full distances of the few best (`search="pca"`; the
+result files have its recall); NBNL and sNBNL have positions everywhere, in the paper with scenes only; on
+Office+Caltech NBNL makes 10 of its 30 rounds. Numbers in the text about held-out photos were taken while choosing
+settings, and are not in `results/`.
 """
 
 

@@ -304,6 +304,7 @@ class Runner:
     def estimate(self, groups: Sequence[Group]) -> tuple[float, float]:
         """Return the seconds that extraction and the voters will take: from kept cells, or from short trials."""
         extraction = voting = 0.0
+        trained: set[tuple[str, ...]] = set()  # pairs with the same training photos share a training
         speed = _products_a_second()
         for (recipe, networks), own in _by_bags(groups).items():
             names = self._names(own)
@@ -315,9 +316,12 @@ class Runner:
                 split = self.split(group)
                 for voter in group.voters:
                     kept = self.results.read(group.run(self.protocol, voter))
+                    training = (voter, recipe, networks, *split.train)
                     if kept and kept["cells"]:
-                        times = [cell["train_seconds"] + cell["test_seconds"] for cell in kept["cells"]]
-                        voting += float(np.mean(times))
+                        voting += float(np.mean([cell["test_seconds"] for cell in kept["cells"]]))
+                        if training not in trained or VOTERS[parse_voter(voter)[0]].adapts:
+                            voting += float(np.mean([cell["train_seconds"] for cell in kept["cells"]]))
+                        trained.add(training)
                     else:
                         kind = VOTERS[parse_voter(voter)[0]]
                         classes = len({self._labels[name] for name in split.train})
