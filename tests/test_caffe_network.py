@@ -18,14 +18,18 @@ name: "SmallAlexNet"
 input: "data"
 input_dim: 1
 input_dim: 3
-input_dim: 33
-input_dim: 33
+input_dim: 35
+input_dim: 35
 layer { name: "conv1" type: "Convolution" bottom: "data" top: "conv1"
         convolution_param { num_output: 6 kernel_size: 5 stride: 2 } }
 layer { name: "relu1" type: "ReLU" bottom: "conv1" top: "conv1" }  # in place
 layer { name: "pool1" type: "Pooling" bottom: "conv1" top: "pool1"
         pooling_param { pool: MAX kernel_size: 3 stride: 2 } }
-layer { name: "fc6" type: "InnerProduct" bottom: "pool1" top: "fc6" inner_product_param { num_output: 10 } }
+layer { name: "norm1" type: "LRN" bottom: "pool1" top: "norm1" lrn_param { local_size: 5 alpha: 0.1 beta: 0.75 } }
+layer { name: "conv2" type: "Convolution" bottom: "norm1" top: "conv2"
+        convolution_param { num_output: 8 kernel_size: 3 pad: 1 group: 2 } }
+layer { name: "relu2" type: "ReLU" bottom: "conv2" top: "conv2" }
+layer { name: "fc6" type: "InnerProduct" bottom: "conv2" top: "fc6" inner_product_param { num_output: 10 } }
 layer { name: "relu6" type: "ReLU" bottom: "fc6" top: "fc6" }
 layer { name: "drop6" type: "Dropout" bottom: "fc6" top: "fc6" dropout_param { dropout_ratio: 0.5 } }
 layer { name: "fc7" type: "InnerProduct" bottom: "fc6" top: "fc7" inner_product_param { num_output: 8 } }
@@ -53,7 +57,8 @@ def blob(array: np.ndarray) -> bytes:
 
 WEIGHTS = {
     "conv1": ((6, 3, 5, 5), 6),
-    "fc6": ((10, 6 * 7 * 7), 10),
+    "conv2": ((8, 3, 3, 3), 8),
+    "fc6": ((10, 8 * 8 * 8), 10),
     "fc7": ((8, 10), 8),
     "fc8": ((4, 8), 4),
 }
@@ -69,7 +74,7 @@ def weights() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def files(weights, tmp_path_factory):
     folder = tmp_path_factory.mktemp("caffe")
     (folder / "deploy.prototxt").write_text(PROTOTXT)
-    kinds = {"conv1": b"Convolution"}
+    kinds = {"conv1": b"Convolution", "conv2": b"Convolution"}
     content = field(1, b"SmallAlexNet")
     for name, (kernel, bias) in weights.items():
         layer = field(1, name.encode()) + field(2, kinds.get(name, b"InnerProduct"))
@@ -84,20 +89,33 @@ def files(weights, tmp_path_factory):
 
 
 def by_hand(images: np.ndarray, weights, mean: np.ndarray) -> dict[str, np.ndarray]:
-    """Caffe's way, written out: blue first, less the mean, convolution, pooling that also takes what sticks out."""
+    """Caffe's way, written out: blue first, less the mean; pooling also takes what sticks out; groups see their own."""
     x = images[..., ::-1].transpose(0, 3, 1, 2).astype(np.float64) - mean
     kernel, bias = weights["conv1"]
-    windows = np.lib.stride_tricks.sliding_window_view(x, (5, 5), axis=(2, 3))[:, :, ::2, ::2]
-    conv = np.einsum("ncyxij,dcij->ndyx", windows, kernel) + bias[:, None, None]
-    relu = np.maximum(conv, 0)
-    windows = np.lib.stride_tricks.sliding_window_view(relu, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
-    pooled = windows.max(axis=(4, 5))
-    fc6 = pooled.reshape(len(x), -1) @ weights["fc6"][0].T + weights["fc6"][1]
+    conv1 = convolved(x, kernel, stride=2) + bias[:, None, None]
+    wider = np.pad(
+        np.maximum(conv1, 0), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=-np.inf
+    )  # 16 cells: 8 windows
+    pooled = np.lib.stride_tricks.sliding_window_view(wider, (3, 3), axis=(2, 3))[:, :, ::2, ::2].max(axis=(4, 5))
+    normed = np.empty_like(pooled)
+    for channel in range(6):
+        near = pooled[:, max(0, channel - 2) : channel + 3]
+        normed[:, channel] = pooled[:, channel] / (1 + 0.1 / 5 * (near**2).sum(axis=1)) ** 0.75
+    kernel, bias = weights["conv2"]
+    padded = np.pad(normed, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    halves = [convolved(padded[:, 3 * g : 3 * g + 3], kernel[4 * g : 4 * g + 4]) for g in (0, 1)]
+    conv2 = np.concatenate(halves, axis=1) + bias[:, None, None]
+    fc6 = np.maximum(conv2, 0).reshape(len(x), -1) @ weights["fc6"][0].T + weights["fc6"][1]
     fc7 = np.maximum(fc6, 0) @ weights["fc7"][0].T + weights["fc7"][1]
-    return {"conv1": conv, "fc6": fc6, "fc7": fc7}
+    return {"conv1": conv1, "conv2": conv2, "fc6": fc6, "fc7": fc7}
 
 
-IMAGES = np.random.default_rng(2).integers(0, 256, (3, 33, 33, 3), dtype=np.uint8)
+def convolved(x: np.ndarray, kernel: np.ndarray, stride: int = 1) -> np.ndarray:
+    windows = np.lib.stride_tricks.sliding_window_view(x, kernel.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
+    return np.einsum("ncyxij,dcij->ndyx", windows, kernel)
+
+
+IMAGES = np.random.default_rng(2).integers(0, 256, (3, 35, 35, 3), dtype=np.uint8)
 
 
 def name(folder, layer: str, mean: str = "mean.binaryproto") -> str:
@@ -109,9 +127,9 @@ def name(folder, layer: str, mean: str = "mean.binaryproto") -> str:
 @pytest.mark.parametrize("activation", ["before", "after"])
 def test_layers_before_and_after_their_activation_are_those_of_the_reference(layer, activation, files, weights):
     folder, mean = files
-    expected = by_hand(IMAGES, weights, mean[:, 3:36, 3:36])[layer.replace("relu", "fc")]
+    expected = by_hand(IMAGES, weights, mean[:, 2:37, 2:37])[layer.replace("relu", "fc")]
     net = load(name(folder, layer), activation=activation)
-    assert (net.spec.dim, net.spec.stride, net.spec.fixed_size) == (expected.shape[1], None, (33, 33))
+    assert (net.spec.dim, net.spec.stride, net.spec.fixed_size) == (expected.shape[1], None, (35, 35))
     np.testing.assert_allclose(net(IMAGES), np.maximum(expected, 0) if activation == "after" else expected, atol=1e-4)
 
 
@@ -129,10 +147,11 @@ def test_the_mean_may_be_numbers_or_an_image_of_the_old_kind(files, weights):
 
 def test_a_convolution_gives_a_map(files, weights):
     folder, mean = files
-    expected = by_hand(IMAGES, weights, mean[:, 3:36, 3:36])["conv1"]
-    net = load(name(folder, "conv1"), activation="before")
-    np.testing.assert_allclose(net(IMAGES), expected.transpose(0, 2, 3, 1), atol=1e-4)
-    assert net.spec.stride == 2
+    expected = by_hand(IMAGES, weights, mean[:, 2:37, 2:37])
+    for layer, stride in (("conv1", 2), ("conv2", 4)):
+        net = load(name(folder, layer), activation="before")
+        np.testing.assert_allclose(net(IMAGES), expected[layer].transpose(0, 2, 3, 1), atol=1e-4)
+        assert net.spec.stride == stride
 
 
 def test_patches_of_photos_go_through_it_from_several_threads(files):

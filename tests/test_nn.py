@@ -11,11 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from patchvote import SNBNL, NetworkError, PatchvoteError, ml3  # noqa: E402
+from patchvote import SNBNL, Dense, Extractor, NetworkError, PatchvoteError, Recipe, Store, fill, ml3  # noqa: E402
 from patchvote.backbones import efficientnet, load  # noqa: E402
 from patchvote.backbones.graph import cut, tail  # noqa: E402
 from patchvote.nn import ML3, SMM, ML3Conv2d, VoteHead  # noqa: E402
 from patchvote.nn.onnx_module import OnnxModule  # noqa: E402
+from patchvote.photos import find_photos  # noqa: E402
 from test_voters import make_bags  # noqa: E402
 
 
@@ -79,8 +80,14 @@ def test_where_nothing_excites_a_class_its_gradient_is_0_not_nan():
     assert layer.weight.grad.abs().max() == 0
 
 
-def test_100_steps_of_the_optimiser_give_the_prototypes_of_snbnl():
+@pytest.mark.parametrize("what", ["toy", "photos"])
+def test_100_steps_of_the_optimiser_give_the_prototypes_of_snbnl(what, photo_folder):
     bags, labels = make_bags(30)
+    if what == "photos":  # a frozen network
+        photos = find_photos(photo_folder)[::2]
+        found = Extractor(Recipe(sampling=Dense(sides=(64,))))(photos)
+        bags = [found[i].values.astype(np.float64) for i in range(len(found))]
+        labels = np.array([photo.label for photo in photos])
     settings = {"minibatch": 10**6, "passes": 100, "min_steps": 0, "calibration": 0, "average": False, "lam": 0.01}
     voter = SNBNL(3, curvature=2.0, **settings)
     starts: list[np.ndarray] = []
@@ -90,7 +97,7 @@ def test_100_steps_of_the_optimiser_give_the_prototypes_of_snbnl():
     assert voter.steps_ == 100
     x = torch.from_numpy((np.concatenate(bags) - voter.mean_) * voter.scale_)
     y = torch.from_numpy(np.repeat(np.unique(labels, return_inverse=True)[1], [len(bag) for bag in bags]))
-    layer = ML3(x.shape[1], 3, prototypes=3).double()
+    layer = ML3(x.shape[1], len(voter.classes_), prototypes=3).double()
     with torch.no_grad():
         layer.weight.copy_(torch.from_numpy(starts[-1]))
     optimiser = SMM(layer.parameters(), curvature=2.0, lam=0.01)
@@ -222,6 +229,13 @@ def test_tensors_of_torch_are_bags():
     bags, labels = make_bags(20)
     tensors = [torch.from_numpy(bag) for bag in bags]
     np.testing.assert_array_equal(SNBNL(2).fit(tensors, labels).weights_, SNBNL(2).fit(bags, labels).weights_)
+
+
+def test_snbnl_learns_on_a_device_from_a_store(photo_folder, tmp_path):
+    fill(tmp_path / "store", find_photos(photo_folder), Extractor(Recipe(sampling=Dense(sides=(64,)))))
+    store = Store.open(tmp_path / "store")
+    here, there = (SNBNL(2, calibration=0, device=device).fit(store) for device in (None, "cpu"))
+    np.testing.assert_allclose(there.weights_, here.weights_, atol=1e-4)
 
 
 def test_a_device_that_is_not_there_is_told():
