@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from conftest import tiny_weights, write_tiny_network
-from patchvote import NetworkError, Photo
+from patchvote import Extractor, NetworkError, Photo, Recipe
 from patchvote.backbones import EMBEDDED, Preprocessing, cache, efficientnet, load, load_embedded, open_onnx
 from patchvote.images import load_image
 
@@ -353,3 +353,26 @@ def test_networks_that_look_at_different_places_cannot_be_joined(tmp_path):
     (tmp_path / "net.toml").write_text('output = "vector"\n')
     with pytest.raises(NetworkError, match="do not look at the same places"):
         load(f"efficientnet-lite0+{path}")
+
+
+def test_a_device_that_onnx_runtime_cannot_use_is_told_with_what_to_install():
+    import onnxruntime
+
+    with pytest.raises(NetworkError, match="device must be one of cpu, cuda, mps, got 'tpu'"):
+        load("efficientnet-lite0", device="tpu")
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("there is a card")
+    with pytest.raises(NetworkError, match="cannot use 'cuda' here: it has no CUDAExecutionProvider .*onnxruntime-gpu"):
+        Extractor(Recipe("efficientnet-lite0+efficientnet-lite1"), device="cuda")
+
+
+def test_a_device_asks_for_its_provider_first_and_the_cpu_for_the_rest(monkeypatch):
+    import onnxruntime
+
+    asked = []
+    monkeypatch.setattr(
+        onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    )
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda graph, options, providers: asked.append(providers))
+    load("efficientnet-lite0", device="cuda")
+    assert asked == [["CUDAExecutionProvider", "CPUExecutionProvider"]]

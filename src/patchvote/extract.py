@@ -65,6 +65,8 @@ class Extractor:
         The network itself, where it is not the one that the recipe names: any object of that protocol.
     jobs : int, optional
         Threads; one a core by default.
+    device : {"cpu", "cuda", "mps"}, default "cpu"
+        Where the network runs; all but the first need a build of ONNX Runtime that can.
 
     Examples
     --------
@@ -73,12 +75,19 @@ class Extractor:
     <Bags: 1 bags, 127 descriptors of 1,280 features>
     """
 
-    def __init__(self, recipe: Recipe | None = None, *, backbone: Backbone | None = None, jobs: int | None = None):
+    def __init__(
+        self,
+        recipe: Recipe | None = None,
+        *,
+        backbone: Backbone | None = None,
+        jobs: int | None = None,
+        device: str = "cpu",
+    ) -> None:
         if jobs is not None and jobs < 1:
             raise PatchvoteError(f"jobs must be at least 1, got {jobs}.")
         self.recipe = recipe or Recipe()
         self.jobs = jobs or cores()
-        self.backbone = backbone or load(self.recipe.network, activation=self.recipe.activation)
+        self.backbone = backbone or load(self.recipe.network, activation=self.recipe.activation, device=device)
         spec, sampling = self.backbone.spec, self.recipe.sampling
         if isinstance(sampling, Dense) and spec.stride is None:
             raise NetworkError(

@@ -26,7 +26,7 @@ EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 _BUILD = 1  # of the graphs; a higher number makes every cache build them again
 
 
-def load(network: str, *, activation: Activation = "after", threads: int = 1) -> Backbone:
+def load(network: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> Backbone:
     """Load a network.
 
     Parameters
@@ -39,6 +39,8 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1) ->
         Whether descriptors are read after or before the network's last activation.
     threads : int, default 1
         Threads of one call.
+    device : {"cpu", "cuda", "mps"}, default "cpu"
+        Where ONNX Runtime computes; OpenCV, which runs Caffe's networks, does so on the CPU.
 
     Examples
     --------
@@ -49,21 +51,24 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1) ->
     if activation not in ("after", "before"):
         raise NetworkError(f"activation must be 'after' or 'before', got {activation!r}.")
     if network in EMBEDDED:
-        return load_embedded(network, "features", activation, threads)
+        return load_embedded(network, "features", activation, threads, device)
     if network.startswith("caffe:") and JOIN not in network:
         from .caffe_network import CaffeBackbone
 
         return CaffeBackbone(network, activation)
     if network.partition(":")[0] in ENGINES and JOIN not in network:
-        return load_torch(network, activation, threads)
+        return load_torch(network, activation, threads, device)
     if JOIN in network and not Path(network).is_file():
-        return JoinedBackbone([load(part, activation=activation, threads=threads) for part in network.split(JOIN)])
+        parts = network.split(JOIN)
+        return JoinedBackbone([load(part, activation=activation, threads=threads, device=device) for part in parts])
     if network.lower().endswith(".onnx"):
-        return open_onnx(network, activation=activation, threads=threads)
+        return open_onnx(network, activation=activation, threads=threads, device=device)
     raise NetworkError(f"there is no network {network!r}.{nearest(network, EMBEDDED)} A path must end in .onnx.")
 
 
-def load_embedded(name: str, output: str, activation: Activation = "after", threads: int = 1) -> OnnxBackbone:
+def load_embedded(
+    name: str, output: str, activation: Activation = "after", threads: int = 1, device: str = "cpu"
+) -> OnnxBackbone:
     """Load an embedded network, read at its `features` (a map) or its ImageNet `logits` (a vector)."""
     from . import efficientnet
     from .cache import cached_graph
@@ -83,7 +88,7 @@ def load_embedded(name: str, output: str, activation: Activation = "after", thre
         weights=variant.sha256,
         output=output,
     )
-    return OnnxBackbone(spec, graph, threads)
+    return OnnxBackbone(spec, graph, threads, device)
 
 
 def graph_of(network: str, activation: Activation = "after") -> tuple[onnx.ModelProto, NetworkSpec]:

@@ -23,7 +23,7 @@ from .graph import cut, output_names
 
 
 class OnnxBackbone:
-    """A graph in ONNX Runtime, on the CPU.
+    """A graph in ONNX Runtime.
 
     Parameters
     ----------
@@ -34,11 +34,13 @@ class OnnxBackbone:
     threads : int, default 1
         Threads of one call. One is best where several photos are at work at once; use all cores where one photo is
         to be answered as soon as possible.
+    device : {"cpu", "cuda", "mps"}, default "cpu"
+        Where ONNX Runtime computes.
     """
 
-    def __init__(self, spec: NetworkSpec, graph: bytes, threads: int = 1) -> None:
+    def __init__(self, spec: NetworkSpec, graph: bytes, threads: int = 1, device: str = "cpu") -> None:
         self.spec = spec
-        self._session = _session(graph, threads, spec.name)
+        self._session = _session(graph, threads, spec.name, device)
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe ``(n, h, w, 3)`` RGB images."""
@@ -70,9 +72,24 @@ def _run(session: Any, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float3
     return np.concatenate(parts).astype(np.float32)[:count]
 
 
-def _session(graph: bytes, threads: int, name: str) -> Any:
+_PROVIDERS = {"cpu": (), "cuda": ("CUDAExecutionProvider",), "mps": ("CoreMLExecutionProvider",)}
+
+
+def _providers(device: str, there: list[str]) -> list[str]:
+    """Return what ONNX Runtime shall compute with, the CPU last: it takes what others cannot."""
+    if device not in _PROVIDERS:
+        raise NetworkError(f"device must be one of {', '.join(_PROVIDERS)}, got {device!r}.")
+    for provider in _PROVIDERS[device]:
+        if provider not in there:
+            how = "pip install onnxruntime-gpu in place of onnxruntime" if device == "cuda" else "it is part of macOS"
+            raise NetworkError(f"ONNX Runtime cannot use {device!r} here: it has no {provider} ({how}).")
+    return [*_PROVIDERS[device], "CPUExecutionProvider"]
+
+
+def _session(graph: bytes, threads: int, name: str, device: str = "cpu") -> Any:
     import onnxruntime
 
+    providers = _providers(device, onnxruntime.get_available_providers())
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -82,7 +99,7 @@ def _session(graph: bytes, threads: int, name: str) -> Any:
     # Threads that spin while they wait take the time that decoding needs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(graph, options, providers=providers)
     except Exception as error:  # ONNX Runtime's exceptions have no common base
         raise NetworkError(f"{name} is not a graph that ONNX Runtime can run: {error}") from error
 
@@ -163,6 +180,7 @@ def open_onnx(
     *,
     activation: Activation = "after",
     threads: int = 1,
+    device: str = "cpu",
     **settings: Any,
 ) -> OnnxBackbone:
     """Open an ONNX file as a backbone.
@@ -175,6 +193,8 @@ def open_onnx(
         Read the output tensor as it is, or before the activation that it comes out of.
     threads : int, default 1
         Threads of one call.
+    device : {"cpu", "cuda", "mps"}, default "cpu"
+        Where ONNX Runtime computes.
     **settings
         The fields of `OnnxSettings`; each replaces what the TOML file beside `path` says.
 
@@ -197,7 +217,7 @@ def open_onnx(
         output = names[0]
     graph = cut(model, output, activation).SerializeToString()
     backbone = OnnxBackbone(
-        NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, output), graph, threads
+        NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, output), graph, threads, device
     )
     layout, fixed = _read_input(backbone._session, path)
     size = told.size or (max(fixed) if fixed else 224)

@@ -95,10 +95,11 @@ class TorchName:
         return cls(engine, what, layer, options)
 
 
-def load_torch(name: str, activation: Activation = "after", threads: int = 1) -> OnnxBackbone:
+def load_torch(name: str, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> OnnxBackbone:
     """Load a network by its name, converting it where the cache does not have it; raises as `torch_graph` does."""
     graph = torch_graph(name, activation)
-    backbone = OnnxBackbone(NetworkSpec(name, 0, 0, None, Preprocessing(), activation, "", ""), graph, threads)
+    blank = NetworkSpec(name, 0, 0, None, Preprocessing(), activation, "", "")
+    backbone = OnnxBackbone(blank, graph, threads, device)
     meta = json.loads(backbone._session.get_modelmeta().custom_metadata_map["patchvote"])
     backbone.spec = NetworkSpec(
         name=name,

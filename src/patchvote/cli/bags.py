@@ -58,6 +58,7 @@ def extract(
         Activation, typer.Option(help="Read descriptors after or before the last activation.")
     ] = Activation.after,
     dtype: Annotated[Dtype | None, typer.Option(help="How numbers are kept.", show_default="float16")] = None,
+    device: Annotated[str, typer.Option(help="Where the network runs: cpu, cuda or mps.")] = "cpu",
     jobs: Jobs = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first photo that cannot be read.")] = False,
     quiet: Quiet = False,
@@ -79,7 +80,7 @@ def extract(
         other = Mode.dense if mode is Mode.patch else Mode.patch
         raise PatchvoteError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
     recipe = Recipe(network, Dense(**dense) if mode is Mode.dense else Patch(**patch), activation.value)
-    extractor = Extractor(recipe, jobs=jobs)
+    extractor = Extractor(recipe, jobs=jobs, device=device)
     with ProgressLine("extract", quiet) as line:
 
         def show(filled: Filled) -> None:
