@@ -45,8 +45,10 @@ class Stacked(nn.Module):
 
 
 def pooled(features: int, classes: int) -> nn.Module:
-    """Return the usual head."""
-    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, classes))
+    """Return the usual head, its features standardised as those of the votes are."""
+    return nn.Sequential(
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(features, affine=False), nn.Linear(features, classes)
+    )
 
 
 WAYS = {
