@@ -11,20 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from patchvote import Bags
 from patchvote.errors import PatchvoteError
 from patchvote.protocols import PROTOCOLS, Protocol
 from patchvote.protocols.datasets import read_dataset
-from patchvote.protocols.findings import Patches, findings
-from patchvote.protocols.mop import MopCnn
-from patchvote.protocols.pooled import MeanSvm, WholeImageSvm
 from patchvote.protocols.product import AdaptedVoter
 from patchvote.protocols.recipes import parse_recipe
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.run import Runner, Selection, plan
 from patchvote.protocols.stores import Stores
-from patchvote.protocols.summary import sign_test, summarise
-from patchvote.protocols.tables import few, gains, speed
 from patchvote.protocols.voters import VOTERS, make_voter, parse_voter
 
 ROOT = Path(__file__).parent.parent
@@ -342,140 +336,6 @@ def test_a_voter_that_adapts_sees_the_target_without_its_labels(photo_folder, tm
     assert cells["one-two", "adapted"]["accuracy"] > 80
 
 
-# --- what results say -------------------------------------------------------------------------------------------------
-
-
-def write_run(folder: Path, voter: str, hits: list[str], protocol: str = "scene15", recipe: str = "dense") -> Run:
-    run = Run(protocol, "random", voter, recipe, "efficientnet-lite0")
-    for split, row in enumerate(hits, start=1):
-        cell = {"pair": None, "split": split, "hits": row, "accuracy": 100 * row.count("1") / len(row)}
-        cell |= {"train_seconds": 30.0 if voter == "nbnl" else 2.0, "test_seconds": 1.0, "duplicates": 0}
-        Results(folder).add(run, {"settings": {}}, cell)
-    return run
-
-
-def test_the_sign_test_counts_photos_that_only_one_names_rightly(tmp_path):
-    first = write_run(tmp_path, "nbnl", ["1111100000", "1111111111"])
-    second = write_run(tmp_path, "snbnl", ["1110011111", "1111111110", "0000000000"])
-    test = sign_test(Results(tmp_path), first, second)
-    assert (test.first, test.second) == (3, 5)
-    assert test.p == pytest.approx(2 * (1 + 8 + 28 + 56) / 256)  # the binomial of 8 throws, both sides
-    assert sign_test(Results(tmp_path), first, Run("scene15", "random", "mop", "dense", "x")) is None
-    table = speed([Protocol.load("scene15")], Results(tmp_path))
-    assert "| Scene-15, ours, dense | 75.00 | 56.67 | 30.0 | 2.0 | 1.0 | 1.0 | 15.0 times | 1.0 times |" in table
-    assert "NBNL has 3 and sNBNL 5; sign test p = 0.727: at p < 0.05 no difference is shown" in table
-
-
-def test_the_summary_has_the_means_beside_the_papers(tmp_path):
-    write_run(tmp_path, "snbnl", ["1110", "1100"])
-    (row,) = summarise(Protocol.load("scene15"), Results(tmp_path))
-    assert row == {
-        "protocol": "scene15",
-        "setting": "random",
-        "pair": None,
-        "voter": "snbnl",
-        "recipe": "dense",
-        "network": "efficientnet-lite0",
-        "splits": 2,
-        "mean": 62.5,
-        "deviation": 17.68,
-        "paper": 92.88,
-    }
-
-
-def test_the_table_of_gains_compares_every_finished_row_with_the_first(tmp_path):
-    write_run(tmp_path, "snbnl(curvature=1,average=False)", ["1100", "1110"])
-    write_run(tmp_path, "snbnl", ["1110", "1111"])
-    table = gains(Protocol.load("scene15"), Results(tmp_path)).splitlines()
-    assert len(table) == 4  # the others are not there yet
-    assert table[2].endswith("| 62.50 ± 17.68 (2 splits) | +0.00 | 3.0 | 1.0 times |")
-    assert table[3].startswith("| both: the default | 87.50 ± 17.68 (2 splits) | +25.00 |")
-    write_run(tmp_path, "bag-svm", ["1100"])  # one split alone is compared with the same split
-    assert "| 50.00 (1 splits) | +0.00 |" in gains(Protocol.load("scene15"), Results(tmp_path))
-
-
-def test_the_table_of_few_images_has_standard_errors(tmp_path):
-    for voter, hits in (("product", ["1110", "1111"]), ("whole-svm", ["1100", "1100"])):
-        for split, row in enumerate(hits, start=1):
-            cell = {"pair": None, "split": split, "hits": row, "accuracy": 25.0 * row.count("1"), "duplicates": 0}
-            Results(tmp_path).add(Run("scene15-few", "5", voter, "dense", "efficientnet-lite0"), {"settings": {}}, cell)
-    table = few(Protocol.load("scene15-few"), Results(tmp_path)).splitlines()
-    assert table[0] == "| images a class | 1 | 2 | 5 | 10 | 20 |"
-    assert table[2:] == [
-        "| the product's choice |  |  | 87.50 ± 12.50 |  |  |",
-        "| whole image + SVM |  |  | 50.00 ± 0.00 |  |  |",
-    ]
-
-
-def test_findings_are_judged_by_the_numbers():
-    base = {
-        Patches(s, n, c, b, "x"): 80.0
-        for s in (16, 32, 64)
-        for n in (1, 2, 3)
-        for c in (100, 400)
-        for b in (False, True)
-    }
-    flat = findings(base)
-    assert sum("Does not hold" in text for text in flat) == 5
-    assert next(text for text in flat if "no better than sparse" in text).count("Holds") == 1
-    rising = {
-        key: 4 * np.log2(key.smallest) + 6 * key.levels + 3 * key.before + 4 * ((key.smallest, key.levels) == (16, 3))
-        for key in base
-    }
-    assert sum("Holds" in text for text in findings(rising)) == 6
-    assert findings({}) == []
-    worse = {key: value - 2 * (key.count == 400) for key, value in base.items()}
-    assert "Holds: -2.0 points" in next(text for text in findings(worse) if "no better than sparse" in text)
-
-
-# --- what votes are compared with -------------------------------------------------------------------------------------
-
-
-def test_mop_pools_as_the_definition_says():
-    rng = np.random.default_rng(0)
-    count, dim = 12, 6
-    level = np.tile([0] + [1] * 20 + [2] * 10, count).astype(np.int16)
-    offsets = np.arange(count + 1) * 31
-    values = rng.normal(size=(31 * count, dim)).astype(np.float32)
-    bags = Bags(values, offsets, None, level)
-    mop = MopCnn(features=4, centres=3).fit(bags, np.arange(count) % 2)
-    vectors = []
-    for image in range(count):
-        own, at = values[31 * image : 31 * image + 31], level[31 * image : 31 * image + 31]
-        parts = [own[0] / np.linalg.norm(own[0])]
-        for number in (1, 2):
-            kept = mop._levels[number]
-            vlad = np.zeros_like(kept.centres)
-            for x in (own[at == number] - kept.mean) @ kept.axes:
-                nearest = ((kept.centres - x) ** 2).sum(axis=1).argmin()
-                vlad[nearest] += x - kept.centres[nearest]
-            vlad = np.sign(vlad) * np.sqrt(np.abs(vlad))
-            parts.append(vlad.ravel() / np.linalg.norm(vlad))
-        vectors.append(np.concatenate(parts))
-    expected = np.stack(vectors)
-    got = mop._vectors(bags, fitting=False)
-    np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-4)  # equal but for a rotation
-
-
-def test_pooled_voters_look_at_the_whole_image_or_at_the_mean():
-    values = np.array([[1, 0], [0, 1], [0, 2], [0, 1], [1, 0], [3, 0]], np.float32)
-    bags = Bags(values, np.array([0, 3, 6]), None, np.array([0, 1, 1, 0, 1, 1], np.int16))
-    assert WholeImageSvm()._vectors(bags, fitting=False).tolist() == [[1, 0], [0, 1]]
-    np.testing.assert_allclose(MeanSvm()._vectors(bags, fitting=False), [[1 / 3, 1], [4 / 3, 1 / 3]])
-    with pytest.raises(ValueError, match="2 bags have 0 descriptors of a whole image; each needs one"):
-        WholeImageSvm().fit(Bags(values, np.array([0, 3, 6]), None, np.ones(6, np.int16)), [0, 1])
-
-
-def test_simple_voters_of_the_whole_image_name_it():
-    rng = np.random.default_rng(0)
-    labels = np.repeat(["land", "sea"], 6)
-    whole = rng.random((12, 4)) + 2 * np.eye(4)[np.repeat([0, 1], 6)]
-    bags = Bags(whole.astype(np.float32), np.arange(13))
-    for voter in ("whole-svm", "whole-logistic", "whole-nearest-mean", "bag-svm", "product"):
-        assert make_voter(voter).fit(bags, labels).predict(bags).tolist() == labels.tolist()
-        assert make_voter(voter).fit(bags[[0, 6]], labels[[0, 6]]).predict(bags).tolist() == labels.tolist()
-
-
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -514,57 +374,3 @@ def test_the_command_says_what_is_missing(parts, message, tmp_path):
     assert told.returncode == 1
     assert message in told.stderr
     assert "Traceback" not in told.stderr
-
-
-# --- the committed results --------------------------------------------------------------------------------------------
-
-
-def test_a_page_is_made_of_results_of_other_networks_and_recipes_alone(tmp_path):
-    pytest.importorskip("matplotlib")
-    from patchvote.protocols.report import write_results
-
-    for protocol, voter, setting in (("scene15", "nbnn", "random"), ("scene15-few", "product", "5")):
-        for network in ("efficientnet-lite1", "efficientnet-lite2"):
-            cell = {"pair": None, "split": 1, "hits": "10", "accuracy": 50.0, "duplicates": 0}
-            Results(tmp_path / "results").add(Run(protocol, setting, voter, "dense-224", network), {}, cell)
-    cell = {"pair": None, "split": 1, "hits": "10", "accuracy": 50.0, "duplicates": 0}
-    run_of_another = Run("scene15-patches", "random", "snbnl", "patch-16x1", "efficientnet-lite0")
-    Results(tmp_path / "results").add(run_of_another, {}, cell)
-    assert "Patches" in write_results(Results(tmp_path / "results"), tmp_path / "docs").read_text(encoding="utf-8")
-
-
-@pytest.mark.data
-def test_a_fresh_run_reproduces_the_committed_numbers(data, tmp_path):
-    protocol, committed = Protocol.load("office-caltech"), Results(ROOT / "results")
-    dataset = read_dataset(protocol.layout, data / "office_caltech")
-    stores = Stores(tmp_path / "bags", {photo.name: photo for photo in dataset.photos})
-    at_work = Runner(protocol, dataset, stores, Results(tmp_path / "results"))
-    selection = Selection(
-        settings=("unsupervised",),
-        pairs=("webcam-dslr",),
-        splits=1,
-        recipes=("dense",),
-        voters=("nbnn", "snbnl", "bag-svm", "adapted", "whole-svm"),
-    )
-    groups, _ = plan(protocol, selection, at_work.results)
-    fresh = {voter: cell["accuracy"] for _, voter, cell in at_work.compute(groups)}
-    for voter, accuracy in fresh.items():
-        kept = committed.read(groups[0].run(protocol, voter))
-        (old,) = (c["accuracy"] for c in kept["cells"] if (c["pair"], c["split"]) == ("webcam-dslr", 1))
-        assert accuracy == pytest.approx(old, abs=0.2), voter
-    assert len(fresh) == 5
-    for name in ("unsupervised-webcam-dslr-01-train.txt", "unsupervised-webcam-dslr-01-test.txt"):
-        written = [
-            (root / "office-caltech" / "splits" / name).read_text() for root in (tmp_path / "results", ROOT / "results")
-        ]
-        assert written[0] == written[1]
-
-
-def test_the_page_of_results_is_made_from_the_committed_results(tmp_path):
-    pytest.importorskip("matplotlib")
-    from patchvote.protocols.report import write_results
-
-    page = write_results(Results(ROOT / "results"), tmp_path)
-    assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    for path in sorted((tmp_path / "results").iterdir()):
-        assert (ROOT / "docs" / "results" / path.name).exists()

@@ -1,0 +1,56 @@
+"""What local votes are compared with: one vector an image, and MOP-CNN."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from patchvote import Bags
+from patchvote.protocols.mop import MopCnn
+from patchvote.protocols.pooled import MeanSvm, WholeImageSvm
+from patchvote.protocols.voters import make_voter
+
+
+def test_mop_pools_as_the_definition_says():
+    rng = np.random.default_rng(0)
+    count, dim = 12, 6
+    level = np.tile([0] + [1] * 20 + [2] * 10, count).astype(np.int16)
+    offsets = np.arange(count + 1) * 31
+    values = rng.normal(size=(31 * count, dim)).astype(np.float32)
+    bags = Bags(values, offsets, None, level)
+    mop = MopCnn(features=4, centres=3).fit(bags, np.arange(count) % 2)
+    vectors = []
+    for image in range(count):
+        own, at = values[31 * image : 31 * image + 31], level[31 * image : 31 * image + 31]
+        parts = [own[0] / np.linalg.norm(own[0])]
+        for number in (1, 2):
+            kept = mop._levels[number]
+            vlad = np.zeros_like(kept.centres)
+            for x in (own[at == number] - kept.mean) @ kept.axes:
+                nearest = ((kept.centres - x) ** 2).sum(axis=1).argmin()
+                vlad[nearest] += x - kept.centres[nearest]
+            vlad = np.sign(vlad) * np.sqrt(np.abs(vlad))
+            parts.append(vlad.ravel() / np.linalg.norm(vlad))
+        vectors.append(np.concatenate(parts))
+    expected = np.stack(vectors)
+    got = mop._vectors(bags, fitting=False)
+    np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-4)  # equal but for a rotation
+
+
+def test_pooled_voters_look_at_the_whole_image_or_at_the_mean():
+    values = np.array([[1, 0], [0, 1], [0, 2], [0, 1], [1, 0], [3, 0]], np.float32)
+    bags = Bags(values, np.array([0, 3, 6]), None, np.array([0, 1, 1, 0, 1, 1], np.int16))
+    assert WholeImageSvm()._vectors(bags, fitting=False).tolist() == [[1, 0], [0, 1]]
+    np.testing.assert_allclose(MeanSvm()._vectors(bags, fitting=False), [[1 / 3, 1], [4 / 3, 1 / 3]])
+    with pytest.raises(ValueError, match="2 bags have 0 descriptors of a whole image; each needs one"):
+        WholeImageSvm().fit(Bags(values, np.array([0, 3, 6]), None, np.ones(6, np.int16)), [0, 1])
+
+
+def test_simple_voters_of_the_whole_image_name_it():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(["land", "sea"], 6)
+    whole = rng.random((12, 4)) + 2 * np.eye(4)[np.repeat([0, 1], 6)]
+    bags = Bags(whole.astype(np.float32), np.arange(13))
+    for voter in ("whole-svm", "whole-logistic", "whole-nearest-mean", "bag-svm", "product"):
+        assert make_voter(voter).fit(bags, labels).predict(bags).tolist() == labels.tolist()
+        assert make_voter(voter).fit(bags[[0, 6]], labels[[0, 6]]).predict(bags).tolist() == labels.tolist()
