@@ -26,6 +26,11 @@ DENSE = Recipe(sampling=Dense(sides=(64, 128)))
 PATCH = Recipe(sampling=Patch(count=20, input=32))
 
 
+def across_then_down(image: Image.Image, width: int, height: int) -> Image.Image:
+    wide = image.resize((width, image.height), Image.Resampling.BICUBIC)
+    return wide.resize((width, height), Image.Resampling.BICUBIC)
+
+
 def same(a: Bags, b: Bags, tolerance: float = 1e-5) -> None:
     np.testing.assert_allclose(a.values, b.values, atol=tolerance)
     for name in ("offsets", "boxes", "level"):
@@ -38,7 +43,7 @@ def dense_by_hand(photo: Photo, recipe: Recipe) -> tuple[np.ndarray, np.ndarray,
     values, boxes, level = [], [], []
     for index, side in enumerate(recipe.sampling.sides, start=1):
         width, height = recipe.sampling.input_size(*image.size, side, 32)
-        (cells,) = net(np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))[None])
+        (cells,) = net(np.asarray(across_then_down(image, width, height))[None])
         if index == 1:
             values.append(cells.reshape(-1, cells.shape[-1]).mean(axis=0))
             boxes.append([0, 0, 1, 1])
@@ -56,11 +61,11 @@ def patches_by_hand(photo: Photo, recipe: Recipe) -> tuple[np.ndarray, np.ndarra
     """One photo, one patch after the other, as the paper does it."""
     net, image = load(recipe.network), load_image(photo)
     size = recipe.sampling.working_size(*image.size)
-    small = image.resize(size, Image.Resampling.BICUBIC)
+    small = across_then_down(image, *size)
     pixel_boxes, level = recipe.sampling.pixel_boxes(*size)
     values = []
     for box in pixel_boxes.tolist():
-        patch = small.crop(box).resize((recipe.sampling.input,) * 2, Image.Resampling.BICUBIC)
+        patch = across_then_down(small.crop(box), *(recipe.sampling.input,) * 2)
         values.append(net(np.asarray(patch)[None]).mean(axis=(0, 1, 2)))
     return np.array(values), pixel_boxes / np.tile(size, 2), level
 
