@@ -64,6 +64,9 @@ def test_the_table_of_gains_compares_every_finished_row_with_the_first(tmp_path)
     assert len(table) == 4  # the others are not there yet
     assert table[2].endswith("| 62.50 ± 17.68 (2 splits) | +0.00 | 3.0 | 1.0 times |")
     assert table[3].startswith("| both: the default | 87.50 ± 17.68 (2 splits) | +25.00 |")
+    other = {"pair": None, "split": 3, "hits": "1", "accuracy": 50.0, "train_seconds": 1, "test_seconds": 1}
+    Results(tmp_path).add(Run("scene15", "random", "whole-svm", "dense", "efficientnet-lite0"), {}, other)
+    assert "no split in common" in gains(Protocol.load("scene15"), Results(tmp_path))
     write_run(tmp_path, "bag-svm", ["1100"])  # one split alone is compared with the same split
     assert "| 50.00 (1 splits) | +0.00 |" in gains(Protocol.load("scene15"), Results(tmp_path))
 
@@ -111,6 +114,8 @@ def test_a_page_is_made_of_results_of_other_networks_and_recipes_alone(tmp_path)
             cell = {"pair": None, "split": 1, "hits": "10", "accuracy": 50.0, "duplicates": 0}
             Results(tmp_path / "results").add(Run(protocol, setting, voter, "dense-224", network), {}, cell)
     cell = {"pair": None, "split": 1, "hits": "10", "accuracy": 50.0, "duplicates": 0}
+    changed = Run("scene15", "random", "snbnl(q=1)", "dense", "efficientnet-lite0")
+    Results(tmp_path / "results").add(changed, {}, cell)
     run_of_another = Run("scene15-patches", "random", "snbnl", "patch-16x1", "efficientnet-lite0")
     Results(tmp_path / "results").add(run_of_another, {}, cell)
     assert "Patches" in write_results(Results(tmp_path / "results"), tmp_path / "docs").read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ def usable_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise PatchvoteError(f"torch cannot use the device {name!r} here: {str(error).splitlines()[0]}") from None
     return device
 

@@ -241,7 +241,7 @@ def fine_tune(
         stride = spec.stride or 1
         seen = Seen(folder, found, keep, out, trunk, told.side, stride, told.variants, told.seed, progress)
         learner = _Learner(rest, top, seen, numbers, told, place)
-        mark = _fingerprint(found, spec, start, told, top)
+        mark = _fingerprint(found, spec, start, told, top) if checkpoint else ""
         history = learner.run(Path(checkpoint) if checkpoint else None, mark, progress)
         names = tuple(photo.name for photo in found)
         held_out, temperature = learner.held_out_scores(tuple(classes.tolist()), names)

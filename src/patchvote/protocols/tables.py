@@ -41,9 +41,9 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
             columns.append((f"{name}: paper", protocol, setting.name, None, ""))
             for recipe in RECIPES:
                 own = [row for row in rows if (row["setting"], row["recipe"]) == (setting.name, recipe)]
-                own = [row for row in own if row["network"] == NETWORK]
+                own = [row for row in own if row["network"] == NETWORK and row["voter"] in VOTERS]
                 if own:
-                    splits = min(row["splits"] for row in own if row["voter"] in VOTERS)
+                    splits = min(row["splits"] for row in own)
                     columns.append((f"{name}: ours, {recipe} ({splits} splits)", protocol, setting.name, own, recipe))
     table = []
     for voter, kind in VOTERS.items():
@@ -186,9 +186,10 @@ def gains(protocol: Protocol, results: Results) -> str:
             seconds += [cell["train_seconds"] + cell["test_seconds"] for cell in own]
         else:
             first = found if first is None else first
+            both = [(new, old, new.keys() & old.keys()) for new, old in zip(found, first, strict=True)]
             apart = ", ".join(
-                f"{np.mean([new[split] - old[split] for split in new.keys() & old.keys()]):+.2f}"
-                for new, old in zip(found, first, strict=True)
+                f"{np.mean([new[split] - old[split] for split in common]):+.2f}" if common else "no split in common"
+                for new, old, common in both
             )
             table.append([gain.words, *cells, apart, f"{np.mean(seconds):.1f}", f"{gain.cost:.1f} times"])
     return markdown(head, table) if table else ""
