@@ -163,7 +163,7 @@ def test_a_pair_that_only_one_setting_has_is_planned_in_that_setting(tmp_path):
 def test_results_of_splits_that_were_drawn_otherwise_are_not_mixed(own, photo_folder, bags, tmp_path):
     run(own, photo_folder, bags, tmp_path, splits=1, voters=("whole-svm",))
     own.write_text(OWN.replace("train = 5", "train = 4"))
-    with pytest.raises(PatchvoteError, match="made with another drawn: train was 5, is 4"):
+    with pytest.raises(PatchvoteError, match="made with splits drawn otherwise: train was 5, is 4"):
         run(own, photo_folder, bags, tmp_path, splits=1, voters=("whole-svm",))
     for path in tmp_path.glob("textures/*.json"):
         path.unlink()
@@ -234,7 +234,7 @@ def test_results_of_other_settings_are_not_mixed(own, photo_folder, bags, tmp_pa
     run(own, photo_folder, bags, tmp_path, splits=1, voters=("snbnl(passes=1)",))
     path = next((tmp_path / "textures").glob("*.json"))
     path.write_text(path.read_text().replace('"lam": 0.0001', '"lam": 0.5'))
-    with pytest.raises(PatchvoteError, match="another settings: lam was 0.5, is 0.0001. Move it away, or name another"):
+    with pytest.raises(PatchvoteError, match="other settings: lam was 0.5, is 0.0001. Move it away, or name another"):
         run(own, photo_folder, bags, tmp_path, voters=("snbnl(passes=1)",))
     path.write_text(path.read_text()[:-20])
     with pytest.raises(PatchvoteError, match="is not a result of a protocol"):

@@ -17,6 +17,7 @@ from ..errors import PatchvoteError
 from ..files import write_atomically
 
 FORMAT = 1
+_OTHER = {"drawn": "splits drawn otherwise", "settings": "other settings", "fingerprints": "another network"}
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -93,8 +94,9 @@ class Results:
                 # An older version may not have known a setting; what it did is the default now.
                 value = {name: own for name, own in value.items() if name in kept[key]}
             if kept is not None and kept.get(key) != value:
+                other = _OTHER.get(key, f"another {key}")
                 raise PatchvoteError(
-                    f"{self.folder / run.file} was made with another {key}: {_difference(kept.get(key), value)}. "
+                    f"{self.folder / run.file} was made with {other}: {_difference(kept.get(key), value)}. "
                     "Move it away, or name another folder with --results."
                 )
         return kept
