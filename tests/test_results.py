@@ -93,14 +93,16 @@ def test_findings_are_judged_by_the_numbers():
         for b in (False, True)
     }
     flat = findings(base)
-    assert sum("Does not hold" in text for text in flat) == 5
+    assert sum("Does not hold" in text for text in flat) == 6
     assert next(text for text in flat if "no better than sparse" in text).count("Holds") == 1
     rising = {
         key: 4 * np.log2(key.smallest) + 6 * key.levels + 3 * key.before + 4 * ((key.smallest, key.levels) == (16, 3))
         for key in base
     }
-    assert sum("Holds" in text for text in findings(rising)) == 6
+    assert sum("Holds" in text for text in findings(rising)) == 7
     assert findings({}) == []
+    little = {key: value + 0.3 * key.before for key, value in base.items()}
+    assert "Holds, by little: +0.3 points" in next(text for text in findings(little) if "activation" in text)
     worse = {key: value - 2 * (key.count == 400) for key, value in base.items()}
     assert "Holds: -2.0 points" in next(text for text in findings(worse) if "no better than sparse" in text)
 

@@ -138,7 +138,5 @@ def _print_summary(protocol: Any, results: Any, as_json: bool) -> None:
     for row in rows:
         paper = f"   paper {row['paper']:.2f}" if row["paper"] is not None else ""
         where = " ".join(filter(None, [row["setting"], row["pair"]]))
-        print(
-            f"{where:32} {row['voter']:12} {row['recipe']:8} {row['network']:20} "
-            f"{row['mean']:6.2f} ± {row['deviation']:.2f} ({row['splits']} splits){paper}"
-        )
+        spread = f" ± {row['deviation']:.2f} ({row['splits']} splits)" if row["splits"] > 1 else " (1 split)"
+        print(f"{where:32} {row['voter']:12} {row['recipe']:8} {row['network']:20} {row['mean']:6.2f}{spread}{paper}")

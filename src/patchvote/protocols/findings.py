@@ -12,7 +12,7 @@ from .protocol import Protocol
 from .results import Results
 from .summary import summarise
 
-_MARGIN = 1.0  # points below which a difference of means is not called one
+_MARGIN = 1.0  # points below which a difference is called one only if nearly all recipes show it
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -56,20 +56,20 @@ def findings(found: dict[Patches, float]) -> list[str]:
         gains = [found[other] - found[key] for key in found if (other := change(key)) in found and other != key]
         if not gains:
             return
-        mean = float(np.mean(gains))
-        sign = 0 if abs(mean) < _MARGIN else int(np.sign(mean))
-        verdict = "holds" if sign in expected else "does not hold"
+        sign, words = _sign(gains)
+        verdict = "Holds" if sign in expected else "Does not hold"
         up = sum(gain > 0 for gain in gains)
         told.append(
-            f"**{claim}** {verdict[0].upper()}{verdict[1:]}: {mean:+.1f} points on average over {len(gains)} "
+            f"**{claim}** {verdict}{words}: {np.mean(gains):+.1f} points on average over {len(gains)} "
             f"comparisons ({min(gains):+.1f} to {max(gains):+.1f}; better in {up})."
         )
 
     one = dataclasses.replace
-    compare(
-        "Larger patches are better (smallest patch twice as large, one level).",
-        lambda key: one(key, smallest=2 * key.smallest) if key.levels == 1 else None,
-    )
+    for smallest in (16, 32):
+        compare(
+            f"Larger patches are better ({2 * smallest} px instead of {smallest}, one level).",
+            _doubled(smallest),
+        )
     compare(
         "Scales are complementary (a level of larger patches added to the same smallest).",
         lambda key: one(key, levels=key.levels + 1),
@@ -96,6 +96,27 @@ def findings(found: dict[Patches, float]) -> list[str]:
             f"sampling, a network's accuracy varies by {apart[0]:.1f} points with 16 px and by {apart[1]:.1f} with 32."
         )
     return told
+
+
+def _doubled(smallest: int) -> Callable[[Patches], Patches | None]:
+    """Return what makes of one level of patches of this size one of patches twice as large."""
+
+    def change(key: Patches) -> Patches | None:
+        return dataclasses.replace(key, smallest=2 * smallest) if (key.smallest, key.levels) == (smallest, 1) else None
+
+    return change
+
+
+def _sign(gains: Sequence[float]) -> tuple[int, str]:
+    """Return whether recipes gained or lost, and in words if that is little; 0 where it may be chance."""
+    from scipy.stats import binomtest
+
+    mean, up, down = float(np.mean(gains)), sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    if abs(mean) >= _MARGIN:
+        return int(np.sign(mean)), ""
+    if up + down and binomtest(up, up + down).pvalue < 0.05:
+        return int(np.sign(up - down)), ", by little"
+    return 0, ""
 
 
 def _spread(found: dict[Patches, float], smallest: int) -> dict[str, float]:
