@@ -68,7 +68,7 @@ def test_the_table_of_gains_compares_every_finished_row_with_the_first(tmp_path)
     Results(tmp_path).add(Run("scene15", "random", "whole-svm", "dense", "efficientnet-lite0"), {}, other)
     assert "no split in common" in gains(Protocol.load("scene15"), Results(tmp_path))
     write_run(tmp_path, "bag-svm", ["1100"])  # one split alone is compared with the same split
-    assert "| 50.00 (1 splits) | +0.00 |" in gains(Protocol.load("scene15"), Results(tmp_path))
+    assert "| 50.00 (1 split) | +0.00 |" in gains(Protocol.load("scene15"), Results(tmp_path))
 
 
 def test_the_table_of_few_images_has_standard_errors(tmp_path):

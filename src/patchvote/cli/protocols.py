@@ -135,8 +135,10 @@ def _print_summary(protocol: Any, results: Any, as_json: bool) -> None:
         return
     if not rows:
         raise PatchvoteError(f"there are no results of {protocol.name} in {results.folder} yet.")
-    for row in rows:
-        paper = f"   paper {row['paper']:.2f}" if row["paper"] is not None else ""
-        where = " ".join(filter(None, [row["setting"], row["pair"]]))
+    columns = [(f"{row['setting']} {row['pair'] or ''}", row["voter"], row["recipe"], row["network"]) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*columns, strict=True)]
+    for row, names in zip(rows, columns, strict=True):
         spread = f" ± {row['deviation']:.2f} ({row['splits']} splits)" if row["splits"] > 1 else " (1 split)"
-        print(f"{where:32} {row['voter']:12} {row['recipe']:8} {row['network']:20} {row['mean']:6.2f}{spread}{paper}")
+        paper = f"   paper {row['paper']:.2f}" if row["paper"] is not None else ""
+        where = "  ".join(name.ljust(width) for name, width in zip(names, widths, strict=True))
+        print(f"{where} {row['mean']:6.2f}{spread}{paper}")

@@ -43,8 +43,8 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
                 own = [row for row in rows if (row["setting"], row["recipe"]) == (setting.name, recipe)]
                 own = [row for row in own if row["network"] == NETWORK and row["voter"] in VOTERS]
                 if own:
-                    splits = min(row["splits"] for row in own)
-                    columns.append((f"{name}: ours, {recipe} ({splits} splits)", protocol, setting.name, own, recipe))
+                    count = _counted(min(row["splits"] for row in own))
+                    columns.append((f"{name}: ours, {recipe} ({count})", protocol, setting.name, own, recipe))
     table = []
     for voter, kind in VOTERS.items():
         cells = []
@@ -115,7 +115,7 @@ def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
                 whole = all(pair in own for pair in setting.main)
                 average = f"{np.mean([own[pair]['mean'] for pair in setting.main]):.2f}" if whole else ""
                 splits = min(row["splits"] for row in own.values())
-                table.append([f"{title(voter)}, ours, {recipe} ({splits} splits)", *cells, average])
+                table.append([f"{title(voter)}, ours, {recipe} ({_counted(splits)})", *cells, average])
     return markdown(["voter", *(_arrow(pair) for pair in setting.main), "average"], table)
 
 
@@ -181,7 +181,7 @@ def gains(protocol: Protocol, results: Results) -> str:
             by_split = {s: float(np.mean([cell["accuracy"] for cell in own if cell["split"] == s])) for s in splits}
             found.append(by_split)
             deviation = f" ± {np.std(list(by_split.values()), ddof=1):.2f}" if len(splits) > 1 else ""
-            fewer = f" ({len(splits)} splits)" if len(splits) < setting.splits else ""
+            fewer = f" ({_counted(len(splits))})" if len(splits) < setting.splits else ""
             cells.append(f"{np.mean(list(by_split.values())):.2f}{deviation}{fewer}")
             seconds += [cell["train_seconds"] + cell["test_seconds"] for cell in own]
         else:
@@ -250,3 +250,7 @@ def _figure(figure: tuple[float, float], digits: int) -> str:
 def _arrow(pair: str) -> str:
     source, _, target = pair.partition("-")
     return f"{_SHORT.get(source, source)}→{_SHORT.get(target, target)}"
+
+
+def _counted(splits: int) -> str:
+    return f"{splits} split{'' if splits == 1 else 's'}"
