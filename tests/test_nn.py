@@ -132,6 +132,22 @@ def test_the_head_gives_the_mean_of_its_vote_map_and_learns_what_levels_count():
         head(coarse)
 
 
+def test_a_head_follows_features_that_drift_as_batch_normalisation_does():
+    torch.manual_seed(0)
+    head, norm = VoteHead(4, 3, prototypes=2, momentum=0.1), torch.nn.BatchNorm2d(4, affine=False)
+    for step in range(50):
+        x = torch.randn(8, 4, 5, 6) * (1 + step / 50) + step / 10
+        torch.testing.assert_close(head(x), head.vote(norm(x)).mean(dim=(2, 3)))
+    x = torch.randn(2, 4, 5, 6) * 2 + 5
+    head.eval()
+    norm.eval()
+    torch.testing.assert_close(head(x), head.vote(norm(x)).mean(dim=(2, 3)))
+    still = VoteHead(4, 3)
+    still(x)
+    assert (still.mean == 0).all()
+    assert (still.scale == 1).all()
+
+
 def test_two_stacked_layers_learn_what_one_prototype_cannot():
     torch.manual_seed(0)
     corner = torch.randint(0, 2, (300, 2)) * 2.0 - 1

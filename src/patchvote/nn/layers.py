@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from ..ml3 import phi_and_gradient
 
+_LEAST = 1e-5  # added to a batch's variances: a feature that is silent in it stays finite
+
 
 class _Phi(torch.autograd.Function):
     """The score of the shared mathematics, with its own derivative: autograd's would be 0/0 where the score is 0."""
@@ -111,6 +113,9 @@ class VoteHead(nn.Module):
         Whether the position of a cell, in 0..1 both ways, takes part.
     levels : int, default 1
         Maps (scales) of an image; with several, how much each counts is learned.
+    momentum : float, default 0
+        For a network that learns along, whose features drift: while training, every batch is standardised by itself,
+        and renews this share of `mean` and `scale`, as in batch normalisation. With 0 they stay as they were set.
 
     Attributes
     ----------
@@ -135,9 +140,10 @@ class VoteHead(nn.Module):
         start_scale: float = 0.01,
         positions: bool = False,
         levels: int = 1,
+        momentum: float = 0.0,
     ) -> None:
         super().__init__()
-        self.positions = positions
+        self.positions, self.momentum = positions, momentum
         width = features + 2 * positions
         self.vote = ML3Conv2d(width, classes, prototypes, q=q, start_scale=start_scale)
         self.register_buffer("mean", torch.zeros(width))
@@ -154,7 +160,11 @@ class VoteHead(nn.Module):
 
     def vote_map(self, x: Tensor) -> Tensor:
         """Return the votes of every cell of a map, ``(n, classes, rows, columns)``."""
-        x = (self._placed(x) - self.mean[:, None, None]) * self.scale[:, None, None]
+        x = self._placed(x)
+        if self.training and self.momentum and x.numel() > x.shape[1]:
+            x = self._drifting(x)
+        else:
+            x = (x - self.mean[:, None, None]) * self.scale[:, None, None]
         votes: Tensor = self.vote(x)
         return votes
 
@@ -165,6 +175,13 @@ class VoteHead(nn.Module):
         share = self.level_weight.softmax(0)
         means = [self.vote_map(one).mean(dim=(2, 3)) for one in maps]
         return torch.stack([weight * mean for weight, mean in zip(share, means, strict=True)]).sum(0)
+
+    def _drifting(self, x: Tensor) -> Tensor:
+        """Standardise a batch by itself, and let mean and scale follow."""
+        variance = (self.scale**-2 - _LEAST).clamp(min=0)
+        x = nn.functional.batch_norm(x, self.mean, variance, training=True, momentum=self.momentum, eps=_LEAST)
+        self.scale.copy_((variance + _LEAST).rsqrt())
+        return x
 
     def _placed(self, x: Tensor) -> Tensor:
         """Append the positions of the cells' centres, where they take part."""

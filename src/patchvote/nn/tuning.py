@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]
 
+_MOMENTUM = 0.1  # of what is known of the tail's features, which drift as it learns
 _STEPS = 400  # that sNBNL would have made: how small a step is when photos are added later
 _REJECTION = 0.05  # of the rightly named held-out photos that "none of these" may cost
 
@@ -82,8 +83,8 @@ class TuningSettings:
         Of the votes.
     held_out : float, default 0.15
         Share of the photos that tell when to stop.
-    patience : int, default 5
-        Stop after so many passes without a new best.
+    patience : int, default 10
+        Stop after so many passes that were not as good as the best.
     seed : int, default 0
         Fixes everything that is random.
     """
@@ -99,7 +100,7 @@ class TuningSettings:
     prototypes: int = 4
     q: float = 2.0
     held_out: float = 0.15
-    patience: int = 5
+    patience: int = 10
     seed: int = 0
 
 
@@ -235,7 +236,8 @@ def fine_tune(
     keep, out = hold_out(np.arange(len(found)), numbers, told.held_out, told.seed)
     torch.manual_seed(told.seed)
     rest = _rest(graph, start, trunk.spec.dim).to(place)
-    top = (head or (lambda d, c: VoteHead(d, c, told.prototypes, q=told.q)))(spec.dim, len(classes)).to(place)
+    head = head or (lambda d, c: VoteHead(d, c, told.prototypes, q=told.q, momentum=_MOMENTUM))
+    top = head(spec.dim, len(classes)).to(place)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="patchvote-")))
         stride = spec.stride or 1
@@ -336,12 +338,12 @@ class _Learner:
         return self.history
 
     def _is_best(self, accuracy: float) -> bool:
-        """Whether these weights are better than all before; where no photo was held out, the last ones are."""
-        return not self.seen.held_out or accuracy > max(told["held_out_accuracy"] for told in self.history)
+        """Whether no weights before are better; of equals the later are, having learned with smaller steps."""
+        return not self.seen.held_out or accuracy >= max(told["held_out_accuracy"] for told in self.history)
 
     def _done(self) -> bool:
         accuracies = [told["held_out_accuracy"] for told in self.history]
-        stale = len(accuracies) - 1 - int(np.argmax(accuracies)) if accuracies and self.seen.held_out else 0
+        stale = int(np.argmax(accuracies[::-1])) if accuracies and self.seen.held_out else 0  # since the last best
         return len(self.history) >= self.told.passes or stale >= self.told.patience
 
     def _one_pass(self, index: int) -> float:
