@@ -239,9 +239,7 @@ def test_an_interrupted_command_leaves_no_half_written_file(made, photo_folder, 
     }[command]
     rng = np.random.default_rng([way, len(command)])
     for wait in rng.uniform(0.2, 4.0, 3):
-        running = subprocess.Popen(
-            words(*parts), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=_heed_interrupts
-        )
+        running = subprocess.Popen(words(*parts), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         time.sleep(wait)
         running.send_signal(way)
         _, said = running.communicate(timeout=60)
@@ -251,10 +249,6 @@ def test_an_interrupted_command_leaves_no_half_written_file(made, photo_folder, 
                 ImageClassifier.load(path)  # whole, or an error
         page = tmp_path / "r.html"
         assert not page.exists() or page.read_text().rstrip().endswith("</html>")
-
-
-def _heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_predict_adapts_to_the_photos_it_names_and_fit_to_those_to_come(made, photo_folder, tmp_path):
