@@ -146,6 +146,10 @@ def test_a_head_follows_features_that_drift_as_batch_normalisation_does():
     still(x)
     assert (still.mean == 0).all()
     assert (still.scale == 1).all()
+    for wrong in ({"momentum": 2.0}, {"momentum": 0.1, "levels": 2}):
+        with pytest.raises(ValueError, match="momentum must be from 0 to 1, and 0 for several levels"):
+            VoteHead(4, 3, **wrong)
+    assert repr(VoteHead(4, 3)) != repr(VoteHead(4, 3, momentum=0.1))  # what a checkpoint knows a head by
 
 
 def test_two_stacked_layers_learn_what_one_prototype_cannot():

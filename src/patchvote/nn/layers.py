@@ -116,6 +116,7 @@ class VoteHead(nn.Module):
     momentum : float, default 0
         For a network that learns along, whose features drift: while training, every batch is standardised by itself,
         and renews this share of `mean` and `scale`, as in batch normalisation. With 0 they stay as they were set.
+        For one level only.
 
     Attributes
     ----------
@@ -143,6 +144,11 @@ class VoteHead(nn.Module):
         momentum: float = 0.0,
     ) -> None:
         super().__init__()
+        if not 0 <= momentum <= 1 or (momentum and levels > 1):
+            raise ValueError(
+                "momentum must be from 0 to 1, and 0 for several levels, which share one mean and scale; "
+                f"got {momentum} for {levels}."
+            )
         self.positions, self.momentum = positions, momentum
         width = features + 2 * positions
         self.vote = ML3Conv2d(width, classes, prototypes, q=q, start_scale=start_scale)
@@ -175,6 +181,10 @@ class VoteHead(nn.Module):
         share = self.level_weight.softmax(0)
         means = [self.vote_map(one).mean(dim=(2, 3)) for one in maps]
         return torch.stack([weight * mean for weight, mean in zip(share, means, strict=True)]).sum(0)
+
+    def extra_repr(self) -> str:
+        """Tell what the layers below do not."""
+        return f"positions={self.positions}, momentum={self.momentum:g}"
 
     def _drifting(self, x: Tensor) -> Tensor:
         """Standardise a batch by itself, and let mean and scale follow."""
