@@ -28,7 +28,5 @@ def checksum(parts: Iterable[bytes | npt.NDArray[Any]]) -> str:
     """
     state = xxhash.xxh3_64()
     for part in parts:
-        if isinstance(part, np.ndarray):
-            part = np.ascontiguousarray(part).reshape(-1).view(np.uint8).data
-        state.update(part)
+        state.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
     return state.hexdigest()
