@@ -21,8 +21,12 @@ from ..errors import PatchvoteError
 from ..version import __version__
 from .bags import extract, store_info
 from .common import FAILED, INTERRUPTED, Json, say
+from .evaluate import evaluate
+from .explain import explain
 from .export import export
-from .models import add, evaluate, explain, fit, model_info, predict
+from .fit import add, fit
+from .info import model_info
+from .predict import predict
 from .protocols import protocol
 
 app = typer.Typer(

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .common import Json, ModelArgument, Quiet, size
-from .models import _check_folder
+from .common import Json, ModelArgument, Quiet, check_folder, size
 
 
 def export(
@@ -25,7 +24,7 @@ def export(
     from ..export import export_model
     from ..model import network_of, read_model
 
-    _check_folder(output)
+    check_folder(output)
     read = read_model(model)
     graph = export_model(read, output, network=network or network_of(read, model))
     opset = graph.opset_import[0].version

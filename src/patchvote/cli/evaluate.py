@@ -1,0 +1,67 @@
+"""The command that measures a model on labelled photos."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from .common import (
+    Jobs,
+    Json,
+    ModelArgument,
+    NoReport,
+    PhotosArgument,
+    Quiet,
+    ReportOption,
+    leave,
+    load,
+    report_file,
+    tell_skipped,
+)
+
+if TYPE_CHECKING:
+    from ..scores import Scores
+
+
+def evaluate(
+    model: ModelArgument,
+    photos: PhotosArgument,
+    report: ReportOption = None,
+    no_report: NoReport = False,
+    jobs: Jobs = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Compare the answers of MODEL for labelled PHOTOS with their labels, and write a report."""
+    from ..progress import ProgressLine
+
+    classifier = load(model, jobs=jobs)
+    with ProgressLine("evaluate", quiet) as line:
+        scores = classifier.evaluate(photos, progress=line.stage)
+    tell_skipped(classifier)
+    page = report_file(model.with_name(f"{model.stem}-{photos.stem}"), report, no_report)
+    if page:
+        measured = f"on {len(scores):,} photos of {photos.name}"
+        classifier.report(page, title=f"{model.stem} on {photos.name}", measured=measured)
+    if as_json:
+        print(json.dumps({"model": str(model), "report": page and str(page), **scores.summary()}))
+    elif not quiet:
+        print("\n".join(_scores_lines(scores)))
+        if page:
+            print(f"wrote {page}")
+    leave(classifier)
+
+
+def _scores_lines(scores: Scores) -> list[str]:
+    low, high = scores.interval
+    width = max(map(len, scores.classes))
+    lines = [
+        f"{100 * scores.accuracy:.1f} % of {len(scores):,} photos are named rightly "
+        f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
+    ]
+    for own in scores.by_class():
+        if own.images:
+            lines.append(f"  {own.label:<{width}} {100 * own.found:5.1f} % of {own.images:,}")
+    if scores.rejected.any():
+        lines.append(f'{int(scores.rejected.sum()):,} would rather be "none of these"')
+    return lines

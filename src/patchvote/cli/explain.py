@@ -1,0 +1,93 @@
+"""The command that draws where the votes of a photo come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .common import Jobs, Json, ModelArgument, Quiet, check_folder, load, write
+
+
+def explain(
+    model: ModelArgument,
+    photo: Annotated[Path, typer.Argument(metavar="PHOTO", help="One photo.")],
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--class", help="Class to draw; may be repeated.", show_default="likeliest and runner-up"),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="PNG to write.", show_default="PHOTO-evidence.png here")
+    ] = None,
+    arrays: Annotated[Path | None, typer.Option(help="Also write votes, boxes and maps to this .npz file.")] = None,
+    photos: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the training photos, to draw the parts that match (models of NBNN)."),
+    ] = None,
+    jobs: Jobs = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Draw where in PHOTO the votes for a class come from."""
+    from ..images import load_image
+    from ..photos import Photo, find_photos
+    from ..picture import draw, draw_matches, encoded
+
+    classifier = load(model, jobs=jobs)
+    evidence = classifier.explain(photo, label[0] if label else None)
+    image = load_image(Photo(photo.name, photo))
+    target = output or Path(f"{photo.stem}-evidence.png")
+    check_folder(target)
+    write(target, [encoded(draw(evidence, image, label))])
+    written = [target]
+    if evidence.matches and photos is not None:
+        wanted = {match.name for match in evidence.matches[:5]}
+        others = {one.name: load_image(one) for one in find_photos(photos) if one.name in wanted}
+        written.append(target.with_name(f"{target.stem}-matches.png"))
+        write(written[-1], [encoded(draw_matches(evidence, image, others))])
+    if arrays is not None:
+        check_folder(arrays)
+        _write_arrays(arrays, evidence)
+        written.append(arrays)
+    if as_json:
+        probability = dict(zip(evidence.classes, evidence.probability.tolist(), strict=True))
+        matches = [dataclasses.asdict(match) for match in evidence.matches[:5]]
+        told = {"photo": str(photo), "probability": probability, "matches": matches, "files": [str(p) for p in written]}
+        print(json.dumps(told))
+    elif not quiet:
+        for name in evidence.ranking[:3]:
+            number = evidence.number(name)
+            print(f"{100 * evidence.probability[number]:5.1f} %  {name}")
+        for match in evidence.matches[:5]:
+            print(f"  {_place(match.box)} looks like {_place(match.there)} of {match.name}")
+        print(f"wrote {' and '.join(map(str, written))}")
+
+
+def _place(box: tuple[float, float, float, float]) -> str:
+    """Say where in a photo a box is."""
+    across, down = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    if min(box[2] - box[0], box[3] - box[1]) > 0.9:
+        return "the whole"
+    row = "top" if down < 1 / 3 else "bottom" if down > 2 / 3 else ""
+    column = "left" if across < 1 / 3 else "right" if across > 2 / 3 else ""
+    return f"the {' '.join(filter(None, (row, column))) or 'middle'}"
+
+
+def _write_arrays(path: Path, evidence: Any) -> None:
+    import numpy as np
+
+    data = io.BytesIO()
+    maps = np.stack([evidence.map(label, 64, 64) for label in evidence.classes])
+    np.savez(
+        data,
+        classes=np.array(evidence.classes),
+        votes=evidence.votes,
+        boxes=evidence.boxes,
+        probability=evidence.probability,
+        maps=maps,
+    )
+    write(path, [data.getvalue()])

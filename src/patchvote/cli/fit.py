@@ -1,0 +1,159 @@
+"""Commands that make a model or teach it more: `fit` and `add`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .common import (
+    INTERRUPTED,
+    Cache,
+    Jobs,
+    Json,
+    Mode,
+    ModelArgument,
+    Network,
+    NoCache,
+    NoReport,
+    PhotosArgument,
+    Quiet,
+    ReportOption,
+    Seed,
+    Verbose,
+    check_folder,
+    leave,
+    load,
+    report_file,
+    say,
+    size,
+    tell_skipped,
+)
+
+if TYPE_CHECKING:
+    from ..classifier import ImageClassifier
+
+
+def fit(
+    photos: PhotosArgument,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File to write.")] = Path("model.patchvote"),
+    voter: Annotated[str, typer.Option(help="auto, bagsvm, snbnl, nbnl, nbnn or localnbnn.")] = "auto",
+    target: Annotated[
+        Path | None,
+        typer.Option(help="Photos like those to come, without classes, where another camera or place takes them."),
+    ] = None,
+    budget: Annotated[float, typer.Option(help="Seconds that trying settings may take.")] = 60.0,
+    network: Network = "efficientnet-lite0",
+    mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
+    report: ReportOption = None,
+    no_report: NoReport = False,
+    cache: Cache = None,
+    no_cache: NoCache = False,
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Learn to tell apart the classes in PHOTOS, a folder each, and write MODEL and a report."""
+    from ..classifier import ImageClassifier
+    from ..grid import Dense, Patch
+    from ..progress import ProgressLine
+    from ..recipe import Recipe
+
+    check_folder(model)
+    recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
+    classifier = ImageClassifier(
+        recipe, voter=voter, budget=budget, cache=False if no_cache else cache, jobs=jobs, seed=seed
+    )
+    with ProgressLine("extract", quiet) as line:
+        try:
+            classifier.fit(photos, target=target, progress=line.stage)
+        except KeyboardInterrupt:
+            kept = "" if no_cache else " What the network has seen is kept: run the same command again to go on."
+            say(f"interrupted; {model} was not written.{kept}")
+            raise typer.Exit(INTERRUPTED) from None
+    tell_skipped(classifier)
+    classifier.save(model)
+    page = report_file(model, report, no_report)
+    if page:
+        classifier.report(page, title=f"{model.stem}: {photos.name}", measured="on photos held out of the training")
+    about = classifier.model.about
+    if as_json:
+        print(json.dumps({"model": str(model), "report": page and str(page), **_told(classifier)}))
+    elif not quiet:
+        print("\n".join(_fit_lines(classifier, model, page)))
+        if verbose:
+            print("\n".join(_seconds_lines(about["seconds"], classifier)))
+    leave(classifier)
+
+
+def add(
+    model: ModelArgument,
+    photos: PhotosArgument,
+    output: Annotated[
+        Path | None, typer.Option(help="File to write.", show_default="MODEL itself, once all is done")
+    ] = None,
+    cache: Cache = None,
+    no_cache: NoCache = False,
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Teach MODEL more PHOTOS, of its classes or of new ones. The photos it was made from are not needed."""
+    from ..progress import ProgressLine
+
+    target = output or model
+    check_folder(target)
+    classifier = load(model, jobs=jobs, cache=False if no_cache else cache, seed=seed)
+    with ProgressLine("extract", quiet) as line:
+        classifier.add(photos, progress=line.stage)
+    tell_skipped(classifier)
+    classifier.save(target)
+    added = classifier.model.about["added"][-1]
+    if as_json:
+        print(json.dumps({"model": str(target), **added, **_told(classifier)}))
+    elif not quiet:
+        what = ", ".join(f"{count:,} of {label}" for label, count in added["images"].items())
+        fresh = f" New: {', '.join(added['new_classes'])}." if added["new_classes"] else ""
+        print(f"{target}: learned {what}.{fresh} It now knows {len(classifier.classes)} classes.")
+        print(f"`patchvote evaluate {target} PHOTOS` measures how good it is now.")
+    leave(classifier)
+
+
+def _told(classifier: ImageClassifier) -> dict[str, Any]:
+    about, filled = classifier.model.about, classifier.filled
+    kept = {"extracted": filled.extracted, "kept": filled.kept, "reused": filled.reused}
+    skipped = [{"name": error.name, "reason": error.reason} for error in classifier.skipped]
+    keys = ("images", "held_out", "tried", "chosen", "adapted", "seconds")
+    return {**{key: about.get(key) for key in keys}, "photos": kept, "skipped": skipped}
+
+
+def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
+    from ..card import accuracy_sentence
+
+    about = classifier.model.about
+    photos = sum(about["images"].values())
+    lines = [f"{photos:,} photos of {len(classifier.classes)} classes"]
+    width = max((len(one["words"]) for one in about["tried"]), default=0)
+    for one in about["tried"]:
+        lines.append(f"  tried {one['words']:<{width}}  {100 * one['accuracy']:5.1f} %  in {one['seconds']:.1f} s")
+    lines.append(f"chose {about['chosen']['words']}: {about['chosen']['why']}.")
+    lines.append(accuracy_sentence(about["held_out"]))
+    if adapted := about.get("adapted"):
+        lines.append(
+            f"adapted to {adapted['photos']:,} photos without classes, {adapted['taken']:,} of them sure enough to "
+            "learn from; the accuracy above was measured before, on photos like the first."
+        )
+    lines.append(f"wrote {model} ({size(model)})" + (f" and {page}" if page else ""))
+    return lines
+
+
+def _seconds_lines(seconds: dict[str, float], classifier: ImageClassifier) -> list[str]:
+    total = sum(seconds.values())
+    lines = [f"  {name:<10} {took:8.2f} s {100 * took / max(total, 1e-9):6.1f} %" for name, took in seconds.items()]
+    filled = classifier.filled
+    return [*lines, f"  {filled.extracted:,} photos went through the network, {filled.kept:,} were in the cache"]

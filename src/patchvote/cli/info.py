@@ -1,0 +1,32 @@
+"""What `info` prints about a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .common import size
+
+
+def model_info(path: Path, card: bool, as_json: bool) -> None:
+    """Tell what a model is and how good it is."""
+    from ..card import accuracy_sentence
+    from ..model import read_model
+
+    model = read_model(path)
+    if card:
+        print(model.card)
+        return
+    if as_json:
+        told = {"kind": model.kind, "classes": list(model.classes), "recipe": json.loads(model.recipe.to_json())}
+        print(json.dumps({"model": str(path), **told, "fingerprint": model.fingerprint, "about": model.about}))
+        return
+    images = model.about.get("images", {})
+    rows = [
+        ("model", f"{path} ({size(path)}), {model.kind}: {model.about.get('chosen', {}).get('words', '')}"),
+        ("network", f"{model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})"),
+        ("accuracy", accuracy_sentence(model.about.get("held_out"))),
+        ("classes", ", ".join(f"{label} ({images.get(label, 0):,})" for label in model.classes)),
+    ]
+    for name, text in rows:
+        print(f"{name:<10} {text}")
