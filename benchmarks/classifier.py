@@ -26,7 +26,8 @@ from voters import Record, record, split
 
 # What no command that names a photo can do without: Python, onnxruntime, the network's file, one photo through it.
 BARE = """
-import sys
+import os, sys
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # as patchvote does
 import numpy as np, onnxruntime
 session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
 name = session.get_inputs()[0].name

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before scipy comes in: one of scikit-learn's checks skips without it
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # some tests import ONNX Runtime before patchvote, or without it
 
 import numpy as np
 import pytest

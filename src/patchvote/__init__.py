@@ -7,9 +7,14 @@ the evidence is. Names are loaded when they are first used, so that importing th
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__ as __version__
+
+# ONNX Runtime looks this up when it is first imported, and otherwise reports to a collector of its maker a few seconds
+# later. No module of this package can import it before this line has run. A value that the user set stays.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from .adapted import Adapted
