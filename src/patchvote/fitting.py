@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -28,14 +27,15 @@ from .choosing import Candidate, Choice, Tried, choose
 from .errors import PatchvoteError
 from .evidence import Evidence
 from .extract import Extractor
-from .halves import to_float32
 from .local_nbnn import LocalNBNN
+from .memory import add_prototypes, remember
 from .model import KINDS, Model
 from .nbnl import NBNL
 from .nbnn import NBNN
 from .scores import Scores
 from .snbnl import SNBNL
 from .store import Store
+from .thinning import thinned
 from .version import __version__
 from .voter import FEWEST_TO_CALIBRATE, Voter
 
@@ -47,14 +47,9 @@ VOTERS: dict[str, type[Voter]] = {
     "LocalNBNN": LocalNBNN,
 }
 
-_ENOUGH = 36_000  # descriptors to learn from, but
-_FEWEST_A_PHOTO = 24  # of every photo at least so many
-_AT_ONCE = 6_000  # descriptors read at once: small enough to use the same memory again and again
 _CURVATURE = 0.2  # fewer descriptors make fewer steps, which have to be larger
 _TIGHT = 0.3  # C of votes that learn from labels they gave themselves
 _HELD_OUT = 0.2  # of the photos of an adapted model, to set its probabilities
-REMEMBERED = 256  # descriptors a class in a model's memory
-_ADDING_STEPS = 100  # at least so many when photos are added; twice as many cost old classes half a point more
 
 
 Progress = Callable[[str, int, int], None]
@@ -138,7 +133,7 @@ def fit_model(
     options = candidates_for(voter, seed)
     means_only = all(isinstance(option.voter, BagSVM) for option in options)
     with _timed(seconds, "reading"):
-        bags = pooled(store) if means_only else _thinned(store, seed)
+        bags = pooled(store) if means_only else thinned(store, seed)
 
     def tell(tried: list[Tried]) -> None:
         if progress is not None:
@@ -177,7 +172,7 @@ def fit_model(
     about["seconds"] = {name: round(took, 2) for name, took in seconds.items()}
     arrays = _arrays(fitted)
     if "weights" in arrays:
-        arrays |= _remember(bags, numbers, len(classes), rng)
+        arrays |= remember(bags, numbers, len(classes), rng)
     elif "values" in arrays:
         about["names"] = list(store.names)
     model = Model(
@@ -221,7 +216,7 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
     with _timed(seconds, "training"):
         bags = pooled(store) if isinstance(voter, BagSVM) else store.load(dtype=store.dtype)[0]
         if "weights" in model.arrays:
-            memory = _add_prototypes(voter, model, bags, labels, rng)
+            memory = add_prototypes(voter, model, bags, labels, rng)
         else:
             voter.partial_fit(bags.astype(np.float32), labels)
             memory = {}
@@ -282,76 +277,6 @@ def adapt_model(store: Store, model: Model, *, seconds: dict[str, float]) -> Fit
     return Fitted(dataclasses.replace(new, card=card(new)), fitted)
 
 
-def _add_prototypes(
-    voter: Any, model: Model, bags: Bags, labels: npt.NDArray[np.str_], rng: np.random.Generator
-) -> dict[str, npt.NDArray[Any]]:
-    """Train the voter on new bags and memory; return the memory of both."""
-    memory, old = _memory_bags(model)
-    new = bags.astype(np.float32)
-    both, y = Bags.join([memory, new]), np.concatenate([old, labels])
-    weight = np.ones(len(both))
-    # An old class counts as much as a new one. By number of photos, a new class of 20 beside old ones of 100 would be
-    # recognised in half of its photos only.
-    weight[: len(old)] = len(new.values) / len(np.unique(labels)) / memory.sizes
-    steps, curvature = max(1, round(len(both.values) / voter.minibatch)), voter.curvature
-    voter.curvature = max(curvature, 1.0)  # smaller steps than at first: old classes shall keep what they know
-    for _ in range(-(-_ADDING_STEPS // steps)):
-        voter.partial_fit(both, y, sample_weight=weight)
-    voter.curvature = curvature
-    return _merged_memory(model, new, labels, voter.classes_, rng)
-
-
-def _remember(
-    bags: Bags, numbers: npt.NDArray[np.int64], classes: int, rng: np.random.Generator
-) -> dict[str, npt.NDArray[Any]]:
-    """Choose random descriptors of each class."""
-    owner = numbers[bags.owner]
-    rows = [rng.permutation(np.flatnonzero(owner == number))[:REMEMBERED] for number in range(classes)]
-    chosen = np.concatenate(rows)
-    return {
-        "memory_values": bags.values[chosen].astype(np.float16),
-        "memory_boxes": bags.boxes[chosen].astype(np.float32),
-        "memory_class": owner[chosen].astype(np.int64),
-    }
-
-
-def _memory_bags(model: Model) -> tuple[Bags, npt.NDArray[np.str_]]:
-    """Return the memory as a bag a class, and the classes."""
-    number = model.arrays["memory_class"]
-    order = np.argsort(number, kind="stable")
-    there, sizes = np.unique(number, return_counts=True)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    values = model.arrays["memory_values"][order].astype(np.float32)
-    return Bags(values, offsets, model.arrays["memory_boxes"][order]), np.array(model.classes)[there]
-
-
-def _merged_memory(
-    model: Model, new: Bags, labels: npt.NDArray[np.str_], classes: npt.NDArray[Any], rng: np.random.Generator
-) -> dict[str, npt.NDArray[Any]]:
-    """Return a memory of what was known and what is new, each in proportion to the descriptors that it stands for."""
-    memory, known = _memory_bags(model)
-    seen = model.about.get("descriptors", {})
-    values, boxes, numbers = [], [], []
-    for number, label in enumerate(classes.tolist()):
-        old = memory[known == label] if (known == label).any() else None
-        own = new[labels == label] if (labels == label).any() else None
-        share = 0.0 if old is None else 1.0
-        if old is not None and own is not None:
-            before = seen.get(label, len(old.values))
-            share = before / (before + len(own.values))
-        for part, count in ((old, round(REMEMBERED * share)), (own, round(REMEMBERED * (1 - share)))):
-            if part is not None and count:
-                rows = rng.permutation(len(part.values))[:count]
-                values.append(part.values[rows].astype(np.float16))
-                boxes.append(part.boxes[rows])
-                numbers.append(np.full(len(rows), number))
-    return {
-        "memory_values": np.concatenate(values),
-        "memory_boxes": np.concatenate(boxes),
-        "memory_class": np.concatenate(numbers).astype(np.int64),
-    }
-
-
 def voter_of(model: Model) -> Any:
     """Make the estimator that a model holds."""
     settings = {name: _from_plain(value) for name, value in model.settings.items()}
@@ -400,36 +325,6 @@ def _plain(value: Any) -> Any:
 
 def _from_plain(value: Any) -> Any:
     return math.inf if value == "inf" else value
-
-
-def _thinned(store: Store, seed: int) -> Bags:
-    """Read the bags of all photos, of large collections a random part of every bag.
-
-    Descriptors of one photo are much alike. With 1,500 photos of Scene-15, 24 of the 218 descriptors a photo gave the
-    accuracy of all of them (93.5 and 93.6 % over three splits) in a tenth of the time. The first descriptor, which
-    looks at the whole photo, is always among them.
-    """
-    most = max(_FEWEST_A_PHOTO, _ENOUGH // len(store))
-    sizes = np.minimum(store.sizes, most)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    n = int(offsets[-1])
-    thin = Bags(np.empty((n, store.dim), np.float32), offsets, np.empty((n, 4), np.float32), np.empty(n, np.int16))
-    order = iter(store.order_on_disk().tolist())
-    for bags, _ in store.blocks(_AT_ONCE, indices=store.order_on_disk(), dtype=store.dtype):
-        for start, stop in itertools.pairwise(bags.offsets.tolist()):
-            photo = next(order)
-            rows, place = _some(start, stop, most, seed, photo), slice(offsets[photo], offsets[photo + 1])
-            to_float32(bags.values[rows], thin.values[place])
-            thin.boxes[place], thin.level[place] = bags.boxes[rows], bags.level[rows]
-    return thin
-
-
-def _some(start: int, stop: int, most: int, seed: int, photo: int) -> npt.NDArray[np.int64]:
-    """Choose descriptors of one photo, the same ones wherever its bag lies on disk."""
-    if stop - start <= most:
-        return np.arange(start, stop)
-    others = np.random.default_rng([seed, photo]).choice(np.arange(start + 1, stop), most - 1, replace=False)
-    return np.concatenate([[start], np.sort(others)])
 
 
 @contextlib.contextmanager

@@ -32,10 +32,11 @@ from ..backbones.onnx_file import OnnxBackbone
 from ..card import card
 from ..errors import NetworkError, PatchvoteError, PhotoError
 from ..files import write_atomically
-from ..fitting import REMEMBERED, plain_settings
+from ..fitting import plain_settings
 from ..grid import Dense, cell_boxes
 from ..images import read_photo
 from ..labels import hold_out
+from ..memory import REMEMBERED
 from ..model import Model, write_model
 from ..photos import Photo, Source, labelled
 from ..recipe import Recipe

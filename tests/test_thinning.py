@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from patchvote import Bags, Recipe, Store
-from patchvote.fitting import _thinned
 from patchvote.shards import Entry, write_shard
+from patchvote.thinning import thinned
 
 
 def make_store(folder, order) -> Store:
@@ -17,9 +17,9 @@ def make_store(folder, order) -> Store:
 
 
 def test_of_every_bag_some_descriptors_are_read_the_first_always(tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.fitting._ENOUGH", 300)
+    monkeypatch.setattr("patchvote.thinning._ENOUGH", 300)
     store = make_store(tmp_path, np.arange(30))
-    thin, (full, _) = _thinned(store, 0), store.load()
+    thin, (full, _) = thinned(store, 0), store.load()
     assert thin.sizes.tolist() == np.minimum(full.sizes, 24).tolist()
     for ours, theirs in zip(thin, full, strict=True):
         rows = [np.flatnonzero((theirs.values == value).all(axis=1)).item() for value in ours.values]
@@ -28,15 +28,15 @@ def test_of_every_bag_some_descriptors_are_read_the_first_always(tmp_path, monke
 
 
 def test_the_choice_does_not_depend_on_where_bags_lie_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.fitting._ENOUGH", 300)
+    monkeypatch.setattr("patchvote.thinning._ENOUGH", 300)
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    first = _thinned(make_store(tmp_path / "a", np.arange(30)), 0)
-    second = _thinned(make_store(tmp_path / "b", np.random.default_rng(1).permutation(30)), 0)
+    first = thinned(make_store(tmp_path / "a", np.arange(30)), 0)
+    second = thinned(make_store(tmp_path / "b", np.random.default_rng(1).permutation(30)), 0)
     np.testing.assert_array_equal(first.values, second.values)
-    other = _thinned(Store.open(tmp_path / "a"), 1)
+    other = thinned(Store.open(tmp_path / "a"), 1)
     assert (first.values != other.values).any()
 
 
 def test_few_photos_are_read_in_whole(tmp_path):
     store = make_store(tmp_path, np.arange(30))
-    np.testing.assert_array_equal(_thinned(store, 0).values, store.load()[0].values)
+    np.testing.assert_array_equal(thinned(store, 0).values, store.load()[0].values)
