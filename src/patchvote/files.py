@@ -7,13 +7,17 @@ own them, so that the leavings of a dead process can be told from the work of a 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import socket
+import stat
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+
+from .errors import PatchvoteError
 
 _TEMPORARY = re.compile(r"^\.writing-(?P<host>[^@]*)@(?P<pid>\d+)-[0-9a-f]+$")
 
@@ -23,10 +27,18 @@ def _host() -> str:
 
 
 def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write `parts` one after the other; `path` is at every moment absent, or old and whole, or new and whole."""
+    """Write `parts` one after the other; `path` is at every moment absent, or old and whole, or new and whole.
+
+    A symbolic link is followed, so that the link stays and its target is replaced. A file that is replaced keeps its
+    mode. What is no ordinary file (a folder, a device, a pipe) is never replaced.
+    """
+    path = Path(os.path.realpath(path))
+    mode = _mode_of(path)
     temporary = path.with_name(f".writing-{_host()}@{os.getpid()}-{uuid.uuid4().hex}")
     try:
         with temporary.open("xb") as file:
+            if mode is not None:
+                temporary.chmod(mode)  # before anything is in it: a private file is private at every moment
             for part in parts:
                 file.write(part)
             file.flush()
@@ -36,6 +48,31 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
+
+
+def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file that the user asked for, as `write_atomically` does.
+
+    Raises
+    ------
+    PatchvoteError
+        It cannot be written; the message says why in one sentence.
+    """
+    try:
+        write_atomically(path, parts)
+    except OSError as error:
+        raise PatchvoteError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def _mode_of(path: Path) -> int | None:
+    """Return the permissions of an ordinary file; None where there is none yet."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EEXIST, "something that is no ordinary file has this name", str(path))
+    return stat.S_IMODE(status.st_mode)
 
 
 def _sync_folder(folder: Path) -> None:
