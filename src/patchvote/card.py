@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 from .model import Model
+from .terminal import printable
 
 
 def card(model: Model) -> str:
@@ -14,7 +17,7 @@ def card(model: Model) -> str:
     lines = [
         f"# A classifier of {len(model.classes)} classes",
         "",
-        f"It names a photo as one of: {', '.join(model.classes)}.",
+        f"It names a photo as one of: {', '.join(map(_text, model.classes))}.",
         "",
         "## How good it is",
         "",
@@ -24,13 +27,13 @@ def card(model: Model) -> str:
         "",
         "| class | photos |",
         "|---|---|",
-        *(f"| {label} | {images.get(label, 0):,} |" for label in model.classes),
+        *(f"| {_text(label)} | {images.get(label, 0):,} |" for label in model.classes),
         "",
         *_additions(about.get("added", [])),
         *_adaptation(about.get("adapted")),
         "## How it was made",
         "",
-        f"- network: {model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})",
+        f"- network: {_text(model.recipe.network)}, {model.recipe.mode} (fingerprint {model.fingerprint})",
         f"- voter: {model.kind}, {about.get('chosen', {}).get('words', 'as asked for')}"
         f" ({about.get('chosen', {}).get('why', 'not known')})",
         *(
@@ -41,7 +44,7 @@ def card(model: Model) -> str:
         "",
         "## Its limits",
         "",
-        *(f"- {limit}" for limit in limits(model)),
+        *(f"- {limit}" for limit in limits(model, _text)),
         "",
     ]
     return "\n".join(lines)
@@ -58,8 +61,8 @@ def accuracy_sentence(scores: dict[str, Any] | None, which: str = "photos that i
     )
 
 
-def limits(model: Model) -> list[str]:
-    """Say what not to expect of a model."""
+def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
+    """Say what not to expect of a model; `text` makes names fit for where the words will stand."""
     images: dict[str, int] = model.about.get("images", {})
     few = [label for label in model.classes if images.get(label, 0) < 10]
     said = [
@@ -69,7 +72,7 @@ def limits(model: Model) -> list[str]:
         + ("." if model.kind != "BagSVM" else "; `fit --target` and `predict --adapt` make up for much of that."),
     ]
     if few:
-        named = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
+        named = ", ".join(map(text, few[:5])) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
         said.append(f"Fewer than 10 photos were seen of: {named}. A few more would help most.")
     if len(model.about.get("tried", [])) > 1:
         said.append("Settings were chosen on the same held-out photos, which flatters the accuracy a little.")
@@ -86,7 +89,7 @@ def limits(model: Model) -> list[str]:
 def _additions(added: list[dict[str, Any]]) -> list[str]:
     lines = []
     for one in added:
-        what = ", ".join(f"{count} of {label}" for label, count in one.get("images", {}).items())
+        what = ", ".join(f"{count} of {_text(label)}" for label, count in one.get("images", {}).items())
         lines.append(f"- added {one.get('date', '')}: {what}")
     return [*lines, ""] if lines else []
 
@@ -99,3 +102,14 @@ def _adaptation(adapted: dict[str, Any] | None) -> list[str]:
         f"{adapted.get('taken', 0):,} surely enough to learn from them",
         "",
     ]
+
+
+def _text(name: str) -> str:
+    r"""Return a name as Markdown that shows it: no table, link, code or tag can begin or end in it.
+
+    Examples
+    --------
+    >>> _text("a|b <img src=x>")
+    'a\\|b \\<img src=x\\>'
+    """
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", printable(name))

@@ -20,6 +20,7 @@ from .files import write_atomically
 from .images import load_image
 from .photos import Photo
 from .picture import draw, encoded
+from .terminal import show
 
 PHOTOS = {
     "brick": "brick.png",
@@ -36,20 +37,18 @@ _TRAIN, _TEST = 6, 20  # crops a class
 def run(folder: Path) -> None:
     """Fit, evaluate, predict and explain; print what was found, and write everything into `folder`."""
     train, test, collage = make_photos(folder / "photos")
-    print(
-        f"{_TRAIN * len(PHOTOS)} crops to learn from, {_TEST * len(PHOTOS)} from other parts of the photos to test on"
-    )
+    show(f"{_TRAIN * len(PHOTOS)} crops to learn from, {_TEST * len(PHOTOS)} from other parts of the photos to test on")
     classifier = ImageClassifier(cache=folder / "bags").fit(train)
     about = classifier.model.about
     for one in about["tried"]:
-        print(f"  tried {one['words']}: {100 * one['accuracy']:.0f} % of the crops held out")
-    print(f"chose {about['chosen']['words']}: {about['chosen']['why']}")
+        show(f"  tried {one['words']}: {100 * one['accuracy']:.0f} % of the crops held out")
+    show(f"chose {about['chosen']['words']}: {about['chosen']['why']}")
     classifier.save(folder / "model.patchvote")
 
     scores = classifier.evaluate(test)
     classifier.report(folder / "report.html", title="The demonstration", measured=f"on {len(scores)} crops of the test")
     low, high = scores.interval
-    print(
+    show(
         f"accuracy {100 * scores.accuracy:.1f} % on {len(scores)} test crops "
         f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
     )
@@ -61,10 +60,10 @@ def run(folder: Path) -> None:
     evidence = classifier.explain(collage)
     picture = draw(evidence, load_image(Photo("a collage", collage)), list(COLLAGE), side=300)
     write_atomically(folder / "evidence.png", [encoded(picture)])
-    print("the collage: for each class, the share of its evidence that lies in its own quarter of the picture")
+    show("the collage: for each class, the share of its evidence that lies in its own quarter of the picture")
     for label, share in in_own_quarter(evidence).items():
-        print(f"  {label:<8} {100 * share:.0f} %")
-    print(f"look at {folder / 'evidence.png'} and {folder / 'report.html'}; all files are in {folder}")
+        show(f"  {label:<8} {100 * share:.0f} %")
+    show(f"look at {folder / 'evidence.png'} and {folder / 'report.html'}; all files are in {folder}")
 
 
 def make_photos(folder: Path) -> tuple[Path, Path, Path]:

@@ -8,6 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from .evidence import Evidence
+from .terminal import printable
 
 _GLOW, _TINT = np.array([255, 120, 0], np.float32), 0.3  # photos without colour need some to be seen to glow
 _GAP, _CAPTION = 12, 30
@@ -118,7 +119,8 @@ def _beside(panels: list[tuple[Image.Image, str]]) -> Image.Image:
     pen, font, left = ImageDraw.Draw(sheet), ImageFont.load_default(16), _GAP
     for image, caption in panels:
         sheet.paste(image, (left, _GAP))
-        pen.text((left, height - _CAPTION - 2), _short(caption, font, image.width), _INK, font)
+        text = _short(printable(caption), font, image.width)
+        pen.text((left, height - _CAPTION - 2), text, _INK, font)
         left += image.width + _GAP
     return sheet
 

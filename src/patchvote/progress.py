@@ -5,10 +5,13 @@ It goes to standard error, so that standard output stays free for results.
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from types import TracebackType
 from typing import Any
+
+from .terminal import printable, say
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -36,7 +39,8 @@ class ProgressLine:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
 
-            columns = TextColumn("{task.description}"), BarColumn(bar_width=28), TextColumn("{task.fields[text]}")
+            plain = functools.partial(TextColumn, markup=False)  # brackets in a name are no commands
+            columns = plain("{task.description}"), BarColumn(bar_width=28), plain("{task.fields[text]}")
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task(self._what, total=None, text="")
             self._bar.start()
@@ -50,6 +54,7 @@ class ProgressLine:
 
     def stage(self, what: str, done: int, total: int) -> None:
         """Tell how far a job of several stages is; a new stage begins to count anew."""
+        what = printable(what)
         if what != self._what:
             self._what, self._first_done = what, None
             self._unit = {"choose": "settings", "vote": "cells"}.get(what, "photos")
@@ -73,7 +78,7 @@ class ProgressLine:
             self._bar.update(self._task, completed=done, total=total, text=text)
         elif now - self._last >= _SECONDS_BETWEEN_LINES:
             self._last = now
-            print(f"{self._what}: {text}", file=sys.stderr, flush=True)
+            say(f"{self._what}: {text}")
 
 
 def duration(seconds: float) -> str:

@@ -18,9 +18,10 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..errors import PatchvoteError
+from ..terminal import say, show
 from ..version import __version__
 from .bags import extract, store_info
-from .common import FAILED, INTERRUPTED, Json, say
+from .common import FAILED, INTERRUPTED, Json
 from .evaluate import evaluate
 from .explain import explain
 from .export import export
@@ -43,7 +44,7 @@ for command in (fit, predict, explain, evaluate, add, export, extract, protocol)
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"patchvote {__version__}")
+        show(f"patchvote {__version__}")
         raise typer.Exit
 
 

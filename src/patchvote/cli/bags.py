@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import PatchvoteError
-from .common import INTERRUPTED, SKIPPED, Jobs, Json, Mode, Network, Quiet, say
+from ..terminal import say, show, show_json
+from .common import INTERRUPTED, SKIPPED, Jobs, Json, Mode, Network, Quiet
 
 
 class Activation(enum.StrEnum):
@@ -83,11 +84,11 @@ def extract(
     extractor = Extractor(recipe, jobs=jobs, device=device)
     with ProgressLine("extract", quiet) as line:
 
-        def show(filled: Filled) -> None:
+        def advance(filled: Filled) -> None:
             line.show(filled.done, filled.photos)
 
         try:
-            filled = fill(store, photos, extractor, dtype=dtype and dtype.value, strict=strict, progress=show)
+            filled = fill(store, photos, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
         except KeyboardInterrupt:
             say(f"interrupted. What was extracted is kept in {store}: run the same command again to go on.")
             raise typer.Exit(INTERRUPTED) from None
@@ -97,9 +98,9 @@ def extract(
     if as_json:
         told = {key: value for key, value in vars(filled).items() if key != "skipped"}
         told["skipped"] = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
-        print(json.dumps({"store": str(store), **told}))
+        show_json({"store": str(store), **told})
     elif not quiet:
-        print(_sentence(filled, store))
+        show(_sentence(filled, store))
     if filled.skipped:
         raise typer.Exit(SKIPPED)
 
@@ -110,7 +111,7 @@ def store_info(store: Path, as_json: bool) -> None:
 
     told = Store.open(store).summary()
     if as_json:
-        print(json.dumps(told))
+        show_json(told)
         return
     recipe = json.loads(told["recipe"])
     least, mean, most = told["descriptors_per_photo"]
@@ -133,17 +134,17 @@ def store_info(store: Path, as_json: bool) -> None:
             ("superseded", f"{told['superseded']:,} older bags of photos that changed, moved or were written twice")
         )
     for row in rows:
-        print(f"{row[0]:<12} {row[1]}")
+        show(f"{row[0]:<12} {row[1]}")
     for shard in told["damaged"]:
-        print(f"{'damaged':<12} {shard} Its photos are extracted again by the next run; then delete it.")
+        show(f"{'damaged':<12} {shard} Its photos are extracted again by the next run; then delete it.")
     if told["classes"]:
         width = max(map(len, told["classes"]))
         most_photos = max(told["classes"].values())
-        print(f"\n{len(told['classes'])} classes")
+        show("", f"{len(told['classes'])} classes")
         for name, photos in told["classes"].items():
-            print(f"  {name:<{width}} {photos:>7,} {'█' * max(1, round(30 * photos / most_photos))}")
+            show(f"  {name:<{width}} {photos:>7,} {'█' * max(1, round(30 * photos / most_photos))}")
     if told["without_label"]:
-        print(f"\n{told['without_label']:,} photos without a class")
+        show("", f"{told['without_label']:,} photos without a class")
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:

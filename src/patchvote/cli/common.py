@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import PatchvoteError
+from ..terminal import say
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
@@ -49,11 +49,6 @@ ReportOption = Annotated[
     Path | None, typer.Option(help="File of the report.", show_default="beside the model, ending in .html")
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.")]
-
-
-def say(text: str) -> None:
-    """Tell something that is not the result: it goes to standard error."""
-    print(text, file=sys.stderr)
 
 
 def size(path: Path) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
+from ..terminal import show, show_json
 from .common import (
     Jobs,
     Json,
@@ -44,11 +44,11 @@ def evaluate(
         measured = f"on {len(scores):,} photos of {photos.name}"
         classifier.report(page, title=f"{model.stem} on {photos.name}", measured=measured)
     if as_json:
-        print(json.dumps({"model": str(model), "report": page and str(page), **scores.summary()}))
+        show_json({"model": str(model), "report": page and str(page), **scores.summary()})
     elif not quiet:
-        print("\n".join(_scores_lines(scores)))
+        show(*_scores_lines(scores))
         if page:
-            print(f"wrote {page}")
+            show(f"wrote {page}")
     leave(classifier)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ..terminal import show, show_json
 from .common import Jobs, Json, ModelArgument, Quiet, check_folder, load, write
 
 
@@ -57,14 +57,14 @@ def explain(
         probability = dict(zip(evidence.classes, evidence.probability.tolist(), strict=True))
         matches = [dataclasses.asdict(match) for match in evidence.matches[:5]]
         told = {"photo": str(photo), "probability": probability, "matches": matches, "files": [str(p) for p in written]}
-        print(json.dumps(told))
+        show_json(told)
     elif not quiet:
         for name in evidence.ranking[:3]:
             number = evidence.number(name)
-            print(f"{100 * evidence.probability[number]:5.1f} %  {name}")
+            show(f"{100 * evidence.probability[number]:5.1f} %  {name}")
         for match in evidence.matches[:5]:
-            print(f"  {_place(match.box)} looks like {_place(match.there)} of {match.name}")
-        print(f"wrote {' and '.join(map(str, written))}")
+            show(f"  {_place(match.box)} looks like {_place(match.there)} of {match.name}")
+        show(f"wrote {' and '.join(map(str, written))}")
 
 
 def _place(box: tuple[float, float, float, float]) -> str:

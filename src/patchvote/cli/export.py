@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..terminal import show, show_json
 from .common import Json, ModelArgument, Quiet, check_folder, size
 
 
@@ -30,7 +30,7 @@ def export(
     opset = graph.opset_import[0].version
     outputs = [value.name for value in graph.graph.output]
     if as_json:
-        print(json.dumps({"model": str(model), "file": str(output), "opset": opset, "outputs": outputs}))
+        show_json({"model": str(model), "file": str(output), "opset": opset, "outputs": outputs})
     elif not quiet:
-        print(f"wrote {output} ({size(output)}), opset {opset}")
-        print(f"in: photo, uint8 (height, width, 3), RGB. out: {', '.join(outputs)}. Its metadata has the classes.")
+        show(f"wrote {output} ({size(output)}), opset {opset}")
+        show(f"in: photo, uint8 (height, width, 3), RGB. out: {', '.join(outputs)}. Its metadata has the classes.")

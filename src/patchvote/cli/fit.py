@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..terminal import say, show, show_json
 from .common import (
     INTERRUPTED,
     Cache,
@@ -27,7 +27,6 @@ from .common import (
     leave,
     load,
     report_file,
-    say,
     size,
     tell_skipped,
 )
@@ -82,11 +81,11 @@ def fit(
         classifier.report(page, title=f"{model.stem}: {photos.name}", measured="on photos held out of the training")
     about = classifier.model.about
     if as_json:
-        print(json.dumps({"model": str(model), "report": page and str(page), **_told(classifier)}))
+        show_json({"model": str(model), "report": page and str(page), **_told(classifier)})
     elif not quiet:
-        print("\n".join(_fit_lines(classifier, model, page)))
+        show(*_fit_lines(classifier, model, page))
         if verbose:
-            print("\n".join(_seconds_lines(about["seconds"], classifier)))
+            show(*_seconds_lines(about["seconds"], classifier))
     leave(classifier)
 
 
@@ -115,12 +114,12 @@ def add(
     classifier.save(target)
     added = classifier.model.about["added"][-1]
     if as_json:
-        print(json.dumps({"model": str(target), **added, **_told(classifier)}))
+        show_json({"model": str(target), **added, **_told(classifier)})
     elif not quiet:
         what = ", ".join(f"{count:,} of {label}" for label, count in added["images"].items())
         fresh = f" New: {', '.join(added['new_classes'])}." if added["new_classes"] else ""
-        print(f"{target}: learned {what}.{fresh} It now knows {len(classifier.classes)} classes.")
-        print(f"`patchvote evaluate {target} PHOTOS` measures how good it is now.")
+        show(f"{target}: learned {what}.{fresh} It now knows {len(classifier.classes)} classes.")
+        show(f"`patchvote evaluate {target} PHOTOS` measures how good it is now.")
     leave(classifier)
 
 

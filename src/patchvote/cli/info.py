@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ..terminal import show, show_json
 from .common import size
 
 
@@ -15,11 +16,11 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
 
     model = read_model(path)
     if card:
-        print(model.card)
+        show(*model.card.split("\n"))
         return
     if as_json:
         told = {"kind": model.kind, "classes": list(model.classes), "recipe": json.loads(model.recipe.to_json())}
-        print(json.dumps({"model": str(path), **told, "fingerprint": model.fingerprint, "about": model.about}))
+        show_json({"model": str(path), **told, "fingerprint": model.fingerprint, "about": model.about})
         return
     images = model.about.get("images", {})
     rows = [
@@ -29,4 +30,4 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
         ("classes", ", ".join(f"{label} ({images.get(label, 0):,})" for label in model.classes)),
     ]
     for name, text in rows:
-        print(f"{name:<10} {text}")
+        show(f"{name:<10} {text}")

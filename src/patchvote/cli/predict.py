@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import io
 import itertools
-import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
 from ..errors import PatchvoteError
-from .common import SKIPPED, Jobs, ModelArgument, Quiet, check_folder, load, say, write
+from ..terminal import emit, say
+from .common import SKIPPED, Jobs, ModelArgument, Quiet, check_folder, load
 
 if TYPE_CHECKING:
     from ..classifier import Answer
@@ -37,6 +36,8 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON a photo.")] = False,
 ) -> None:
     """Name PHOTOS: a table on a terminal, CSV in a pipe or a file."""
+    from ..answers import csv_lines, json_lines, table_lines
+    from ..files import write_file
     from ..progress import ProgressLine
 
     classifier = load(model, jobs=jobs)
@@ -58,15 +59,15 @@ def predict(
         if output.suffix.lower() not in (".csv", ".jsonl"):
             raise PatchvoteError(f"--output writes .csv or .jsonl, got {output}.")
         check_folder(output)
-        lines = _json_lines if output.suffix.lower() == ".jsonl" else _csv_lines
-        write(output, (f"{line}\n".encode() for line in lines(counted())))
+        lines = json_lines if output.suffix.lower() == ".jsonl" else csv_lines
+        write_file(output, (f"{line}\n".encode() for line in lines(counted())))
         if not quiet:
             say(f"wrote {output}")
     else:
         terminal = sys.stdout.isatty()
-        way = _json_lines if as_json else _table_lines if terminal else _csv_lines
+        way = json_lines if as_json else table_lines if terminal else csv_lines
         for line in way(counted()):
-            print(line, flush=terminal or as_json)
+            emit(line, flush=terminal or as_json)
     if bad:
         raise typer.Exit(SKIPPED)
 
@@ -76,7 +77,7 @@ def _photos(words: list[str]) -> Any:
     from ..photos import find_photos
 
     if words == ["-"]:
-        words = [line.strip() for line in sys.stdin if line.strip()]
+        words = [line.strip() for line in _standard_input() if line.strip()]
         if not words:
             raise PatchvoteError("standard input names no photo. Give one path a line.")
     found: list[Photo] = []
@@ -89,52 +90,9 @@ def _photos(words: list[str]) -> Any:
     return found
 
 
-def _row(answer: Answer) -> dict[str, Any]:
-    from ..voting import NONE
-
-    return {
-        "file": answer.name,
-        "label": NONE if answer.rejected else answer.label or "",
-        "probability": round(answer.probability, 4),
-        "likeliest": answer.label or "",
-        "runner_up": answer.runner_up or "",
-        "runner_up_probability": round(answer.runner_up_probability, 4),
-        "error": answer.error.reason if answer.error else "",
-    }
-
-
-def _json_lines(answers: Iterable[Answer]) -> Iterator[str]:
-    for answer in answers:
-        yield json.dumps(_row(answer), ensure_ascii=False)
-
-
-def _csv_lines(answers: Iterable[Answer]) -> Iterator[str]:
-    text = io.StringIO()
-    writer = None
-    for answer in answers:
-        row = _row(answer)
-        if writer is None:
-            writer = csv.DictWriter(text, list(row), lineterminator="")
-            writer.writeheader()
-            yield _taken(text)
-        writer.writerow(row)
-        yield _taken(text)
-
-
-def _taken(text: io.StringIO) -> str:
-    line = text.getvalue()
-    text.seek(0)
-    text.truncate()
-    return line
-
-
-def _table_lines(answers: Iterable[Answer]) -> Iterator[str]:
-    for answer in answers:
-        name = answer.name if len(answer.name) <= 48 else "…" + answer.name[-47:]
-        if answer.error is not None:
-            yield f"{name:<48}  cannot be read"
-            continue
-        row = _row(answer)
-        label = f"{row['label']} ({answer.label}?)" if answer.rejected else row["label"]
-        second = f"{answer.runner_up} {100 * answer.runner_up_probability:.0f} %"
-        yield f"{name:<48}  {100 * answer.probability:3.0f} %  {label:<24}  else {second}"
+def _standard_input() -> TextIO:
+    if sys.stdin is None:
+        raise PatchvoteError("standard input is closed, so it names no photo. Give paths instead of -.")
+    if isinstance(sys.stdin, io.TextIOWrapper):  # names of files are bytes, whatever the language says
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return sys.stdin

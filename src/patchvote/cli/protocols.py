@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import PatchvoteError
-from .common import SKIPPED, Jobs, Json, Quiet, say
+from ..terminal import say, show, show_json
+from .common import SKIPPED, Jobs, Json, Quiet
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -117,13 +117,13 @@ def _tell_time(runner: Any, groups: Any, cells: int, finished: int, as_json: boo
     extraction, voting = runner.estimate(groups)
     if as_json:
         told = {"cells": cells, "finished": finished, "extraction_seconds": extraction, "voting_seconds": voting}
-        print(json.dumps(told))
+        show_json(told)
         return
     for group in groups[:8]:
-        print(f"{group.words}, {group.recipe}, {group.networks}: {', '.join(group.voters)}")
+        show(f"{group.words}, {group.recipe}, {group.networks}: {', '.join(group.voters)}")
     if len(groups) > 8:
-        print(f"… and {len(groups) - 8} more of this kind")
-    print(f"about {duration(extraction)} of extraction and {duration(voting)} of voting")
+        show(f"… and {len(groups) - 8} more of this kind")
+    show(f"about {duration(extraction)} of extraction and {duration(voting)} of voting")
 
 
 def _print_summary(protocol: Any, results: Any, as_json: bool) -> None:
@@ -131,7 +131,7 @@ def _print_summary(protocol: Any, results: Any, as_json: bool) -> None:
 
     rows = summarise(protocol, results)
     if as_json:
-        print(json.dumps(rows, indent=1))
+        show_json(rows, indent=1)
         return
     if not rows:
         raise PatchvoteError(f"there are no results of {protocol.name} in {results.folder} yet.")
@@ -141,4 +141,4 @@ def _print_summary(protocol: Any, results: Any, as_json: bool) -> None:
         spread = f" ± {row['deviation']:.2f} ({row['splits']} splits)" if row["splits"] > 1 else " (1 split)"
         paper = f"   paper {row['paper']:.2f}" if row["paper"] is not None else ""
         where = "  ".join(name.ljust(width) for name, width in zip(names, widths, strict=True))
-        print(f"{where} {row['mean']:6.2f}{spread}{paper}")
+        show(f"{where} {row['mean']:6.2f}{spread}{paper}")

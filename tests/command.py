@@ -1,0 +1,39 @@
+"""Runs the command line inside the tests' own process, which costs no start of Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import write_tiny_network
+from patchvote.cli import main
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+class Command:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+
+    def __call__(self, *words: object) -> Done:
+        self._capsys.readouterr()
+        with self._monkeypatch.context() as patch:
+            patch.setattr(sys, "argv", ["patchvote", *map(str, words)])
+            with pytest.raises(SystemExit) as left:
+                main()
+        out, err = self._capsys.readouterr()
+        return Done(left.value.code or 0, out, err)
+
+
+def network_in(folder: Path) -> Path:
+    """Write a network that takes no time into a folder, with the settings that it needs."""
+    (folder / "tiny.toml").write_text('output = "features"\n')
+    return write_tiny_network(folder / "tiny.onnx")

@@ -1,0 +1,126 @@
+"""Names from anywhere: in a terminal, a spreadsheet, a page, a picture they are shown, never obeyed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+
+import numpy as np
+import onnx
+import pytest
+from PIL import Image
+
+from command import Command, network_in
+from patchvote import Dense, ImageClassifier, Recipe
+from patchvote.model import write_model
+
+FORMULA, COLOUR, LINES, REVERSED = '=HYPERLINK("x")', "red\x1b[31m\x9b5m", "a\nb", "one\u202eowt"
+NO_TEXT = os.fsdecode(b"caf\xe9")
+NAMES = (FORMULA, COLOUR, LINES, REVERSED, NO_TEXT)
+OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    return Command(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Photos of five classes, all with names that want to be more than names."""
+    folder = tmp_path_factory.mktemp("hostile")
+    rng = np.random.default_rng(0)
+    for number, label in enumerate(NAMES):
+        (folder / label).mkdir()
+        for name in NAMES:
+            pixels = rng.integers(0, 100, (64, 64, 3)) + 30 * number
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / label / f"{name}.png")
+    (folder / COLOUR / f"broken{LINES}.jpg").write_bytes(b"no photo")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(photos, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    network = network_in(folder)
+    classifier = ImageClassifier(Recipe(str(network), Dense(sides=(64,))), cache=False).fit(photos)
+    classifier.save(folder / "m.patchvote")
+    return folder / "m.patchvote"
+
+
+def test_no_escape_code_of_a_name_reaches_the_terminal(command, photos, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    network = model.with_name("tiny.onnx")
+    said = [
+        command("fit", photos, "new.patchvote", "--network", network, "--no-cache"),
+        command("info", model),
+        command("info", model, "--card"),
+        command("evaluate", model, photos, "--no-report"),
+        command("explain", model, photos / LINES / f"{COLOUR}.png", "-o", tmp_path / "e.png"),
+        command("explain", model, photos / LINES / f"{COLOUR}.png", "--class", "\x1b[2J"),
+        command("predict", model, photos, "--json"),
+        command("extract", photos, tmp_path / "store", "--network", network, "--sides", "64"),
+        command("info", tmp_path / "store"),
+        command("predict", f"absent{COLOUR}", "x.jpg"),
+    ]
+    assert [done.code for done in said] == [3, 0, 0, 3, 0, 1, 3, 3, 0, 1]
+    for done in said:
+        assert not OBEYED.search(done.out + done.err)
+        assert NO_TEXT not in done.out + done.err
+    assert r"skipped red\x1b[31m\x9b5m/brokena\nb.jpg: " in said[0].err  # all on one line
+    assert r"red\x1b[31m\x9b5m (5)" in said[1].out
+
+
+def test_a_card_cannot_speak_to_the_terminal(command, model, tmp_path):
+    import dataclasses
+
+    loaded = ImageClassifier.load(model).model
+    write_model(dataclasses.replace(loaded, card="# Card\n\x1b]0;title\x07 fine"), tmp_path / "m.patchvote")
+    assert command("info", tmp_path / "m.patchvote", "--card").out == "# Card\n\\x1b]0;title\\x07 fine\n"
+
+
+def test_answers_in_csv_are_one_row_per_photo_without_formulas(command, photos, model, tmp_path):
+    done = command("predict", model, photos / FORMULA, "-o", tmp_path / "a.csv")
+    assert done.code == 0, done.err
+    assert command("predict", model, photos / FORMULA).out == (tmp_path / "a.csv").read_text()
+    rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text(), newline="")))
+    assert len(rows) == 1 + len(NAMES)
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert f"{photos / FORMULA / LINES}.png" in [row[0] for row in rows]
+    for row in rows[1:]:
+        assert not any(cell.startswith(tuple("=+-@\t\r\n")) for cell in row)
+    assert "'" + FORMULA in [row[3] for row in rows]
+
+
+def test_a_name_that_is_no_text_costs_no_answer(command, photos, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(photos / NO_TEXT)
+    files = [f"{name}.png" for name in NAMES]
+    assert command("predict", model, *[f"./{name}" for name in files], "-o", tmp_path / "a.csv").code == 0
+    assert "caf\\udce9.png" in (tmp_path / "a.csv").read_text()
+    assert command("predict", model, *files, "-o", tmp_path / "a.jsonl").code == 0
+    exact = [json.loads(line)["file"] for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert exact == files
+
+
+def test_a_page_a_card_and_a_graph_hold_names_as_names(command, photos, tmp_path):
+    tags = tmp_path / "photos"
+    for number, label in enumerate(('<img src=x onerror="alert(1)">', "|a|[b](c)`", NO_TEXT)):
+        (tags / label).mkdir(parents=True)
+        for index in range(3):
+            pixels = np.random.default_rng([number, index]).integers(0, 256, (64, 64, 3))
+            Image.fromarray(pixels.astype(np.uint8)).save(tags / label / f"{index}'\"<b>.png")
+    network = network_in(tmp_path)
+    model = tmp_path / "<i>m.patchvote"
+    assert command("fit", tags, model, "--network", network, "--no-cache").code == 0
+    page = model.with_suffix(".html").read_text()
+    assert not re.search(r"<(img src=x|b>\.png|i>m)", page)
+    card = command("info", model, "--card").out
+    assert '| \\<img src=x onerror="alert(1)"\\> | 3 |' in card
+    assert "| \\|a\\|\\[b\\](c)\\` | 3 |" in card
+    done = command("export", model, tmp_path / "m.onnx", "--network", network)
+    assert done.code == 0, done.err
+    kept = {entry.key: entry.value for entry in onnx.load(tmp_path / "m.onnx").metadata_props}
+    assert json.loads(kept["classes"]) == list(ImageClassifier.load(model).classes)
