@@ -214,7 +214,7 @@ class ImageClassifier:
     @contextlib.contextmanager
     def _adapted_to(self, found: list[Photo], source: Source, progress: Progress | None) -> Iterator[Store]:
         """Adapt to photos, and give their bags."""
-        from .fitting import adapt_model
+        from .adapting import adapt_model
 
         seconds = {"network": 0.0}
         with self._bags_of(found, source, progress, seconds) as store:

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
 
-from .adapted import Adapted
 from .bag_svm import BagSVM, pooled
 from .bags import Bags
 from .card import card
@@ -37,7 +36,7 @@ from .snbnl import SNBNL
 from .store import Store
 from .thinning import thinned
 from .version import __version__
-from .voter import FEWEST_TO_CALIBRATE, Voter
+from .voter import Voter
 
 VOTERS: dict[str, type[Voter]] = {
     "BagSVM": BagSVM,
@@ -48,8 +47,6 @@ VOTERS: dict[str, type[Voter]] = {
 }
 
 _CURVATURE = 0.2  # fewer descriptors make fewer steps, which have to be larger
-_TIGHT = 0.3  # C of votes that learn from labels they gave themselves
-_HELD_OUT = 0.2  # of the photos of an adapted model, to set its probabilities
 
 
 Progress = Callable[[str, int, int], None]
@@ -132,7 +129,7 @@ def fit_model(
     rng = np.random.default_rng(seed)
     options = candidates_for(voter, seed)
     means_only = all(isinstance(option.voter, BagSVM) for option in options)
-    with _timed(seconds, "reading"):
+    with timed(seconds, "reading"):
         bags = pooled(store) if means_only else thinned(store, seed)
 
     def tell(tried: list[Tried]) -> None:
@@ -142,11 +139,11 @@ def fit_model(
     def whole(images: npt.NDArray[np.int64]) -> Bags:
         return store.load(images, store.dtype)[0]
 
-    with _timed(seconds, "choosing"):
+    with timed(seconds, "choosing"):
         choice = choose(
             options, bags, numbers, whole=None if means_only else whole, budget=budget, seed=seed, tell=tell
         )
-    with _timed(seconds, "training"):
+    with timed(seconds, "training"):
         fitted = clone(choice.candidate.voter).fit(bags, classes[numbers])
         fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
     counts = np.bincount(numbers)
@@ -170,7 +167,7 @@ def fit_model(
         about["held_out"] = held_out.summary()
         mistakes = tuple(_evidence(held_out, choice, whole, int(index)) for index in held_out.worst())
     about["seconds"] = {name: round(took, 2) for name, took in seconds.items()}
-    arrays = _arrays(fitted)
+    arrays = arrays_of(fitted)
     if "weights" in arrays:
         arrays |= remember(bags, numbers, len(classes), rng)
     elif "values" in arrays:
@@ -213,7 +210,7 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
         )
     labels = store.labels.astype(str)
     rng = np.random.default_rng(seed)
-    with _timed(seconds, "training"):
+    with timed(seconds, "training"):
         bags = pooled(store) if isinstance(voter, BagSVM) else store.load(dtype=store.dtype)[0]
         if "weights" in model.arrays:
             memory = add_prototypes(voter, model, bags, labels, rng)
@@ -238,43 +235,8 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
     }
     if "names" in about:
         about["names"] = [*about["names"], *store.names]
-    new = dataclasses.replace(model, classes=classes, arrays=_arrays(voter) | memory, about=about)
+    new = dataclasses.replace(model, classes=classes, arrays=arrays_of(voter) | memory, about=about)
     return Fitted(dataclasses.replace(new, card=card(new)), voter)
-
-
-def adapt_model(store: Store, model: Model, *, seconds: dict[str, float]) -> Fitted:
-    """Make a model fit for photos of another domain, given bags of such photos; their labels are not looked at."""
-    voter = voter_of(model)
-    if not isinstance(voter, BagSVM):
-        raise PatchvoteError(
-            f"a model of {model.kind} does not keep what adapting takes: fit it with --voter bagsvm (the default)."
-        )
-    with _timed(seconds, "training"):
-        known = Bags.of(voter.vectors_)
-        tight = clone(voter).set_params(C=min(voter.C, _TIGHT), calibration=_HELD_OUT)
-        adapted = Adapted(tight).fit(known, voter.classes_[voter.class_], pooled(store))
-        fitted = adapted.voter_
-        if len(known) < FEWEST_TO_CALIBRATE:
-            fitted.temperature_, fitted.rejection_threshold_ = model.temperature, model.threshold
-    chosen = {"words": f"linear votes, C = {fitted.C:g}", "why": "held tighter, to adapt to photos without classes"}
-    about = {
-        **model.about,
-        "chosen": chosen,
-        "adapted": {
-            "date": datetime.date.today().isoformat(),
-            "photos": len(store),
-            "taken": adapted.history_[-1]["taken"] if adapted.history_ else 0,
-        },
-    }
-    new = dataclasses.replace(
-        model,
-        settings=plain_settings(fitted),
-        temperature=fitted.temperature_,
-        threshold=fitted.rejection_threshold_,
-        arrays=_arrays(fitted),
-        about=about,
-    )
-    return Fitted(dataclasses.replace(new, card=card(new)), fitted)
 
 
 def voter_of(model: Model) -> Any:
@@ -302,7 +264,7 @@ def voter_of(model: Model) -> Any:
     return voter
 
 
-def _arrays(voter: Any) -> dict[str, npt.NDArray[Any]]:
+def arrays_of(voter: Any) -> dict[str, npt.NDArray[Any]]:
     """Return what a voter learned, by the names in a model."""
     known = KINDS[type(voter).__name__]
     return {name: np.asarray(getattr(voter, f"{name}_")) for name in known if not name.startswith("memory")}
@@ -328,7 +290,8 @@ def _from_plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+    """Add the seconds that the body takes to those of `what`."""
     began = time.perf_counter()
     yield
     seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - began
