@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .errors import PatchvoteError
+from .reading import open_regular
 
 _TEMPORARY = re.compile(r"^\.writing-(?P<host>[^@]*)@(?P<pid>\d+)-[0-9a-f]+$")
 
@@ -110,6 +111,6 @@ def _is_alive(pid: int) -> bool:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
+    """SHA-256 of an ordinary file's bytes, in hexadecimal."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

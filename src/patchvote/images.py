@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import io
 import os
-import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from .errors import PhotoError
 from .photos import Photo
+from .reading import open_regular
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 100_000_000
@@ -123,23 +123,24 @@ def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 def _read_file(name: str, path: Path) -> bytes:
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            if path.is_dir():
-                listable = os.access(path, os.R_OK | os.X_OK)
-                raise PhotoError(
-                    name, "is a folder. Give it alone." if listable else "is a folder that cannot be read."
-                )
-            raise PhotoError(name, "is not an ordinary file.")
-        if status.st_size > _MAX_BYTES:
-            raise PhotoError(name, f"has {status.st_size / 1e9:.1f} GB, too much for a photo.")
-        return path.read_bytes()
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _MAX_BYTES:
+                raise PhotoError(name, f"has {size / 1e9:.1f} GB, too much for a photo.")
+            content = file.read(size + 1)
+        if len(content) > size:
+            raise PhotoError(name, "grows while it is read. Try again when it is complete.")
+        return content
     except FileNotFoundError:
         reason = "is a broken link." if path.is_symlink() else "there is no such file."
     except PermissionError:
         reason = "may not be read: permission denied."
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}."
+    except OSError as error:
+        if path.is_dir():
+            listable = os.access(path, os.R_OK | os.X_OK)
+            reason = "is a folder. Give it alone." if listable else "is a folder that cannot be read."
+        else:
+            reason = f"cannot be read: {error.strerror or error}."
     raise PhotoError(name, reason)
 
 

@@ -20,6 +20,7 @@ from safetensors.numpy import save
 
 from .errors import ModelError, PatchvoteError
 from .files import write_atomically
+from .reading import check_regular
 from .recipe import Recipe
 
 VERSION = 1
@@ -146,9 +147,11 @@ def read_model(path: str | Path) -> Model:
         It is no model, is damaged, or was made by a later version.
     """
     path = Path(path)
-    if not path.is_file():
-        why = "it is a folder" if path.is_dir() else "there is no such file"
-        raise ModelError(f"{path} is not a model: {why}. `patchvote fit PHOTOS {path.name}` makes one.")
+    try:
+        check_regular(path)
+    except OSError as error:
+        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ModelError(f"{path} is not a model: {why}. `patchvote fit PHOTOS {path.name}` makes one.") from None
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ModelError(f"{path} is larger than any model.")

@@ -7,10 +7,7 @@ plainly not meant (hidden files, other kinds of files) is passed over.
 from __future__ import annotations
 
 import collections
-import csv
 import dataclasses
-import io
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,9 +18,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from .errors import PatchvoteError, PhotoError
+from .manifests import ENDINGS as MANIFESTS
+from .manifests import read_manifest
 
 ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-MANIFESTS = (".csv", ".jsonl")
 
 Source = str | Path | Image.Image | npt.NDArray[Any] | Sequence["str | Path | Image.Image | npt.NDArray[Any] | Photo"]
 
@@ -135,23 +133,16 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _from_manifest(path: Path) -> list[Photo]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise PhotoError(str(path), "the manifest is not UTF-8 text. Save it again as UTF-8.") from None
-    except OSError as error:
-        raise PhotoError(str(path), f"the manifest cannot be read: {error.strerror}.") from None
-    rows = _csv_rows(path, text) if path.suffix.lower() == ".csv" else _jsonl_rows(path, text)
     photos: dict[str, Photo] = {}
-    for line, row in rows:
+    for line, row in read_manifest(path):
         file_name = row.get("file_name")
         if not isinstance(file_name, str) or not file_name.strip():
             raise PhotoError(
-                str(path), f"line {line} has no file_name. It has: {', '.join(map(str, row)) or 'nothing'}."
+                str(path), f"line {line} has no file_name. It has: {', '.join(map(str, row))[:200] or 'nothing'}."
             )
         label = row.get("label")
         if label is not None and not isinstance(label, (str, int)):
-            raise PhotoError(str(path), f"line {line}: label must be text, got {label!r}.")
+            raise PhotoError(str(path), f"line {line}: label must be text, got {repr(label)[:200]}.")
         name = file_name.strip().replace("\\", "/")
         photo = Photo(name, path.parent / name, str(label).strip() or None if label is not None else None)
         if name in photos and photos[name].label != photo.label:
@@ -162,34 +153,6 @@ def _from_manifest(path: Path) -> list[Photo]:
     if not photos:
         raise PhotoError(str(path), "the manifest lists no photos.")
     return list(photos.values())
-
-
-def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    first = text.partition("\n")[0]
-    delimiter = max(",;\t", key=first.count)  # spreadsheets write any of the three, depending on the country
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    if "file_name" not in (reader.fieldnames or []):
-        raise PhotoError(
-            str(path), f"the first line must name a column file_name (and may name label), got: {first!r}."
-        )
-    try:
-        for row in reader:
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise PhotoError(str(path), f"line {reader.line_num} is not CSV: {error}. Is a quote not closed?") from None
-
-
-def _jsonl_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, record in enumerate(text.split("\n"), start=1):
-        if not record.strip():
-            continue
-        try:
-            row = json.loads(record)
-        except ValueError as error:
-            raise PhotoError(str(path), f"line {line} is not JSON: {error}.") from None
-        if not isinstance(row, dict):
-            raise PhotoError(str(path), f"line {line} must be an object with a file_name, got {record[:60]!r}.")
-        yield line, row
 
 
 def _from_list(items: list[Any]) -> list[Photo]:

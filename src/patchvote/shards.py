@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from .bags import Bags
 from .errors import PhotoError, StoreError
 from .files import write_atomically
+from .reading import check_regular
 from .recipe import Recipe
 
 FORMAT = "patchvote-bags-1"
@@ -89,6 +90,7 @@ class Shard:
             The file is damaged, or is not a shard.
         """
         try:
+            check_regular(path)
             with safe_open(path, framework="numpy") as file:
                 told = file.metadata() or {}
                 if told.get("format") != FORMAT:

@@ -74,10 +74,11 @@ def predict(
 
 def _photos(words: list[str]) -> Any:
     """Return one folder or list as it is, so that names stay short; several things as the photos in all of them."""
+    from ..manifests import lines
     from ..photos import find_photos
 
     if words == ["-"]:
-        words = [line.strip() for line in _standard_input() if line.strip()]
+        words = [line.strip() for line in lines(_standard_input(), "standard input") if line.strip()]
         if not words:
             raise PatchvoteError("standard input names no photo. Give one path a line.")
     found: list[Photo] = []

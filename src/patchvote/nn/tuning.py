@@ -39,6 +39,7 @@ from ..labels import hold_out
 from ..memory import REMEMBERED
 from ..model import Model, write_model
 from ..photos import Photo, Source, labelled
+from ..reading import check_regular
 from ..recipe import Recipe
 from ..scores import Scores
 from ..snbnl import SNBNL
@@ -444,6 +445,7 @@ class _Learner:
 
     def _read(self, path: Path, mark: str) -> None:
         try:
+            check_regular(path)
             with safe_open(path, framework="pt") as file:
                 told = file.metadata() or {}
                 kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

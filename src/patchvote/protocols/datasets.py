@@ -14,6 +14,9 @@ from pathlib import Path
 from ..errors import PatchvoteError, PhotoError
 from ..names import nearest
 from ..photos import Photo, find_photos
+from ..reading import read_text
+
+_MAX_LIST_BYTES = 1 << 28  # the lists of SUN397 have 1 MB each
 
 Lists = list[tuple[list[str], list[str]]]
 
@@ -216,9 +219,18 @@ def _list(root: Path, name: str) -> list[str]:
         if place.is_dir():
             for path in sorted(place.glob(f"*{name}")):
                 if pattern.fullmatch(path.name):
-                    lines = path.read_text(encoding="utf-8").splitlines()
-                    return [line.strip() for line in lines if line.strip()]
+                    return _names_in(path)
     raise PatchvoteError(f"the list {name} is not there.")
+
+
+def _names_in(path: Path) -> list[str]:
+    try:
+        lines = read_text(path, _MAX_LIST_BYTES).splitlines()
+    except UnicodeDecodeError:
+        raise PatchvoteError(f"the list {path} is not UTF-8 text.") from None
+    except OSError as error:
+        raise PatchvoteError(f"the list {path} cannot be read: {error.strerror or error}.") from None
+    return [line.strip() for line in lines if line.strip()]
 
 
 def _all_there(names: Sequence[str], photos: Sequence[Photo]) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from ..errors import PatchvoteError
 from ..names import nearest
+from ..reading import read_toml
 
 PROTOCOLS = tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.toml")))
 DRAWS = ("random", "lists", "domains")
@@ -161,21 +161,23 @@ class Protocol:
         path = Path(name)
         if str(name) in PROTOCOLS:
             path = Path(__file__).with_name(f"{name}.toml")
-        elif path.suffix != ".toml" or not path.is_file():
+        elif path.suffix != ".toml" or not path.exists():
             raise PatchvoteError(
                 f"there is no protocol {str(name)!r}.{nearest(str(name), PROTOCOLS)} "
                 f"There are: {', '.join(PROTOCOLS)}; or name a .toml file."
             )
         try:
-            told = tomllib.loads(path.read_text(encoding="utf-8"))
+            told = read_toml(path)
             settings = tuple(_of(Setting, setting, path) for setting in told.pop("settings"))
             gains = tuple(_of(Gain, gain, path) for gain in told.pop("gains", ()))
             also = tuple(_of(Part, part, path) for part in told.pop("also", ()))
             read = {"name": path.stem, **told, "settings": settings, "gains": gains, "also": also}
             protocol: Protocol = _of(cls, read, path)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        except OSError as error:
+            raise PatchvoteError(f"{path} cannot be read: {error.strerror or error}.") from None
+        except ValueError as error:
             raise PatchvoteError(f"{path} is not a TOML file: {error}") from None
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise PatchvoteError(f"{path} is not a protocol: {error}.") from None
         for setting in protocol.settings:
             if setting.draw not in DRAWS:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import PatchvoteError
 from ..files import write_atomically
+from ..reading import read_text
 from . import plots, tables
 from .findings import findings, patch_results
 from .protocol import PROTOCOLS, Protocol
@@ -106,7 +107,7 @@ def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
 
 def _notes(results: Results, protocol: Protocol, name: str = "notes.md") -> str:
     path = results.folder / protocol.name / name
-    return path.read_text(encoding="utf-8") if path.exists() else ""
+    return read_text(path, 1 << 20) if path.exists() else ""
 
 
 def _picture(title: str, name: str) -> str:

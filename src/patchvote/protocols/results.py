@@ -15,8 +15,10 @@ from typing import Any
 
 from ..errors import PatchvoteError
 from ..files import write_atomically
+from ..reading import read_text
 
 FORMAT = 1
+_MAX_BYTES = 1 << 30  # of one result; all cells of Office-Caltech have 2 MB
 _OTHER = {"drawn": "splits drawn otherwise", "settings": "other settings", "fingerprints": "another network"}
 
 
@@ -110,12 +112,12 @@ class Results:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        kept: dict[str, Any] = json.loads(read_text(path, _MAX_BYTES))
         if kept["format"] != FORMAT:
             raise PatchvoteError(f"{path} is of format {kept['format']}, and this patchvote reads format {FORMAT}.")
         for name in (*(field.name for field in dataclasses.fields(Run)), "cells"):
             _ = kept[name]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise PatchvoteError(f"{path} is not a result of a protocol ({error!r}). Move it away.") from None
     return kept
 

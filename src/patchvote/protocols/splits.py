@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import PatchvoteError
 from ..files import write_atomically
 from ..photos import Photo
+from ..reading import read_text
 from .datasets import Dataset
 from .protocol import Setting
 
@@ -137,8 +138,15 @@ def write_lists(folder: Path, stem: str, split: Split) -> None:
         path = folder / f"{stem}-{part}.txt"
         if not path.exists():
             write_atomically(path, [text.encode()])
-        elif path.read_text(encoding="utf-8") != text:
+        elif not _holds(path, text):
             raise PatchvoteError(
                 f"{path} lists other photos than are drawn now, so results kept beside it are of another split. Is the "
                 "image set complete, and the protocol unchanged? Else name another folder with --results."
             )
+
+
+def _holds(path: Path, text: str) -> bool:
+    try:
+        return read_text(path, 2 * len(text.encode())).replace("\r\n", "\n") == text
+    except (OSError, UnicodeDecodeError):  # it is much longer, or is not an ordinary file
+        return False

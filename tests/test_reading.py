@@ -1,0 +1,225 @@
+"""Files that are no files, or never end: every reader says so instead of waiting."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from patchvote import ModelError, NetworkError, PatchvoteError, PhotoError, StoreError, find_photos
+from patchvote.files import file_digest
+from patchvote.images import load_image
+from patchvote.photos import Photo
+
+SECONDS = 20  # generous: each of these calls takes some milliseconds, or for ever
+
+
+def within(seconds: float, function, *arguments):
+    """Call a function, and fail where it has not come back after so many seconds."""
+    outcome: list = []
+
+    def call() -> None:
+        try:
+            outcome.append((function(*arguments), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert outcome, f"it has not come back after {seconds} s"
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def endless(path: Path) -> Path:
+    """A link to a device that never ends, under a name that looks like a file's."""
+    path.symlink_to("/dev/zero")
+    return path
+
+
+def pipe(path: Path) -> Path:
+    """A pipe that nobody writes to."""
+    os.mkfifo(path)
+    return path
+
+
+def read_through_a_late_pipe(monkeypatch, path: Path, read) -> None:
+    """Read a file whose name becomes a pipe right after it was looked at, as two programs in a race would see it."""
+    real = path.with_name("real")
+    path.rename(real)
+    pipe(path)
+    seen, stat = real.stat(), Path.stat
+    monkeypatch.setattr(Path, "stat", lambda self, **kw: seen if self == path else stat(self, **kw))
+    within(SECONDS, read, path)
+
+
+@pytest.mark.parametrize("make", [pipe, endless])
+@pytest.mark.parametrize("name", ["list.csv", "list.jsonl"])
+def test_a_manifest_that_is_no_ordinary_file_is_refused_at_once(tmp_path, make, name):
+    with pytest.raises(PhotoError, match=r"the manifest cannot be read: it is a (pipe|device), not an ordinary file"):
+        within(SECONDS, find_photos, make(tmp_path / name))
+
+
+@pytest.mark.parametrize("make", [pipe, endless])
+def test_a_photo_that_is_no_ordinary_file_says_what_it_is(tmp_path, make):
+    with pytest.raises(PhotoError, match=r"x\.jpg: cannot be read: it is a (pipe|device), not an ordinary file"):
+        within(SECONDS, load_image, Photo("x.jpg", make(tmp_path / "x.jpg")))
+
+
+def test_a_photo_that_becomes_a_pipe_between_looking_and_opening_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "x.jpg"
+    path.write_bytes(b"no photo")
+    with pytest.raises(PhotoError, match="it is a pipe"):
+        read_through_a_late_pipe(monkeypatch, path, lambda path: load_image(Photo("x.jpg", path)))
+
+
+def test_a_socket_named_like_a_photo_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("x.jpg")
+        with pytest.raises(PhotoError, match="it is a socket, not an ordinary file"):
+            load_image(Photo("x.jpg", Path("x.jpg")))
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs /proc of Linux")
+@pytest.mark.parametrize("target", ["/proc/self/environ", "/proc/kallsyms"])
+def test_a_file_that_claims_to_be_empty_and_is_not_is_refused(tmp_path, target):
+    (tmp_path / "x.jpg").symlink_to(target)
+    with pytest.raises(PhotoError, match="grows while it is read"):
+        within(SECONDS, load_image, Photo("x.jpg", tmp_path / "x.jpg"))
+
+
+@pytest.mark.parametrize("make", [pipe, endless])
+def test_a_model_that_is_no_ordinary_file_says_what_it_is(tmp_path, make):
+    from patchvote.model import read_model
+
+    with pytest.raises(ModelError, match=r"is not a model: it is a (pipe|device), not an ordinary file"):
+        within(SECONDS, read_model, make(tmp_path / "model.patchvote"))
+
+
+@pytest.mark.parametrize("make", [pipe, endless])
+def test_a_shard_that_is_no_ordinary_file_is_named_as_damaged(tmp_path, make):
+    make(tmp_path / "1-1-1.safetensors")
+    code = "import sys; from patchvote import Store; Store.open(sys.argv[1])"  # it may hold the lock of the interpreter
+    run = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=6 * SECONDS)
+    assert StoreError.__name__ in run.stderr
+    assert "not an ordinary file" in run.stderr
+
+
+@pytest.mark.parametrize("make", [pipe, endless])
+def test_a_protocol_that_is_no_ordinary_file_says_what_it_is(tmp_path, make):
+    from patchvote.protocols import Protocol
+
+    with pytest.raises(PatchvoteError, match=r"mine\.toml cannot be read: it is a (pipe|device)"):
+        within(SECONDS, Protocol.load, make(tmp_path / "mine.toml"))
+
+
+@pytest.mark.parametrize("make", [pipe, endless])
+def test_a_published_list_that_is_no_ordinary_file_says_what_it_is(tmp_path, make):
+    from patchvote.protocols.datasets import read_dataset
+
+    make(tmp_path / "TrainImages.txt")
+    with pytest.raises(PatchvoteError, match=r"the list .*TrainImages\.txt cannot be read: it is a (pipe|device)"):
+        within(SECONDS, read_dataset, "mit67", tmp_path)
+
+
+@pytest.mark.parametrize("make", [pipe, endless])
+def test_a_network_that_is_no_ordinary_file_says_what_it_is(tmp_path, make):
+    from patchvote.backbones import open_onnx
+
+    path = make(tmp_path / "net.onnx")
+    with pytest.raises(OSError, match="not an ordinary file"):
+        within(SECONDS, file_digest, path)
+    with pytest.raises(NetworkError, match="not an ordinary file"):
+        within(SECONDS, open_onnx, path)
+
+
+def test_deeply_nested_json_lines_are_refused_with_their_number(tmp_path):
+    manifest = tmp_path / "x.jsonl"
+    manifest.write_text('{"file_name": "a.jpg"}\n' + '{"a":' * 100_000 + "1" + "}" * 100_000 + "\n")
+    with pytest.raises(PhotoError, match="line 2 is nested too deeply"):
+        find_photos(manifest)
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "says"),
+    [
+        ("x.jsonl", '{"file_name": "a.jpg", "label": ' + "9" * 100_000 + "}", "line 1 is not JSON"),
+        ("x.jsonl", '{"file_name": "a.jpg", "label": NaN}', "line 1: label must be text"),
+        ("x.jsonl", '{"file_name": "a.jpg", "label": ["' + "x" * 9_000 + '"]}', r"label must be text, got .{,300}$"),
+        ("x.jsonl", "x" * 3_000_000, "line 1 has more than 1,048,576 characters"),
+        ("x.csv", "file_name,label\n" + "x" * 3_000_000, "line 2 has more than 1,048,576 characters"),
+        ("x.csv", "x" * 3_000_000, "line 1 has more than 1,048,576 characters"),
+        ("x.csv", 'file_name\n"' + "a\n" * 200_000, "is not CSV: field larger than field limit"),
+        ("x.csv", "\0" * 3_000_000, "line 1 has more than 1,048,576 characters"),
+        ("x.csv", "\0,\0\n", "must name a column file_name"),
+    ],
+)
+def test_a_manifest_of_monstrous_rows_is_refused_in_few_words(tmp_path, name, row, says):
+    (tmp_path / name).write_text(row)
+    with pytest.raises(PhotoError, match=says) as caught:
+        find_photos(tmp_path / name)
+    assert len(str(caught.value)) < 1_000
+
+
+def test_a_manifest_with_more_rows_than_memory_is_refused(tmp_path, monkeypatch):
+    from patchvote import manifests
+
+    monkeypatch.setattr(manifests, "_MAX_ROWS", 3)
+    (tmp_path / "x.csv").write_text("file_name\na.jpg\nb.jpg\nc.jpg\n")
+    assert len(find_photos(tmp_path / "x.csv")) == 3
+    (tmp_path / "x.csv").write_text("file_name\na.jpg\nb.jpg\nc.jpg\nd.jpg\n")
+    with pytest.raises(PhotoError, match="has more than 3 rows"):
+        find_photos(tmp_path / "x.csv")
+
+
+def test_a_manifest_may_name_the_users_other_files_and_name_one_twice(tmp_path):
+    (tmp_path / "x.csv").write_text("file_name,label\n../a.jpg,cat\n../a.jpg,cat\n")
+    (photo,) = find_photos(tmp_path / "x.csv")
+    assert photo.source == tmp_path / "../a.jpg"
+
+
+def test_a_line_of_standard_input_that_does_not_end_is_refused(monkeypatch):
+    from patchvote.cli.predict import _photos
+
+    class Endless(io.TextIOBase):
+        def readline(self, size: int = -1) -> str:
+            assert size >= 0, "this would read for ever"
+            return "x" * size
+
+        def __next__(self) -> str:
+            raise AssertionError("this would read for ever")
+
+    monkeypatch.setattr(sys, "stdin", Endless())
+    with pytest.raises(PatchvoteError, match="standard input: line 1 has more than"):
+        _photos(["-"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = " + "[" * 100_000 + "]" * 100_000,
+        "a = " + "{b=" * 50_000 + "1" + "}" * 50_000,
+        "a = " + "9" * 100_000,
+        ".".join("a" * 60_000) + " = 1",
+        "x" * 3_000_000,
+        '# \x00\na = "',
+    ],
+    ids=["lists", "tables", "number", "dotted", "long", "torn"],
+)
+def test_a_monstrous_protocol_is_refused_in_few_words(tmp_path, text):
+    from patchvote.protocols import Protocol
+
+    (tmp_path / "mine.toml").write_text(text)
+    with pytest.raises(PatchvoteError, match=r"mine\.toml (is not a TOML file|cannot be read)") as caught:
+        within(SECONDS, Protocol.load, tmp_path / "mine.toml")
+    assert len(str(caught.value)) < 1_000
