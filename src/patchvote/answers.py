@@ -13,12 +13,24 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from .classifier import Answer
+from .scores import Scores
 from .terminal import printable, printable_json
 from .voting import NONE
 
 # What spreadsheets begin a formula with, full-width letters included, and the white space that they skip before it.
 _FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+
+
+def answers_of(scores: Scores) -> Iterator[Answer]:
+    """Return the answers that were compared with what they should have been."""
+    for name, probability in zip(scores.names, scores.probability, strict=True):
+        first, second = np.argsort(-probability, kind="stable")[:2]
+        chances = float(probability[first]), float(probability[second])
+        labels = scores.classes[first], scores.classes[second]
+        yield Answer(name, labels[0], chances[0], labels[1], chances[1], chances[0] < scores.threshold)
 
 
 def row(answer: Answer) -> dict[str, Any]:

@@ -7,17 +7,19 @@ parts are named, and a collage of four right parts shows whether the evidence po
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from .answers import answers_of, csv_lines
 from .classifier import ImageClassifier
 from .errors import PatchvoteError
 from .evidence import Evidence
-from .files import write_atomically
+from .files import make_folder, write_file
 from .images import load_image
+from .marks import Kind
+from .outputs import check_outputs
 from .photos import Photo
 from .picture import draw, encoded
 from .terminal import show
@@ -34,8 +36,15 @@ COLLAGE = ("brick", "tissue", "stars", "gravel")  # left to right, top to bottom
 _TRAIN, _TEST = 6, 20  # crops a class
 
 
-def run(folder: Path) -> None:
-    """Fit, evaluate, predict and explain; print what was found, and write everything into `folder`."""
+def run(folder: Path, *, force: bool = False) -> None:
+    """Fit, evaluate, predict and explain; print what was found, and write everything into `folder`.
+
+    Raises
+    ------
+    PatchvoteError
+        scikit-image is not installed, or, without `force`, files that this did not write are in the way.
+    """
+    _check_folder(folder, force)
     train, test, collage = make_photos(folder / "photos")
     show(f"{_TRAIN * len(PHOTOS)} crops to learn from, {_TEST * len(PHOTOS)} from other parts of the photos to test on")
     classifier = ImageClassifier(cache=folder / "bags").fit(train)
@@ -52,14 +61,12 @@ def run(folder: Path) -> None:
         f"accuracy {100 * scores.accuracy:.1f} % on {len(scores)} test crops "
         f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
     )
-    lines = ["file,label,probability\n"]
-    for name, label, sure in zip(scores.names, scores.predicted, scores.sure, strict=True):
-        lines.append(f"{name},{scores.classes[label]},{sure:.4f}\n")
-    write_atomically(folder / "predictions.csv", ["".join(lines).encode()])
+    lines = csv_lines(answers_of(scores))
+    write_file(folder / "predictions.csv", (f"{line}\n".encode() for line in lines))
 
     evidence = classifier.explain(collage)
     picture = draw(evidence, load_image(Photo("a collage", collage)), list(COLLAGE), side=300)
-    write_atomically(folder / "evidence.png", [encoded(picture)])
+    write_file(folder / "evidence.png", [encoded(picture)])
     show("the collage: for each class, the share of its evidence that lies in its own quarter of the picture")
     for label, share in in_own_quarter(evidence).items():
         show(f"  {label:<8} {100 * share:.0f} %")
@@ -69,25 +76,34 @@ def run(folder: Path) -> None:
 def make_photos(folder: Path) -> tuple[Path, Path, Path]:
     """Cut the photos into crops: a folder to learn from, one to test on, and a collage of parts to test on."""
     source, rng = _source(), np.random.default_rng(0)
-    shutil.rmtree(folder, ignore_errors=True)
     quarters = {}
     for label, name in PHOTOS.items():
         image = Image.open(source / name).convert("RGB")
         middle = round(image.width * 0.55)
         left, right = image.crop((0, 0, middle, image.height)), image.crop((middle, 0, image.width, image.height))
         for part, kind, count in ((left, "train", _TRAIN), (right, "test", _TEST)):
-            (folder / kind / label).mkdir(parents=True)
+            make_folder(folder / kind / label)
             for index in range(count):
                 side = int(rng.integers(40, 90))
                 x, y = int(rng.integers(part.width - side + 1)), int(rng.integers(part.height - side + 1))
-                part.crop((x, y, x + side, y + side)).save(folder / kind / label / f"{index:02d}.png")
+                crop = part.crop((x, y, x + side, y + side))
+                write_file(folder / kind / label / f"{index:02d}.png", [encoded(crop)])
         side = min(224, *right.size)
         quarters[label] = right.crop((0, 0, side, side)).resize((224, 224), Image.Resampling.BICUBIC)
     collage = Image.new("RGB", (448, 448))
     for index, label in enumerate(COLLAGE):
         collage.paste(quarters[label], (224 * (index % 2), 224 * (index // 2)))
-    collage.save(folder / "collage.png")
+    write_file(folder / "collage.png", [encoded(collage)])
     return folder / "train", folder / "test", folder / "collage.png"
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    """Refuse a folder with files that the demonstration did not write where it would write."""
+    names = {"model.patchvote": Kind.model, "report.html": Kind.report, "predictions.csv": Kind.answers}
+    wanted = [(folder / name, kind) for name, kind in names.items() if (folder / name).exists()]
+    photos = [folder / "evidence.png", *(path for path in (folder / "photos").rglob("*") if not path.is_dir())]
+    wanted += [(path, Kind.picture) for path in photos if path.exists()]
+    check_outputs(wanted, [], force=force)
 
 
 def in_own_quarter(evidence: Evidence) -> dict[str, float]:

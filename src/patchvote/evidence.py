@@ -7,12 +7,14 @@ map adds up to the decision value of the class: nothing is added for beauty, and
 from __future__ import annotations
 
 import dataclasses
+import io
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import PatchvoteError
 from .names import nearest
+from .version import __version__
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,20 @@ class Evidence:
     def ranking(self) -> tuple[str, ...]:
         """The classes, the likeliest first."""
         return tuple(self.classes[i] for i in np.argsort(-self.probability, kind="stable"))
+
+    def as_npz(self) -> bytes:
+        """Return classes, votes, boxes, probabilities and a map of 64 by 64 per class as the bytes of an .npz file."""
+        data = io.BytesIO()
+        np.savez(
+            data,
+            patchvote=np.array(__version__),  # first, where `marks` looks for it
+            classes=np.array(self.classes),
+            votes=self.votes,
+            boxes=self.boxes,
+            probability=self.probability,
+            maps=np.stack([self.map(label, 64, 64) for label in self.classes]),
+        )
+        return data.getvalue()
 
     def map(self, label: str, width: int, height: int) -> npt.NDArray[np.float64]:
         """Return the votes for a class as an image ``(height, width)`` whose sum is the decision value."""

@@ -17,8 +17,9 @@ import numpy as np
 from .backbones import graph_of
 from .backbones.joined import JOIN, joined_spec
 from .errors import PatchvoteError
-from .files import write_atomically
+from .files import write_file
 from .grid import Dense
+from .marks import NAME
 from .model import Model
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
         )
     graph = making.build()
     onnx.checker.check_model(graph, full_check=True)
-    write_atomically(Path(path), [graph.SerializeToString()])
+    write_file(Path(path), [graph.SerializeToString()])
     return graph
 
 
@@ -142,7 +143,7 @@ class _Graph:
         graph = self._onnx.make_graph(self.nodes, "patchvote", [photo], outputs, list(self.constants.values()))
         opset = max(OPSET, *(part.opset_import[0].version for part, _ in self.parts))
         made: onnx.ModelProto = self._onnx.make_model(
-            graph, opset_imports=[self._onnx.make_opsetid("", opset)], ir_version=8, producer_name="patchvote"
+            graph, opset_imports=[self._onnx.make_opsetid("", opset)], ir_version=8, producer_name=NAME
         )
         told = {
             "classes": json.dumps(list(self.model.classes)),

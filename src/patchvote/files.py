@@ -65,6 +65,20 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
         raise PatchvoteError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder that the user asked for, and those above it.
+
+    Raises
+    ------
+    PatchvoteError
+        It cannot be made; the message says why in one sentence.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PatchvoteError(f"the folder {path} cannot be made: {error.strerror or error}.") from error
+
+
 def _mode_of(path: Path) -> int | None:
     """Return the permissions of an ordinary file; None where there is none yet."""
     try:

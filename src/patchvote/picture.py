@@ -6,8 +6,10 @@ import io
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 
 from .evidence import Evidence
+from .marks import NAME
 from .terminal import printable
 
 _GLOW, _TINT = np.array([255, 120, 0], np.float32), 0.3  # photos without colour need some to be seen to glow
@@ -87,8 +89,9 @@ def draw_matches(
 
 def encoded(image: Image.Image) -> bytes:
     """Return a picture as the bytes of a PNG file."""
-    data = io.BytesIO()
-    image.save(data, "PNG", optimize=True)
+    data, notes = io.BytesIO(), PngInfo()
+    notes.add_text("Software", NAME)
+    image.save(data, "PNG", optimize=True, pnginfo=notes)
     return data.getvalue()
 
 

@@ -24,7 +24,8 @@ from PIL import Image
 from .card import accuracy_sentence, limits
 from .errors import PatchvoteError
 from .evidence import Evidence
-from .files import write_atomically
+from .files import write_file
+from .marks import GENERATOR
 from .model import Model
 from .picture import glow
 from .scores import Scores, interval
@@ -113,11 +114,8 @@ def write_report(
     else:
         body = _headline(scores, kind) + _classes(scores) + _confusion(scores) + _certainty(scores)
     page = _page(title, body + _mistakes(mistakes) + after)
-    try:
-        # Names that are no proper text, as odd file systems give, lose the letters that nobody could show.
-        write_atomically(Path(path), [page.encode("utf-8", "replace")])
-    except OSError as error:
-        raise PatchvoteError(f"the report {path} cannot be written: {error.strerror or error}.") from error
+    # Names that are no proper text, as odd file systems give, lose the letters that nobody could show.
+    write_file(Path(path), [page.encode("utf-8", "replace")])
 
 
 def _page(title: str, body: str) -> str:
@@ -126,7 +124,7 @@ def _page(title: str, body: str) -> str:
     style = resources.files(__package__).joinpath("report.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'{GENERATOR}\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{_text(title)}</title>\n'
         f"<style>\n{style}</style>\n</head>\n<body>\n<main>\n<h1>{_text(title)}</h1>\n{body}</main>\n"
         f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"

@@ -21,7 +21,7 @@ from ..errors import PatchvoteError
 from ..terminal import say, show
 from ..version import __version__
 from .bags import extract, store_info
-from .common import FAILED, INTERRUPTED, Json
+from .common import FAILED, INTERRUPTED, Force, Json
 from .evaluate import evaluate
 from .explain import explain
 from .export import export
@@ -75,11 +75,12 @@ def info(
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
+    force: Force = False,
 ) -> None:
     """Extract bags from a few real photos, and draw them."""
     from ..demo import run
 
-    run(folder)
+    run(folder, force=force)
 
 
 def main() -> NoReturn:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import PatchvoteError
 from ..terminal import say
 
 if TYPE_CHECKING:
@@ -48,6 +46,7 @@ ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a 
 ReportOption = Annotated[
     Path | None, typer.Option(help="File of the report.", show_default="beside the model, ending in .html")
 ]
+Force = Annotated[bool, typer.Option("--force", help="Also replace files that patchvote did not write.")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.")]
 
 
@@ -76,29 +75,6 @@ def leave(classifier: ImageClassifier) -> None:
         raise typer.Exit(SKIPPED)
 
 
-def check_folder(path: Path) -> None:
-    """Say that a file cannot be written before the work begins, not after it."""
-    folder = path.parent
-    if not folder.is_dir():
-        raise PatchvoteError(f"{path} cannot be written: there is no folder {folder}.")
-    if path.is_dir():
-        raise PatchvoteError(f"{path} cannot be written: it is a folder.")
-
-
-def report_file(model: Path, report: Path | None, no_report: bool) -> Path | None:
-    """Return where the report goes: by default beside the model."""
-    if no_report:
-        return None
-    page = report or model.with_suffix(".html")
-    check_folder(page)
-    return page
-
-
-def write(path: Path, parts: Iterable[bytes]) -> None:
-    """Write a file, whole or not at all; say in a sentence why it cannot be written."""
-    from ..files import write_atomically
-
-    try:
-        write_atomically(path, parts)
-    except OSError as error:
-        raise PatchvoteError(f"{path} cannot be written: {error.strerror or error}.") from error
+def report_file(default: Path, report: Path | None, no_report: bool) -> Path | None:
+    """Return where the report goes, if anywhere."""
+    return None if no_report else report or default

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..terminal import show, show_json
 from .common import (
+    Force,
     Jobs,
     Json,
     ModelArgument,
@@ -28,18 +29,22 @@ def evaluate(
     photos: PhotosArgument,
     report: ReportOption = None,
     no_report: NoReport = False,
+    force: Force = False,
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Compare the answers of MODEL for labelled PHOTOS with their labels, and write a report."""
+    from ..marks import Kind
+    from ..outputs import check_outputs
     from ..progress import ProgressLine
 
+    page = report_file(model.with_name(f"{model.stem}-{photos.stem}.html"), report, no_report)
+    check_outputs([(page, Kind.report)], [model, photos], force=force)
     classifier = load(model, jobs=jobs)
     with ProgressLine("evaluate", quiet) as line:
         scores = classifier.evaluate(photos, progress=line.stage)
     tell_skipped(classifier)
-    page = report_file(model.with_name(f"{model.stem}-{photos.stem}"), report, no_report)
     if page:
         measured = f"on {len(scores):,} photos of {photos.name}"
         classifier.report(page, title=f"{model.stem} on {photos.name}", measured=measured)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ..terminal import show, show_json
-from .common import Jobs, Json, ModelArgument, Quiet, check_folder, load, write
+from .common import Force, Jobs, Json, ModelArgument, Quiet, load
 
 
 def explain(
@@ -23,6 +22,7 @@ def explain(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="PNG to write.", show_default="PHOTO-evidence.png here")
     ] = None,
+    force: Force = False,
     arrays: Annotated[Path | None, typer.Option(help="Also write votes, boxes and maps to this .npz file.")] = None,
     photos: Annotated[
         Path | None,
@@ -33,25 +33,29 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Draw where in PHOTO the votes for a class come from."""
+    from ..files import write_file
     from ..images import load_image
+    from ..marks import Kind
+    from ..outputs import check_outputs
     from ..photos import Photo, find_photos
     from ..picture import draw, draw_matches, encoded
 
+    target = output or Path(f"{photo.stem}-evidence.png")
+    parts = target.with_name(f"{target.stem}-matches.png") if photos is not None else None
+    outputs = [(target, Kind.picture), (parts, Kind.picture), (arrays, Kind.arrays)]
+    check_outputs(outputs, [model, photo, photos], force=force)
     classifier = load(model, jobs=jobs)
     evidence = classifier.explain(photo, label[0] if label else None)
     image = load_image(Photo(photo.name, photo))
-    target = output or Path(f"{photo.stem}-evidence.png")
-    check_folder(target)
-    write(target, [encoded(draw(evidence, image, label))])
+    write_file(target, [encoded(draw(evidence, image, label))])
     written = [target]
-    if evidence.matches and photos is not None:
+    if evidence.matches and photos is not None and parts is not None:
         wanted = {match.name for match in evidence.matches[:5]}
         others = {one.name: load_image(one) for one in find_photos(photos) if one.name in wanted}
-        written.append(target.with_name(f"{target.stem}-matches.png"))
-        write(written[-1], [encoded(draw_matches(evidence, image, others))])
+        written.append(parts)
+        write_file(parts, [encoded(draw_matches(evidence, image, others))])
     if arrays is not None:
-        check_folder(arrays)
-        _write_arrays(arrays, evidence)
+        write_file(arrays, [evidence.as_npz()])
         written.append(arrays)
     if as_json:
         probability = dict(zip(evidence.classes, evidence.probability.tolist(), strict=True))
@@ -75,19 +79,3 @@ def _place(box: tuple[float, float, float, float]) -> str:
     row = "top" if down < 1 / 3 else "bottom" if down > 2 / 3 else ""
     column = "left" if across < 1 / 3 else "right" if across > 2 / 3 else ""
     return f"the {' '.join(filter(None, (row, column))) or 'middle'}"
-
-
-def _write_arrays(path: Path, evidence: Any) -> None:
-    import numpy as np
-
-    data = io.BytesIO()
-    maps = np.stack([evidence.map(label, 64, 64) for label in evidence.classes])
-    np.savez(
-        data,
-        classes=np.array(evidence.classes),
-        votes=evidence.votes,
-        boxes=evidence.boxes,
-        probability=evidence.probability,
-        maps=maps,
-    )
-    write(path, [data.getvalue()])

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..terminal import show, show_json
-from .common import Json, ModelArgument, Quiet, check_folder, size
+from .common import Force, Json, ModelArgument, Quiet, size
 
 
 def export(
@@ -17,16 +17,20 @@ def export(
     network: Annotated[
         str | None, typer.Option(help="The network's ONNX file, where it is no longer where it was.")
     ] = None,
+    force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Write MODEL as one ONNX graph, for any runtime: a photo in, class scores and maps of votes out."""
     from ..export import export_model
+    from ..marks import Kind
     from ..model import network_of, read_model
+    from ..outputs import check_outputs, network_files
 
-    check_folder(output)
     read = read_model(model)
-    graph = export_model(read, output, network=network or network_of(read, model))
+    network = network or network_of(read, model)
+    check_outputs([(output, Kind.graph)], [model, *network_files(network)], force=force)
+    graph = export_model(read, output, network=network)
     opset = graph.opset_import[0].version
     outputs = [value.name for value in graph.graph.output]
     if as_json:

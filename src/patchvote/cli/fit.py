@@ -11,6 +11,7 @@ from ..terminal import say, show, show_json
 from .common import (
     INTERRUPTED,
     Cache,
+    Force,
     Jobs,
     Json,
     Mode,
@@ -23,7 +24,6 @@ from .common import (
     ReportOption,
     Seed,
     Verbose,
-    check_folder,
     leave,
     load,
     report_file,
@@ -48,6 +48,7 @@ def fit(
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
     report: ReportOption = None,
     no_report: NoReport = False,
+    force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
     jobs: Jobs = None,
@@ -59,10 +60,14 @@ def fit(
     """Learn to tell apart the classes in PHOTOS, a folder each, and write MODEL and a report."""
     from ..classifier import ImageClassifier
     from ..grid import Dense, Patch
+    from ..marks import Kind
+    from ..outputs import check_outputs, network_files
     from ..progress import ProgressLine
     from ..recipe import Recipe
 
-    check_folder(model)
+    page = report_file(model.with_suffix(".html"), report, no_report)
+    inputs = [photos, target, *network_files(network)]
+    check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force)
     recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
     classifier = ImageClassifier(
         recipe, voter=voter, budget=budget, cache=False if no_cache else cache, jobs=jobs, seed=seed
@@ -76,7 +81,6 @@ def fit(
             raise typer.Exit(INTERRUPTED) from None
     tell_skipped(classifier)
     classifier.save(model)
-    page = report_file(model, report, no_report)
     if page:
         classifier.report(page, title=f"{model.stem}: {photos.name}", measured="on photos held out of the training")
     about = classifier.model.about
@@ -95,6 +99,7 @@ def add(
     output: Annotated[
         Path | None, typer.Option(help="File to write.", show_default="MODEL itself, once all is done")
     ] = None,
+    force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
     jobs: Jobs = None,
@@ -103,11 +108,13 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Teach MODEL more PHOTOS, of its classes or of new ones. The photos it was made from are not needed."""
+    from ..marks import Kind
+    from ..outputs import check_outputs
     from ..progress import ProgressLine
 
     target = output or model
-    check_folder(target)
     classifier = load(model, jobs=jobs, cache=False if no_cache else cache, seed=seed)
+    check_outputs([(target, Kind.model)], [photos], force=force)
     with ProgressLine("extract", quiet) as line:
         classifier.add(photos, progress=line.stage)
     tell_skipped(classifier)

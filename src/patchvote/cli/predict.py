@@ -8,13 +8,13 @@ import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from ..errors import PatchvoteError
 from ..terminal import emit, say
-from .common import SKIPPED, Jobs, ModelArgument, Quiet, check_folder, load
+from .common import SKIPPED, Force, Jobs, ModelArgument, Quiet, load
 
 if TYPE_CHECKING:
     from ..classifier import Answer
@@ -28,6 +28,7 @@ def predict(
         typer.Argument(metavar="PHOTOS…", help="Photos, folders or lists; - reads paths from standard input."),
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")] = None,
+    force: Force = False,
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Adapt to PHOTOS first, where another camera or place took them.")
     ] = False,
@@ -38,11 +39,17 @@ def predict(
     """Name PHOTOS: a table on a terminal, CSV in a pipe or a file."""
     from ..answers import csv_lines, json_lines, table_lines
     from ..files import write_file
+    from ..marks import Kind
+    from ..outputs import check_outputs
     from ..progress import ProgressLine
 
+    if output is not None and output.suffix.lower() not in (".csv", ".jsonl"):
+        raise PatchvoteError(f"--output writes .csv or .jsonl, got {output}.")
+    paths = _paths(photos)
+    check_outputs([(output, Kind.answers)], [model, *paths], force=force)
     classifier = load(model, jobs=jobs)
     progress = ProgressLine("extract", quiet or not adapt)
-    answers = classifier.answers(_photos(photos), adapt=adapt, progress=progress.stage)
+    answers = classifier.answers(_photos(paths), adapt=adapt, progress=progress.stage)
     bad = 0
 
     def counted() -> Iterator[Answer]:
@@ -56,9 +63,6 @@ def predict(
             yield answer
 
     if output is not None:
-        if output.suffix.lower() not in (".csv", ".jsonl"):
-            raise PatchvoteError(f"--output writes .csv or .jsonl, got {output}.")
-        check_folder(output)
         lines = json_lines if output.suffix.lower() == ".jsonl" else csv_lines
         write_file(output, (f"{line}\n".encode() for line in lines(counted())))
         if not quiet:
@@ -72,18 +76,22 @@ def predict(
         raise typer.Exit(SKIPPED)
 
 
-def _photos(words: list[str]) -> Any:
-    """Return one folder or list as it is, so that names stay short; several things as the photos in all of them."""
+def _paths(words: list[str]) -> list[Path]:
     from ..manifests import lines
-    from ..photos import find_photos
 
     if words == ["-"]:
         words = [line.strip() for line in lines(_standard_input(), "standard input") if line.strip()]
         if not words:
             raise PatchvoteError("standard input names no photo. Give one path a line.")
+    return [Path(word) for word in words]
+
+
+def _photos(paths: list[Path]) -> list[Photo]:
+    """Return the photos in all that was named."""
+    from ..photos import find_photos
+
     found: list[Photo] = []
-    for word in words:
-        path = Path(word)
+    for path in paths:
         if path.is_dir() or path.suffix.lower() in (".csv", ".jsonl"):
             found.extend(dataclasses.replace(one, name=str(path / one.name)) for one in find_photos(path))
         else:

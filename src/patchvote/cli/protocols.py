@@ -10,7 +10,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..terminal import say, show, show_json
-from .common import SKIPPED, Jobs, Json, Quiet
+from .common import SKIPPED, Force, Jobs, Json, Quiet
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -42,6 +42,7 @@ def protocol(
     report: Annotated[
         bool, typer.Option("--report", help="Write docs/results.md and its plots from the results.")
     ] = False,
+    force: Force = False,
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -57,7 +58,7 @@ def protocol(
     if report:
         from ..protocols.report import write_results
 
-        say(f"wrote {write_results(kept, results.parent / 'docs')}")
+        say(f"wrote {write_results(kept, results.parent / 'docs', force=force)}")
         return
     if name is None:
         raise PatchvoteError(f"name a protocol: {', '.join(PROTOCOLS)}, or a .toml file.")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import PatchvoteError
-from ..files import write_atomically
+from ..files import make_folder, write_file
+from ..marks import NAME
 from .findings import Patches
 from .protocol import Protocol
 from .results import Results
@@ -33,12 +34,12 @@ def _figure(rows: int, columns: int, width: float, height: float, sharey: bool =
 
 
 def _write(figure: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     for ending in ("png", "svg"):
         content = io.BytesIO()
-        metadata = {"Date": None} if ending == "svg" else {"Software": None}
+        metadata = {"Date": None, "Creator": NAME} if ending == "svg" else {"Software": NAME}
         figure.savefig(content, format=ending, dpi=110, metadata=metadata)
-        write_atomically(path.with_suffix(f".{ending}"), [content.getvalue()])
+        write_file(path.with_suffix(f".{ending}"), [content.getvalue()])
 
 
 def plot_patches(found: dict[Patches, float], path: Path) -> None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import PatchvoteError
-from ..files import write_atomically
+from ..files import make_folder, write_file
+from ..marks import RESULTS_HEAD, Kind
+from ..outputs import check_outputs
 from ..reading import read_text
 from . import plots, tables
 from .findings import findings, patch_results
 from .protocol import PROTOCOLS, Protocol
 from .results import Results
 
-_HEAD = """# Results
-
-Every number in a table comes from a file in `results/`, which holds the raw numbers of every split, the settings,
+_HEAD = f"""{RESULTS_HEAD}, which holds the raw numbers of every split, the settings,
 versions, machine, time and peak memory. This page is made from them by `patchvote protocol --report`. To compute a cell
 again: `patchvote protocol scene15 --data DIR --splits 1 --voters snbnl --recipes dense --results elsewhere`. Lists of
 the photos of every split are in `results/*/splits/`. "Paper" is Kuzborskij, Carlucci and Caputo, "When Naive Bayes
@@ -36,19 +36,21 @@ settings, and are not in `results/`.
 """
 
 
-def write_results(results: Results, docs: Path) -> Path:
+def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
     """Write the page and its plots into `docs`; return its path.
 
     Raises
     ------
     PatchvoteError
-        There are no results, or matplotlib is not installed.
+        There are no results, matplotlib is not installed, or, without `force`, other files are in the way.
     """
     protocols = [Protocol.load(name) for name in PROTOCOLS]
     there = [protocol for protocol in protocols if any(results.all(protocol.name))]
     if not there:
         raise PatchvoteError(f"there are no results in {results.folder}. Run a protocol first.")
-    pictures = docs / "results"
+    path, pictures = docs / "results.md", docs / "results"
+    make_folder(pictures)
+    check_outputs(_outputs(path, pictures, there), [], force=force)
     parts = [_HEAD]
     scenes = [protocol for protocol in protocols if protocol.report == "scenes"]
     scenes.sort(key=lambda protocol: protocol not in there)
@@ -86,10 +88,14 @@ def write_results(results: Results, docs: Path) -> Path:
             parts += [f"### {protocol.title}", table, _notes(results, protocol, "gains.md")]
     parts.append("## Duplicates that straddle a split")
     parts += [f"- {tables.duplicates(protocol, results)}" for protocol in there]
-    docs.mkdir(parents=True, exist_ok=True)
-    path = docs / "results.md"
-    write_atomically(path, ["\n\n".join(part.strip() for part in parts if part.strip()).encode(), b"\n"])
+    write_file(path, ["\n\n".join(part.strip() for part in parts if part.strip()).encode(), b"\n"])
     return path
+
+
+def _outputs(page: Path, pictures: Path, protocols: list[Protocol]) -> list[tuple[Path, Kind]]:
+    names = [*(protocol.name for protocol in protocols), "few"]
+    kinds = (".png", Kind.picture), (".svg", Kind.plot)
+    return [(page, Kind.results), *((pictures / f"{name}{ending}", kind) for name in names for ending, kind in kinds)]
 
 
 def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PatchvoteError
-from ..files import write_atomically
+from ..files import make_folder, write_file
 from ..reading import read_text
 
 FORMAT = 1
@@ -84,8 +84,8 @@ class Results:
         path = self.folder / run.file
         kept = self.check(run, made_with) or {"format": FORMAT, **dataclasses.asdict(run), **made_with, "cells": []}
         kept["cells"] = sorted([*kept["cells"], cell], key=lambda cell: (cell["pair"] or "", cell["split"]))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, [_written(kept).encode()])
+        make_folder(path.parent)
+        write_file(path, [_written(kept).encode()])
 
     def check(self, run: Run, made_with: dict[str, Any]) -> dict[str, Any] | None:
         """Return what is kept of a run, if it was made with the same settings."""

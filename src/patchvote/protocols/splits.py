@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import PatchvoteError
-from ..files import write_atomically
+from ..files import make_folder, write_file
 from ..photos import Photo
 from ..reading import read_text
 from .datasets import Dataset
@@ -132,12 +132,12 @@ def write_lists(folder: Path, stem: str, split: Split) -> None:
     PatchvoteError
         Other lists are there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for part, names in (("train", split.train), ("test", split.test)):
         text = "".join(f"{name}\n" for name in names)
         path = folder / f"{stem}-{part}.txt"
         if not path.exists():
-            write_atomically(path, [text.encode()])
+            write_file(path, [text.encode()])
         elif not _holds(path, text):
             raise PatchvoteError(
                 f"{path} lists other photos than are drawn now, so results kept beside it are of another split. Is the "

@@ -12,6 +12,7 @@ from ..backbones.joined import JOIN, unit
 from ..bags import Bags
 from ..errors import PatchvoteError
 from ..extract import Extractor
+from ..files import make_folder
 from ..filling import Filled, fill
 from ..photos import Photo
 from ..store import Store
@@ -61,7 +62,7 @@ class Stores:
         stores = []
         for network in networks.split(JOIN):
             path = self.path(recipe, network)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             fill(path, [self.photos[name] for name in names], self.extractor(recipe, network), progress=progress)
             stores.append(Store.open(path))
         return stores

@@ -1,0 +1,169 @@
+"""No file is lost: an output never replaces an input, another output, or what patchvote did not write."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from command import Command, network_in
+from patchvote import ImageClassifier, PatchvoteError, Recipe
+from patchvote.demo import run as run_demo
+from patchvote.marks import Kind, kind_of
+from patchvote.outputs import check_outputs
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    return Command(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder of photos, a network that takes no time, and a model of both; nobody changes them."""
+    folder = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(0)
+    for number, label in enumerate(("iris", "rose")):
+        (folder / "photos" / label).mkdir(parents=True)
+        for index in range(6):
+            pixels = (rng.integers(0, 100, (64, 64, 3)) + 120 * number).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / "photos" / label / f"{index}.jpg")
+    recipe = Recipe(str(network_in(folder)))
+    ImageClassifier(recipe, cache=False).fit(folder / "photos").save(folder / "m.patchvote")
+    return folder
+
+
+@pytest.fixture
+def place(made, tmp_path, monkeypatch):
+    """A copy of it all to work in, the current folder."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*") if path.is_file()}
+
+
+FIT = ("--network", "tiny.onnx", "--no-cache")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("fit", "photos", "photos/iris/1.jpg", *FIT), "but this command reads it"),
+        (("fit", "photos", "link.jpg", *FIT), "but this command reads it as photos/iris/2.jpg"),
+        (("fit", "photos", "hard.patchvote", *FIT), "but this command reads it as photos/iris/3.jpg"),
+        (("fit", "photos", "my.html", *FIT), "my.html would be a model and a report at once"),
+        (("fit", "photos", "My.HTML", *FIT), "would be a model and a report at once"),
+        (("fit", "photos", "tiny.onnx", *FIT), "but this command reads it"),
+        (("evaluate", "m.patchvote", "photos", "--report", "photos/rose/0.jpg"), "but this command reads it"),
+        (("evaluate", "m.patchvote", "photos", "--report", "m.patchvote"), "but this command reads it"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg", "-o", "photos/iris/1.jpg"), "but this command reads it"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg", "--arrays", "m.patchvote"), "but this command reads it"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg", "-o", "a", "--arrays", "a"), "at once"),
+        (("export", "m.patchvote", "m.patchvote"), "but this command reads it"),
+        (("export", "m.patchvote", "tiny.onnx"), "but this command reads it"),
+        (("predict", "m.patchvote", "list.csv", "-o", "list.csv"), "but this command reads it"),
+        (("add", "m.patchvote", "photos", "--output", "photos/iris/1.jpg"), "but this command reads it"),
+        (("fit", "photos", "photos", *FIT), "it is a folder"),
+        (("fit", "photos", "pipe", *FIT), "it is no ordinary file"),
+        (("extract", "photos", "photos", "--network", "tiny.onnx"), "photos holds other files"),
+    ],
+)
+def test_what_a_command_reads_or_also_writes_is_never_replaced_even_by_force(words, says, place, command):
+    (place / "link.jpg").symlink_to("photos/iris/2.jpg")
+    os.link(place / "photos/iris/3.jpg", place / "hard.patchvote")
+    os.mkfifo(place / "pipe")
+    (place / "list.csv").write_text("file_name,label\nphotos/iris/1.jpg,iris\n")
+    before = digests(place)
+    for force in ((), ("--force",)) if words[0] != "extract" else ((),):
+        done = command(*words, *force)
+        assert done.code == 1
+        assert says in done.err
+        assert done.err.count("\n") == 1
+    assert digests(place) == before
+    assert (place / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "says"),
+    [
+        (("fit", "photos", "index", *FIT), "index.html", "a report, but patchvote did not write it"),
+        (("fit", "photos", "other.jpg", *FIT), "other.jpg", "a model, but it is an image that patchvote did not make"),
+        (("fit", "photos", "new", "--report", "r.html", *FIT), "r.html", "patchvote did not write it"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg"), "1-evidence.png", "did not make"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg", "--photos", "photos"), "1-evidence-matches.png", "did not"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg", "--arrays", "a.npz"), "a.npz", "did not write it"),
+        (("evaluate", "m.patchvote", "photos"), "m-photos.html", "did not write it"),
+        (("predict", "m.patchvote", "photos", "-o", "a.csv"), "a.csv", "did not write it"),
+        (("export", "m.patchvote", "other.onnx"), "other.onnx", "did not write it"),
+        (("add", "m.patchvote", "photos", "--output", "other"), "other", "did not write it"),
+    ],
+)
+def test_a_file_that_patchvote_did_not_write_is_replaced_by_force_alone(words, file, says, place, command):
+    (place / file).write_text("file,label\nmine,mine\n")
+    before = digests(place)
+    done = command(*words)
+    assert done.code == 1
+    assert says in done.err
+    assert "add --force to replace it" in done.err
+    assert digests(place) == before
+    assert command(*words, "--force").code == 0
+    if "matches" not in file:  # these are drawn for models that remember photos
+        assert (place / file).read_bytes() != b"file,label\nmine,mine\n"
+        assert command(*words).code == 0  # what it wrote itself, it may replace
+
+
+def test_one_kind_of_its_own_files_does_not_replace_another(place, command):
+    assert command("export", "m.patchvote", "m.onnx").code == 0
+    assert (kind_of(place / "m.patchvote"), kind_of(place / "m.onnx")) == (Kind.model, Kind.graph)
+    done = command("fit", "photos", "m.onnx", *FIT)
+    assert "m.onnx would be replaced by a model, but it is an exported graph of patchvote, not a model." in done.err
+
+
+def test_add_through_a_link_writes_the_model_and_keeps_link_and_mode(place, command):
+    (place / "shelf").mkdir()
+    (place / "m.patchvote").rename(place / "shelf" / "m.patchvote")
+    network_in(place / "shelf")
+    (place / "shelf" / "m.patchvote").chmod(0o640)
+    (place / "latest.patchvote").symlink_to("shelf/m.patchvote")
+    before = (place / "shelf" / "m.patchvote").read_bytes()
+    (place / "more" / "tulip").mkdir(parents=True)
+    Image.new("RGB", (64, 64), "red").save(place / "more" / "tulip" / "1.jpg")
+    done = command("add", "latest.patchvote", "more", "--no-cache")
+    assert done.code == 0, done.err
+    assert (place / "latest.patchvote").is_symlink()
+    assert (place / "shelf" / "m.patchvote").read_bytes() != before
+    assert (place / "shelf" / "m.patchvote").stat().st_mode & 0o777 == 0o640
+
+
+def test_reports_of_two_models_with_dots_in_their_names_do_not_meet(place, command):
+    (place / "m.patchvote").rename(place / "m.v2.patchvote")
+    assert command("evaluate", "m.v2.patchvote", "photos").code == 0
+    assert (place / "m.v2-photos.html").exists()
+    assert not (place / "m.html").exists()
+
+
+def test_the_demo_deletes_and_replaces_nobodys_photos(tmp_path):
+    mine = tmp_path / "photos" / "cat" / "1.jpg"
+    mine.parent.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(mine)
+    before = digests(tmp_path)
+    with pytest.raises(PatchvoteError, match="1.jpg would be replaced by a picture, but it is an image that patchvote"):
+        run_demo(tmp_path)
+    assert digests(tmp_path) == before
+
+
+def test_an_empty_file_and_a_link_to_nowhere_may_become_an_output(tmp_path):
+    (tmp_path / "empty").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    check_outputs([(tmp_path / "empty", Kind.model), (tmp_path / "link", Kind.report)], [])
+    (tmp_path / "nowhere").symlink_to(tmp_path / "no" / "folder")
+    with pytest.raises(PatchvoteError, match="there is no folder"):
+        check_outputs([(tmp_path / "nowhere", Kind.model)], [])
