@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from command import Command, network_in
+from conftest import ROOT
 from patchvote import ImageClassifier, PatchvoteError, Recipe
 from patchvote.demo import run as run_demo
 from patchvote.marks import Kind, kind_of
@@ -158,6 +159,26 @@ def test_the_demo_deletes_and_replaces_nobodys_photos(tmp_path):
     with pytest.raises(PatchvoteError, match="1.jpg would be replaced by a picture, but it is an image that patchvote"):
         run_demo(tmp_path)
     assert digests(tmp_path) == before
+
+
+@pytest.mark.parametrize("file", ["results.md", "results/scene15.png", "results/scene15.svg"])
+def test_the_page_of_results_replaces_no_other_page_or_plot(file, tmp_path, command):
+    (tmp_path / "results").symlink_to(ROOT / "results")
+    mine = tmp_path / "docs" / file
+    mine.parent.mkdir(parents=True)
+    mine.write_text("# Results\n\nof my own\n")
+    done = command("protocol", "--report", "--results", tmp_path / "results")
+    assert done.code == 1
+    assert f"{mine} would be replaced by" in done.err
+    assert [path.name for path in (tmp_path / "docs").rglob("*") if path.is_file()] == [mine.name]
+
+
+def test_the_page_and_plots_of_this_project_are_known_as_its_own():
+    assert kind_of(ROOT / "docs" / "results.md") is Kind.results
+    assert kind_of(ROOT / "docs" / "results" / "scene15.png") is Kind.picture
+    assert kind_of(ROOT / "docs" / "results" / "scene15.svg") is Kind.plot
+    assert kind_of(ROOT / "docs" / "evidence.jpg") is None
+    assert kind_of(ROOT / "README.md") is None
 
 
 def test_an_empty_file_and_a_link_to_nowhere_may_become_an_output(tmp_path):

@@ -10,6 +10,7 @@ import enum
 import json
 from pathlib import Path
 
+from .reading import open_regular
 from .version import __version__
 
 NAME = "patchvote"
@@ -46,7 +47,7 @@ def kind_of(path: Path) -> Kind | None:
     OSError
         The file cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         head = file.read(_HEAD)
         if head[8:9] == b"{":  # safetensors: the length of the header, then the header
             length = int.from_bytes(head[:8], "little")

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from .errors import PatchvoteError
+from .manifests import ENDINGS as MANIFESTS
 from .marks import Kind, kind_of
-from .photos import ENDINGS, MANIFESTS, find_photos
+from .photos import ENDINGS, find_photos
 
 
 def check_outputs(
