@@ -460,7 +460,8 @@ class ImageClassifier:
         path : path
             The file.
         network : str, optional
-            Path of the network's ONNX file, where it is no longer where it was.
+            Its network, where that is neither embedded nor an ONNX file beside it: such a name is not taken from a
+            file, because it can run code, open files or download.
         jobs, cache, seed, backbone
             As for the class.
 
@@ -470,12 +471,15 @@ class ImageClassifier:
             The file is no model, is damaged, was made by a later version or with another network.
         """
         model = read_model(path)
-        recipe = dataclasses.replace(model.recipe, network=network or network_of(model, path))
+        if backbone is None:
+            recipe = dataclasses.replace(model.recipe, network=network or network_of(model, path))
+        else:
+            recipe = model.recipe
         classifier = cls(recipe, cache=cache, jobs=jobs, seed=seed, backbone=backbone)
         spec = classifier._extractor.backbone.spec
         if spec.fingerprint != model.fingerprint:
             raise ModelError(
-                f"{path} was made with a network of fingerprint {model.fingerprint}, but {recipe.network} has "
+                f"{path} was made with a network of fingerprint {model.fingerprint}, but {spec.name} has "
                 f"{spec.fingerprint}: its votes would mean nothing. Load it with the network that it was made with."
             )
         if spec.dim != model.features:

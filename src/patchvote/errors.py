@@ -4,6 +4,8 @@ Every message names the thing, what was received, and a way on. The command line
 traceback, so it has to stand alone.
 """
 
+_LONGEST_NAME = 300  # characters of a network's name that a message shows
+
 
 class PatchvoteError(Exception):
     """Base of every error that a user's input, files or settings can cause."""
@@ -36,3 +38,29 @@ class StoreError(PatchvoteError):
 
 class ModelError(PatchvoteError):
     """A model file cannot be read, or asks for something that this version or this machine cannot give."""
+
+
+class UntypedNetworkError(NetworkError, ModelError):
+    """A file names a network that is loaded only when the user types its name.
+
+    Parameters
+    ----------
+    network : str
+        The name.
+    file : path, optional
+        The file that names it.
+    option : str, default "--network"
+        The option of the command line that takes the name.
+    """
+
+    def __init__(self, network: str, file: object = "a file", option: str = "--network") -> None:
+        shown = network if len(network) <= _LONGEST_NAME else network[:_LONGEST_NAME] + "…"
+        self.reason = (
+            f"{file} names the network {shown!r}, which is neither embedded nor an ONNX file beside it. "
+            "Such a name can run code, open files or download, so it is not taken from a file."
+        )
+        # What cannot be shown cannot be judged, and is not offered for typing.
+        self.network = network if shown == network and network.isprintable() else None
+        self.option = option
+        way = f" If you know this network and trust it, name it yourself: network={network!r}." if self.network else ""
+        super().__init__(self.reason + way)

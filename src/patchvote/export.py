@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .backbones import graph_of
-from .backbones.joined import JOIN, joined_spec
+from .backbones.joined import joined_spec
+from .backbones.names import parts_of
 from .errors import PatchvoteError
 from .files import write_file
 from .grid import Dense
@@ -42,7 +43,7 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
     path : path
         The file to write.
     network : str, optional
-        Path of the network's ONNX file, where it is no longer where it was.
+        The network, where the model was read from a file and its network is not embedded.
 
     Raises
     ------
@@ -81,7 +82,7 @@ class _Graph:
         self._onnx, self._types, self._numpy = helper, TensorProto, numpy_helper
         self.model, self.sampling = model, sampling
         self.parts = [
-            (_raised(graph), spec) for graph, spec in (graph_of(n, model.recipe.activation) for n in _parts(network))
+            (_raised(graph), spec) for graph, spec in (graph_of(n, model.recipe.activation) for n in parts_of(network))
         ]
         self.spec = joined_spec([spec for _, spec in self.parts])
         self.nodes: list[Any] = []
@@ -359,10 +360,6 @@ class _Graph:
 
 _UNIT = float(1 << 22)  # what Pillow multiplies weights by before it rounds them to whole numbers
 _ANSWERS = ("scores", "probability")
-
-
-def _parts(network: str) -> list[str]:
-    return [network] if Path(network).is_file() else network.split(JOIN)
 
 
 def _raised(graph: onnx.ModelProto) -> onnx.ModelProto:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from .backbones.names import beside
 from .errors import ModelError, PatchvoteError
 from .files import write_atomically
 from .reading import check_regular
@@ -106,13 +107,16 @@ class Model:
 
 
 def network_of(model: Model, path: str | Path) -> str:
-    """Return the network of a model that was read from `path`: a file beside it, where one has the network's name.
+    """Return the network of a model that was read from `path`: embedded, or an ONNX file beside it.
 
     A network that was fine-tuned is written beside its model, and moves and is mailed with it.
+
+    Raises
+    ------
+    UntypedNetworkError
+        It is anything else, which is loaded only when the user types its name.
     """
-    network = model.recipe.network
-    beside = Path(path).with_name(Path(network).name)
-    return str(beside) if network.lower().endswith(".onnx") and beside.is_file() else network
+    return beside(model.recipe.network, Path(path))
 
 
 def write_model(model: Model, path: str | Path) -> None:

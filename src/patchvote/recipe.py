@@ -11,6 +11,7 @@ import json
 from typing import Any, Literal
 
 from .backbones import EMBEDDED, Activation
+from .backbones.names import NameFromFile
 from .errors import PatchvoteError
 from .grid import Dense, Patch
 from .names import nearest
@@ -49,6 +50,8 @@ class Recipe:
             raise PatchvoteError(f"sampling of a recipe must be Dense(…) or Patch(…), got {self.sampling!r}.")
         if self.activation not in ("after", "before"):
             raise PatchvoteError(f"activation of a recipe must be 'after' or 'before', got {self.activation!r}.")
+        if not isinstance(self.network, str):
+            raise PatchvoteError(f"network of a recipe must be a name, got {self.network!r}.")
 
     @property
     def mode(self) -> Literal["dense", "patch"]:
@@ -61,7 +64,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
-        """Read what `to_json` wrote.
+        """Read what `to_json` wrote. Its network is a `NameFromFile`: not all of them are loaded by their name.
 
         Raises
         ------
@@ -74,7 +77,8 @@ class Recipe:
             sampling = _known_only(sampling_class, told.pop("sampling"))
             if "sides" in sampling:
                 sampling["sides"] = tuple(sampling["sides"])
-            return cls(sampling=sampling_class(**sampling), **_known_only(cls, told))
+            recipe = cls(sampling=sampling_class(**sampling), **_known_only(cls, told))
+            return dataclasses.replace(recipe, network=NameFromFile(recipe.network))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise PatchvoteError(f"this is not a recipe: {text[:80]!r} ({error!r}).") from None
 

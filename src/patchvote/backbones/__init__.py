@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ..errors import NetworkError
 from ..names import nearest
 from .base import Activation, Backbone, NetworkSpec, Preprocessing
-from .joined import JOIN, JoinedBackbone
+from .joined import JoinedBackbone
+from .names import EMBEDDED, parts_of
 from .onnx_file import OnnxBackbone, open_onnx, read_graph
 from .torch_network import ENGINES, load_torch, torch_graph
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import onnx
 
 __all__ = ["EMBEDDED", "Activation", "Backbone", "NetworkSpec", "Preprocessing", "graph_of", "load", "open_onnx"]
-
-EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 
 _BUILD = 1  # of the graphs; a higher number makes every cache build them again
 
@@ -34,7 +33,8 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1, de
     network : str
         One of `EMBEDDED`, or the path of an ONNX file; a TOML file of the same name beside it may describe its
         preprocessing (see `open_onnx`); a network of torch, timm or torchvision (see `torch_network`), or of Caffe (see
-        `caffe_network`). Several, joined by ``+``, stand side by side (see `joined`).
+        `caffe_network`). Several, joined by ``+``, stand side by side (see `joined`). A name that was read from a file
+        may only name embedded networks (see `names`).
     activation : {"after", "before"}, default "after"
         Whether descriptors are read after or before the network's last activation.
     threads : int, default 1
@@ -50,17 +50,17 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1, de
     """
     if activation not in ("after", "before"):
         raise NetworkError(f"activation must be 'after' or 'before', got {activation!r}.")
+    parts = parts_of(network)
+    if len(parts) > 1:
+        return JoinedBackbone([load(part, activation=activation, threads=threads, device=device) for part in parts])
     if network in EMBEDDED:
         return load_embedded(network, "features", activation, threads, device)
-    if network.startswith("caffe:") and JOIN not in network:
+    if network.startswith("caffe:"):
         from .caffe_network import CaffeBackbone
 
         return CaffeBackbone(network, activation)
-    if network.partition(":")[0] in ENGINES and JOIN not in network:
+    if network.partition(":")[0] in ENGINES:
         return load_torch(network, activation, threads, device)
-    if JOIN in network and not Path(network).is_file():
-        parts = network.split(JOIN)
-        return JoinedBackbone([load(part, activation=activation, threads=threads, device=device) for part in parts])
     if network.lower().endswith(".onnx"):
         return open_onnx(network, activation=activation, threads=threads, device=device)
     raise NetworkError(f"there is no network {network!r}.{nearest(network, EMBEDDED)} A path must end in .onnx.")
@@ -96,6 +96,7 @@ def graph_of(network: str, activation: Activation = "after") -> tuple[onnx.Model
     from . import efficientnet
     from .graph import cut
 
+    parts_of(network)  # refuses what a file names
     if network in EMBEDDED:
         model = efficientnet.build(network)
         return cut(model, "features", activation), load_embedded(network, "features", activation).spec

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from ..errors import NetworkError
 from .base import Backbone, NetworkSpec, Preprocessing
-
-JOIN = "+"  # between the names of networks
+from .names import JOIN
 
 
 class JoinedBackbone:

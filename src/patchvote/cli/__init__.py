@@ -10,6 +10,7 @@ Exit codes: 0 all done; 1 it could not be done; 2 the command was mistyped; 3 do
 from __future__ import annotations
 
 import io
+import shlex
 import sys
 import warnings
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from ..errors import PatchvoteError
+from ..errors import PatchvoteError, UntypedNetworkError
 from ..terminal import say, show
 from ..version import __version__
 from .bags import extract, store_info
@@ -83,6 +84,16 @@ def demo(
     run(folder, force=force)
 
 
+def _words(error: PatchvoteError) -> str:
+    """Return the message of an error; where the user has to name a network, with the command that does so."""
+    if not isinstance(error, UntypedNetworkError) or error.network is None:
+        return str(error)
+    typed = sys.argv[1:]
+    end = typed.index("--") if "--" in typed else len(typed)  # behind two dashes nothing is an option
+    command = shlex.join(["patchvote", *typed[:end], error.option, error.network, *typed[end:]])
+    return f"{error.reason} If you know this network and trust it, name it yourself:\n  {command}"
+
+
 def main() -> NoReturn:
     """Run the command line; errors become a line or two, and an exit code."""
     debug = "--debug" in sys.argv
@@ -97,7 +108,7 @@ def main() -> NoReturn:
     except PatchvoteError as error:
         if debug:
             raise
-        say(f"patchvote: {error}")
+        say(f"patchvote: {_words(error)}")
     except KeyboardInterrupt:
         say("interrupted.")
         sys.exit(INTERRUPTED)

@@ -31,6 +31,14 @@ Seed = Annotated[int, typer.Option(help="Fixes everything that is random.")]
 Network = Annotated[
     str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, an ONNX file, torch:…, timm:…, caffe:…")
 ]
+ModelNetwork = Annotated[
+    str | None,
+    typer.Option(
+        "--network",
+        help="The network of MODEL, as for fit, where it is neither embedded nor an ONNX file beside MODEL.",
+        show_default="what MODEL names",
+    ),
+]
 Cache = Annotated[
     Path | None,
     typer.Option(help="Folder to keep bags in, so that no photo goes through the network twice.", show_default="yours"),

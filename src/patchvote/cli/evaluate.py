@@ -10,6 +10,7 @@ from .common import (
     Jobs,
     Json,
     ModelArgument,
+    ModelNetwork,
     NoReport,
     PhotosArgument,
     Quiet,
@@ -29,6 +30,7 @@ def evaluate(
     photos: PhotosArgument,
     report: ReportOption = None,
     no_report: NoReport = False,
+    network: ModelNetwork = None,
     force: Force = False,
     jobs: Jobs = None,
     quiet: Quiet = False,
@@ -41,7 +43,7 @@ def evaluate(
 
     page = report_file(model.with_name(f"{model.stem}-{photos.stem}.html"), report, no_report)
     check_outputs([(page, Kind.report)], [model, photos], force=force)
-    classifier = load(model, jobs=jobs)
+    classifier = load(model, network=network, jobs=jobs)
     with ProgressLine("evaluate", quiet) as line:
         scores = classifier.evaluate(photos, progress=line.stage)
     tell_skipped(classifier)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..terminal import show, show_json
-from .common import Force, Jobs, Json, ModelArgument, Quiet, load
+from .common import Force, Jobs, Json, ModelArgument, ModelNetwork, Quiet, load
 
 
 def explain(
@@ -28,6 +28,7 @@ def explain(
         Path | None,
         typer.Option(help="Folder of the training photos, to draw the parts that match (models of NBNN)."),
     ] = None,
+    network: ModelNetwork = None,
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -44,7 +45,7 @@ def explain(
     parts = target.with_name(f"{target.stem}-matches.png") if photos is not None else None
     outputs = [(target, Kind.picture), (parts, Kind.picture), (arrays, Kind.arrays)]
     check_outputs(outputs, [model, photo, photos], force=force)
-    classifier = load(model, jobs=jobs)
+    classifier = load(model, network=network, jobs=jobs)
     evidence = classifier.explain(photo, label[0] if label else None)
     image = load_image(Photo(photo.name, photo))
     write_file(target, [encoded(draw(evidence, image, label))])

@@ -8,15 +8,13 @@ from typing import Annotated
 import typer
 
 from ..terminal import show, show_json
-from .common import Force, Json, ModelArgument, Quiet, size
+from .common import Force, Json, ModelArgument, ModelNetwork, Quiet, size
 
 
 def export(
     model: ModelArgument,
     output: Annotated[Path, typer.Argument(metavar="FILE", help="ONNX file to write.")],
-    network: Annotated[
-        str | None, typer.Option(help="The network's ONNX file, where it is no longer where it was.")
-    ] = None,
+    network: ModelNetwork = None,
     force: Force = False,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -16,6 +16,7 @@ from .common import (
     Json,
     Mode,
     ModelArgument,
+    ModelNetwork,
     Network,
     NoCache,
     NoReport,
@@ -99,6 +100,7 @@ def add(
     output: Annotated[
         Path | None, typer.Option(help="File to write.", show_default="MODEL itself, once all is done")
     ] = None,
+    network: ModelNetwork = None,
     force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
@@ -113,7 +115,7 @@ def add(
     from ..progress import ProgressLine
 
     target = output or model
-    classifier = load(model, jobs=jobs, cache=False if no_cache else cache, seed=seed)
+    classifier = load(model, network=network, jobs=jobs, cache=False if no_cache else cache, seed=seed)
     check_outputs([(target, Kind.model)], [photos], force=force)
     with ProgressLine("extract", quiet) as line:
         classifier.add(photos, progress=line.stage)

@@ -14,7 +14,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..terminal import emit, say
-from .common import SKIPPED, Force, Jobs, ModelArgument, Quiet, load
+from .common import SKIPPED, Force, Jobs, ModelArgument, ModelNetwork, Quiet, load
 
 if TYPE_CHECKING:
     from ..classifier import Answer
@@ -32,6 +32,7 @@ def predict(
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Adapt to PHOTOS first, where another camera or place took them.")
     ] = False,
+    network: ModelNetwork = None,
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON a photo.")] = False,
@@ -47,7 +48,7 @@ def predict(
         raise PatchvoteError(f"--output writes .csv or .jsonl, got {output}.")
     paths = _paths(photos)
     check_outputs([(output, Kind.answers)], [model, *paths], force=force)
-    classifier = load(model, jobs=jobs)
+    classifier = load(model, network=network, jobs=jobs)
     progress = ProgressLine("extract", quiet or not adapt)
     answers = classifier.answers(_photos(paths), adapt=adapt, progress=progress.stage)
     bad = 0

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backbones.joined import JOIN
+from ..backbones.names import EMBEDDED, JOIN, parts_of
 from ..bags import Bags
-from ..errors import PatchvoteError
+from ..errors import PatchvoteError, UntypedNetworkError
 from ..filling import Filled
 from ..machine import describe, forget_peak_memory, peak_memory
 from ..store import Store
@@ -107,6 +107,10 @@ def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[li
             parse_recipe(recipe, "")
             own = voters.setdefault((recipe, networks), [])
             own += [voter for voter in part.voters if voter not in own]
+    for _, networks in voters:
+        typed = networks in (selection.networks or ())
+        if not typed and not set(parts_of(networks)) <= set(EMBEDDED):
+            raise UntypedNetworkError(networks, f"the protocol {protocol.name}", "--networks")
     groups, finished = [], 0
     for ((recipe, networks), own), setting in itertools.product(voters.items(), settings):
         pairs: list[str | None] = [pair for pair in setting.pairs if pair in (selection.pairs or known)]

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from ..backbones import EMBEDDED
-from ..backbones.joined import JOIN, unit
+from ..backbones.joined import unit
+from ..backbones.names import JOIN
 from ..bags import Bags
 from ..errors import PatchvoteError
 from ..extract import Extractor

@@ -1,0 +1,236 @@
+"""What a file may name as its network, and what only the user may."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import write_tiny_network
+from patchvote import (
+    BagSVM,
+    Dense,
+    Extractor,
+    ImageClassifier,
+    ModelError,
+    NetworkError,
+    PatchvoteError,
+    Recipe,
+    Store,
+    fill,
+    find_photos,
+)
+from patchvote.backbones import load, open_onnx
+from patchvote.export import export_model
+from patchvote.model import Model, read_model, write_model
+from patchvote.protocols.protocol import Protocol, Setting
+from patchvote.protocols.results import Results
+from patchvote.protocols.run import Selection, plan
+from test_cli import patchvote
+
+HOSTILE = {
+    "abort": "torch:os:abort",
+    "import": "torch:trap.sub:function",
+    "caffe": "caffe:{outside}/net.prototxt,{outside}/net.caffemodel@fc7",
+    "absolute": "{outside}/net.onnx",
+    "relative": "../outside/net.onnx",
+    "windows": "..\\outside\\net.onnx",
+    "joined": "efficientnet-lite0+torch:trap.sub:function",
+    "joined path": "efficientnet-lite0+{outside}/net.onnx",
+    "download": "timm:resnet18?pretrained=yes",
+    "weights": "torchvision:vgg16@fc7?weights={outside}/net.safetensors",
+    "folder": "{outside}/.onnx",
+    "nothing": "",
+    "screen": "torch:\x1b[2J:x",
+    "long": "torch:" + "x" * 100_000,
+    "long path": "x" * 100_000 + ".onnx",
+}
+
+_seen: list[str] = []
+
+
+def _listen(event: str, arguments: tuple[object, ...]) -> None:
+    if event in ("open", "import", "socket.connect", "subprocess.Popen"):
+        _seen.append(f"{event} {arguments[0]}")
+
+
+sys.addaudithook(_listen)
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch) -> Path:
+    """A folder with a package that leaves a trace when it is imported, and with files that nobody shall open."""
+    (tmp_path / "trap").mkdir()
+    (tmp_path / "trap" / "__init__.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w').close()\n")
+    (tmp_path / "trap" / "sub.py").write_text("def function(): raise SystemExit\n")
+    (tmp_path / "outside").mkdir()
+    for name in ("net.prototxt", "net.caffemodel", "net.safetensors", "net.toml"):
+        (tmp_path / "outside" / name).write_text("")
+    write_tiny_network(tmp_path / "outside" / "net.onnx")
+    (tmp_path / "models").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
+    _seen.clear()
+    return tmp_path
+
+
+def untouched(folder: Path) -> bool:
+    touched = [event for event in _seen if "outside" in event or "import trap" in event or "socket" in event]
+    return not (folder / "trace").exists() and "trap" not in sys.modules and touched == []
+
+
+def model_of(network: str, fingerprint: str = "abc", features: int = 6) -> Model:
+    rng = np.random.default_rng(0)
+    arrays = {
+        "linear": rng.normal(size=(4, features)).astype(np.float32),
+        "bias": np.zeros(4, np.float32),
+        "vectors": rng.normal(size=(8, features)).astype(np.float32),
+        "class": np.arange(8) % 4,
+    }
+    classes = ("Straße & Café", "brick", "grass", "gravel")
+    recipe = Recipe(network, Dense((64,), whole=False))
+    return Model("BagSVM", classes, recipe, fingerprint, {"power": 0.5}, False, 1.0, 0.0, arrays)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_name_in_a_model_runs_opens_and_fetches_nothing(kind, trap):
+    name = HOSTILE[kind].format(outside=trap / "outside")
+    path = trap / "models" / "m.patchvote"
+    write_model(model_of(name), path)
+    with pytest.raises(ModelError, match="names the network .* it is not taken from a file") as caught:
+        ImageClassifier.load(path)
+    assert len(str(caught.value)) < 1500
+    assert "\x1b" not in str(caught.value)
+    shown = kind not in ("nothing", "screen", "long", "long path")
+    assert (f"network={name!r}" in str(caught.value)) == shown
+    for use in (
+        lambda: Extractor(read_model(path).recipe),
+        lambda: load(read_model(path).recipe.network),
+        lambda: export_model(read_model(path), trap / "out.onnx"),
+        lambda: ImageClassifier(read_model(path).recipe),
+    ):
+        with pytest.raises(NetworkError, match="it is not taken from a file"):
+            use()
+    assert untouched(trap)
+
+
+def test_no_command_follows_such_a_name_and_each_shows_the_line_to_type(trap, photo_folder):
+    path, photo = trap / "models" / "my model", next((photo_folder / "brick").iterdir())
+    name = "torch:trap.sub:function@it's"
+    write_model(model_of(name), path)
+    for words in (
+        ("predict", path, photo),
+        ("predict", path, "--", photo),
+        ("explain", path, photo, "-o", trap / "x.png"),
+        ("evaluate", path, photo_folder, "--no-report"),
+        ("add", path, photo_folder, "--no-cache"),
+        ("export", path, trap / "x.onnx"),
+    ):
+        done = patchvote(*words)
+        assert done.returncode == 1, done.stdout
+        first, line = done.stderr.splitlines()
+        assert "my model names the network" in first
+        typed = list(map(str, words))
+        place = typed.index("--") if "--" in typed else len(typed)
+        assert shlex.split(line) == ["patchvote", *typed[:place], "--network", name, *typed[place:]]
+    told = patchvote("info", path)
+    assert told.returncode == 0
+    assert name in told.stdout
+    assert untouched(trap)
+
+
+def test_the_line_that_is_shown_works_for_a_network_of_the_users_own(photo_folder, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    name = "torch:torch_models:residual@last?size=64"
+    classifier = ImageClassifier(Recipe(name, Dense((64,))), voter=BagSVM(), cache=False).fit(photo_folder)
+    classifier.save(tmp_path / "m.patchvote")
+    photo = next((photo_folder / "brick").iterdir())
+    refused = patchvote("predict", tmp_path / "m.patchvote", photo)
+    line = shlex.split(refused.stderr.splitlines()[-1])
+    assert line[0] == "patchvote"
+    done = subprocess.run([sys.executable, "-m", *line], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    expected = next(classifier.answers([photo]))
+    assert f",{expected.label},{round(expected.probability, 4)}," in done.stdout
+    again = ImageClassifier.load(tmp_path / "m.patchvote", network=name)
+    np.testing.assert_array_equal(again.predict_proba([photo]), classifier.predict_proba([photo]))
+    with pytest.raises(ModelError, match="not taken from a file"):
+        export_model(read_model(tmp_path / "m.patchvote"), tmp_path / "m.onnx")
+    export_model(read_model(tmp_path / "m.patchvote"), tmp_path / "m.onnx", network=name)
+
+
+def test_an_onnx_file_beside_the_model_is_its_network_if_the_fingerprint_is_right(tmp_path, photo_folder):
+    path = tmp_path / "m.patchvote"
+    net = write_tiny_network(tmp_path / "net.onnx")
+    net.with_suffix(".toml").write_text('output = "features"\n')
+    fingerprint = open_onnx(net).spec.fingerprint
+    photo = next((photo_folder / "brick").iterdir())
+    for name in ("net.onnx", "nets/net.onnx", "C:\\nets\\net.onnx", str(tmp_path / "gone" / "net.onnx")):
+        write_model(model_of(name, fingerprint), path)
+        assert ImageClassifier.load(path).predict_proba([photo]).shape == (1, 4)
+    both = load(f"efficientnet-lite0+{net}").spec
+    write_model(model_of("efficientnet-lite0+net.onnx", both.fingerprint, both.dim), path)
+    assert ImageClassifier.load(path).predict_proba([photo]).shape == (1, 4)
+    write_model(model_of("net.onnx", "0" * 16), path)
+    with pytest.raises(ModelError, match="made with a network of fingerprint 0000"):
+        ImageClassifier.load(path)
+
+
+def test_what_lies_beside_a_model_must_be_a_file(tmp_path):
+    path = tmp_path / "m.patchvote"
+    write_model(model_of("net.onnx"), path)
+    (tmp_path / "net.onnx").mkdir()
+    with pytest.raises(ModelError, match="nor an ONNX file beside it"):
+        ImageClassifier.load(path)
+    (tmp_path / "net.onnx").rmdir()
+    os.mkfifo(tmp_path / "net.onnx")
+    with pytest.raises(ModelError, match="nor an ONNX file beside it"):
+        ImageClassifier.load(path)
+
+
+def test_a_backbone_that_the_caller_brings_needs_no_name(tmp_path, tiny_network):
+    backbone = open_onnx(tiny_network, output="features")
+    write_model(model_of("torch:os:abort", backbone.spec.fingerprint), tmp_path / "m.patchvote")
+    classifier = ImageClassifier.load(tmp_path / "m.patchvote", backbone=backbone)
+    assert classifier.predict_proba([np.zeros((64, 64, 3), np.uint8)]).shape == (1, 4)
+
+
+def test_a_store_names_its_network_but_does_not_load_it(trap, photo_folder, tiny_network):
+    named = Recipe("torch:trap.sub:function", Dense((64,)))
+    extractor = Extractor(named, backbone=open_onnx(tiny_network, output="features"))
+    fill(trap / "store", find_photos(photo_folder)[:2], extractor)
+    store = Store.open(trap / "store")
+    assert store.recipe == named
+    told = patchvote("info", trap / "store")
+    assert "torch:trap.sub:function" in told.stdout
+    for use in (Extractor, ImageClassifier):
+        with pytest.raises(NetworkError, match="it is not taken from a file"):
+            use(store.recipe)
+    assert untouched(trap)
+
+
+def test_embedded_networks_are_loaded_wherever_their_name_stands():
+    named = Recipe.from_json(Recipe("efficientnet-lite0", Dense((64,))).to_json())
+    assert Extractor(named).backbone.spec.dim == 1280
+
+
+def test_a_name_that_joins_many_networks_is_refused():
+    with pytest.raises(NetworkError, match="joins more than 8 networks"):
+        load("+".join(["efficientnet-lite0"] * 10_000))
+
+
+def test_a_protocol_names_embedded_networks_and_the_user_names_others(tmp_path):
+    name = "torch:os:abort"
+    own = Protocol("own", "Own", "", "folders", (Setting("all", "random", 1),), ("bag-svm",), ("dense",), (name,))
+    with pytest.raises(PatchvoteError, match="the protocol own names the network 'torch:os:abort'"):
+        plan(own, Selection(), Results(tmp_path))
+    groups, _ = plan(own, Selection(networks=(name,)), Results(tmp_path))
+    assert {group.networks for group in groups} == {name}
