@@ -84,14 +84,14 @@ def demo(
     run(folder, force=force)
 
 
-def _words(error: PatchvoteError) -> str:
+def _lines(error: PatchvoteError) -> list[str]:
     """Return the message of an error; where the user has to name a network, with the command that does so."""
     if not isinstance(error, UntypedNetworkError) or error.network is None:
-        return str(error)
+        return [f"patchvote: {error}"]
     typed = sys.argv[1:]
     end = typed.index("--") if "--" in typed else len(typed)  # behind two dashes nothing is an option
     command = shlex.join(["patchvote", *typed[:end], error.option, error.network, *typed[end:]])
-    return f"{error.reason} If you know this network and trust it, name it yourself:\n  {command}"
+    return [f"patchvote: {error.reason} If you know this network and trust it, name it yourself:", f"  {command}"]
 
 
 def main() -> NoReturn:
@@ -108,7 +108,7 @@ def main() -> NoReturn:
     except PatchvoteError as error:
         if debug:
             raise
-        say(f"patchvote: {_words(error)}")
+        say(*_lines(error))
     except KeyboardInterrupt:
         say("interrupted.")
         sys.exit(INTERRUPTED)
