@@ -136,12 +136,16 @@ def _read_file(name: str, path: Path) -> bytes:
     except PermissionError:
         reason = "may not be read: permission denied."
     except OSError as error:
-        if path.is_dir():
-            listable = os.access(path, os.R_OK | os.X_OK)
-            reason = "is a folder. Give it alone." if listable else "is a folder that cannot be read."
-        else:
-            reason = f"cannot be read: {error.strerror or error}."
+        reason = _folder_reason(path) if path.is_dir() else f"cannot be read: {error.strerror or error}."
     raise PhotoError(name, reason)
+
+
+def _folder_reason(path: Path) -> str:
+    try:
+        os.scandir(path).close()
+    except OSError as error:
+        return f"the folder may not be read: {error.strerror or error}."
+    return "is a folder. Give it alone."
 
 
 def _decode_less(image: Image.Image, longest: Callable[[int, int], int]) -> None:

@@ -89,8 +89,11 @@ def _from_folder(root: Path) -> list[Photo]:
     photos, passed_over = [], collections.Counter[str]()
     for path in _walk(root, set()):
         relative = path.relative_to(root)
-        if path.suffix.lower() in ENDINGS or path.is_dir():  # a folder is given only where it cannot be listed
-            label = relative.parts[0] if len(relative.parts) > 1 else None
+        unlisted = path.is_dir()  # a folder is given only where it cannot be listed; reading it will tell why
+        if unlisted and path == root:
+            raise PhotoError(str(root), "the folder may not be read. Are you allowed to list it?")
+        if unlisted or path.suffix.lower() in ENDINGS:
+            label = relative.parts[0] if unlisted or len(relative.parts) > 1 else None
             photos.append(Photo(relative.as_posix(), path, label))
         else:
             passed_over[path.suffix.lower() or "no ending"] += 1

@@ -8,10 +8,14 @@ that a terminal obeys instead of showing are therefore printed as escapes such a
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import re
 import sys
+from collections.abc import Iterator
 from typing import Any
+
+from .errors import PatchvoteError
 
 # Control characters of ASCII and Latin-1 (C0, DEL, C1), invisible characters that change the reading order or separate
 # lines, and halves of surrogate pairs, by which Python stands for bytes of file names that are not UTF-8. Joiners
@@ -20,6 +24,10 @@ _OBEYED = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
+
+
+class ReaderGone(Exception):  # noqa: N818 - no error: `patchvote predict … | head` has all that it wanted
+    """Whoever read standard output has ended."""
 
 
 def printable(text: object) -> str:
@@ -60,7 +68,25 @@ def show_json(value: Any, indent: int | None = None) -> None:
 
 def emit(text: str, *, flush: bool = False) -> None:
     """Print data to standard output as it is; the caller has made it harmless, or it is for programs alone."""
-    print(text, file=sys.stdout, flush=flush)  # noqa: T201
+    with _standard_output():
+        print(text, file=sys.stdout, flush=flush)  # noqa: T201
+
+
+def flush_output() -> None:
+    """Hand all that was printed to whoever reads it."""
+    with _standard_output():
+        sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _standard_output() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise ReaderGone from None
+    except OSError as error:
+        reason = "it is closed" if error.errno == errno.EBADF else error.strerror or error
+        raise PatchvoteError(f"standard output cannot be written: {reason}.") from error
 
 
 def say(*lines: object) -> None:

@@ -19,7 +19,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from ..errors import PatchvoteError, UntypedNetworkError
-from ..terminal import say, show
+from ..terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .bags import extract, store_info
 from .common import FAILED, INTERRUPTED, Force, Json
@@ -30,6 +30,7 @@ from .fit import add, fit
 from .info import model_info
 from .predict import predict
 from .protocols import protocol
+from .streams import Interrupted, close_streams, interruptible, open_streams
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,7 +41,7 @@ app = typer.Typer(
     epilog="Add --debug to any command to see where an error comes from.",
 )
 for command in (fit, predict, explain, evaluate, add, export, extract, protocol):
-    app.command()(command)
+    app.command()(interruptible(command))
 
 
 def _version(asked: bool) -> None:
@@ -59,6 +60,7 @@ def _global(
 
 
 @app.command()
+@interruptible
 def info(
     path: Annotated[Path, typer.Argument(metavar="MODEL|STORE", help="A model, or a folder of bags.")],
     card: Annotated[bool, typer.Option("--card", help="Print a model's whole card, as Markdown.")] = False,
@@ -74,6 +76,7 @@ def info(
 
 
 @app.command()
+@interruptible
 def demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
     force: Force = False,
@@ -84,8 +87,10 @@ def demo(
     run(folder, force=force)
 
 
-def _lines(error: PatchvoteError) -> list[str]:
+def _lines(error: PatchvoteError | OSError) -> list[str]:
     """Return the message of an error; where the user has to name a network, with the command that does so."""
+    if isinstance(error, OSError):  # that nothing nearer to it has put into words, such as a full temporary folder
+        return [f"patchvote: {error.filename or 'the system'}: {error.strerror or error}."]
     if not isinstance(error, UntypedNetworkError) or error.network is None:
         return [f"patchvote: {error}"]
     typed = sys.argv[1:]
@@ -99,19 +104,34 @@ def main() -> NoReturn:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
+    open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that this terminal cannot show must not end the work
             stream.reconfigure(errors="replace")
     warnings.filterwarnings("ignore", module="PIL")  # what they warn of is refused or handled by `images`
+    code: str | int | None = FAILED
     try:
-        app()
-    except PatchvoteError as error:
+        code = _run()
+    except (PatchvoteError, OSError) as error:
         if debug:
             raise
         say(*_lines(error))
-    except KeyboardInterrupt:
-        say("interrupted.")
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone; nobody is left to tell
-    sys.exit(FAILED)
+    except (Interrupted, KeyboardInterrupt) as error:
+        say(str(error) or "interrupted.")
+        code = INTERRUPTED
+    except ReaderGone:
+        code = 0
+    finally:
+        close_streams()
+    sys.exit(code)
+
+
+def _run() -> str | int | None:
+    try:
+        app()
+    except SystemExit as left:
+        if left.code == INTERRUPTED:  # outside of a command
+            raise Interrupted("interrupted.") from None
+        flush_output()
+        return left.code
+    return 0

@@ -11,7 +11,8 @@ import typer
 
 from ..errors import PatchvoteError
 from ..terminal import say, show, show_json
-from .common import INTERRUPTED, SKIPPED, Jobs, Json, Mode, Network, Quiet
+from .common import SKIPPED, Jobs, Json, Mode, Network, Quiet
+from .streams import interruption
 
 
 class Activation(enum.StrEnum):
@@ -82,16 +83,13 @@ def extract(
         raise PatchvoteError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
     recipe = Recipe(network, Dense(**dense) if mode is Mode.dense else Patch(**patch), activation.value)
     extractor = Extractor(recipe, jobs=jobs, device=device)
-    with ProgressLine("extract", quiet) as line:
+    kept = f"interrupted. What was extracted is kept in {store}: run the same command again to go on."
+    with ProgressLine("extract", quiet) as line, interruption(kept):
 
         def advance(filled: Filled) -> None:
             line.show(filled.done, filled.photos)
 
-        try:
-            filled = fill(store, photos, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
-        except KeyboardInterrupt:
-            say(f"interrupted. What was extracted is kept in {store}: run the same command again to go on.")
-            raise typer.Exit(INTERRUPTED) from None
+        filled = fill(store, photos, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
 
     for error in filled.skipped:
         say(f"skipped {error}")

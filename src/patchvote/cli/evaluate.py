@@ -38,11 +38,11 @@ def evaluate(
 ) -> None:
     """Compare the answers of MODEL for labelled PHOTOS with their labels, and write a report."""
     from ..marks import Kind
-    from ..outputs import check_outputs
+    from ..outputs import check_outputs, network_files
     from ..progress import ProgressLine
 
     page = report_file(model.with_name(f"{model.stem}-{photos.stem}.html"), report, no_report)
-    check_outputs([(page, Kind.report)], [model, photos], force=force)
+    check_outputs([(page, Kind.report)], [model, photos, *network_files(network)], force=force)
     classifier = load(model, network=network, jobs=jobs)
     with ProgressLine("evaluate", quiet) as line:
         scores = classifier.evaluate(photos, progress=line.stage)

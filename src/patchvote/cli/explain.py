@@ -37,14 +37,14 @@ def explain(
     from ..files import write_file
     from ..images import load_image
     from ..marks import Kind
-    from ..outputs import check_outputs
+    from ..outputs import check_outputs, network_files
     from ..photos import Photo, find_photos
     from ..picture import draw, draw_matches, encoded
 
     target = output or Path(f"{photo.stem}-evidence.png")
     parts = target.with_name(f"{target.stem}-matches.png") if photos is not None else None
     outputs = [(target, Kind.picture), (parts, Kind.picture), (arrays, Kind.arrays)]
-    check_outputs(outputs, [model, photo, photos], force=force)
+    check_outputs(outputs, [model, photo, photos, *network_files(network)], force=force)
     classifier = load(model, network=network, jobs=jobs)
     evidence = classifier.explain(photo, label[0] if label else None)
     image = load_image(Photo(photo.name, photo))

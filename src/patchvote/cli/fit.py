@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..terminal import say, show, show_json
+from ..terminal import show, show_json
 from .common import (
-    INTERRUPTED,
     Cache,
     Force,
     Jobs,
@@ -31,6 +30,7 @@ from .common import (
     size,
     tell_skipped,
 )
+from .streams import interruption
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
@@ -73,13 +73,9 @@ def fit(
     classifier = ImageClassifier(
         recipe, voter=voter, budget=budget, cache=False if no_cache else cache, jobs=jobs, seed=seed
     )
-    with ProgressLine("extract", quiet) as line:
-        try:
-            classifier.fit(photos, target=target, progress=line.stage)
-        except KeyboardInterrupt:
-            kept = "" if no_cache else " What the network has seen is kept: run the same command again to go on."
-            say(f"interrupted; {model} was not written.{kept}")
-            raise typer.Exit(INTERRUPTED) from None
+    kept = "" if no_cache else " What the network has seen is kept: run the same command again to go on."
+    with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {model} was not written.{kept}"):
+        classifier.fit(photos, target=target, progress=line.stage)
     tell_skipped(classifier)
     classifier.save(model)
     if page:
@@ -111,13 +107,13 @@ def add(
 ) -> None:
     """Teach MODEL more PHOTOS, of its classes or of new ones. The photos it was made from are not needed."""
     from ..marks import Kind
-    from ..outputs import check_outputs
+    from ..outputs import check_outputs, network_files
     from ..progress import ProgressLine
 
     target = output or model
     classifier = load(model, network=network, jobs=jobs, cache=False if no_cache else cache, seed=seed)
-    check_outputs([(target, Kind.model)], [photos], force=force)
-    with ProgressLine("extract", quiet) as line:
+    check_outputs([(target, Kind.model)], [photos, *network_files(network)], force=force)
+    with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {target} was not written."):
         classifier.add(photos, progress=line.stage)
     tell_skipped(classifier)
     classifier.save(target)

@@ -15,6 +15,7 @@ import typer
 from ..errors import PatchvoteError
 from ..terminal import emit, say
 from .common import SKIPPED, Force, Jobs, ModelArgument, ModelNetwork, Quiet, load
+from .streams import interruption
 
 if TYPE_CHECKING:
     from ..classifier import Answer
@@ -41,13 +42,13 @@ def predict(
     from ..answers import csv_lines, json_lines, table_lines
     from ..files import write_file
     from ..marks import Kind
-    from ..outputs import check_outputs
+    from ..outputs import check_outputs, network_files
     from ..progress import ProgressLine
 
     if output is not None and output.suffix.lower() not in (".csv", ".jsonl"):
         raise PatchvoteError(f"--output writes .csv or .jsonl, got {output}.")
     paths = _paths(photos)
-    check_outputs([(output, Kind.answers)], [model, *paths], force=force)
+    check_outputs([(output, Kind.answers)], [model, *paths, *network_files(network)], force=force)
     classifier = load(model, network=network, jobs=jobs)
     progress = ProgressLine("extract", quiet or not adapt)
     answers = classifier.answers(_photos(paths), adapt=adapt, progress=progress.stage)
@@ -65,14 +66,15 @@ def predict(
 
     if output is not None:
         lines = json_lines if output.suffix.lower() == ".jsonl" else csv_lines
-        write_file(output, (f"{line}\n".encode() for line in lines(counted())))
+        with interruption(f"interrupted; {output} was not written."):
+            write_file(output, (f"{line}\n".encode() for line in lines(counted())))
         if not quiet:
             say(f"wrote {output}")
     else:
         terminal = sys.stdout.isatty()
         way = json_lines if as_json else table_lines if terminal else csv_lines
-        for line in way(counted()):
-            emit(line, flush=terminal or as_json)
+        for number, line in enumerate(way(counted())):
+            emit(line, flush=terminal or as_json or not number)  # the first at once: it shows whether anybody can read
     if bad:
         raise typer.Exit(SKIPPED)
 

@@ -11,6 +11,7 @@ import typer
 from ..errors import PatchvoteError
 from ..terminal import say, show, show_json
 from .common import SKIPPED, Force, Jobs, Json, Quiet
+from .streams import interruption
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -95,7 +96,8 @@ def _compute(runner: Any, groups: Any, cells: int, quiet: bool) -> set[str]:
     from ..progress import ProgressLine
 
     skipped: set[str] = set()
-    with ProgressLine("extract", quiet) as line:
+    kept = "interrupted. Finished cells are kept: run the same command again to go on."
+    with ProgressLine("extract", quiet) as line, interruption(kept):
 
         def extracting(recipe: str, done: Any) -> None:
             line.stage(f"extract {recipe}", done.done, done.photos)

@@ -1,0 +1,210 @@
+"""Full disks, closed streams, folders that may not be read, Ctrl-C: a sentence, an exit code, nothing half written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from command import Command, network_in
+from patchvote import ImageClassifier, PatchvoteError, Recipe
+from patchvote.protocols.results import Results, Run
+from patchvote.protocols.splits import Split, write_lists
+from test_cli import words
+
+FIT = ("--network", "tiny.onnx", "--no-cache")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    return Command(monkeypatch, capsys)
+
+
+@pytest.fixture
+def place(made, monkeypatch):
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Photos of three classes, a network that takes no time, and a model of both."""
+    folder = tmp_path_factory.mktemp("made")
+    rng = np.random.default_rng(0)
+    for number, label in enumerate(("iris", "rose", "tulip")):
+        (folder / "photos" / label).mkdir(parents=True)
+        for index in range(6):
+            pixels = (rng.integers(0, 100, (64, 64, 3)) + 70 * number).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / "photos" / label / f"{index}.jpg")
+    recipe = Recipe(str(network_in(folder)))
+    ImageClassifier(recipe, cache=False).fit(folder / "photos").save(folder / "m.patchvote")
+    return folder
+
+
+@contextlib.contextmanager
+def full_disk(size: int = 1000):
+    """Let no file grow beyond some bytes: what the system then says is as real as that of a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    ("parts", "file"),
+    [
+        (("export", "m.patchvote", "full.onnx"), "full.onnx"),
+        (("explain", "m.patchvote", "photos/iris/0.jpg", "-o", "full.png"), "full.png"),
+        (("predict", "m.patchvote", "photos", "-o", "full.csv"), "full.csv"),
+        (("evaluate", "m.patchvote", "photos", "--report", "full.html"), "full.html"),
+        (("add", "m.patchvote", "photos", "--output", "full.patchvote", "--no-cache"), "full.patchvote"),
+    ],
+)
+def test_a_full_disk_is_told_in_a_sentence_and_leaves_nothing(parts, file, place, command):
+    before = sorted(place.iterdir())
+    with full_disk(100 if file.endswith("csv") else 1000 if file != "full.patchvote" else 30_000):
+        done = command(*parts)
+    assert done.code == 1
+    assert "cannot be " in done.err
+    assert "File too large" in done.err
+    assert done.err.count("\n") == 1
+    assert sorted(place.iterdir()) == before
+
+
+def test_a_protocol_tells_a_full_disk_in_a_sentence(tmp_path):
+    run = Run("scene15", "random", "nbnn", "dense", "tiny")
+    cell = {"pair": None, "split": 0, "right": "1" * 2000}
+    with full_disk(), pytest.raises(PatchvoteError, match="tiny.json cannot be written: File too large"):
+        Results(tmp_path).add(run, {}, cell)
+    names = tuple(f"photo {number}" for number in range(500))
+    with full_disk(), pytest.raises(PatchvoteError, match="train.txt cannot be written: File too large"):
+        write_lists(tmp_path / "splits", "first", Split(names, names))
+    (tmp_path / "file").touch()
+    with pytest.raises(PatchvoteError, match="the folder .*scene15 cannot be made: Not a directory"):
+        Results(tmp_path / "file").add(run, {}, cell)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
+
+
+@pytest.mark.parametrize("parts", [("fit", "photos", "new.patchvote", "--no-report", *FIT), ("extract", "photos")])
+def test_a_class_folder_that_may_not_be_read_is_named(parts, place, command, monkeypatch, tmp_path):
+    scandir = os.scandir
+
+    def forbidden(path="."):
+        if str(path).endswith("tulip"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    if parts[0] == "extract":
+        parts = (*parts, tmp_path / "store", "--network", "tiny.onnx")
+    done = command(*parts)
+    assert done.code == 3
+    assert "skipped tulip: the folder may not be read: Permission denied.\n" in done.err
+    (place / "new.patchvote").unlink(missing_ok=True)
+
+
+def test_a_folder_of_photos_that_may_not_be_read_is_named(place, command, monkeypatch):
+    def forbidden(path="."):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", forbidden)
+    done = command("predict", "m.patchvote", "photos")
+    assert (done.code, done.err) == (1, "patchvote: photos: the folder may not be read. Are you allowed to list it?\n")
+
+
+def test_closed_and_full_streams_give_a_message_and_no_traceback(place):
+    predict = words("predict", "m.patchvote", "photos", "absent.jpg")
+    line = " ".join(f"'{word}'" for word in predict)
+
+    def shell(redirection: str) -> subprocess.CompletedProcess[str]:
+        script = f"{line} {redirection}; exit ${{PIPESTATUS[0]}}"
+        return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=300)
+
+    full = shell(">/dev/full")
+    assert (full.returncode, full.stderr) == (
+        1,
+        "patchvote: standard output cannot be written: No space left on device.\n",
+    )
+    closed = shell(">&-")
+    assert (closed.returncode, closed.stderr) == (1, "patchvote: standard output cannot be written: it is closed.\n")
+    silent = shell("2>&-")
+    assert silent.returncode == 3
+    rows = silent.stdout.splitlines()
+    assert len(rows) == 20  # a head, the photos, the one that is not there, and no message
+    assert all(row.count(",") == 6 for row in rows)
+    assert (shell("2>/dev/full").returncode, shell("2>/dev/full").stdout) == (3, silent.stdout)
+
+
+def test_a_reader_that_has_enough_is_no_failure(place):
+    many = " ".join(["photos"] * 60)  # more than a pipe holds
+    script = f"'{sys.executable}' -m patchvote predict m.patchvote {many} | head -n 2; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 2
+
+
+def test_standard_input_that_is_closed_names_no_photo(place, command, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    done = command("predict", "m.patchvote", "-")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "standard input is closed" in done.err
+
+
+@pytest.mark.parametrize(
+    ("parts", "where", "says"),
+    [
+        (("fit", "photos", "new.patchvote", *FIT), "extract.Extractor.stream", "new.patchvote was not written."),
+        (("add", "m.patchvote", "photos", "--no-cache"), "extract.Extractor.stream", "m.patchvote was not written."),
+        (("evaluate", "m.patchvote", "photos"), "extract.Extractor.stream", "interrupted."),
+        (("predict", "m.patchvote", "photos", "-o", "new.csv"), "extract.Extractor.stream", "new.csv was not written."),
+        (("predict", "m.patchvote", "photos"), "extract.Extractor.stream", "interrupted."),
+        (("explain", "m.patchvote", "photos/iris/0.jpg"), "picture.draw", "interrupted."),
+        (("export", "m.patchvote", "new.onnx"), "export.export_model", "interrupted."),
+        (("info", "m.patchvote"), "model.read_model", "interrupted."),
+        (("extract", "photos", "store", "--network", "tiny.onnx"), "extract.Extractor.stream", "is kept in store"),
+        (("demo", "new"), "demo.make_photos", "interrupted."),
+        (("protocol", "scene15"), "protocols.protocol.Protocol.load", "interrupted."),
+    ],
+)
+def test_ctrl_c_ends_every_command_with_130_and_a_line(parts, where, says, place, command, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    model, before = (place / "m.patchvote").read_bytes(), sorted(path.name for path in place.iterdir())
+    monkeypatch.setattr(f"patchvote.{where}", interrupt)
+    done = command(*parts)
+    assert done.code == 130
+    assert done.err.startswith("interrupted")
+    assert says in done.err
+    assert done.err.count("\n") == 1
+    assert done.out == ""
+    assert (place / "m.patchvote").read_bytes() == model
+    assert sorted({path.name for path in place.iterdir()} - {"store"}) == sorted({*before} - {"store"})
+
+
+def test_ctrl_c_before_the_command_line_is_there_is_no_traceback(monkeypatch, capsys):
+    from patchvote.__main__ import main
+
+    class Loading(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setitem(sys.modules, "patchvote.cli", Loading("patchvote.cli"))
+    try:
+        with pytest.raises(SystemExit) as left:
+            main()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert left.value.code == 130
+    assert capsys.readouterr().err == "interrupted.\n"
