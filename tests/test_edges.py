@@ -122,6 +122,25 @@ def test_a_folder_of_photos_that_may_not_be_read_is_named(place, command, monkey
     assert (done.code, done.err) == (1, "patchvote: photos: the folder may not be read. Are you allowed to list it?\n")
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_a_cache_that_cannot_be_written_is_done_without_and_named_once(given, place, command, monkeypatch, tmp_path):
+    (tmp_path / "file").touch()  # in its place no folder can be made, whoever asks
+    cache = tmp_path / "file" / "cache"
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
+    network = place / "tiny.onnx"
+    done = command(
+        *("fit", place / "photos", "new.patchvote", "--no-report", "--network", network),
+        *(("--cache", cache) if given else ()),
+    )
+    assert done.code == 0, done.err
+    assert (tmp_path / "new.patchvote").exists()
+    said = (
+        f"the cache {cache} cannot be written (Not a directory): nothing is kept there, and the next run will take as "
+    )
+    assert done.err == f"{said}long as this one.\n"
+
+
 def test_closed_and_full_streams_give_a_message_and_no_traceback(place):
     predict = words("predict", "m.patchvote", "photos", "absent.jpg")
     line = " ".join(f"'{word}'" for word in predict)

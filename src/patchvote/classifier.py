@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from .backbones.cache import cache_folder
+from .backbones.cache import cache_folder, is_writable
 from .bags import Bags
 from .errors import ModelError, PatchvoteError, PhotoError
 from .evidence import Evidence, Match
@@ -238,10 +238,9 @@ class ImageClassifier:
     ) -> Iterator[Store]:
         """Bring the cache up to date with photos, and give their bags; without a cache, in a temporary folder."""
         with contextlib.ExitStack() as stack:
-            if self.cache is False:
+            path = None if self.cache is False else self._cache_of(source)
+            if path is None or not is_writable(path):
                 path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="patchvote-"))) / "bags"
-            else:
-                path = self._cache_of(source)
 
             def show(filled: Filled) -> None:
                 if progress is not None:

@@ -11,6 +11,10 @@ class PatchvoteError(Exception):
     """Base of every error that a user's input, files or settings can cause."""
 
 
+class CacheWarning(UserWarning):
+    """The cache cannot be written: everything works, but the next run takes as long as this one."""
+
+
 class PhotoError(PatchvoteError):
     """A photo, or a collection of photos, cannot be read.
 

@@ -1,7 +1,8 @@
 """Graphs that were built once, kept in the user's cache folder, and checked each time they are read.
 
 A file's name ends in the SHA-256 of its bytes, so a file is its own witness: one that does not match its name is
-damaged, is removed, and the graph is built again. Where the folder cannot be written, the graph is built each time.
+damaged, is removed, and the graph is built again. Where the folder cannot be written, a warning says so and
+the graph is built each time.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import platformdirs
 
+from ..errors import CacheWarning
 from ..files import write_atomically
 
 
@@ -32,7 +36,30 @@ def cached_graph(key: str, build: Callable[[], bytes]) -> bytes:
                 return data
             path.unlink(missing_ok=True)
     data = build()
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, not correctness
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / f"{key}-{hashlib.sha256(data).hexdigest()}.onnx", [data])
+    except OSError as error:  # costs time, not correctness
+        _warn(cache_folder(), error)
     return data
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether files can be kept in a folder of a cache, which is made if need be; where not, a warning says so once."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError as error:
+        _warn(cache_folder() if folder.is_relative_to(cache_folder()) else folder.parent, error)
+        return False
+
+
+def _warn(root: Path, error: OSError) -> None:
+    # From one place and with one text for each cache, so that the filter of warnings lets the first through alone.
+    warnings.warn(
+        f"the cache {root} cannot be written ({error.strerror or error}): nothing is kept there, and the next run will "
+        "take as long as this one.",
+        CacheWarning,
+        stacklevel=1,
+    )

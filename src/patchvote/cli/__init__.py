@@ -14,11 +14,11 @@ import shlex
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
-from ..errors import PatchvoteError, UntypedNetworkError
+from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError
 from ..terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .bags import extract, store_info
@@ -99,6 +99,18 @@ def _lines(error: PatchvoteError | OSError) -> list[str]:
     return [f"patchvote: {error.reason} If you know this network and trust it, name it yourself:", f"  {command}"]
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Say a warning for users as it is, and one of a library with where it comes from."""
+    say(message if issubclass(category, CacheWarning) else f"{filename}:{lineno}: {category.__name__}: {message}")
+
+
 def main() -> NoReturn:
     """Run the command line; errors become a line or two, and an exit code."""
     debug = "--debug" in sys.argv
@@ -108,6 +120,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that this terminal cannot show must not end the work
             stream.reconfigure(errors="replace")
+    warnings.showwarning = _show_warning
     warnings.filterwarnings("ignore", module="PIL")  # what they warn of is refused or handled by `images`
     code: str | int | None = FAILED
     try:
