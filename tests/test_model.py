@@ -11,40 +11,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from patchvote import ModelError, Recipe
+from patchvote import ModelError
 from patchvote.model import KINDS, Model, read_model, write_model
+from small_models import ALL_KINDS, bank_model, header_of, prototypes_model, with_header
 
 
-def prototypes_model(**changes) -> Model:
-    rng = np.random.default_rng(0)
-    arrays = {
-        "weights": rng.normal(size=(2, 3, 8)).astype(np.float32),
-        "mean": rng.normal(size=8),
-        "scale": np.ones(8),
-        "memory_values": rng.normal(size=(12, 6)).astype(np.float16),
-        "memory_boxes": np.tile(np.array([0, 0.25, 0.5, 1], np.float32), (12, 1)),
-        "memory_class": np.arange(12) % 3,
-    }
-    about = {"images": {"cat": 5, "dog": 6, "Käse <b>": 7}, "held_out": None, "tried": [], "seconds": {}}
-    made = Model(
-        "SNBNL", ("Käse <b>", "cat", "dog"), Recipe(), "abc", {"q": 2.0}, True, 1.5, 0.3, arrays, about, "# A card"
-    )
-    return dataclasses.replace(made, **changes)
-
-
-def bank_model() -> Model:
-    rng = np.random.default_rng(0)
-    arrays = {
-        "values": rng.normal(size=(9, 6)).astype(np.float16),
-        "class": np.arange(9) % 3,
-        "image": np.arange(9),
-        "boxes": np.tile(np.array([0, 0, 1, 1], np.float32), (9, 1)),
-        "mean": np.zeros(6, np.float32),
-    }
-    return Model("NBNN", ("a", "b", "c"), Recipe(), "abc", {}, False, 1.0, 0.0, arrays)
-
-
-@pytest.mark.parametrize("model", [prototypes_model(), bank_model()], ids=["prototypes", "bank"])
+@pytest.mark.parametrize("model", ALL_KINDS.values(), ids=ALL_KINDS)
 def test_a_model_comes_back_as_it_was(model, tmp_path):
     write_model(model, tmp_path / "m")
     back = read_model(tmp_path / "m")
@@ -57,19 +29,19 @@ def test_a_model_comes_back_as_it_was(model, tmp_path):
 
 
 def tampered(model: Model, folder: Path, **changes) -> Path:
-    """Write a model whose header says something else."""
+    """Write a model whose header says something else, and is signed as anybody could sign it."""
     write_model(model, folder / "whole")
-    data = (folder / "whole").read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
-    told = json.loads(header["__metadata__"]["patchvote_model"])
-    told.update(changes)
-    header["__metadata__"]["patchvote_model"] = json.dumps({k: v for k, v in told.items() if v is not ...})
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path = folder / "tampered"
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
-    return path
+    header = header_of(folder / "whole") | changes
+    text = json.dumps({name: value for name, value in header.items() if value is not ...})
+    return with_header(folder / "whole", folder / "tampered", text)
+
+
+def without_checksum(model: Model, folder: Path) -> Path:
+    """Write a model as files were before they had a checksum."""
+    write_model(model, folder / "whole")
+    header = header_of(folder / "whole")
+    del header["checksum"]
+    return with_header(folder / "whole", folder / "old", json.dumps(header), signed=False)
 
 
 @pytest.mark.parametrize(
@@ -85,22 +57,22 @@ def tampered(model: Model, folder: Path, **changes) -> Path:
         ({"classes": ["cat", "cat", "dog"]}, "one is there twice"),
         ({"classes": ["cat", 3, "dog"]}, "classes with names"),
         ({"classes": []}, "from 2 to"),
-        ({"classes": "cat"}, "wrong type"),
+        ({"classes": "cat"}, "classes must be a list"),
         ({"temperature": 0}, "out of range"),
         ({"temperature": "hot"}, "not a number"),
         ({"temperature": 1e999}, "not JSON"),
         ({"threshold": 7}, "out of range"),
-        ({"positions": 1}, "wrong type"),
+        ({"positions": 1}, "positions must be true or false"),
         ({"positions": False}, "memory does not fit"),
         ({"recipe": {"mode": "telepathy"}}, "not a recipe"),
         ({"recipe": ...}, "makes no sense"),
-        ({"settings": []}, "wrong type"),
-        ({"settings": {"q": 0.5}}, "q is 0.5"),
-        ({"settings": {"q": "two"}}, "q is 'two'"),
-        ({"settings": {}}, "q is None"),
-        ({"about": 3}, "wrong type"),
-        ({"card": {}}, "card is not text"),
-        ({"fingerprint": None}, "wrong type"),
+        ({"settings": []}, "settings must be a table"),
+        ({"settings": {"q": 0.5}}, "settings.q must be a number from 1 to 1e[+]300, got 0.5"),
+        ({"settings": {"q": "two"}}, "settings.q must be a number .* got 'two'"),
+        ({"settings": {}}, "settings.q is missing"),
+        ({"about": 3}, "about must be a table"),
+        ({"card": {}}, "card must be text"),
+        ({"fingerprint": None}, "fingerprint must be text"),
     ],
 )
 def test_a_header_that_lies_is_refused_with_the_reason(changes, said, tmp_path):
@@ -179,13 +151,13 @@ def test_what_is_not_a_file_is_refused(tmp_path):
 def test_five_thousand_mutated_files_load_with_valid_content_or_raise_the_one_error(tmp_path):
     rng = np.random.default_rng(0)
     originals = []
-    for model in (prototypes_model(), bank_model()):
-        write_model(model, tmp_path / "m")
-        originals.append(np.frombuffer((tmp_path / "m").read_bytes(), np.uint8))
+    for model in (ALL_KINDS["BagSVM"], prototypes_model(), bank_model()):
+        old = without_checksum(model, tmp_path)  # with one, hardly a mutated file would load
+        originals.append(np.frombuffer(old.read_bytes(), np.uint8))
     path, loaded, refused = tmp_path / "mutated", 0, 0
     longest = 0.0
     for index in range(5000):
-        data = originals[index % 2].copy()
+        data = originals[index % 3].copy()
         (length,) = struct.unpack("<Q", data[:8].tobytes())
         way = index % 7
         if way == 0:  # any bytes

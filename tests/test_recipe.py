@@ -10,8 +10,8 @@ recipes = st.builds(
     Recipe,
     network=st.text(),
     sampling=st.one_of(
-        st.builds(Dense, sides=st.lists(st.integers(1, 999), min_size=1).map(tuple), whole=st.booleans()),
-        st.builds(Patch, count=st.integers(4, 999), input=st.none() | st.integers(1, 999), whole=st.booleans()),
+        st.builds(Dense, sides=st.lists(st.integers(1, 999), min_size=1, max_size=16).map(tuple), whole=st.booleans()),
+        st.builds(Patch, count=st.integers(4, 999), input=st.none() | st.integers(1, 250), whole=st.booleans()),
     ),
     activation=st.sampled_from(["after", "before"]),
 )

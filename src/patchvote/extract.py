@@ -21,7 +21,7 @@ from PIL import Image
 from .backbones import Backbone, load
 from .bags import Bags
 from .errors import NetworkError, PatchvoteError, PhotoError
-from .grid import WHOLE, Dense, Patch, cell_boxes, relative
+from .grid import MAX_DESCRIPTORS, WHOLE, Dense, Patch, cell_boxes, check_pixels, relative
 from .images import decode, read_photo, resized
 from .machine import cores
 from .photos import Photo, Source, find_photos
@@ -101,6 +101,13 @@ class Extractor:
             )
         if isinstance(sampling, Patch) and sampling.input and spec.fixed_size not in (None, (sampling.input,) * 2):
             raise NetworkError(f"{spec.name} takes only images of {spec.fixed_size}, not of {sampling.input} px.")
+        if isinstance(sampling, Patch):
+            check_pixels(sampling.count, max(spec.fixed_size or (sampling.input or spec.size,)))
+        elif sum((side // (spec.stride or 1)) ** 2 for side in sampling.sides) > MAX_DESCRIPTORS:
+            raise NetworkError(
+                f"{spec.name} has a cell every {spec.stride} pixels: sides of {sampling.sides} would give more than "
+                f"{MAX_DESCRIPTORS:,} descriptors a photo. Take smaller sides."
+            )
 
     def __call__(self, source: Source) -> Bags:
         """Extract the bags of all photos of `source`, in order.

@@ -14,16 +14,38 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import PatchvoteError
+from .schema import brief
 
 Boxes = npt.NDArray[np.float32]
 
 WHOLE: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 
 
-def _positive(owner: object, **numbers: object) -> None:
+# What a recipe may ask for. Recipes come from files, too, so that each number needs a bound of its own.
+MAX_SIDE = 2_048  # pixels that the network sees at once; the default network takes a gigabyte of memory for this side
+MAX_SCALES = 16
+MAX_PATCHES = 10_000  # per photo; the paper has 400
+MAX_LEVELS = 8
+_MAX_PATCH, _MAX_WORKING_SIDE = 1_024, 4_096  # of a patch, and of the image that patches are cut from, in pixels
+MAX_PIXELS = 1 << 26  # of one photo, over all that the network sees of it: a few minutes of the default network
+MAX_DESCRIPTORS = 100_000  # of one photo: half a gigabyte with the default network
+
+
+def _whole(owner: object, most: int, **numbers: object) -> None:
+    """Refuse what is not a whole number from 1 to `most`."""
     for name, value in numbers.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise PatchvoteError(f"{name} of {type(owner).__name__} must be a whole number above 0, got {value!r}.")
+            raise PatchvoteError(
+                f"{name} of {type(owner).__name__} must be a whole number above 0, got {brief(value)}."
+            )
+        if value > most:
+            raise PatchvoteError(f"{name} of {type(owner).__name__} must be at most {most:,}, got {brief(value)}.")
+
+
+def _flag(owner: object, **flags: object) -> None:
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise PatchvoteError(f"{name} of {type(owner).__name__} must be True or False, got {brief(value)}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +55,8 @@ class Dense:
     Parameters
     ----------
     sides : tuple of ints, default (224, 448)
-        Length in pixels to which the longest side is brought, one level a scale; level 1 is the first.
+        Length in pixels to which the longest side is brought, one level a scale; level 1 is the first. At most 16, each
+        of at most 2,048 px.
     whole : bool, default True
         Add level 0: one descriptor of the whole image, the mean over the cells of the first scale. It costs nothing.
     """
@@ -44,8 +67,11 @@ class Dense:
     def __post_init__(self) -> None:
         if not self.sides:
             raise PatchvoteError("Dense needs at least one side, such as sides=(224, 448).")
+        if len(self.sides) > MAX_SCALES:
+            raise PatchvoteError(f"Dense looks at {MAX_SCALES} sides at most, got {len(self.sides):,}.")
         for side in self.sides:
-            _positive(self, sides=side)
+            _whole(self, MAX_SIDE, sides=side)
+        _flag(self, whole=self.whole)
 
     def longest(self, width: int, height: int) -> int:
         """Longest side in pixels that is looked at, in an image of this size."""
@@ -75,18 +101,19 @@ class Patch:
     ----------
     count : int, default 100
         Patches an image over all levels together, the whole image included: about 100 is the paper's "sparse", about
-        400 its "dense".
+        400 its "dense". At most 10,000.
     smallest : int, default 32
-        Side in pixels of the patches of level 1; each further level doubles it.
+        Side in pixels of the patches of level 1; each further level doubles it. The largest patch has at most 1,024 px.
     levels : int, default 3
-        Number of patch sizes.
+        Number of patch sizes, at most 8.
     whole : bool, default True
         Add level 0, the whole image.
     side : int, default 200
         The longest side is brought to this many pixels before patches are cut. Where that would make the shortest side
-        smaller than the largest patch, the image is made as large as that patch needs.
+        smaller than the largest patch, the image is made as large as that patch needs. At most 4,096.
     input : int or None
-        Side to which a patch is resized for the network; the network's own by default.
+        Side to which a patch is resized for the network; the network's own by default. At most 2,048, and at most
+        67,108,864 pixels over all patches.
     """
 
     count: int = 100
@@ -97,9 +124,19 @@ class Patch:
     input: int | None = None
 
     def __post_init__(self) -> None:
-        _positive(self, count=self.count, smallest=self.smallest, levels=self.levels, side=self.side)
+        _whole(self, MAX_PATCHES, count=self.count)
+        _whole(self, MAX_LEVELS, levels=self.levels)
+        _whole(self, _MAX_PATCH, smallest=self.smallest)
+        _whole(self, _MAX_WORKING_SIDE, side=self.side)
+        _flag(self, whole=self.whole)
+        if self.largest > _MAX_PATCH:
+            raise PatchvoteError(
+                f"the largest patch of Patch must have at most {_MAX_PATCH:,} px; {self.levels} levels from "
+                f"{self.smallest} px on make {self.largest:,}."
+            )
         if self.input is not None:
-            _positive(self, input=self.input)
+            _whole(self, MAX_SIDE, input=self.input)
+            check_pixels(self.count, self.input)
         if self.count < self.levels + self.whole:
             raise PatchvoteError(f"a count of {self.count} is too few for {self.levels} levels: give each one patch.")
 
@@ -143,6 +180,15 @@ class Patch:
         grids.reverse()
         level = np.concatenate([np.full(len(boxes), index) for boxes, index in grids])
         return np.concatenate([boxes for boxes, _ in grids]), level.astype(np.int16)
+
+
+def check_pixels(count: int, side: int) -> None:
+    """Refuse patches that are together more than a network can see of a photo in bearable time."""
+    if count * side**2 > MAX_PIXELS:
+        raise PatchvoteError(
+            f"{count:,} patches of {side:,} px are {count * side**2:,} pixels per photo, over {MAX_PIXELS:,}. Take "
+            "fewer patches, or a smaller input."
+        )
 
 
 def _even_grid(free_x: int, free_y: int, count: float) -> npt.NDArray[np.int64]:

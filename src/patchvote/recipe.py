@@ -15,6 +15,9 @@ from .backbones.names import NameFromFile
 from .errors import PatchvoteError
 from .grid import Dense, Patch
 from .names import nearest
+from .schema import brief
+
+_MAX_NETWORK = 1 << 16  # characters: several paths of the longest kind
 
 _MODES: dict[str, type[Dense] | type[Patch]] = {"dense": Dense, "patch": Patch}
 
@@ -46,12 +49,14 @@ class Recipe:
     activation: Activation = "after"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.network, str) or len(self.network) > _MAX_NETWORK:
+            raise PatchvoteError(
+                f"network of a recipe must be a name of at most {_MAX_NETWORK:,} characters, got {brief(self.network)}."
+            )
         if not isinstance(self.sampling, (Dense, Patch)):
-            raise PatchvoteError(f"sampling of a recipe must be Dense(…) or Patch(…), got {self.sampling!r}.")
+            raise PatchvoteError(f"sampling of a recipe must be Dense(…) or Patch(…), got {brief(self.sampling)}.")
         if self.activation not in ("after", "before"):
-            raise PatchvoteError(f"activation of a recipe must be 'after' or 'before', got {self.activation!r}.")
-        if not isinstance(self.network, str):
-            raise PatchvoteError(f"network of a recipe must be a name, got {self.network!r}.")
+            raise PatchvoteError(f"activation of a recipe must be 'after' or 'before', got {brief(self.activation)}.")
 
     @property
     def mode(self) -> Literal["dense", "patch"]:
@@ -79,8 +84,8 @@ class Recipe:
                 sampling["sides"] = tuple(sampling["sides"])
             recipe = cls(sampling=sampling_class(**sampling), **_known_only(cls, told))
             return dataclasses.replace(recipe, network=NameFromFile(recipe.network))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise PatchvoteError(f"this is not a recipe: {text[:80]!r} ({error!r}).") from None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise PatchvoteError(f"this is not a recipe: {brief(text)} ({brief(str(error))}).") from None
 
 
 def _known_only(owner: type, settings: dict[str, Any]) -> dict[str, Any]:
@@ -88,7 +93,7 @@ def _known_only(owner: type, settings: dict[str, Any]) -> dict[str, Any]:
     for name in settings:
         if name not in known:
             raise PatchvoteError(
-                f"{name!r} is not a setting of {owner.__name__}.{nearest(name, known)} "
+                f"{brief(name)} is not a setting of {owner.__name__}.{nearest(name[:100], known)} "
                 "It may come from a newer version of patchvote."
             )
     return dict(settings)
