@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 import struct
@@ -73,6 +74,11 @@ def header_of(path: Path) -> dict:
     return json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["patchvote_model"])
 
 
+@functools.lru_cache(maxsize=8)
+def _arrays(path: Path, modified: int) -> dict[str, np.ndarray]:
+    return read_model(path).arrays
+
+
 def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> Path:
     """Write the model of `whole` with another header; signed as anybody could sign it, or not at all."""
     data = whole.read_bytes()
@@ -80,7 +86,7 @@ def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> P
     header = json.loads(data[8 : 8 + length])
     header["__metadata__"] = {"patchvote_model": text}
     if signed:
-        arrays = read_model(whole).arrays
+        arrays = _arrays(whole, whole.stat().st_mtime_ns)
         kind = re.search(r'"kind": "(\w+)"', text)
         known = KINDS.get(kind[1], arrays) if kind else arrays
         found = checksum([*contents({name: arrays[name] for name in known if name in arrays}), text.encode()])

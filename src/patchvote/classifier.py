@@ -427,8 +427,8 @@ class ImageClassifier:
 
     def _matches(self, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:
         names = self.model.about.get("names")
-        if not names or not hasattr(self._estimator(), "matches"):
-            return ()
+        if not names or not hasattr(self._estimator(), "matches") or self._estimator().condense is not None:
+            return ()  # the centres of a condensed bank come from no single photo
         images, boxes, distances = self._estimator().matches(bag, label)
         order = np.argsort(-evidence.advantage(label), kind="stable")
         return tuple(

@@ -32,13 +32,13 @@ from .model_header import check_words
 from .reading import open_regular
 from .recipe import Recipe
 from .schema import brief
-from .tensors import contents, empty, fill, parse, read_header
+from .tensors import check_bounds, contents, empty, fill, parse, read_header
 
 VERSION = 1
 _KEY, _CHECKSUM = "patchvote_model", "patchvote_checksum"
 _ALGORITHM = "xxh3_64"  # of the checksum, as the header names it
 _MOST_BYTES = 1 << 40
-_MOST_WORDS = 1 << 25  # characters of the header
+_MOST_WORDS = 1 << 25  # characters of the header; in the file, where quotes are escaped, it may take twice as many
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class Model:
         check_types(self.kind, self.arrays)
         check_names(self.classes)
         check_certainty(self.temperature, self.threshold)
-        check_words(self.kind, self.settings, self.fingerprint, self.about, self.card)
+        check_words(self.kind, self.classes, self.settings, self.fingerprint, self.about, self.card)
         named = self.about.get("names")
         images = None if named is None else len(named)
         check_arrays(self.kind, self.arrays, len(self.classes), self.positions, self.settings, images)
@@ -130,9 +130,15 @@ def write_model(model: Model, path: str | Path) -> None:
     arrays = {name: np.ascontiguousarray(model.arrays[name]) for name in KINDS[model.kind]}
     metadata = {_KEY: text, _CHECKSUM: checksum([*contents(arrays), text.encode()])}
     try:
+        _check_length(text)
+        check_bounds(text.encode())
         write_atomically(path, [save(arrays, metadata)])
     except OSError as error:
         raise ModelError(f"{path} cannot be written: {error.strerror or error}.") from error
+    except ValueError as error:  # it could not be read again
+        raise ModelError(
+            f"{path} cannot be written: {error}. It has too many photos or classes for one file."
+        ) from None
 
 
 def read_model(path: str | Path) -> Model:
@@ -196,9 +202,8 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
 def _header(path: Path, text: str | None) -> dict[str, Any]:
     if text is None:
         raise ModelError(f"{path} is a safetensors file, but not a model of patchvote.")
-    if len(text) > _MOST_WORDS:
-        raise ModelError(f"{path} is damaged: its header has {len(text):,} characters, more than {_MOST_WORDS:,}.")
-    header = parse(text)
+    _check_length(text)
+    header = parse(text.encode())
     version = header.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ModelError(f"{path} is damaged: it does not say which version of the format it has.")
@@ -208,6 +213,11 @@ def _header(path: Path, text: str | None) -> dict[str, Any]:
             "Install a newer patchvote: pip install --upgrade patchvote"
         )
     return header
+
+
+def _check_length(text: str) -> None:
+    if len(text) > _MOST_WORDS:
+        raise ValueError(f"its header has {len(text):,} characters, more than {_MOST_WORDS:,}")
 
 
 def _from_header(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Model:

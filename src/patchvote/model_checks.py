@@ -20,11 +20,10 @@ MAX_NAME = 1_000  # characters of the name of a class; folders have at most 255
 
 _MAX_CLASSES = 100_000
 
-# Products of descriptors with weights are float32, which ends at 3e38. Descriptors are below 1e5 and have some thousand
-# features, so that a vote stays below 1e30.
+# Votes are sums of products in float32, which ends at 3e38: of weights with descriptors, or with their mean. With
+# numbers up to this one a million products may be added up.
 _MAX_NUMBER = 1e15
 _SCALES = 1e-30, 1e30  # one over the deviation of a feature
-_MAX_SHIFT = 1e30  # of a vote, by the mean that is subtracted
 _TEMPERATURES = 1e-20, 1e20  # votes divided by them stay well within float64
 
 # Arrays of each kind of voter: name, number of axes, and the types that are right.
@@ -176,17 +175,17 @@ def _check_prototypes(arrays: Arrays, classes: int, positions: bool, settings: d
         raise ModelError("the memory has arrays of different lengths.")
     _check_numbers(arrays["memory_class"], classes)
     _check_boxes(arrays["memory_boxes"])
-    _check_reach(weights, arrays["mean"], arrays["scale"])
+    _check_reach(weights, arrays["scale"])
 
 
-def _check_reach(weights: npt.NDArray[Any], mean: npt.NDArray[Any], scale: npt.NDArray[Any]) -> None:
+def _check_reach(weights: npt.NDArray[Any], scale: npt.NDArray[Any]) -> None:
     """Refuse prototypes whose products with descriptors would overflow, once standardisation is folded into them."""
     least, most = _SCALES
     if not (scale.min() >= least and scale.max() <= most):
         raise ModelError(f"the array 'scale' has numbers from {scale.min():.3g} to {scale.max():.3g}: no scales.")
     largest = np.maximum(weights.max(axis=(0, 1)), -weights.min(axis=(0, 1))).astype(np.float64) * scale
-    if largest.max() > _MAX_NUMBER or float(largest @ np.abs(mean.astype(np.float64))) > _MAX_SHIFT:
-        raise ModelError("the arrays 'weights', 'mean' and 'scale' are so large that votes would overflow.")
+    if largest.max() > _MAX_NUMBER:
+        raise ModelError("the arrays 'weights' and 'scale' are so large that votes would overflow.")
 
 
 def _check_every_class(numbers: npt.NDArray[Any], classes: int) -> int:

@@ -110,7 +110,7 @@ _FINGERPRINT = text(256)
 _CARD = text(_MAX_CARD)
 
 
-def check_words(kind: str, settings: Any, fingerprint: Any, about: Any, card: Any) -> None:
+def check_words(kind: str, classes: tuple[str, ...], settings: Any, fingerprint: Any, about: Any, card: Any) -> None:
     """Refuse settings that the voter does not have, and words and numbers of other types or sizes than a model's.
 
     Raises
@@ -134,3 +134,6 @@ def check_words(kind: str, settings: Any, fingerprint: Any, about: Any, card: An
         wrong = check(value)
         if wrong is not None:
             raise ModelError(f"{name}{wrong}.")
+    weights = settings.get("class_weight")
+    if "prototypes" in known and isinstance(weights, dict) and not weights.keys() <= set(classes):
+        raise ModelError("its settings have weights of classes that are not there.")

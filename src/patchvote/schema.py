@@ -13,6 +13,7 @@ from typing import Any
 Check = Callable[[Any], str | None]
 
 _DEEPEST = 8  # levels of lists and tables inside a value that has no schema of its own
+_MOST_UNKNOWN = 100  # such values in a record
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 60
@@ -139,6 +140,8 @@ def record(required: Mapping[str, Check], optional: Mapping[str, Check] | None =
         for name in required:
             if name not in value:
                 return f".{name} is missing"
+        if len(value) > len(known) + _MOST_UNKNOWN:
+            return f" has {len(value):,} keys, more than a later version can have added"
         for name, item in value.items():
             wrong = known.get(name, shallow)(item)
             if wrong is not None:

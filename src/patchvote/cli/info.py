@@ -8,24 +8,28 @@ from pathlib import Path
 from ..terminal import show, show_json
 from .common import size
 
+_WITHOUT = "none: an earlier version wrote this file, and damage to it may go unnoticed"
+
 
 def model_info(path: Path, card: bool, as_json: bool) -> None:
     """Tell what a model is and how good it is."""
     from ..card import accuracy_sentence
-    from ..model import read_model
+    from ..model import checksum_of, read_model
 
-    model = read_model(path)
+    model, checksum = read_model(path), checksum_of(path)
     if card:
         show(*model.card.split("\n"))
         return
     if as_json:
         told = {"kind": model.kind, "classes": list(model.classes), "recipe": json.loads(model.recipe.to_json())}
-        show_json({"model": str(path), **told, "fingerprint": model.fingerprint, "about": model.about})
+        told |= {"fingerprint": model.fingerprint, "checksum": checksum, "about": model.about}
+        show_json({"model": str(path), **told})
         return
     images = model.about.get("images", {})
     rows = [
         ("model", f"{path} ({size(path)}), {model.kind}: {model.about.get('chosen', {}).get('words', '')}"),
         ("network", f"{model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})"),
+        ("checksum", f"{checksum}, verified" if checksum else _WITHOUT),
         ("accuracy", accuracy_sentence(model.about.get("held_out"))),
         ("classes", ", ".join(f"{label} ({images.get(label, 0):,})" for label in model.classes)),
     ]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from patchvote import ModelError, PatchvoteError
+from patchvote.cli.info import model_info
+from patchvote.model import Model, checksum_of, read_model, write_model
+from small_models import ALL_KINDS, header_of, same, with_header
+
+
+def written(model: Model, folder: Path) -> Path:
+    write_model(model, folder / "m")
+    return folder / "m"
+
+
+def old_file(model: Model, folder: Path) -> Path:
+    """Write a model as it was written before models had checksums."""
+    whole = written(model, folder)
+    header = header_of(whole)
+    del header["checksum"]
+    return with_header(whole, folder / "old", json.dumps(header), signed=False)
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    damaged = bytearray(data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_of_three_hundred_flipped_bits_none_changes_a_model_unnoticed(kind, tmp_path):
+    model = ALL_KINDS[kind]
+    data = written(model, tmp_path).read_bytes()
+    rng = np.random.default_rng(0)
+    refused = 0
+    for bit in rng.choice(8 * len(data), 300, replace=False).tolist():
+        (tmp_path / "flipped").write_bytes(flipped(data, bit))
+        try:
+            back = read_model(tmp_path / "flipped")
+        except ModelError:
+            refused += 1
+        else:
+            assert same(back, model), f"bit {bit}"
+    assert refused > 250  # the others hit what means nothing, such as the name of the checksum
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_every_bit_of_every_array_counts(kind, tmp_path):
+    model = ALL_KINDS[kind]
+    data = written(model, tmp_path).read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    rng = np.random.default_rng(1)
+    for bit in rng.choice(np.arange(8 * start, 8 * len(data)), 100, replace=False).tolist():
+        (tmp_path / "flipped").write_bytes(flipped(data, bit))
+        with pytest.raises(ModelError, match="is damaged: its content does not have the checksum"):
+            read_model(tmp_path / "flipped")
+
+
+def test_a_flipped_exponent_of_a_weight_is_noticed_even_in_a_file_without_a_checksum(tmp_path):
+    model = ALL_KINDS["BagSVM"]
+    linear = model.arrays["linear"].copy()
+    linear.view(np.uint64)[1, 2] ^= 1 << 62
+    path = old_file(model, tmp_path)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(model.arrays["linear"].tobytes(), linear.tobytes()))
+    assert path.read_bytes() != data
+    with pytest.raises(ModelError, match="'linear' has a number of .*, so large that votes would overflow"):
+        read_model(path)
+
+
+def test_a_checksum_that_was_taken_off_is_missed(tmp_path):
+    whole = written(ALL_KINDS["SNBNL"], tmp_path)
+    bare = with_header(whole, tmp_path / "bare", json.dumps(header_of(whole)), signed=False)
+    with pytest.raises(ModelError, match="does not have the checksum"):
+        read_model(bare)
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_a_file_of_before_loads_and_info_says_that_it_has_no_checksum(kind, tmp_path, capsys):
+    path = old_file(ALL_KINDS[kind], tmp_path)
+    assert same(read_model(path), ALL_KINDS[kind])
+    assert checksum_of(path) is None
+    model_info(path, card=False, as_json=False)
+    assert "checksum   none: an earlier version wrote this file" in capsys.readouterr().out
+    model_info(path, card=False, as_json=True)
+    assert json.loads(capsys.readouterr().out)["checksum"] is None
+
+
+def test_info_tells_the_checksum_that_was_verified(tmp_path, capsys):
+    path = written(ALL_KINDS["BagSVM"], tmp_path)
+    model_info(path, card=False, as_json=False)
+    assert f"checksum   {checksum_of(path)}, verified" in capsys.readouterr().out
+    model_info(path, card=False, as_json=True)
+    assert json.loads(capsys.readouterr().out)["checksum"] == checksum_of(path)
+
+
+def test_the_checksum_depends_on_types_and_shapes_and_words(tmp_path):
+    model = ALL_KINDS["SNBNL"]
+    kinds = [
+        model,
+        dataclasses.replace(model, card="# Another card"),
+        dataclasses.replace(model, arrays={**model.arrays, "mean": model.arrays["mean"].astype(np.float32)}),
+        dataclasses.replace(model, arrays={**model.arrays, "scale": model.arrays["mean"] ** 2 + 0.1}),
+    ]
+    assert len({checksum_of(written(one, tmp_path)) for one in kinds}) == len(kinds)
+
+
+def test_what_is_no_model_has_no_checksum_either(tmp_path):
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(PatchvoteError, match="not a model"):
+        checksum_of(tmp_path / "text")
