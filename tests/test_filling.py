@@ -313,7 +313,7 @@ def test_progress_is_told_after_every_photo(photos, tmp_path, extractor):
 def test_a_store_of_another_recipe_or_network_is_refused(photos, tmp_path, extractor, tiny_network):
     fill(tmp_path / "store", photos, extractor)
     other = Extractor(Recipe(sampling=Dense(sides=(96,))), backbone=extractor.backbone)
-    with pytest.raises(StoreError, match=r"another recipe:\n  there: .*64.*\n  asked: .*96.*\nChoose another folder"):
+    with pytest.raises(StoreError, match=r"another recipe \(there: .*64.*; asked: .*96.*\)\. Choose another folder"):
         fill(tmp_path / "store", photos, other)
     network = Extractor(RECIPE, backbone=load_tiny(tiny_network))
     with pytest.raises(StoreError, match="the same recipe but another network"):

@@ -7,6 +7,8 @@ import io
 import json
 import os
 import re
+import tomllib
+import types
 
 import numpy as np
 import onnx
@@ -124,3 +126,16 @@ def test_a_page_a_card_and_a_graph_hold_names_as_names(command, photos, tmp_path
     assert done.code == 0, done.err
     kept = {entry.key: entry.value for entry in onnx.load(tmp_path / "m.onnx").metadata_props}
     assert json.loads(kept["classes"]) == list(ImageClassifier.load(model).classes)
+
+
+def test_the_name_of_a_tensor_stays_a_name_in_the_settings_of_a_tuned_network(tmp_path):
+    pytest.importorskip("torch")
+    from patchvote.nn.tuning import Tuned
+
+    graph = onnx.load(network_in(tmp_path))
+    graph.graph.output[0].name = hostile = 'x"\ncolor = "BGR"\n#'
+    preprocessing = types.SimpleNamespace(mean=(0.0,), scale=(1.0,), color="RGB")
+    spec = types.SimpleNamespace(preprocessing=preprocessing, size=64, stride=32)
+    Tuned.save_network(types.SimpleNamespace(graph=graph, spec=spec), tmp_path / "tuned.onnx")
+    settings = tomllib.loads((tmp_path / "tuned.toml").read_text())
+    assert (settings["output"], settings["color"]) == (hostile, "RGB")

@@ -233,7 +233,7 @@ class _Filling:
         if (shard.recipe.sampling, shard.recipe.activation) == (recipe.sampling, recipe.activation):
             what = f"the same recipe but another network ({shard.fingerprint}, now {spec.fingerprint})"
         else:
-            what = f"another recipe: {shard.recipe.to_json()}, asked for is {recipe.to_json()}"
+            what = f"another recipe (there: {shard.recipe.to_json()}; asked: {recipe.to_json()})"
         raise StoreError(f"{self.path} was made with {what}. Choose another folder for the store.")
 
     def _is_there(self, photo: Photo) -> bool:

@@ -31,7 +31,7 @@ from ..backbones.graph import cut, tail
 from ..backbones.onnx_file import OnnxBackbone
 from ..card import card
 from ..errors import NetworkError, PatchvoteError, PhotoError
-from ..files import write_atomically
+from ..files import write_file
 from ..fitting import plain_settings
 from ..grid import Dense, cell_boxes
 from ..images import read_photo
@@ -183,15 +183,15 @@ class Tuned:
         """Write the network to an ONNX file, and what it takes to a TOML file beside it."""
         path, told = Path(path), self.spec.preprocessing
         lines = [
-            f'output = "{self.graph.graph.output[0].name}"',
+            f"output = {json.dumps(self.graph.graph.output[0].name, ensure_ascii=False)}",  # a name may hold quotes
             f"mean = {list(told.mean)}",
             f"scale = {list(told.scale)}",
             f'color = "{told.color}"',
             f"size = {self.spec.size}",
             f"stride = {self.spec.stride}",
         ]
-        write_atomically(path, [self.graph.SerializeToString()])
-        write_atomically(path.with_suffix(".toml"), ["\n".join([*lines, ""]).encode()])
+        write_file(path, [self.graph.SerializeToString()])
+        write_file(path.with_suffix(".toml"), ["\n".join([*lines, ""]).encode()])
         return path
 
 
@@ -441,7 +441,7 @@ class _Learner:
         for number, state in self.optimiser.state_dict()["state"].items():
             kept |= {f"optimiser.{number}.{key}": torch.as_tensor(value) for key, value in state.items()}
         kept = {name: value.detach().cpu().contiguous() for name, value in kept.items()}
-        write_atomically(path, [save(kept, {"patchvote_fine_tuning": mark, "history": json.dumps(self.history)})])
+        write_file(path, [save(kept, {"patchvote_fine_tuning": mark, "history": json.dumps(self.history)})])
 
     def _read(self, path: Path, mark: str) -> None:
         try:
