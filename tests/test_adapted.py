@@ -5,7 +5,8 @@ import pytest
 from sklearn.base import clone
 
 from patchvote import NBNN, SNBNL, Adapted, Bags, BagSVM
-from patchvote.adapted import _moved, _surest
+from patchvote.gains import moved
+from patchvote.self_training import surest
 from test_bag_svm import photos
 
 GAINS = np.array([1.0, 9.0, 0.5, 1.0, 4.0, 1.0])  # another camera
@@ -31,10 +32,10 @@ def test_gains_make_the_means_of_both_domains_the_same():
     source, labels = photos(30, seed=1)
     target = Bags.of([bag * GAINS for bag in photos(30, seed=2)[0]])
     there = target.means().mean(axis=0)
-    moved = _moved(Bags.of(source), labels, labels, there)
-    np.testing.assert_allclose(moved.means().mean(axis=0), there, rtol=0.1)
-    assert (moved.values >= 0).all()
-    signed = _moved(Bags.of([bag - 0.3 for bag in source]), labels, labels, there)
+    balanced = moved(Bags.of(source), labels, labels, there)
+    np.testing.assert_allclose(balanced.means().mean(axis=0), there, rtol=0.1)
+    assert (balanced.values >= 0).all()
+    signed = moved(Bags.of([bag - 0.3 for bag in source]), labels, labels, there)
     np.testing.assert_allclose(signed.means().mean(axis=0), there, rtol=1e-4)
 
 
@@ -51,9 +52,9 @@ def test_a_target_that_shows_some_classes_only_is_not_taken_for_another_camera(s
 
 def test_the_surest_photos_are_the_same_share_of_every_class():
     means = np.array([[9, 0], [5, 0], [3, 0], [1, 0], [0, 2], [0, 1]])
-    assert _surest(means, 0.5).tolist() == [0, 1, 4]
-    assert _surest(means, 0.1).tolist() == [0, 4]
-    assert _surest(means, 1).tolist() == [0, 1, 2, 3, 4, 5]
+    assert surest(means, 0.5).tolist() == [0, 1, 4]
+    assert surest(means, 0.1).tolist() == [0, 4]
+    assert surest(means, 1).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_labels_of_some_photos_of_the_target_are_used_and_kept(domains):

@@ -10,28 +10,33 @@ Photos of the new domain, the target, are at hand but have no labels. Two things
   taken so where photos are then named with clearly more confidence.
 - **Self-training.** The voter names the target's photos; those it is surest of, the same share of every class, become
   training images beside the source's, and it learns anew; twice.
+
+A target may also hold photos of something else altogether, and learning from its own mistakes would make a voter
+confidently wrong about them. Therefore the unadapted voter's rejection stays in force: what it calls "none of these"
+remains so, and no sure name is given to it (`veto`). Photos that are unlike all classes, since their probability is
+nearer to guessing than to the threshold of rejection, take no part in gains and self-training. Where adapting looks
+unsafe (`doubts`), it is not done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .bag_svm import BagSVM
 from .bags import Bags
+from .doubts import AdaptationWarning, collapsed, unlike
 from .labels import check_labels
+from .self_training import Adaptation
 from .store import Store
-from .voter import Voter
+from .veto import limited
 from .voting import NONE, check_bags
-
-_LOOKS = 2  # at the target, for the shares of its classes
-_AS_SURE = 0.95  # of the confidence with found shares: with less, the source's own shares are not the target's
-_SMALL = 0.01  # of the mean feature: what is weaker than that in both domains keeps its gain near 1
 
 
 class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -41,17 +46,29 @@ class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     voter : estimator, optional
         What learns; ``BagSVM(C=0.3)`` by default. Some of the labels that it gives itself will be wrong, so it is
-        held tighter than where all are right.
+        held tighter than where all are right. Its `calibration` decides whether photos can be rejected.
     shares : sequence of float, default (0.5, 0.8)
         A round of self-training each: the share of the target's photos, of every class, that becomes training images.
         Empty for none.
     gains : bool, default True
         Whether features of the source get gains.
+    insist : bool, default False
+        Whether to adapt where adapting looks unsafe, with all photos of the target taking part: the caller vouches
+        that they show the voter's classes. Rejected photos are still reported as rejected.
 
     Attributes
     ----------
     voter_ : estimator
-        What was learned; it may be used without this wrapper.
+        What was learned. It does not know what the unadapted voter rejects, so use it without this wrapper only where
+        every photo shows one of the classes.
+    unadapted_ : estimator
+        The voter before adapting, whose rejection stays in force.
+    rejected_ : array of shape (photos of the target,)
+        Which of them the unadapted voter rejects.
+    unlike_ : array of shape (photos of the target,)
+        Which of the rejected ones are unlike all classes; they take no part.
+    refusal_ : str or None
+        Why the target was not used, in which case `voter_` is the unadapted voter; an `AdaptationWarning` says it too.
     classes_ : array
         The classes, sorted.
     history_ : list of dict
@@ -69,12 +86,20 @@ class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     1.0
     """
 
-    def __init__(self, voter: Any = None, *, shares: Sequence[float] = (0.5, 0.8), gains: bool = True) -> None:
+    def __init__(
+        self,
+        voter: Any = None,
+        *,
+        shares: Sequence[float] = (0.5, 0.8),
+        gains: bool = True,
+        insist: bool = False,
+    ) -> None:
         self.voter = voter
         self.shares = shares
         self.gains = gains
+        self.insist = insist
 
-    def fit(self, X: Any, y: Any, target: Any, target_y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, target: Any, target_y: Any = None, *, unadapted: Any = None) -> Self:
         """Learn from labelled photos of the source and photos of the target.
 
         Parameters
@@ -87,96 +112,79 @@ class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Photos of the target.
         target_y : sequence, optional
             Their classes where they are known, and None where they are not.
+        unadapted : fitted estimator, optional
+            The voter whose rejection stays in force; by default, `voter` fitted to the labelled photos.
         """
         voter = BagSVM(C=0.3) if self.voter is None else self.voter
         if not all(isinstance(share, (int, float)) and 0 < share <= 1 for share in self.shares):
             raise ValueError(f"shares of Adapted must be numbers above 0, up to 1, got {self.shares!r}.")
-        source, unknown = _bags(X, voter), _bags(target, voter)
-        if source.dim != unknown.dim:
-            raise ValueError(f"the source has {source.dim} features a descriptor, the target {unknown.dim}.")
+        source, photos = _bags(X, voter), _bags(target, voter)
+        if source.dim != photos.dim:
+            raise ValueError(f"the source has {source.dim} features a descriptor, the target {photos.dim}.")
         labels = check_labels(y, len(source))
-        whole, known = unknown.means().mean(axis=0, dtype=np.float64), unknown[:0]
-        given = labels[:0]
-        if target_y is not None:
-            has = np.array([label is not None for label in target_y])
-            if len(has) != len(unknown):
-                raise ValueError(f"the target has {len(unknown)} photos, but {len(has)} labels.")
-            if has.any():
-                given = check_labels(np.array([label for label in target_y if label is not None]), int(has.sum()))
-                known, unknown = unknown[has], unknown[~has]
-        all_labels = np.concatenate([labels, given])
-
-        def learn(source: Bags) -> Voter:
-            return clone(voter).fit(_join(source, known), all_labels)  # type: ignore[no-any-return]
-
-        self.voter_ = learn(source)
-        if self.gains:
-            self.voter_, source = self._with_gains(source, labels, unknown, given, whole, learn)
-        source, labels = _join(source, known), all_labels
+        has_label, known_labels = _known(target_y, len(photos), labels)
+        adaptation = Adaptation(voter, source, labels, photos[has_label], known_labels, photos[~has_label])
+        self.unadapted_ = adaptation.learn(source, voter=voter) if unadapted is None else unadapted
         self.history_: list[dict[str, Any]] = []
-        before: npt.NDArray[Any] | None = None
-        for share in self.shares if len(unknown) else ():
-            means = self.voter_._mean_votes(unknown)
-            names, taken = self.voter_.classes_[means.argmax(axis=1)], _surest(means, share)
-            changed = 0 if before is None else int(np.sum(names != before))
-            self.history_.append({"share": share, "taken": len(taken), "changed": changed})
-            more = Bags.join([source, unknown[taken]])
-            self.voter_ = clone(voter).fit(more, np.concatenate([labels, names[taken]]))
-            before = names
+        self.rejected_, self.unlike_ = _doubtful(self.unadapted_, photos)
+        self.rejected_[has_label] = self.unlike_[has_label] = False
+        self.refusal_ = None if self.insist else unlike(self.rejected_[~has_label], self.unlike_[~has_label])
+        if self.refusal_ is None:
+            left_out = self.unlike_[~has_label] & (not self.insist)
+            self.voter_, self.history_ = adaptation.run(
+                self.unadapted_, left_out, self.gains, self.shares, agreeing=self.insist
+            )
+            if not left_out.all() and not self.insist:
+                before, after = (voter.predict(adaptation.unknown) for voter in (self.unadapted_, self.voter_))
+                self.refusal_ = collapsed(before[~left_out], after[~left_out])
+        if self.refusal_ is not None:
+            self.voter_, self.history_ = self.unadapted_, []
+            warnings.warn(self.refusal_, AdaptationWarning, stacklevel=2)
         self.classes_ = self.voter_.classes_
         return self
-
-    def _with_gains(
-        self,
-        source: Bags,
-        labels: npt.NDArray[Any],
-        unknown: Bags,
-        given: npt.NDArray[Any],
-        whole: npt.NDArray[np.float64],
-        learn: Callable[[Bags], Voter],
-    ) -> tuple[Voter, Bags]:
-        """Return what learns from the source with gains, and that source.
-
-        Of two accounts of the target, that its classes have the source's shares or those that are found there, the
-        first is taken unless photos are clearly more surely named under the second.
-        """
-        alike = _moved(source, labels, labels, whole)
-        first = learn(alike)
-        if not len(unknown):
-            return first, alike
-        second, other = self.voter_, source
-        for _ in range(_LOOKS):
-            other = _moved(source, labels, np.concatenate([given, second.predict(unknown)]), whole)
-            second = learn(other)
-        sure, surer = (float(_lead(voter._mean_votes(unknown)).mean()) for voter in (first, second))
-        return (second, other) if sure < _AS_SURE * surer else (first, alike)
 
     # --- answering, as the voter does -------------------------------------------------------------------------------
 
     def votes(self, X: Any) -> npt.NDArray[Any]:
         """Return the vote of every descriptor for every class."""
         check_is_fitted(self)
-        return self.voter_.votes(X)
+        return np.asarray(self.voter_.votes(X))
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
         """Return the mean vote of each bag."""
         check_is_fitted(self)
-        return self.voter_.decision_function(X)
+        return np.asarray(self.voter_.decision_function(X))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Name photos of the target."""
         check_is_fitted(self)
-        return self.voter_.predict(X)
+        return np.asarray(self.voter_.predict(X))
 
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
-        """Return the probability of each class, for each bag."""
+        """Return the probability of each class, for each bag.
+
+        A bag that the unadapted voter rejects has no class that reaches the threshold of rejection (see `veto`).
+        """
         check_is_fitted(self)
-        return self.voter_.predict_proba(X)
+        before, probability = self.unadapted_.predict_proba(X), self.voter_.predict_proba(X)
+        limit, threshold = self.unadapted_.rejection_threshold_, self.voter_.rejection_threshold_
+        columns = np.searchsorted(self.classes_, self.unadapted_.classes_)
+        return limited(probability, before, limit, threshold, columns)
 
     def predict_or_none(self, X: Any, none: Any = NONE) -> npt.NDArray[Any]:
-        """Name each bag, or say `none` where no class is likely enough."""
+        """Name each bag, or say `none` where no class is likely enough, before or after adapting."""
         check_is_fitted(self)
-        return self.voter_.predict_or_none(X, none)
+        probability = self.predict_proba(X)
+        labels = self.classes_[np.argmax(probability, axis=1)].astype(object)
+        labels[probability.max(axis=1) < self.voter_.rejection_threshold_] = none
+        return np.asarray(labels)
+
+
+def _doubtful(voter: Any, bags: Bags) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which bags a voter rejects, and which of them are nearer to guessing than to the threshold."""
+    probability = voter.predict_proba(bags)
+    sure, guess, threshold = probability.max(axis=1), 1 / probability.shape[1], voter.rejection_threshold_
+    return sure < threshold, sure < (guess + threshold) / 2
 
 
 def _bags(X: Any, voter: Any) -> Bags:
@@ -186,48 +194,13 @@ def _bags(X: Any, voter: Any) -> Bags:
     return Bags.of(bags.means()) if isinstance(voter, BagSVM) else bags
 
 
-def _join(source: Bags, known: Bags) -> Bags:
-    return Bags.join([source, known]) if len(known) else source
-
-
-def _moved(source: Bags, labels: npt.NDArray[Any], found: npt.NDArray[Any], there: npt.NDArray[np.float64]) -> Bags:
-    """Give the source's features the means that they have in the target.
-
-    Every photo counts the same, however many descriptors it has, and every class as often as it is found there.
-
-    Parameters
-    ----------
-    source, labels
-        Photos and their classes.
-    found : array
-        Classes that were found in the target, a photo each.
-    there : array of shape (features,)
-        The target's means.
-    """
-    means = source.means()
-    classes, counts = np.unique(found[np.isin(found, labels)], return_counts=True)
-    by_class = [means[labels == label].mean(axis=0, dtype=np.float64) for label in classes]
-    here = np.average(by_class, axis=0, weights=counts) if by_class else means.mean(axis=0, dtype=np.float64)
-    if (source.values < 0).any() or (there < 0).any():
-        values = source.values + (there - here)
-    else:
-        little = _SMALL * (here.mean() + there.mean()) / 2 or 1.0
-        values = source.values * ((there + little) / (here + little))
-    return Bags(values.astype(np.float32), source.offsets, source.boxes, source.level)
-
-
-def _lead(means: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return by how much the first class of each photo leads the second."""
-    first = np.sort(means, axis=1)
-    return np.asarray(first[:, -1] - first[:, -2])
-
-
-def _surest(means: npt.NDArray[Any], share: float) -> npt.NDArray[np.int64]:
-    """Return the photos whose first class leads the second by most: the same share of every class."""
-    lead, names = _lead(means), means.argmax(axis=1)
-    taken: list[int] = []
-    for number in np.unique(names):
-        own = np.flatnonzero(names == number)
-        best = own[np.argsort(-lead[own], kind="stable")]
-        taken.extend(best[: int(np.ceil(share * len(own)))].tolist())
-    return np.array(sorted(taken), dtype=np.int64)
+def _known(target_y: Any, count: int, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+    """Return which photos of the target have labels, and these labels."""
+    if target_y is None:
+        return np.zeros(count, bool), labels[:0]
+    has = np.array([label is not None for label in target_y])
+    if len(has) != count:
+        raise ValueError(f"the target has {count} photos, but {len(has)} labels.")
+    if not has.any():
+        return has, labels[:0]
+    return has, check_labels(np.array([label for label in target_y if label is not None]), int(has.sum()))

@@ -13,7 +13,7 @@ import hashlib
 import importlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -34,6 +34,7 @@ from .pooling import shared_votes
 from .recipe import Recipe
 from .scores import Scores
 from .store import Store
+from .veto import with_veto
 from .voting import prototype_votes, softmax, votes_in_chunks
 
 if TYPE_CHECKING:
@@ -105,6 +106,10 @@ class ImageClassifier:
         Photos that could not be read, in the last call.
     filled : Filled
         What the last call took from the cache and what from the network.
+    refusal : str or None
+        Why the last call that was to adapt the model did not, in which case the model stays as it was.
+    before : Scores or None
+        Answers of the model before it was adapted, after `evaluate` with `adapt`.
     """
 
     def __init__(
@@ -129,6 +134,8 @@ class ImageClassifier:
         self._photos: dict[str, Photo] = {}
         self.skipped: list[PhotoError] = []
         self.filled = Filled(0)
+        self.refusal: str | None = None
+        self.before: Scores | None = None
 
     @property
     def model(self) -> Model:
@@ -150,6 +157,7 @@ class ImageClassifier:
         labels: Sequence[str] | None = None,
         *,
         target: Source | None = None,
+        insist: bool = False,
         progress: Progress | None = None,
     ) -> Self:
         """Learn from labelled photos.
@@ -163,6 +171,8 @@ class ImageClassifier:
         target : Source, optional
             Photos like those that will be asked about, where they differ from the labelled ones (another camera, place
             or style). Their classes need not be known, and are not looked at (see `Adapted`).
+        insist : bool, default False
+            Adapt to the target even where that looks unsafe (see `adapt`).
         progress : function, optional
             Called with what is being done, how much of it is done, and of how much.
         """
@@ -195,32 +205,42 @@ class ImageClassifier:
         )
         if target is not None:
             skipped, photos_of_source = self.skipped, self._photos
-            self.adapt(target, progress=progress)
+            self.adapt(target, insist=insist, progress=progress)
             self.skipped, self._photos = skipped + self.skipped, photos_of_source
             self.scores, self._mistakes = fitted.held_out, fitted.mistakes
         return self
 
-    def adapt(self, photos: Source, *, progress: Progress | None = None) -> Self:
+    def adapt(self, photos: Source, *, insist: bool = False, progress: Progress | None = None) -> Self:
         """Make the model fit for photos like these, whose classes need not be known (see `Adapted`).
+
+        Photos that the model rejects now, it will reject once it is adapted, too. Where adapting looks unsafe (most
+        photos are rejected, or few classes would take nearly all of them), the model stays as it is, `refusal` says
+        why, and an `AdaptationWarning` is given.
+
+        Parameters
+        ----------
+        photos : Source
+            The photos.
+        insist : bool, default False
+            Adapt even so: you vouch that the photos show the model's classes.
+        progress : function, optional
+            Called with what is being done, how much of it is done, and of how much.
 
         Raises
         ------
         PatchvoteError
             The model holds no means of its training photos; those of `BagSVM` do.
         """
-        with self._adapted_to(find_photos(photos), photos, progress):
-            return self
+        with self._bags_of(find_photos(photos), photos, progress, {"network": 0.0}) as store:
+            self._adapt_to(store, insist)
+        return self
 
-    @contextlib.contextmanager
-    def _adapted_to(self, found: list[Photo], source: Source, progress: Progress | None) -> Iterator[Store]:
-        """Adapt to photos, and give their bags."""
+    def _adapt_to(self, store: Store, insist: bool) -> None:
+        """Adapt to the photos of a store, or say why not."""
         from .adapting import adapt_model
 
-        seconds = {"network": 0.0}
-        with self._bags_of(found, source, progress, seconds) as store:
-            fitted = adapt_model(store, self.model, seconds=seconds)
-            self._model, self._voter, self.scores, self._mistakes = fitted.model, fitted.voter, None, ()
-            yield store
+        fitted, self.refusal = adapt_model(store, self.model, insist=insist, seconds={})
+        self._model, self._voter, self.scores, self._mistakes = fitted.model, fitted.voter, None, ()
 
     def add(self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None) -> Self:
         """Learn more photos, of known classes or new ones, without the photos that were learned before."""
@@ -263,7 +283,9 @@ class ImageClassifier:
 
     # --- answering --------------------------------------------------------------------------------------------------
 
-    def answers(self, photos: Source, *, adapt: bool = False, progress: Progress | None = None) -> Iterator[Answer]:
+    def answers(
+        self, photos: Source, *, adapt: bool = False, insist: bool = False, progress: Progress | None = None
+    ) -> Iterator[Answer]:
         """Name one photo after the other, in order; one that cannot be read gets an answer with the reason.
 
         Parameters
@@ -272,7 +294,9 @@ class ImageClassifier:
             The photos.
         adapt : bool, default False
             Look at all of them first, and adapt the model to them: for photos of another camera, place or style than
-            those it learned from.
+            those it learned from. Where that looks unsafe, the answers are those of the model as it is (see `adapt`).
+        insist : bool, default False
+            Adapt even so.
         progress : function, optional
             Called while adapting with what is being done, how much of it is done, and of how much.
         """
@@ -281,7 +305,8 @@ class ImageClassifier:
             for item in self._extractor.stream(found):
                 yield self._answer(item.photo.name, item.bag, item.error)
             return
-        with self._adapted_to(found, photos, progress) as store:
+        with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
+            self._adapt_to(store, insist)
             errors = {error.name: error for error in self.skipped}
             number = {name: index for index, name in enumerate(store.names)}
             for photo in found:
@@ -336,18 +361,41 @@ class ImageClassifier:
         if item.bag is None:
             raise item.error or PhotoError(one.name, "could not be read.")
         votes = self._votes(item.bag)
-        probability = softmax(votes.mean(axis=0, dtype=np.float64) / self.model.temperature)
         evidence = Evidence(
-            one.name, self.classes, votes.astype(np.float64), item.bag.boxes.astype(np.float64), probability
+            one.name,
+            self.classes,
+            votes.astype(np.float64),
+            item.bag.boxes.astype(np.float64),
+            self._probability(item.bag, votes)[0],
         )
         wanted = label or evidence.ranking[0]
         evidence.number(wanted)
         return dataclasses.replace(evidence, matches=self._matches(item.bag, evidence, wanted))
 
     def evaluate(
-        self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None
+        self,
+        photos: Source,
+        labels: Sequence[str] | None = None,
+        *,
+        adapt: bool = False,
+        insist: bool = False,
+        progress: Progress | None = None,
     ) -> Scores:
         """Compare answers for labelled photos with their labels; photos that cannot be read are left out and named.
+
+        Parameters
+        ----------
+        photos : Source
+            The photos.
+        labels : sequence of str, optional
+            Their classes; needed for a list, and else taken from folders or manifest.
+        adapt : bool, default False
+            Adapt the model to the photos, without looking at their classes, and compare its answers then; `before` has
+            those of the model as it was.
+        insist : bool, default False
+            Adapt even where that looks unsafe (see `adapt`).
+        progress : function, optional
+            Called with what is being done, how much of it is done, and of how much.
 
         Raises
         ------
@@ -361,23 +409,40 @@ class ImageClassifier:
                 f"the model does not know the class {strange[0]!r}.{nearest(strange[0], self.classes)} "
                 "`patchvote add` teaches it a new class."
             )
-        names, expected, rows = [], [], []
-        self.skipped = []
-        for done, item in enumerate(self._extractor.stream(found)):
+        self.before, self.refusal, self.skipped = None, None, []
+        if adapt:
+            with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
+                self.before = self._scored(found, _one_by_one(store))
+                self._adapt_to(store, insist)
+                scores = self._scored(found, _one_by_one(store))
+        else:
+            scores = self._scored(found, self._readable(found, progress))
+        self._photos = {photo.name: photo for photo in found}
+        worst = [self._photos[scores.names[i]] for i in scores.worst()]
+        self.scores, self._mistakes = scores, tuple(self.explain([photo]) for photo in worst)
+        return scores
+
+    def _readable(self, photos: list[Photo], progress: Progress | None) -> Iterator[tuple[str, Bags]]:
+        """Yield names and bags of photos; those that cannot be read are noted."""
+        for done, item in enumerate(self._extractor.stream(photos)):
             if progress is not None:
-                progress("evaluate", done + 1, len(found))
+                progress("evaluate", done + 1, len(photos))
             if item.bag is None:
                 self.skipped.append(item.error or PhotoError(item.photo.name, "could not be read."))
-                continue
-            names.append(item.photo.name)
-            expected.append(self.classes.index(str(item.photo.label)))
-            rows.append(self._probability(item.bag))
-        if not rows:
-            raise PatchvoteError(f"not one of the {len(found)} photos can be read. {self.skipped[0]}")
-        scores = Scores(self.classes, tuple(names), np.array(expected), np.concatenate(rows), self.model.threshold)
-        self._photos = {photo.name: photo for photo in found}
-        self.scores, self._mistakes = scores, tuple(self.explain([self._photos[names[i]]]) for i in scores.worst())
-        return scores
+            else:
+                yield item.photo.name, item.bag
+
+    def _scored(self, photos: list[Photo], bags: Iterable[tuple[str, Bags]]) -> Scores:
+        """Compare answers for bags, given with the names of their photos, with the labels of these."""
+        number = {photo.name: self.classes.index(str(photo.label)) for photo in photos}
+        answered = [(name, self._probability(bag)) for name, bag in bags]
+        if not answered:
+            raise PatchvoteError(f"not one of the {len(photos)} photos can be read. {self.skipped[0]}")
+        names = tuple(name for name, _ in answered)
+        probability = np.concatenate([row for _, row in answered])
+        return Scores(
+            self.classes, names, np.array([number[name] for name in names]), probability, self.model.threshold
+        )
 
     def report(self, path: str | Path, *, title: str, measured: str) -> None:
         """Write what the last `fit` or `evaluate` found to one HTML file.
@@ -399,9 +464,13 @@ class ImageClassifier:
                 shown.append((evidence, load_image(self._photos[evidence.name])))
         write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
 
-    def _probability(self, bag: Bags) -> npt.NDArray[np.float64]:
-        """Return the probability of each class, ``(1, classes)``, for the bag of one photo."""
-        return softmax(self._votes(bag).mean(axis=0, dtype=np.float64, keepdims=True) / self.model.temperature)
+    def _probability(self, bag: Bags, votes: npt.NDArray[Any] | None = None) -> npt.NDArray[np.float64]:
+        """Return the probability of each class, ``(1, classes)``, for a bag; its votes may be given."""
+        model, votes = self.model, self._votes(bag) if votes is None else votes
+        probability = softmax(votes.mean(axis=0, dtype=np.float64, keepdims=True) / model.temperature)
+        if "unadapted_linear" not in model.arrays:
+            return probability
+        return with_veto(probability, bag.means(), model.arrays, float(model.settings["power"]), model.threshold)
 
     def _votes(self, bag: Bags) -> npt.NDArray[Any]:
         """Return the vote of every descriptor of one photo."""
@@ -485,6 +554,11 @@ class ImageClassifier:
             raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")
         classifier._model = model
         return classifier
+
+
+def _one_by_one(store: Store) -> Iterator[tuple[str, Bags]]:
+    for index, name in enumerate(store.names):
+        yield name, store.load([index])[0]
 
 
 def _exactly_one(photos: list[Photo]) -> list[Photo]:

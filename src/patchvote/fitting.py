@@ -36,6 +36,7 @@ from .snbnl import SNBNL
 from .store import Store
 from .thinning import thinned
 from .version import __version__
+from .veto import carried_over
 from .voter import Voter
 
 VOTERS: dict[str, type[Voter]] = {
@@ -235,7 +236,8 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
     }
     if "names" in about:
         about["names"] = [*about["names"], *store.names]
-    new = dataclasses.replace(model, classes=classes, arrays=arrays_of(voter) | memory, about=about)
+    arrays = arrays_of(voter) | memory | carried_over(model.arrays, model.classes, classes)
+    new = dataclasses.replace(model, classes=classes, arrays=arrays, about=about)
     return Fitted(dataclasses.replace(new, card=card(new)), voter)
 
 

@@ -27,7 +27,7 @@ from .checksums import checksum
 from .errors import ModelError, PatchvoteError
 from .files import write_atomically
 from .model_checks import KINDS as KINDS
-from .model_checks import check_arrays, check_certainty, check_names, check_types
+from .model_checks import check_arrays, check_certainty, check_names, check_types, expected_arrays
 from .model_header import check_words
 from .reading import open_regular
 from .recipe import Recipe
@@ -127,7 +127,7 @@ def write_model(model: Model, path: str | Path) -> None:
         "checksum": _ALGORITHM,
     }
     path, text = Path(path), json.dumps(header, allow_nan=False)
-    arrays = {name: np.ascontiguousarray(model.arrays[name]) for name in KINDS[model.kind]}
+    arrays = {name: np.ascontiguousarray(model.arrays[name]) for name in expected_arrays(model.kind, model.arrays)}
     metadata = {_KEY: text, _CHECKSUM: checksum([*contents(arrays), text.encode()])}
     try:
         _check_length(text)
@@ -156,7 +156,7 @@ def read_model(path: str | Path) -> Model:
         kind = header.get("kind")
         if not isinstance(kind, str) or kind not in KINDS:
             raise ModelError(f"{path} holds a voter that this version does not know: {brief(kind)}.")
-        wanted = {name: places[name] for name in KINDS[kind] if name in places}
+        wanted = {name: places[name] for name in expected_arrays(kind, places) if name in places}
         arrays = empty(wanted)
         found = checksum(itertools.chain(fill(file, wanted, arrays), [metadata[_KEY].encode()]))
     if found != metadata.get(_CHECKSUM, found if "checksum" not in header else None):

@@ -5,6 +5,7 @@ Whoever holds a `Model` may rely on all of this: whatever does not hold is refus
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy.typing as npt
 from .errors import ModelError
 from .halves import all_finite
 from .schema import brief
+from .veto import ARRAYS as VETO
+from .veto import fault
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -52,6 +55,20 @@ KINDS = {
 }
 
 
+def expected_arrays(kind: str, names: Container[str]) -> dict[str, tuple[int, tuple[str, ...]]]:
+    """Return the arrays of a voter: those that it needs and, of the veto of adapted models, those that are there.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the voter: one of `KINDS`.
+    names : container of str
+        The arrays that are there.
+    """
+    veto = {name: own for name, own in VETO.items() if name in names} if kind == "BagSVM" else {}
+    return KINDS[kind] | veto
+
+
 def check_names(classes: tuple[str, ...]) -> None:
     """Refuse classes that no training can have made: too few, too many, without a name, not in order."""
     if not 2 <= len(classes) <= _MAX_CLASSES or not all(isinstance(label, str) and label for label in classes):
@@ -75,7 +92,7 @@ def check_types(kind: str, arrays: Arrays) -> None:
     """Refuse arrays that are missing, of a wrong type, or hold what is no number that can be computed with."""
     if kind not in KINDS:
         raise ModelError(f"there is no voter {brief(kind)}.")
-    for name, (axes, types) in KINDS[kind].items():
+    for name, (axes, types) in expected_arrays(kind, arrays).items():
         if name not in arrays:
             raise ModelError(f"the array {name!r} is missing.")
         if arrays[name].ndim != axes or arrays[name].dtype.name not in types:
@@ -139,6 +156,8 @@ def _check_linear(arrays: Arrays, classes: int, positions: bool) -> None:
     if arrays["vectors"].shape != (len(arrays["class"]), features):
         raise ModelError("the vectors of its photos do not fit its votes.")
     _check_every_class(arrays["class"], classes)
+    if (wrong := fault(arrays, classes, features)) is not None:
+        raise ModelError(wrong)
 
 
 def _check_bank(kind: str, arrays: Arrays, classes: int, positions: bool, settings: dict[str, Any]) -> None:

@@ -100,7 +100,7 @@ _ABOUT = record(
         "chosen": record({}, {"words": _WORDS, "why": _WORDS}),
         "held_out": either(_NONE, _HELD_OUT),
         "added": listed(record({"date": _WORDS, "images": _IMAGES}, {"new_classes": listed(text(MAX_NAME))})),
-        "adapted": either(_NONE, record({}, {"date": _WORDS, "photos": _COUNT, "taken": _COUNT})),
+        "adapted": either(_NONE, record({}, {"date": _WORDS, "photos": _COUNT, "taken": _COUNT, "rejected": _COUNT})),
         "steps": _COUNT,
         "seconds": table(_SECONDS, _WORDS),
         "names": listed(_PATH),

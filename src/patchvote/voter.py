@@ -163,3 +163,28 @@ def fit_temperature(means: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> f
 
     best = minimize_scalar(loss, bounds=(-8.0, 8.0), method="bounded")
     return float(scale * np.exp(best.x))
+
+
+def temperature_for(votes: npt.NDArray[Any], confidence: float, least: float) -> float:
+    """Find the smallest temperature, from `least` on, at which the mean confidence is no larger than `confidence`.
+
+    Parameters
+    ----------
+    votes : array of shape (images, classes)
+        Mean votes.
+    confidence : float
+        The largest mean of the largest probabilities.
+    least : float
+        The smallest temperature.
+    """
+    low, high = 0.0, float(np.log(1000.0))  # of the logarithm of the factor; beyond, all classes are equally likely
+
+    def mean_confidence(log_factor: float) -> float:
+        return float(softmax(votes / (least * np.exp(log_factor))).max(axis=1).mean())
+
+    if mean_confidence(low) <= confidence:
+        return least
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean_confidence(middle) > confidence else (low, middle)
+    return float(least * np.exp(high))

@@ -122,6 +122,7 @@ def main() -> NoReturn:
             stream.reconfigure(errors="replace")
     warnings.showwarning = _show_warning
     warnings.filterwarnings("ignore", module="PIL")  # what they warn of is refused or handled by `images`
+    warnings.filterwarnings("ignore", message="not adapted: ")  # commands say it in a line of their own
     code: str | int | None = FAILED
     try:
         code = _run()

@@ -54,6 +54,12 @@ ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a 
 ReportOption = Annotated[
     Path | None, typer.Option(help="File of the report.", show_default="beside the model, ending in .html")
 ]
+Insist = Annotated[
+    bool,
+    typer.Option(
+        "--insist", help="Adapt even where it looks unsafe: you vouch that the photos show the model's classes."
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Also replace files that patchvote did not write.")]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.")]
 
@@ -75,6 +81,12 @@ def tell_skipped(classifier: ImageClassifier) -> None:
     """Name the photos that could not be read."""
     for error in classifier.skipped:
         say(f"skipped {error}")
+
+
+def tell_refusal(classifier: ImageClassifier) -> None:
+    """Say why the model was not adapted, where it was not."""
+    if classifier.refusal is not None:
+        say(classifier.refusal)
 
 
 def leave(classifier: ImageClassifier) -> None:

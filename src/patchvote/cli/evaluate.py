@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from ..terminal import show, show_json
 from .common import (
     Force,
+    Insist,
     Jobs,
     Json,
     ModelArgument,
@@ -18,6 +21,7 @@ from .common import (
     leave,
     load,
     report_file,
+    tell_refusal,
     tell_skipped,
 )
 
@@ -28,6 +32,10 @@ if TYPE_CHECKING:
 def evaluate(
     model: ModelArgument,
     photos: PhotosArgument,
+    adapt: Annotated[
+        bool, typer.Option("--adapt", help="Adapt to PHOTOS without their labels; show before and after.")
+    ] = False,
+    insist: Insist = False,
     report: ReportOption = None,
     no_report: NoReport = False,
     network: ModelNetwork = None,
@@ -45,18 +53,35 @@ def evaluate(
     check_outputs([(page, Kind.report)], [model, photos, *network_files(network)], force=force)
     classifier = load(model, network=network, jobs=jobs)
     with ProgressLine("evaluate", quiet) as line:
-        scores = classifier.evaluate(photos, progress=line.stage)
+        scores = classifier.evaluate(photos, adapt=adapt or insist, insist=insist, progress=line.stage)
     tell_skipped(classifier)
+    tell_refusal(classifier)
+    before = classifier.before
+    change = _change(before, scores, classifier.refusal) if before is not None else ""
     if page:
-        measured = f"on {len(scores):,} photos of {photos.name}"
+        measured = f"on {len(scores):,} photos of {photos.name}" + (f"; {change}" if change else "")
         classifier.report(page, title=f"{model.stem} on {photos.name}", measured=measured)
     if as_json:
-        show_json({"model": str(model), "report": page and str(page), **scores.summary()})
+        adapted: dict[str, Any] = {}
+        if before is not None:
+            adapted = {"adapted": classifier.refusal is None, "refusal": classifier.refusal, "before": before.summary()}
+        show_json({"model": str(model), "report": page and str(page), **scores.summary(), **adapted})
     elif not quiet:
         show(*_scores_lines(scores))
+        if change:
+            show(change)
         if page:
             show(f"wrote {page}")
     leave(classifier)
+
+
+def _change(before: Scores, after: Scores, refusal: str | None) -> str:
+    """Tell what adapting changed."""
+    words = [
+        f'{100 * one.accuracy:.1f} % named rightly, {int(one.rejected.sum()):,} "none of these"'
+        for one in (before, after)
+    ]
+    return f"before adapting {words[0]}; " + (f"after adapting {words[1]}" if refusal is None else "not adapted")
 
 
 def _scores_lines(scores: Scores) -> list[str]:

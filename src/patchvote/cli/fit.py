@@ -11,6 +11,7 @@ from ..terminal import show, show_json
 from .common import (
     Cache,
     Force,
+    Insist,
     Jobs,
     Json,
     Mode,
@@ -28,6 +29,7 @@ from .common import (
     load,
     report_file,
     size,
+    tell_refusal,
     tell_skipped,
 )
 from .streams import interruption
@@ -44,6 +46,7 @@ def fit(
         Path | None,
         typer.Option(help="Photos like those to come, without classes, where another camera or place takes them."),
     ] = None,
+    insist: Insist = False,
     budget: Annotated[float, typer.Option(help="Seconds that trying settings may take.")] = 60.0,
     network: Network = "efficientnet-lite0",
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
@@ -75,8 +78,9 @@ def fit(
     )
     kept = "" if no_cache else " What the network has seen is kept: run the same command again to go on."
     with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {model} was not written.{kept}"):
-        classifier.fit(photos, target=target, progress=line.stage)
+        classifier.fit(photos, target=target, insist=insist, progress=line.stage)
     tell_skipped(classifier)
+    tell_refusal(classifier)
     classifier.save(model)
     if page:
         classifier.report(page, title=f"{model.stem}: {photos.name}", measured="on photos held out of the training")
@@ -133,7 +137,7 @@ def _told(classifier: ImageClassifier) -> dict[str, Any]:
     kept = {"extracted": filled.extracted, "kept": filled.kept, "reused": filled.reused}
     skipped = [{"name": error.name, "reason": error.reason} for error in classifier.skipped]
     keys = ("images", "held_out", "tried", "chosen", "adapted", "seconds")
-    return {**{key: about.get(key) for key in keys}, "photos": kept, "skipped": skipped}
+    return {**{key: about.get(key) for key in keys}, "refusal": classifier.refusal, "photos": kept, "skipped": skipped}
 
 
 def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
@@ -150,7 +154,8 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
     if adapted := about.get("adapted"):
         lines.append(
             f"adapted to {adapted['photos']:,} photos without classes, {adapted['taken']:,} of them sure enough to "
-            "learn from; the accuracy above was measured before, on photos like the first."
+            f'learn from and {adapted["rejected"]:,} still "none of these"; the accuracy above was measured before, on '
+            "photos like the first."
         )
     lines.append(f"wrote {model} ({size(model)})" + (f" and {page}" if page else ""))
     return lines

@@ -14,7 +14,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..terminal import emit, say
-from .common import SKIPPED, Force, Jobs, ModelArgument, ModelNetwork, Quiet, load
+from .common import SKIPPED, Force, Insist, Jobs, ModelArgument, ModelNetwork, Quiet, load, tell_refusal
 from .streams import interruption
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def predict(
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Adapt to PHOTOS first, where another camera or place took them.")
     ] = False,
+    insist: Insist = False,
     network: ModelNetwork = None,
     jobs: Jobs = None,
     quiet: Quiet = False,
@@ -50,14 +51,15 @@ def predict(
     paths = _paths(photos)
     check_outputs([(output, Kind.answers)], [model, *paths, *network_files(network)], force=force)
     classifier = load(model, network=network, jobs=jobs)
-    progress = ProgressLine("extract", quiet or not adapt)
-    answers = classifier.answers(_photos(paths), adapt=adapt, progress=progress.stage)
+    progress = ProgressLine("extract", quiet or not (adapt or insist))
+    answers = classifier.answers(_photos(paths), adapt=adapt or insist, insist=insist, progress=progress.stage)
     bad = 0
 
     def counted() -> Iterator[Answer]:
         nonlocal bad
         with progress:
             first = next(answers, None)  # once the first is there, all photos have been looked at
+        tell_refusal(classifier)
         for answer in itertools.chain([first] if first else [], answers):
             if answer.error is not None:
                 bad += 1

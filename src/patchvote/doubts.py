@@ -1,0 +1,87 @@
+"""Doubts: signs that adapting would do harm, each as a sentence that says what was seen and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# Shares of the target that may be rejected, and that may be far from every class; of other cameras, up to 0.65 were
+# rejected though 89 % were named rightly, and up to 0.2 were far from every class (docs/architecture.md).
+_MOST_REJECTED, _MOST_STRANGE = 0.75, 0.5
+_LEAST_VARIETY = 2 / 3  # of the classes named before; another camera left 0.80 and more, a collapse 0.53 and less
+_FEWEST = 5  # photos: with fewer, a class more or less is chance
+
+_WHAT_TO_DO = (
+    "so the plain answers are given; if the photos do show its classes, insist (--insist, or insist=True), or teach it "
+    "some of them with `patchvote add`."
+)
+
+
+class AdaptationWarning(UserWarning):
+    """A voter was not adapted, because adapting looked unsafe."""
+
+
+def unlike(rejected: npt.NDArray[np.bool_], strange: npt.NDArray[np.bool_]) -> str | None:
+    """Say that the photos are unlike anything learned, where most are rejected or more than half are strange.
+
+    Parameters
+    ----------
+    rejected : array of shape (photos,)
+        Which of them the unadapted voter rejects.
+    strange : array of shape (photos,)
+        Which of the rejected ones are far from every class.
+
+    Examples
+    --------
+    >>> unlike(np.array([True, True, False]), np.array([True, True, False]))[:66]
+    'not adapted: 2 of the 3 photos are "none of these" to the model as'
+    >>> unlike(np.array([True, True, False]), np.array([True, False, False]))
+    """
+    count, far = int(rejected.sum()), int(strange.sum())
+    if not len(rejected) or (count <= _MOST_REJECTED * len(rejected) and far <= _MOST_STRANGE * len(rejected)):
+        return None
+    return (
+        f'not adapted: {count:,} of the {len(rejected):,} photos are "none of these" to the model as it was learned, '
+        f"{far:,} of them far from every class, {_WHAT_TO_DO}"
+    )
+
+
+def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
+    """Say that few classes take nearly all photos, where the unadapted voter names many more classes.
+
+    Parameters
+    ----------
+    before : array
+        Names that the unadapted voter gives to the photos that take part.
+    after : array
+        Names that the adapted voter gives to them.
+
+    Examples
+    --------
+    >>> collapsed(np.array(["cat", "dog", "cow"] * 5), np.array(["cat"] * 15))[:64]
+    "not adapted: adapting would name 15 of the 15 photos 'cat', wher"
+    >>> collapsed(np.array(["cat", "dog", "dog"] * 5), np.array(["cat", "dog"] * 8))
+    """
+    if len(after) < _FEWEST or not len(before) or variety(after) >= _LEAST_VARIETY * variety(before):
+        return None
+    names, counts = np.unique(after, return_counts=True)
+    most = str(names[counts.argmax()])
+    return (
+        f"not adapted: adapting would name {counts.max():,} of the {len(after):,} photos {most!r}, where the model as "
+        f"it was learned finds {len(np.unique(before)):,} classes among them, {_WHAT_TO_DO}"
+    )
+
+
+def variety(names: npt.NDArray[Any]) -> float:
+    """Return how many classes of equal size would be as varied as these names: the exponential of their entropy.
+
+    Examples
+    --------
+    >>> round(variety(np.array(["cat", "dog"])), 2), round(variety(np.array(["cat"] * 9 + ["dog"])), 2)
+    (2.0, 1.38)
+    """
+    _, counts = np.unique(names, return_counts=True)
+    share = counts / counts.sum()
+    return float(np.exp(-np.sum(share * np.log(share))))
