@@ -17,6 +17,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.validation import check_is_fitted
 
 from .bags import Bags
+from .copies import copy_groups
 from .labels import check_labels, hold_out, labels_of
 from .pooling import ROOT, bag_vectors, shared_votes
 from .store import Store
@@ -111,10 +112,12 @@ class BagSVM(Voter):
         self._not_calibrated()
         if len(self.classes_) < 2:
             raise ValueError(f"BagSVM needs at least two classes, got one class: {self.classes_[0]!r}.")
-        keep, out = hold_out(np.arange(len(means)), numbers, self.calibration, self.random_state)
-        if len(out) and len(means) >= FEWEST_TO_CALIBRATE:
-            self._learn(means[keep], numbers[keep])
-            self._calibrate(self._scores(means[out]), numbers[out], self.rejection)
+        if self.calibration > 0 and len(means) >= FEWEST_TO_CALIBRATE:
+            images, groups = np.arange(len(means)), copy_groups(means)
+            keep, out = hold_out(images, numbers, self.calibration, self.random_state, groups)
+            if len(out):
+                self._learn(means[keep], numbers[keep])
+                self._calibrate(self._scores(means[out]), numbers[out], self.rejection)
         self._learn(means, numbers)
         return self
 

@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from .approximate import APPROXIMATE
 from .bags import Bags
+from .copies import copy_groups
 from .labels import check_labels, hold_out, labels_of
 from .search import HEAD, MIDDLE, Rotation, squares
 from .store import Store
-from .voter import Voter
+from .voter import FEWEST_TO_CALIBRATE, Voter
 from .voting import has_positions, with_positions
 
 PCA_FEATURES = 128  # leading features that the search "pca" looks at
@@ -70,7 +71,9 @@ class BankVoter(Voter):
         self._not_calibrated()
         images = np.arange(len(bags))
         share = min(0.2, self.calibration / len(bags))
-        keep, out = hold_out(images, numbers, share, 0) if len(bags) >= 50 else (images, images[:0])
+        keep, out = images, images[:0]
+        if share > 0 and len(bags) >= FEWEST_TO_CALIBRATE:
+            keep, out = hold_out(images, numbers, share, 0, copy_groups(bags.means()))
         if len(out):
             self._remember(bags[keep], numbers[keep], keep)
             self._calibrate(self._mean_votes(bags[out]), numbers[out], self.rejection)

@@ -21,7 +21,7 @@ def card(model: Model) -> str:
         "",
         "## How good it is",
         "",
-        accuracy_sentence(about.get("held_out")),
+        accuracy_of(about, _text),
         "",
         "## What it has seen",
         "",
@@ -50,15 +50,70 @@ def card(model: Model) -> str:
     return "\n".join(lines)
 
 
-def accuracy_sentence(scores: dict[str, Any] | None, which: str = "photos that it had not seen") -> str:
-    """Say how many photos are named rightly, and how sure that is."""
+def accuracy_of(about: dict[str, Any], text: Callable[[str], str] = str) -> str:
+    """Say how many photos a model names rightly, and what has changed since that was measured."""
+    said = accuracy_sentence(about.get("held_out"), text=text)
+    added = sum(sum(one.get("images", {}).values()) for one in about.get("added", []))
+    since = [f"{added:,} photos were added"] if added else []
+    if about.get("adapted"):
+        since.append("it was adapted to other photos")
+    if not about.get("held_out") or not since:
+        return said
+    return (
+        f"{said} That was measured before {' and '.join(since)}: `patchvote evaluate` measures the model as it is now."
+    )
+
+
+def accuracy_sentence(
+    scores: dict[str, Any] | None, which: str = "photos that it had not seen", text: Callable[[str], str] = str
+) -> str:
+    """Say how many photos are named rightly, how sure that is, and of which classes it says nothing."""
     if not scores:
         return "Not known: there were too few photos to hold any out. Measure it with `patchvote evaluate`."
     low, high = scores["interval"]
     return (
         f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} {which} were named rightly; for "
         f"photos of the same kind the share lies between {100 * low:.1f} and {100 * high:.1f} % (95 % confidence)."
+        f"{_not_measured(scores, text)}"
     )
+
+
+def _not_measured(scores: dict[str, Any], text: Callable[[str], str]) -> str:
+    reasons = scores.get("left_out", {})
+    missing = [label for label, own in scores.get("classes", {}).items() if not own["images"]]
+    named = [f"{text(label)} ({reasons[label]})" if label in reasons else text(label) for label in missing]
+    return f" This says nothing of {_some(named)}." if named else ""
+
+
+def copies_sentences(copies: dict[str, Any] | None, text: Callable[[str], str] = str) -> list[str]:
+    """Say which photos are copies of one another, and which of them stand in several classes."""
+    if not copies:
+        return []
+    groups = "; ".join(" = ".join(map(text, names)) for names in copies["examples"])
+    said = [
+        f"{copies['photos']:,} photos are copies of one another, or nearly, in {copies['groups']:,} "
+        f"group{'s' * (copies['groups'] > 1)}; copies were held out together ({groups}"
+        f"{'; …' * (copies['groups'] > len(copies['examples']))})."
+    ]
+    if mixed := copies["in_several_classes"]:
+        named = [
+            " = ".join(f"{text(name)} ({text(label)})" for name, label in group)
+            for group in copies["examples_in_several_classes"]
+        ]
+        more = f"; and {mixed - len(named):,} more" if mixed > len(named) else ""
+        said.append(f"The same photo, or nearly, stands in several classes: {'; '.join(named)}{more}.")
+    return said
+
+
+def cut_sentences(about: dict[str, Any]) -> list[str]:
+    """Say what there was no time for when the model was made."""
+    cut = about.get("cut", [])
+    return [f"The budget of time cut it short: {'; '.join(cut)}. A larger `--budget` gives it more."] if cut else []
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    """Join names, of many the first few."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
@@ -72,8 +127,9 @@ def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
         + ("." if model.kind != "BagSVM" else "; `fit --target` and `predict --adapt` make up for much of that."),
     ]
     if few:
-        named = ", ".join(map(text, few[:5])) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
-        said.append(f"Fewer than 10 photos were seen of: {named}. A few more would help most.")
+        said.append(f"Fewer than 10 photos were seen of: {_some(list(map(text, few)))}. A few more would help most.")
+    said.extend(copies_sentences(model.about.get("copies"), text))
+    said.extend(cut_sentences(model.about))
     if len(model.about.get("tried", [])) > 1:
         said.append("Settings were chosen on the same held-out photos, which flatters the accuracy a little.")
     if model.about.get("adapted"):

@@ -11,9 +11,10 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib
+import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,13 +23,16 @@ import numpy.typing as npt
 
 from .backbones.cache import cache_folder, is_writable
 from .bags import Bags
-from .errors import ModelError, PatchvoteError, PhotoError
+from .errors import ModelChangedError, ModelError, PatchvoteError, PhotoError
 from .evidence import Evidence, Match
 from .extract import Extractor
 from .filling import Filled, fill
 from .images import load_image
+from .known import known_photos, short
+from .locking import locked, stamp
 from .model import Model, network_of, read_model, write_model
 from .names import nearest
+from .passed_over import PassedOver
 from .photos import Photo, Source, find_photos, labelled
 from .pooling import shared_votes
 from .recipe import Recipe
@@ -87,7 +91,7 @@ class ImageClassifier:
         "auto" takes `BagSVM` and tries a few settings of it on held-out images; "snbnl", "nbnl", "nbnn" or
         "localnbnn" name another voter; an estimator of this package is used as it is.
     budget : float, default 60
-        Seconds that trying settings may take. At least one is always tried.
+        Seconds that trying settings and the training may take, besides the network. At least one is always tried.
     cache : path, None or False
         Folder to keep bags in, so that a photo goes through the network once; the user's cache folder by default; False
         keeps nothing.
@@ -104,6 +108,10 @@ class ImageClassifier:
         Answers beside what they should have been: for images that were held out, after `fit`, or after `evaluate`.
     skipped : list of PhotoError
         Photos that could not be read, in the last call.
+    passed_over : PassedOver
+        What the folder of the last call holds besides photos that can be read.
+    known : int
+        Photos of the last `add` or `evaluate` that the model had learned from before.
     filled : Filled
         What the last call took from the cache and what from the network.
     refusal : str or None
@@ -133,6 +141,10 @@ class ImageClassifier:
         self._mistakes: tuple[Evidence, ...] = ()
         self._photos: dict[str, Photo] = {}
         self.skipped: list[PhotoError] = []
+        self.passed_over = PassedOver()
+        self.known = 0
+        self._place: Path | None = None  # of the model's file, and what it was like when it was read or written
+        self._stamp: tuple[int, ...] | None = None
         self.filled = Filled(0)
         self.refusal: str | None = None
         self.before: Scores | None = None
@@ -178,6 +190,7 @@ class ImageClassifier:
         """
         seconds = {"network": 0.0}
         found = labelled(photos, labels, 2)
+        self.passed_over = found.passed_over
         if target is not None:  # a wrong path or voter is told now, not after minutes of work
             find_photos(target)
             name = self.voter if isinstance(self.voter, str) else type(self.voter).__name__
@@ -243,12 +256,19 @@ class ImageClassifier:
         self._model, self._voter, self.scores, self._mistakes = fitted.model, fitted.voter, None, ()
 
     def add(self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None) -> Self:
-        """Learn more photos, of known classes or new ones, without the photos that were learned before."""
+        """Learn more photos, of known classes or new ones, without the photos that were learned before.
+
+        Photos that the model has learned from are not learned again (`known` counts them); those that it has learned
+        as another class are left out, and named in `skipped`.
+        """
         from .fitting import add_to_model
 
-        seconds = {"network": 0.0}
-        with self._bags_of(labelled(photos, labels, 1), photos, progress, seconds) as store:
+        seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
+        self.passed_over = found.passed_over
+        with self._bags_of(found, photos, progress, seconds) as store:
             fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
+        self.known = fitted.known
+        self.skipped = [*self.skipped, *fitted.refused]
         self._model, self._voter, self.scores, self._mistakes = fitted.model, fitted.voter, None, ()
         return self
 
@@ -301,6 +321,7 @@ class ImageClassifier:
             Called while adapting with what is being done, how much of it is done, and of how much.
         """
         found = find_photos(photos)
+        self.passed_over = found.passed_over
         if not adapt:
             for item in self._extractor.stream(found):
                 yield self._answer(item.photo.name, item.bag, item.error)
@@ -403,33 +424,39 @@ class ImageClassifier:
             A photo is of a class that the model does not know.
         """
         found = labelled(photos, labels, 1)
+        self.passed_over = found.passed_over
         strange = sorted({str(photo.label) for photo in found} - set(self.classes))
         if strange:
             raise PatchvoteError(
                 f"the model does not know the class {strange[0]!r}.{nearest(strange[0], self.classes)} "
                 "`patchvote add` teaches it a new class."
             )
-        self.before, self.refusal, self.skipped = None, None, []
+        self.before, self.refusal, self.skipped, self.known = None, None, [], 0
+        known = known_photos(self.model.about)
         if adapt:
             with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
+                self.known = sum(short(entry.digest) in known for entry in store.entries)
                 self.before = self._scored(found, _one_by_one(store))
                 self._adapt_to(store, insist)
                 scores = self._scored(found, _one_by_one(store))
         else:
-            scores = self._scored(found, self._readable(found, progress))
+            scores = self._scored(found, self._readable(found, known, progress))
         self._photos = {photo.name: photo for photo in found}
         worst = [self._photos[scores.names[i]] for i in scores.worst()]
         self.scores, self._mistakes = scores, tuple(self.explain([photo]) for photo in worst)
         return scores
 
-    def _readable(self, photos: list[Photo], progress: Progress | None) -> Iterator[tuple[str, Bags]]:
-        """Yield names and bags of photos; those that cannot be read are noted."""
+    def _readable(
+        self, photos: list[Photo], known: Container[str], progress: Progress | None
+    ) -> Iterator[tuple[str, Bags]]:
+        """Yield names and bags of photos; those that cannot be read are noted, and known ones counted."""
         for done, item in enumerate(self._extractor.stream(photos)):
             if progress is not None:
                 progress("evaluate", done + 1, len(photos))
             if item.bag is None:
                 self.skipped.append(item.error or PhotoError(item.photo.name, "could not be read."))
             else:
+                self.known += short(item.digest) in known
                 yield item.photo.name, item.bag
 
     def _scored(self, photos: list[Photo], bags: Iterable[tuple[str, Bags]]) -> Scores:
@@ -507,8 +534,26 @@ class ImageClassifier:
     # --- keeping ----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, whole or not at all."""
-        write_model(self.model, path)
+        """Write the model to one file, whole or not at all.
+
+        Raises
+        ------
+        ModelChangedError
+            It is the file that the model was read from or last written to, and somebody has changed it since.
+        """
+        place = Path(os.path.realpath(path))
+        with locked(place):
+            if self.is_from(place) and stamp(place) != self._stamp:
+                raise ModelChangedError(
+                    f"{path} was changed by another process since it was read: it was not written. Load it again and "
+                    "repeat."
+                )
+            write_model(self.model, path)
+            self._place, self._stamp = place, stamp(place)
+
+    def is_from(self, path: str | Path) -> bool:
+        """Whether the model was read from this file, or last written to it."""
+        return self._place is not None and self._place == Path(os.path.realpath(path))
 
     @classmethod
     def load(
@@ -538,6 +583,8 @@ class ImageClassifier:
         ModelError
             The file is no model, is damaged, was made by a later version or with another network.
         """
+        place = Path(os.path.realpath(path))
+        seen = stamp(place)  # before it is read: a change in between is noticed later
         model = read_model(path)
         if backbone is None:
             recipe = dataclasses.replace(model.recipe, network=network or network_of(model, path))
@@ -552,7 +599,7 @@ class ImageClassifier:
             )
         if spec.dim != model.features:
             raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")
-        classifier._model = model
+        classifier._model, classifier._place, classifier._stamp = model, place, seen
         return classifier
 
 

@@ -68,3 +68,7 @@ class UntypedNetworkError(NetworkError, ModelError):
         self.option = option
         way = f" If you know this network and trust it, name it yourself: network={network!r}." if self.network else ""
         super().__init__(self.reason + way)
+
+
+class ModelChangedError(ModelError):
+    """A model file was changed by somebody else since it was read, and was therefore not written."""

@@ -21,11 +21,14 @@ from sklearn.base import clone
 
 from .bag_svm import BagSVM, pooled
 from .bags import Bags
+from .budget import cut_short, fit_until
 from .card import card
 from .choosing import Candidate, Choice, Tried, choose
-from .errors import PatchvoteError
+from .copies import copy_groups, describe_copies
+from .errors import PatchvoteError, PhotoError
 from .evidence import Evidence
 from .extract import Extractor
+from .known import known_photos, short, with_photos
 from .local_nbnn import LocalNBNN
 from .memory import add_prototypes, remember
 from .model import KINDS, Model
@@ -61,6 +64,8 @@ class Fitted:
     voter: Voter
     held_out: Scores | None = None
     mistakes: tuple[Evidence, ...] = ()
+    known: int = 0  # photos that the model knew already, and that were not learned again
+    refused: tuple[PhotoError, ...] = ()  # photos that it knows under another class
 
 
 def candidates_for(voter: Any, seed: int) -> list[Candidate]:
@@ -116,7 +121,7 @@ def fit_model(
     extractor : Extractor
         What made the bags.
     budget : float
-        Seconds for trying settings.
+        Seconds for trying settings and for the training on all images.
     seed : int
         Fixes everything that is random.
     progress : function, optional
@@ -127,11 +132,10 @@ def fit_model(
     classes, numbers = np.unique(store.labels.astype(str), return_inverse=True)
     if len(classes) < 2:
         raise PatchvoteError(f"photos of one class only can be read: {str(classes[0])!r}. There must be two at least.")
-    rng = np.random.default_rng(seed)
     options = candidates_for(voter, seed)
     means_only = all(isinstance(option.voter, BagSVM) for option in options)
     with timed(seconds, "reading"):
-        bags = pooled(store) if means_only else thinned(store, seed)
+        bags, groups = _bags_and_copies(store, means_only, seed)
 
     def tell(tried: list[Tried]) -> None:
         if progress is not None:
@@ -140,37 +144,25 @@ def fit_model(
     def whole(images: npt.NDArray[np.int64]) -> Bags:
         return store.load(images, store.dtype)[0]
 
+    began = time.perf_counter()
     with timed(seconds, "choosing"):
-        choice = choose(
-            options, bags, numbers, whole=None if means_only else whole, budget=budget, seed=seed, tell=tell
-        )
+        asked = None if means_only else whole
+        choice = choose(options, bags, numbers, groups=groups, whole=asked, budget=budget, seed=seed, tell=tell)
     with timed(seconds, "training"):
-        fitted = clone(choice.candidate.voter).fit(bags, classes[numbers])
+        fitted = fit_until(choice.candidate.voter, began + budget, bags, classes[numbers])
         fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
-    counts = np.bincount(numbers)
-    about: dict[str, Any] = {
-        "made": {"patchvote": __version__, "date": datetime.date.today().isoformat()},
-        "images": dict(zip(classes.tolist(), counts.tolist(), strict=True)),
-        "descriptors": dict(
-            zip(classes.tolist(), np.bincount(numbers, weights=store.sizes).astype(int).tolist(), strict=True)
-        ),
-        "tried": [dataclasses.asdict(one) for one in choice.tried],
-        "chosen": {"words": choice.candidate.words, "why": choice.why},
-        "held_out": None,
-        "added": [],
-        "steps": int(getattr(fitted, "steps_", 0)),
-    }
+    about = _about(store, classes.tolist(), numbers, groups, choice, fitted)
     held_out: Scores | None = None
     mistakes: tuple[Evidence, ...] = ()
     if len(choice.images):
         names = tuple(store.names[i] for i in choice.images)
         held_out = Scores(tuple(classes.tolist()), names, numbers[choice.images], choice.probability, choice.threshold)
-        about["held_out"] = held_out.summary()
+        about["held_out"] = held_out.summary() | {"left_out": _left_out(held_out, numbers, groups)}
         mistakes = tuple(_evidence(held_out, choice, whole, int(index)) for index in held_out.worst())
     about["seconds"] = {name: round(took, 2) for name, took in seconds.items()}
     arrays = arrays_of(fitted)
     if "weights" in arrays:
-        arrays |= remember(bags, numbers, len(classes), rng)
+        arrays |= remember(bags, numbers, len(classes), np.random.default_rng(seed))
     elif "values" in arrays:
         about["names"] = list(store.names)
     model = Model(
@@ -188,6 +180,68 @@ def fit_model(
     return Fitted(dataclasses.replace(model, card=card(model)), fitted, held_out, mistakes)
 
 
+def _bags_and_copies(store: Store, means_only: bool, seed: int) -> tuple[Bags, npt.NDArray[np.int64]]:
+    """Read what to learn from, and find which photos are copies of one another."""
+    digests = [entry.digest for entry in store.entries]
+    if means_only:
+        bags = pooled(store)
+        return bags, copy_groups(bags.values, digests)
+    means = np.empty((len(store), store.dim), np.float32)
+    bags = thinned(store, seed, means)
+    return bags, copy_groups(means, digests)
+
+
+def _about(
+    store: Store,
+    classes: list[str],
+    numbers: npt.NDArray[np.int64],
+    groups: npt.NDArray[np.int64],
+    choice: Choice,
+    fitted: Any,
+) -> dict[str, Any]:
+    """Tell what people want to know of a new model, as plain values."""
+    labels = [classes[number] for number in numbers]
+    descriptors = np.bincount(numbers, weights=store.sizes).astype(int).tolist()
+    about = {
+        "made": {"patchvote": __version__, "date": datetime.date.today().isoformat()},
+        "images": dict(zip(classes, np.bincount(numbers).tolist(), strict=True)),
+        "descriptors": dict(zip(classes, descriptors, strict=True)),
+        "copies": describe_copies(groups, store.names, labels),
+        "tried": [dataclasses.asdict(one) for one in choice.tried],
+        "chosen": {"words": choice.candidate.words, "why": choice.why},
+        "cut": _cut(choice, fitted),
+        "held_out": None,
+        "added": [],
+        "steps": int(getattr(fitted, "steps_", 0)),
+    }
+    return with_photos(about, zip(labels, (entry.digest for entry in store.entries), strict=True))
+
+
+def _cut(choice: Choice, fitted: Any) -> list[str]:
+    """Say what the budget cut short."""
+    said = []
+    trials = sorted({ended for voter in choice.voters if (ended := cut_short(voter))})
+    if trials:
+        said.append(f"trainings on a part of the photos ended after {trials[0]}")
+    if choice.not_asked:
+        said.append(f"{choice.not_asked:,} photos that were to be held out were not asked about")
+    if ended := cut_short(fitted):
+        said.append(f"the training on all photos ended after {ended}")
+    return said
+
+
+def _left_out(held_out: Scores, numbers: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> dict[str, str]:
+    """Say of each class without held-out photos why it has none."""
+    reasons = {}
+    for number, own in enumerate(held_out.by_class()):
+        if not own.images:
+            photos = numbers == number
+            alike = len(np.unique(groups[photos])) == 1
+            few = "all its photos are copies of one another" if alike else "none could be spared"
+            reasons[own.label] = "it has one photo" if photos.sum() == 1 else few
+    return reasons
+
+
 def _evidence(held_out: Scores, choice: Choice, whole: Callable[[npt.NDArray[np.int64]], Bags], index: int) -> Evidence:
     """Return the evidence of a held-out image, by the voter that had not seen it."""
     bag = whole(choice.images[index : index + 1])
@@ -202,43 +256,67 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
     """Learn more bags, of classes that the model knows or of new ones.
 
     Prototypes learn the new bags together with the memory of the old ones. Banks and linear votes take them in as they
-    are, which gives what learning everything at once would have given.
+    are, which gives what learning everything at once would have given. Photos that the model has learned from are not
+    learned again; where it has learned them as another class, they are refused.
     """
     voter = voter_of(model)
     if not hasattr(voter, "partial_fit") or getattr(voter, "condense", None) is not None:
         raise PatchvoteError(
             f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
         )
+    fresh, known, refused = _sorted_out(store, model)
+    if not fresh:
+        return Fitted(model, voter, known=known, refused=refused)
+    store = store.only(fresh)
     labels = store.labels.astype(str)
-    rng = np.random.default_rng(seed)
     with timed(seconds, "training"):
         bags = pooled(store) if isinstance(voter, BagSVM) else store.load(dtype=store.dtype)[0]
         if "weights" in model.arrays:
-            memory = add_prototypes(voter, model, bags, labels, rng)
+            memory = add_prototypes(voter, model, bags, labels, np.random.default_rng(seed))
         else:
             voter.partial_fit(bags.astype(np.float32), labels)
             memory = {}
     classes = tuple(str(label) for label in voter.classes_)
-    images, sizes = dict(model.about.get("images", {})), dict(model.about.get("descriptors", {}))
-    for label in np.unique(labels).tolist():
-        images[label] = images.get(label, 0) + int(np.sum(labels == label))
+    arrays = arrays_of(voter) | memory | carried_over(model.arrays, model.classes, classes)
+    new = dataclasses.replace(model, classes=classes, arrays=arrays, about=_about_added(store, model, classes))
+    return Fitted(dataclasses.replace(new, card=card(new)), voter, known=known, refused=refused)
+
+
+def _sorted_out(store: Store, model: Model) -> tuple[list[str], int, tuple[PhotoError, ...]]:
+    """Return the names of photos that a model does not know, how many it knows, and those with another class."""
+    known = known_photos(model.about)
+    fresh, again, refused = [], 0, []
+    for entry in store.entries:
+        label, digest = str(entry.label), short(entry.digest)
+        before = known.setdefault(digest, set())
+        if not before:
+            before.add(label)
+            fresh.append(entry.name)
+        elif label in before:
+            again += 1
+        else:
+            said = f"it was learned as {', '.join(sorted(before))}, and is not learned as {label}, too."
+            refused.append(PhotoError(entry.name, f"{said} To change its class, fit again with all photos."))
+    return fresh, again, tuple(refused)
+
+
+def _about_added(store: Store, model: Model, classes: tuple[str, ...]) -> dict[str, Any]:
+    """Tell what people want to know of a model that has learned more photos."""
+    about, labels = model.about, store.labels.astype(str)
+    images, sizes = dict(about.get("images", {})), dict(about.get("descriptors", {}))
+    counts = {label: int(np.sum(labels == label)) for label in np.unique(labels).tolist()}
+    for label, count in counts.items():
+        images[label] = images.get(label, 0) + count
         sizes[label] = sizes.get(label, 0) + int(store.sizes[labels == label].sum())
     added = {
         "date": datetime.date.today().isoformat(),
-        "images": {label: int(np.sum(labels == label)) for label in np.unique(labels).tolist()},
+        "images": counts,
         "new_classes": sorted(set(classes) - set(model.classes)),
     }
-    about = {
-        **model.about,
-        "images": images,
-        "descriptors": sizes,
-        "added": [*model.about.get("added", []), added],
-    }
+    about = {**about, "images": images, "descriptors": sizes, "added": [*about.get("added", []), added]}
     if "names" in about:
         about["names"] = [*about["names"], *store.names]
-    arrays = arrays_of(voter) | memory | carried_over(model.arrays, model.classes, classes)
-    new = dataclasses.replace(model, classes=classes, arrays=arrays, about=about)
-    return Fitted(dataclasses.replace(new, card=card(new)), voter)
+    return with_photos(about, zip(labels.tolist(), (entry.digest for entry in store.entries), strict=True))
 
 
 def voter_of(model: Model) -> Any:

@@ -50,7 +50,11 @@ def image_weights(
 
 
 def hold_out(
-    images: npt.NDArray[np.int64], labels: npt.NDArray[np.int64], share: float, seed: int
+    images: npt.NDArray[np.int64],
+    labels: npt.NDArray[np.int64],
+    share: float,
+    seed: int,
+    groups: npt.NDArray[np.int64] | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Split images into those to keep and those to hold out: a share of each class, leaving each at least one.
 
@@ -64,11 +68,32 @@ def hold_out(
         Of each class.
     seed : int
         Of the choice.
+    groups : array of int, optional
+        Groups of all images; a group is held out as a whole or not at all. Each image is a group by default.
     """
+    groups = np.arange(len(labels)) if groups is None else groups
     rng = np.random.default_rng(seed)
+    _, first, sizes = np.unique(groups[images], return_index=True, return_counts=True)
+    order = np.argsort(first)
+    leaders, sizes = images[first[order]], sizes[order]
     out: list[int] = []
     for number in np.unique(labels[images]) if share > 0 else ():
-        own = rng.permutation(images[labels[images] == number])
-        out.extend(own[: min(len(own) - 1, max(1, round(share * len(own))))])
-    held = np.array(sorted(out), dtype=np.int64)
+        wanted = max(1, round(share * int(np.sum(labels[images] == number))))
+        own = rng.permutation(np.flatnonzero(labels[leaders] == number))
+        fitting = int(np.searchsorted(np.cumsum(sizes[own]), wanted, side="right"))
+        out.extend(leaders[own[: min(len(own) - 1, max(1, fitting))]] if len(own) else [])
+    return split_groups(images, np.array(out, dtype=np.int64), labels, groups)
+
+
+def split_groups(
+    images: npt.NDArray[np.int64],
+    out: npt.NDArray[np.int64],
+    labels: npt.NDArray[np.int64],
+    groups: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Hold out the whole groups of the images `out`, but none without which a class would have no image left."""
+    held = np.sort(images[np.isin(groups[images], groups[out])])
+    keep = np.setdiff1d(images, held)
+    gone = np.setdiff1d(labels[images], labels[keep])
+    held = held[~np.isin(groups[held], groups[held[np.isin(labels[held], gone)]])]
     return np.setdiff1d(images, held), held

@@ -86,7 +86,17 @@ _HELD_OUT = record(
             record({"images": _COUNT}, {"found": either(_NONE, _SHARE), "right": either(_NONE, _SHARE)}),
             text(MAX_NAME),
         ),
+        "left_out": table(_WORDS, text(MAX_NAME)),
     },
+)
+_COPIES = record(
+    {
+        "groups": _COUNT,
+        "photos": _COUNT,
+        "examples": listed(listed(_PATH)),
+        "in_several_classes": _COUNT,
+        "examples_in_several_classes": listed(listed(listed(_PATH, length=2))),
+    }
 )
 _ABOUT = record(
     {},
@@ -104,6 +114,9 @@ _ABOUT = record(
         "steps": _COUNT,
         "seconds": table(_SECONDS, _WORDS),
         "names": listed(_PATH),
+        "copies": either(_NONE, _COPIES),
+        "cut": listed(_WORDS),
+        "photos": table(listed(text(64)), text(MAX_NAME)),
     },
 )
 _FINGERPRINT = text(256)

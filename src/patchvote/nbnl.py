@@ -48,6 +48,8 @@ class NBNL(PrototypeVoter):
         Descriptors a step.
     position_weight, standardise, class_weight, calibration, rejection, block, random_state
         As in `SNBNL`.
+    callback : function, optional
+        Called after each round with what is known of it; returning True ends the training.
 
     Attributes
     ----------
@@ -86,6 +88,7 @@ class NBNL(PrototypeVoter):
         calibration: float = 0.0,
         rejection: float = 0.05,
         block: int = 400_000,
+        callback: Callable[[dict[str, Any]], Any] | None = None,
         random_state: Any = 0,
     ) -> None:
         self.prototypes = prototypes
@@ -100,6 +103,7 @@ class NBNL(PrototypeVoter):
         self.calibration = calibration
         self.rejection = rejection
         self.block = block
+        self.callback = callback
         self.random_state = random_state
 
     def _train(self, data: TrainingData, seed: int) -> None:
@@ -127,6 +131,8 @@ class NBNL(PrototypeVoter):
 
             mean, loss = solver.run(weights, epochs, gradient)
             self.history_.append({"round": index + 1, "rounds": self.rounds, "loss": loss})
+            if self.callback is not None and self.callback(self.history_[-1]) is True:
+                break
         self.weights_ = mean  # the average of the last round
 
     def _check_settings(self) -> None:

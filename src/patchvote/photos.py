@@ -1,7 +1,8 @@
 """Find the photos that a user means: a folder, a manifest, a list of files, arrays or Pillow images.
 
 Nothing is decoded here. A file that turns out to be broken is still found, so that it can be named later; what is
-plainly not meant (hidden files, other kinds of files) is passed over.
+plainly not meant (hidden files, other kinds of files) is passed over; what looks like a photo but cannot be read is
+counted (`passed_over`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from PIL import Image
 from .errors import PatchvoteError, PhotoError
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import read_manifest
+from .passed_over import PHOTO_TYPES, PassedOver
 
 ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
@@ -45,7 +47,15 @@ class Photo:
     label: str | None = None
 
 
-def find_photos(source: Source) -> list[Photo]:
+class Found(list[Photo]):
+    """Photos that were found, and what was passed over on the way."""
+
+    def __init__(self, photos: Iterable[Photo] = (), passed_over: PassedOver | None = None) -> None:
+        super().__init__(photos)
+        self.passed_over = passed_over or PassedOver()
+
+
+def find_photos(source: Source) -> Found:
     """Find photos, in a fixed order.
 
     Parameters
@@ -62,49 +72,64 @@ def find_photos(source: Source) -> list[Photo]:
     PhotoError
         There is no such place, or not one photo in it.
     """
+    if isinstance(source, Found) and source:
+        return source
     if isinstance(source, (str, Path)):
         return _from_path(Path(source))
     if isinstance(source, (np.ndarray, Image.Image)):
         if isinstance(source, np.ndarray) and source.ndim == 4:
-            return _from_list(list(source))
-        return _from_list([source])
-    return _from_list(list(source))
+            return Found(_from_list(list(source)))
+        return Found(_from_list([source]))
+    return Found(_from_list(list(source)))
 
 
-def _from_path(path: Path) -> list[Photo]:
+def _from_path(path: Path) -> Found:
     if path.is_dir():
         return _from_folder(path)
     if not path.exists():
         raise PhotoError(str(path), "there is no such file or folder. Is the path right?")
     if path.suffix.lower() in MANIFESTS:
-        return _from_manifest(path)
+        return Found(_from_manifest(path))
     if path.suffix.lower() in ENDINGS:
-        return [Photo(path.name, path)]
+        return Found([Photo(path.name, path)])
+    hint = " Convert it to .jpg or .png." if path.suffix.lower() in PHOTO_TYPES else ""
     raise PhotoError(
-        str(path), f"neither a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(ENDINGS)})."
+        str(path), f"neither a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(ENDINGS)}).{hint}"
     )
 
 
-def _from_folder(root: Path) -> list[Photo]:
-    photos, passed_over = [], collections.Counter[str]()
+def _from_folder(root: Path) -> Found:
+    photos, others, first = [], collections.Counter[str](), ""
     for path in _walk(root, set()):
-        relative = path.relative_to(root)
+        relative, ending = path.relative_to(root), path.suffix.lower()
         unlisted = path.is_dir()  # a folder is given only where it cannot be listed; reading it will tell why
         if unlisted and path == root:
             raise PhotoError(str(root), "the folder may not be read. Are you allowed to list it?")
-        if unlisted or path.suffix.lower() in ENDINGS:
+        if unlisted or ending in ENDINGS:
             label = relative.parts[0] if unlisted or len(relative.parts) > 1 else None
             photos.append(Photo(relative.as_posix(), path, label))
         else:
-            passed_over[path.suffix.lower() or "no ending"] += 1
+            others[ending or "no ending"] += 1
+            first = first or (relative.as_posix() if ending in PHOTO_TYPES else "")
+    types = {ending: count for ending, count in others.items() if ending in PHOTO_TYPES}
     if not photos:
-        found = ", ".join(f"{count} with {ending}" for ending, count in passed_over.most_common(3))
+        found = ", ".join(f"{count} with {ending}" for ending, count in others.most_common(3))
         raise PhotoError(
             str(root),
             f"no photos here or in the folders below. {'Files there: ' + found + '. ' if found else ''}"
-            f"Photos end in {', '.join(ENDINGS)}.",
+            f"Photos end in {', '.join(ENDINGS)}.{' Convert the others.' if types else ''}",
         )
-    return photos
+    return Found(photos, PassedOver(types, first, _without_photos(root, photos)))
+
+
+def _without_photos(root: Path, photos: list[Photo]) -> tuple[str, ...]:
+    """Return the folders beside those of the classes in which there is no photo."""
+    classes = {photo.label for photo in photos if photo.label is not None}
+    if not classes:
+        return ()
+    with os.scandir(root) as entries:
+        folders = [entry.name for entry in entries if not _is_hidden(entry) and _is_folder(entry)]
+    return tuple(sorted(set(folders) - classes - {photo.name for photo in photos}))
 
 
 def _walk(folder: Path, above: set[tuple[int, int]]) -> Iterator[Path]:
@@ -119,13 +144,17 @@ def _walk(folder: Path, above: set[tuple[int, int]]) -> Iterator[Path]:
     if here in above:
         return
     for entry in entries:
-        if entry.name.startswith(".") or entry.name == "__MACOSX":
+        if _is_hidden(entry):
             continue
         path = folder / entry.name
         if _is_folder(entry):
             yield from _walk(path, above | {here})
         else:
             yield path
+
+
+def _is_hidden(entry: os.DirEntry[str]) -> bool:
+    return entry.name.startswith(".") or entry.name == "__MACOSX"
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -176,7 +205,7 @@ def _from_list(items: list[Any]) -> list[Photo]:
     return photos
 
 
-def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> list[Photo]:
+def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found:
     """Find photos that all have a class, of at least so many classes, or say what is missing.
 
     Raises
@@ -188,7 +217,8 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> list[
     if labels is not None:
         if len(labels) != len(photos):
             raise PatchvoteError(f"there are {len(photos)} photos but {len(labels)} labels.")
-        photos = [dataclasses.replace(photo, label=str(label)) for photo, label in zip(photos, labels, strict=True)]
+        named = (dataclasses.replace(photo, label=str(label)) for photo, label in zip(photos, labels, strict=True))
+        photos = Found(named, photos.passed_over)
     without = [photo.name for photo in photos if photo.label is None]
     where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
     if len(without) == len(photos):

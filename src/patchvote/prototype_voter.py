@@ -9,6 +9,7 @@ import numpy.typing as npt
 from sklearn.utils import check_random_state
 
 from .bags import Bags
+from .copies import copy_groups
 from .labels import check_labels, hold_out, image_weights, labels_of
 from .store import Store
 from .training import TrainingData
@@ -69,11 +70,13 @@ class PrototypeVoter(Voter):
         seeds = check_random_state(self.random_state).randint(2**31, size=3)
         self._standardise(data)
         self._not_calibrated()
-        keep, out = hold_out(data.images, data.labels, self.calibration, int(seeds[0]))
-        if len(out) and len(data.images) >= FEWEST_TO_CALIBRATE:
-            self._train(data.only(keep), int(seeds[1]))
-            means = self._mean_votes(self._images(data, out))
-            self._calibrate(means, data.labels[out], self.rejection)
+        if self.calibration > 0 and len(data.images) >= FEWEST_TO_CALIBRATE:
+            groups = copy_groups(data.means())
+            keep, out = hold_out(data.images, data.labels, self.calibration, int(seeds[0]), groups)
+            if len(out):
+                self._train(data.only(keep), int(seeds[1]))
+                means = self._mean_votes(self._images(data, out))
+                self._calibrate(means, data.labels[out], self.rejection)
         self._train(data, int(seeds[1]))
         return self
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from .card import accuracy_sentence, limits
+from .card import accuracy_of, accuracy_sentence, limits
 from .errors import PatchvoteError
 from .evidence import Evidence
 from .files import write_file
@@ -106,7 +106,7 @@ def write_report(
         The file cannot be written, or the model tells nonsense about itself.
     """
     try:
-        before, after = accuracy_sentence(model.about.get("held_out")), _making(model) + _limits(model)
+        before, after = accuracy_of(model.about), _making(model) + _limits(model)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # a file may tell anything
         raise PatchvoteError(f"the model tells about itself what makes no sense ({error!r}). Make it anew.") from error
     if scores is None or not len(scores):

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
+from .copies import copy_groups
 from .labels import hold_out
 from .prototype_voter import PrototypeVoter
 from .prototypes import dead_prototypes, first_prototypes, seed_anew
@@ -206,7 +207,8 @@ class SNBNL(PrototypeVoter):
     def _train(self, data: TrainingData, seed: int) -> None:
         """Make prototypes from nothing."""
         rng = np.random.default_rng(seed)
-        keep, out = hold_out(data.images, data.labels, self.held_out, seed)
+        groups = copy_groups(data.means()) if self.held_out > 0 else None
+        keep, out = hold_out(data.images, data.labels, self.held_out, seed, groups)
         training = data.only(keep) if len(out) else data
         learner = self._learner(self._first_prototypes(training, rng))
         self.history_ = []

@@ -16,8 +16,10 @@ _FEWEST_A_PHOTO = 24  # of every photo at least so many
 _AT_ONCE = 6_000  # descriptors read at once: small enough to use the same memory again and again
 
 
-def thinned(store: Store, seed: int) -> Bags:
+def thinned(store: Store, seed: int, means: npt.NDArray[np.float32] | None = None) -> Bags:
     """Read the bags of all photos, of large collections a random part of every bag.
+
+    The means of the whole bags are written into `means`, where it is given.
 
     Descriptors of one photo are much alike. With 1,500 photos of Scene-15, 24 of the 218 descriptors a photo gave the
     accuracy of all of them (93.5 and 93.6 % over three splits) in a tenth of the time. The first descriptor, which
@@ -30,8 +32,11 @@ def thinned(store: Store, seed: int) -> Bags:
     thin = Bags(np.empty((n, store.dim), np.float32), offsets, np.empty((n, 4), np.float32), np.empty(n, np.int16))
     order = iter(store.order_on_disk().tolist())
     for bags, _ in store.blocks(_AT_ONCE, indices=store.order_on_disk(), dtype=store.dtype):
-        for start, stop in itertools.pairwise(bags.offsets.tolist()):
+        own = bags.means() if means is not None else None
+        for index, (start, stop) in enumerate(itertools.pairwise(bags.offsets.tolist())):
             photo = next(order)
+            if means is not None and own is not None:
+                means[photo] = own[index]
             rows, place = _some(start, stop, most, seed, photo), slice(offsets[photo], offsets[photo + 1])
             to_float32(bags.values[rows], thin.values[place])
             thin.boxes[place], thin.level[place] = bags.boxes[rows], bags.level[rows]

@@ -93,6 +93,16 @@ class TrainingData:
                 moments.update(self._raw(block, rows), self._labelled(block, rows)[1])
         return moments
 
+    def means(self) -> npt.NDArray[Any]:
+        """Mean descriptor of each image, without positions."""
+        if isinstance(self.source, Bags):
+            return self.source.means()
+        means, done = np.empty((len(self.source), self.source.dim), np.float32), 0
+        for bags, _ in self.source.blocks(self.block, dtype=self.source.dtype):
+            means[done : done + len(bags)] = bags.means()
+            done += len(bags)
+        return means
+
     def sample(self, rng: np.random.Generator, descriptors: int) -> Minibatch:
         """Give the raw descriptors of random images, about as many as asked for."""
         order = rng.permutation(self.images)

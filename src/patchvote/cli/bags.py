@@ -73,6 +73,7 @@ def extract(
     from ..extract import Extractor
     from ..filling import Filled, fill
     from ..grid import Dense, Patch
+    from ..photos import find_photos
     from ..progress import ProgressLine
     from ..recipe import Recipe
 
@@ -82,6 +83,7 @@ def extract(
         other = Mode.dense if mode is Mode.patch else Mode.patch
         raise PatchvoteError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
     recipe = Recipe(network, Dense(**dense) if mode is Mode.dense else Patch(**patch), activation.value)
+    found = find_photos(photos)
     extractor = Extractor(recipe, jobs=jobs, device=device)
     kept = f"interrupted. What was extracted is kept in {store}: run the same command again to go on."
     with ProgressLine("extract", quiet) as line, interruption(kept):
@@ -89,17 +91,19 @@ def extract(
         def advance(filled: Filled) -> None:
             line.show(filled.done, filled.photos)
 
-        filled = fill(store, photos, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
+        filled = fill(store, found, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
 
     for error in filled.skipped:
         say(f"skipped {error}")
+    say(*found.passed_over.sentences())
     if as_json:
         told = {key: value for key, value in vars(filled).items() if key != "skipped"}
         told["skipped"] = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
+        told["passed_over"] = found.passed_over.plain()
         show_json({"store": str(store), **told})
     elif not quiet:
         show(_sentence(filled, store))
-    if filled.skipped:
+    if filled.skipped or found.passed_over.types:
         raise typer.Exit(SKIPPED)
 
 

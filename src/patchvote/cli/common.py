@@ -78,9 +78,10 @@ def load(path: Path, **settings: Any) -> ImageClassifier:
 
 
 def tell_skipped(classifier: ImageClassifier) -> None:
-    """Name the photos that could not be read."""
+    """Name the photos that could not be read, and what else was passed over."""
     for error in classifier.skipped:
         say(f"skipped {error}")
+    say(*classifier.passed_over.sentences())
 
 
 def tell_refusal(classifier: ImageClassifier) -> None:
@@ -91,7 +92,7 @@ def tell_refusal(classifier: ImageClassifier) -> None:
 
 def leave(classifier: ImageClassifier) -> None:
     """Exit with the code for skipped photos, where there were any."""
-    if classifier.skipped:
+    if classifier.skipped or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)
 
 

@@ -59,15 +59,19 @@ def evaluate(
     before = classifier.before
     change = _change(before, scores, classifier.refusal) if before is not None else ""
     if page:
-        measured = f"on {len(scores):,} photos of {photos.name}" + (f"; {change}" if change else "")
+        learned = f", {classifier.known:,} of which it had learned from" if classifier.known else ""
+        measured = f"on {len(scores):,} photos of {photos.name}{learned}" + (f"; {change}" if change else "")
         classifier.report(page, title=f"{model.stem} on {photos.name}", measured=measured)
     if as_json:
         adapted: dict[str, Any] = {}
         if before is not None:
             adapted = {"adapted": classifier.refusal is None, "refusal": classifier.refusal, "before": before.summary()}
-        show_json({"model": str(model), "report": page and str(page), **scores.summary(), **adapted})
+        told = {**scores.summary(), "known": classifier.known, "passed_over": classifier.passed_over.plain()}
+        show_json({"model": str(model), "report": page and str(page), **told, **adapted})
     elif not quiet:
         show(*_scores_lines(scores))
+        if classifier.known:
+            show(f"{classifier.known:,} of these photos were learned from: the accuracy on new ones will be lower.")
         if change:
             show(change)
         if page:
@@ -94,6 +98,10 @@ def _scores_lines(scores: Scores) -> list[str]:
     for own in scores.by_class():
         if own.images:
             lines.append(f"  {own.label:<{width}} {100 * own.found:5.1f} % of {own.images:,}")
+    missing = [own.label for own in scores.by_class() if not own.images]
+    if missing:
+        more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
+        lines.append(f"  no photo of {', '.join(missing[:5])}{more} was asked about")
     if scores.rejected.any():
         lines.append(f'{int(scores.rejected.sum()):,} would rather be "none of these"')
     return lines

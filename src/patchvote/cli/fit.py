@@ -47,7 +47,7 @@ def fit(
         typer.Option(help="Photos like those to come, without classes, where another camera or place takes them."),
     ] = None,
     insist: Insist = False,
-    budget: Annotated[float, typer.Option(help="Seconds that trying settings may take.")] = 60.0,
+    budget: Annotated[float, typer.Option(help="Seconds that trying settings and the training may take.")] = 60.0,
     network: Network = "efficientnet-lite0",
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
     report: ReportOption = None,
@@ -113,35 +113,51 @@ def add(
     from ..marks import Kind
     from ..outputs import check_outputs, network_files
     from ..progress import ProgressLine
+    from ..updating import add_and_save
 
     target = output or model
-    classifier = load(model, network=network, jobs=jobs, cache=False if no_cache else cache, seed=seed)
+
+    def read() -> ImageClassifier:
+        return load(model, network=network, jobs=jobs, cache=False if no_cache else cache, seed=seed)
+
+    classifier = read()
     check_outputs([(target, Kind.model)], [photos, *network_files(network)], force=force)
     with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {target} was not written."):
-        classifier.add(photos, progress=line.stage)
+        classifier, changed = add_and_save(classifier, photos, target, reload=read, progress=line.stage)
     tell_skipped(classifier)
-    classifier.save(target)
-    added = classifier.model.about["added"][-1]
+    nothing: dict[str, Any] = {"images": {}, "new_classes": []}
+    added = classifier.model.about["added"][-1] if changed else nothing
     if as_json:
-        show_json({"model": str(target), **added, **_told(classifier)})
+        show_json({"model": str(target), **added, **_told(classifier), "changed": changed, "known": classifier.known})
     elif not quiet:
-        what = ", ".join(f"{count:,} of {label}" for label, count in added["images"].items())
-        fresh = f" New: {', '.join(added['new_classes'])}." if added["new_classes"] else ""
-        show(f"{target}: learned {what}.{fresh} It now knows {len(classifier.classes)} classes.")
-        show(f"`patchvote evaluate {target} PHOTOS` measures how good it is now.")
+        show(*_add_lines(classifier, target, added))
     leave(classifier)
+
+
+def _add_lines(classifier: ImageClassifier, target: Path, added: dict[str, Any]) -> list[str]:
+    again = f"{classifier.known:,} photos were learned before, and are not counted again."
+    if not added["images"]:
+        return [f"{target}: there was nothing new to learn.", *([again] if classifier.known else [])]
+    what = ", ".join(f"{count:,} of {label}" for label, count in added["images"].items())
+    fresh = f" New: {', '.join(added['new_classes'])}." if added["new_classes"] else ""
+    return [
+        f"{target}: learned {what}.{fresh} It now knows {len(classifier.classes)} classes.",
+        *([again] if classifier.known else []),
+        f"`patchvote evaluate {target} PHOTOS` measures how good it is now.",
+    ]
 
 
 def _told(classifier: ImageClassifier) -> dict[str, Any]:
     about, filled = classifier.model.about, classifier.filled
     kept = {"extracted": filled.extracted, "kept": filled.kept, "reused": filled.reused}
     skipped = [{"name": error.name, "reason": error.reason} for error in classifier.skipped]
-    keys = ("images", "held_out", "tried", "chosen", "adapted", "seconds")
-    return {**{key: about.get(key) for key in keys}, "refusal": classifier.refusal, "photos": kept, "skipped": skipped}
+    keys = ("images", "held_out", "copies", "tried", "chosen", "cut", "adapted", "seconds")
+    told = {key: about.get(key) for key in keys} | {"refusal": classifier.refusal}
+    return {**told, "photos": kept, "skipped": skipped, "passed_over": classifier.passed_over.plain()}
 
 
 def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
-    from ..card import accuracy_sentence
+    from ..card import accuracy_sentence, copies_sentences, cut_sentences
 
     about = classifier.model.about
     photos = sum(about["images"].values())
@@ -150,7 +166,7 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
     for one in about["tried"]:
         lines.append(f"  tried {one['words']:<{width}}  {100 * one['accuracy']:5.1f} %  in {one['seconds']:.1f} s")
     lines.append(f"chose {about['chosen']['words']}: {about['chosen']['why']}.")
-    lines.append(accuracy_sentence(about["held_out"]))
+    lines.extend([accuracy_sentence(about["held_out"]), *copies_sentences(about["copies"]), *cut_sentences(about)])
     if adapted := about.get("adapted"):
         lines.append(
             f"adapted to {adapted['photos']:,} photos without classes, {adapted['taken']:,} of them sure enough to "

@@ -13,7 +13,8 @@ _WITHOUT = "none: an earlier version wrote this file, and damage to it may go un
 
 def model_info(path: Path, card: bool, as_json: bool) -> None:
     """Tell what a model is and how good it is."""
-    from ..card import accuracy_sentence
+    from ..card import accuracy_of
+    from ..known import KEY
     from ..model import checksum_of, read_model
 
     model, checksum = read_model(path), checksum_of(path)
@@ -22,7 +23,8 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
         return
     if as_json:
         told = {"kind": model.kind, "classes": list(model.classes), "recipe": json.loads(model.recipe.to_json())}
-        told |= {"fingerprint": model.fingerprint, "checksum": checksum, "about": model.about}
+        about = {key: value for key, value in model.about.items() if key != KEY}  # digests are of use to `add` alone
+        told |= {"fingerprint": model.fingerprint, "checksum": checksum, "about": about}
         show_json({"model": str(path), **told})
         return
     images = model.about.get("images", {})
@@ -30,7 +32,7 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
         ("model", f"{path} ({size(path)}), {model.kind}: {model.about.get('chosen', {}).get('words', '')}"),
         ("network", f"{model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})"),
         ("checksum", f"{checksum}, verified" if checksum else _WITHOUT),
-        ("accuracy", accuracy_sentence(model.about.get("held_out"))),
+        ("accuracy", accuracy_of(model.about)),
         ("classes", ", ".join(f"{label} ({images.get(label, 0):,})" for label in model.classes)),
     ]
     for name, text in rows:

@@ -19,7 +19,7 @@ from .streams import interruption
 
 if TYPE_CHECKING:
     from ..classifier import Answer
-    from ..photos import Photo
+    from ..photos import Found
 
 
 def predict(
@@ -77,7 +77,8 @@ def predict(
         way = json_lines if as_json else table_lines if terminal else csv_lines
         for number, line in enumerate(way(counted())):
             emit(line, flush=terminal or as_json or not number)  # the first at once: it shows whether anybody can read
-    if bad:
+    say(*classifier.passed_over.sentences(classes=False))
+    if bad or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)
 
 
@@ -91,14 +92,16 @@ def _paths(words: list[str]) -> list[Path]:
     return [Path(word) for word in words]
 
 
-def _photos(paths: list[Path]) -> list[Photo]:
+def _photos(paths: list[Path]) -> Found:
     """Return the photos in all that was named."""
-    from ..photos import find_photos
+    from ..photos import Found, find_photos
 
-    found: list[Photo] = []
+    found = Found()
     for path in paths:
         if path.is_dir() or path.suffix.lower() in (".csv", ".jsonl"):
-            found.extend(dataclasses.replace(one, name=str(path / one.name)) for one in find_photos(path))
+            here = find_photos(path)
+            found.extend(dataclasses.replace(one, name=str(path / one.name)) for one in here)
+            found.passed_over += here.passed_over
         else:
             found.extend(find_photos([path]))
     return found

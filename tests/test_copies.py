@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from command import Command, network_in
+from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, ImageClassifier, Store, find_photos
+from patchvote.bag_svm import pooled
+from patchvote.choosing import _splits
+from patchvote.copies import copy_groups, describe_copies
+from patchvote.filling import fill
+from patchvote.labels import hold_out
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    return Command(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def different_photos(real_photos):
+    """Sixteen photos that show sixteen things."""
+    names = (
+        *("astronaut.png", "brick.png", "camera.png", "cell.png", "chelsea.png", "clock_motion.png", "coffee.png"),
+        *("coins.png", "grass.png", "gravel.png", "horse.png", "hubble_deep_field.jpg", "ihc.png", "moon.png"),
+        *("page.png", "rocket.jpg"),
+    )
+    return [real_photos / name for name in names]
+
+
+@pytest.fixture(scope="module")
+def arbitrary(different_photos, tmp_path_factory):
+    """A folder whose two classes mean nothing, so that nobody could name a photo never seen before."""
+    folder = tmp_path_factory.mktemp("arbitrary")
+    for index, path in enumerate(different_photos):
+        (folder / "ab"[index % 2]).mkdir(exist_ok=True)
+        shutil.copy(path, folder / "ab"[index % 2] / path.name)
+    return folder
+
+
+def encoded(image: Image.Image, quality: int) -> Image.Image:
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality)
+    return Image.open(file)
+
+
+CHANGES = {
+    "encoded again": lambda image: encoded(image, 60),
+    "smaller": lambda image: image.resize((image.width * 2 // 3, image.height * 2 // 3)),
+    "cropped": lambda image: image.crop((8, 8, image.width - 8, image.height - 8)),
+    "mirrored": lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+}
+
+
+def test_photos_encoded_again_resized_cropped_or_mirrored_are_near_copies_and_others_are_not(different_photos):
+    chosen = [path for path in different_photos if path.stem in ("astronaut", "chelsea", "coffee", "rocket")]
+    images = [Image.open(path).convert("RGB") for path in different_photos]
+    images += [change(Image.open(path).convert("RGB")) for path in chosen for change in CHANGES.values()]
+    means = np.array([item.bag.means()[0] for item in Extractor().stream(find_photos(images))])
+    groups = copy_groups(means)
+    originals = [different_photos.index(path) for path in chosen for _ in CHANGES]
+    assert groups.tolist() == [*range(len(different_photos)), *originals]
+
+
+@pytest.mark.data
+def test_a_series_of_one_camera_does_not_become_one_group(data, tmp_path):
+    photos = [photo for photo in find_photos(data / "office_caltech" / "webcam") if photo.label in ("mug", "mouse")]
+    fill(tmp_path / "store", photos, Extractor())
+    groups = copy_groups(pooled(Store.open(tmp_path / "store")).values)
+    assert np.bincount(groups).max() <= 5
+    assert len(np.unique(groups)) > 0.75 * len(groups)
+
+
+def test_few_features_make_no_near_copies():
+    values = np.random.default_rng(0).random((200, 4))
+    assert (copy_groups(values) == np.arange(200)).all()
+
+
+def test_photos_are_compared_in_blocks_as_if_at_once(monkeypatch):
+    values = np.random.default_rng(0).random((100, 80))
+    values[60:] = values[:40] + 0.001
+    at_once = copy_groups(values)
+    monkeypatch.setattr("patchvote.copies._ROWS", 7)
+    np.testing.assert_array_equal(copy_groups(values), at_once)
+    assert at_once.tolist() == [*range(60), *range(40)]
+
+
+@pytest.mark.parametrize("count", [30, 120, 900])
+def test_copies_stay_on_one_side_of_every_split(count):
+    rng = np.random.default_rng(0)
+    numbers = np.arange(count) % 3
+    groups = np.arange(count)
+    groups[count // 2 :] = groups[: count - count // 2]  # with classes mixed
+    groups = np.array([np.flatnonzero(groups == group)[0] for group in groups])
+    order = rng.permutation(count)
+    for keep, out in _splits(numbers[order], 0, relabelled(groups[order])):
+        own = relabelled(groups[order])
+        assert not set(own[keep]) & set(own[out])
+        assert set(numbers[order][keep]) == {0, 1, 2}
+        assert len(keep) + len(out) == count
+        assert len(out)
+
+
+def relabelled(groups):
+    return np.array([np.flatnonzero(groups == group)[0] for group in groups])
+
+
+def test_no_class_loses_all_its_photos_because_copies_of_them_stand_in_another():
+    labels = np.array([0, 0, 0, 0, 1, 1])
+    groups = np.array([0, 1, 2, 3, 0, 1])
+    for seed in range(20):
+        keep, out = hold_out(np.arange(6), labels, 0.5, seed, groups)
+        assert set(labels[keep]) == {0, 1}
+        assert not set(groups[keep]) & set(groups[out])
+
+
+def test_copied_photos_do_not_flatter_the_accuracy(arbitrary, tmp_path):
+    once = ImageClassifier(cache=tmp_path / "cache").fit(arbitrary)
+    assert once.scores.accuracy < 0.8
+    twice = shutil.copytree(arbitrary, tmp_path / "twice")
+    for path in sorted(arbitrary.glob("*/*")):
+        shutil.copy(path, twice / path.parent.name / f"copy of {path.name}")
+    copied = ImageClassifier(cache=tmp_path / "cache").fit(twice)
+    assert len(copied.scores) == 2 * len(once.scores)
+    assert copied.scores.accuracy == pytest.approx(once.scores.accuracy, abs=0.15)
+    assert copied.model.about["copies"]["groups"] == 16
+
+
+@pytest.mark.parametrize("voter", [BagSVM(), SNBNL(1, passes=1), NBNN()])
+def test_probabilities_are_not_set_on_copies_of_what_was_learned(voter):
+    rng = np.random.default_rng(0)
+    bags = [rng.random((6, 80)) for _ in range(60)]
+    labels = rng.integers(0, 2, 60).tolist()  # which mean nothing
+    voter.fit(bags * 2, labels * 2)
+    strange = Bags.of([rng.random((6, 80)) for _ in range(60)])
+    assert voter.predict_proba(strange).max(axis=1).mean() < 0.65
+
+
+def test_copies_are_named_by_fit_in_json_card_and_report(arbitrary, tmp_path, command):
+    network = network_in(tmp_path)
+    photos = shutil.copytree(arbitrary, tmp_path / "photos")
+    shutil.copy(photos / "a" / "astronaut.png", photos / "a" / "again.png")
+    shutil.copy(photos / "b" / "brick.png", photos / "a" / "in both.png")
+    words = ("fit", photos, tmp_path / "m.patchvote", "--network", network, "--no-cache")
+    done = command(*words)
+    assert "4 photos are copies of one another, or nearly, in 2 groups" in done.out
+    assert "a/again.png = a/astronaut.png" in done.out
+    assert "stands in several classes: a/in both.png (a) = b/brick.png (b)" in done.out
+    assert "a/again.png = a/astronaut.png" in (tmp_path / "m.html").read_text()
+    assert "again.png = a/astronaut.png" in command("info", tmp_path / "m.patchvote", "--card").out
+    told = json.loads(command(*words, "--json").out)["copies"]
+    assert (told["groups"], told["in_several_classes"]) == (2, 1)
+
+
+def test_a_class_of_copies_alone_is_said_to_be_unmeasured(arbitrary, tmp_path, command):
+    photos = shutil.copytree(arbitrary, tmp_path / "photos")
+    (photos / "c").mkdir()
+    for index in range(4):
+        shutil.copy(photos / "a" / "coffee.png", photos / "c" / f"{index}.png")
+    (photos / "a" / "coffee.png").unlink()
+    done = command("fit", photos, tmp_path / "m.patchvote", "--network", network_in(tmp_path), "--no-cache")
+    assert "This says nothing of c (all its photos are copies of one another)." in done.out
+
+
+def test_many_groups_are_counted_and_the_first_are_named():
+    groups = np.repeat(np.arange(0, 40, 2), 2)
+    told = describe_copies(groups, [str(index) for index in range(40)], ["a", "b"] * 20)
+    assert (told["groups"], told["photos"], told["in_several_classes"]) == (20, 40, 20)
+    assert told["examples"][0] == ["0", "1"]
+    assert told["examples_in_several_classes"][0] == [["0", "a"], ["1", "b"]]
+    assert len(told["examples"]) == 5
+    assert describe_copies(np.arange(4), list("abcd"), list("abab")) is None

@@ -1,0 +1,149 @@
+"""What is said about a model is what was done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from command import Command, network_in
+from patchvote import Bags
+from patchvote.card import accuracy_of
+from patchvote.choosing import Candidate, Tried, _why, choose
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    return Command(monkeypatch, capsys)
+
+
+@pytest.fixture
+def fitted(command, photo_folder, tmp_path):
+    """A model made with a network that takes no time, and what `fit` said."""
+    photos = shutil.copytree(photo_folder, tmp_path / "photos")
+    words = ("fit", photos, tmp_path / "m.patchvote", "--network", network_in(tmp_path), "--no-cache", "--no-report")
+    return tmp_path, photos, words, command(*words)
+
+
+class Fixed:
+    """Answers with given votes, whatever it learned."""
+
+    def __init__(self, votes=None):
+        self.votes = votes
+
+    def get_params(self, deep=False):
+        return {"votes": self.votes}
+
+    def fit(self, bags, numbers):
+        return self
+
+    def _mean_votes(self, bags):
+        return self.votes[bags.values[:, 0].astype(int)]
+
+
+def votes_for(labels: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    votes = np.zeros((len(labels), 2))
+    votes[np.arange(len(labels)), labels] = strength
+    return votes
+
+
+def test_an_earlier_candidate_that_is_not_clearly_worse_is_not_called_the_best():
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) % 2
+    strength = rng.normal(1, 1, 40)
+    earlier, later = votes_for(labels, strength), votes_for(labels, strength + rng.normal(0.02, 0.5, 40))
+    bags = Bags.of(np.arange(40.0)[:, None])
+    choice = choose([Candidate("earlier", Fixed(earlier)), Candidate("later", Fixed(later))], bags, labels, budget=60)
+    first, second = choice.tried
+    assert choice.candidate.words == "earlier"
+    assert second.loss < first.loss
+    assert choice.why == "no later one was clearly better on images held out (log loss within one standard error)"
+
+
+def test_the_best_by_log_loss_alone_is_called_that():
+    tried = [Tried("a", 0.9, 0.5, 1.0), Tried("b", 0.95, 0.6, 1.0)]
+    assert _why(tried, 0, 2) == "the best of 2 on images held out, by log loss"
+    assert _why(tried[::-1], 1, 3) == "the best of 2 on images held out, by log loss; there was no time to try 1 more"
+
+
+def test_info_says_that_the_accuracy_was_measured_before_photos_were_added(fitted, command, real_photos):
+    folder, *_ = fitted
+    assert "was measured before" not in command("info", folder / "m.patchvote").out
+    (folder / "more" / "cat").mkdir(parents=True)
+    shutil.copy(real_photos / "chelsea.png", folder / "more" / "cat")
+    shutil.copy(real_photos / "coins.png", folder / "more" / "cat")
+    assert command("add", folder / "m.patchvote", folder / "more", "--no-cache").code == 0
+    said = command("info", folder / "m.patchvote").out
+    assert "That was measured before 2 photos were added" in said
+    assert "That was measured before 2 photos were added" in command("info", folder / "m.patchvote", "--card").out
+
+
+def test_the_accuracy_of_an_adapted_model_is_said_to_be_of_before():
+    scores = {"interval": [0.5, 0.9], "accuracy": 0.8, "images": 10}
+    assert "measured before" not in accuracy_of({"held_out": scores})
+    assert "before it was adapted to other photos" in accuracy_of({"held_out": scores, "adapted": {"photos": 3}})
+    both = accuracy_of({"held_out": scores, "adapted": {"photos": 3}, "added": [{"images": {"a": 2, "b": 1}}]})
+    assert "before 3 photos were added and it was adapted to other photos" in both
+
+
+def test_a_class_with_one_photo_is_named_as_missing_from_the_accuracy(fitted, command, real_photos):
+    _, photos, words, before = fitted
+    assert "says nothing of" not in before.out
+    (photos / "cat").mkdir()
+    shutil.copy(real_photos / "chelsea.png", photos / "cat")
+    assert "This says nothing of cat (it has one photo)." in command(*words).out
+    told = json.loads(command(*words, "--json").out)
+    assert told["held_out"]["left_out"] == {"cat": "it has one photo"}
+
+
+def test_classes_without_a_photo_are_named_by_evaluate(fitted, command):
+    folder, photos, _, _ = fitted
+    shutil.rmtree(photos / "grass")
+    done = command("evaluate", folder / "m.patchvote", photos, "--no-report")
+    assert "no photo of grass was asked about" in done.out
+
+
+def test_photos_that_cannot_be_read_by_their_type_are_counted_and_named(fitted, command):
+    folder, photos, words, before = fitted
+    assert (before.code, before.err) == (0, "")
+    (photos / "brick" / "notes.txt").write_text("not a photo")
+    assert command(*words).err == ""
+    for name in ("brick/IMG_1.HEIC", "brick/IMG_2.heic", "grass/raw.cr2"):
+        (photos / name).write_bytes(b"photo")
+    said = "passed over files: 2 with .heic, 1 with .cr2 (the first is brick/IMG_1.HEIC)"
+    for command_words in (
+        words,
+        ("evaluate", folder / "m.patchvote", photos, "--no-report"),
+        ("add", folder / "m.patchvote", photos, "--no-cache"),
+        ("extract", photos, folder / "store", "--network", folder / "tiny.onnx"),
+    ):
+        done = command(*command_words)
+        assert said in done.err, command_words
+        assert "Convert them" in done.err
+        assert done.code == 3
+        told = json.loads(command(*command_words, "--json").out)
+        assert told["passed_over"]["types"] == {".heic": 2, ".cr2": 1}
+    done = command("predict", folder / "m.patchvote", photos)
+    assert said in done.err
+    assert (done.code, done.out.count("\n")) == (3, 41)
+
+
+def test_a_class_folder_without_photos_is_named(fitted, command):
+    _, photos, words, _ = fitted
+    (photos / "tulip").mkdir()
+    (photos / "rose" / "old").mkdir(parents=True)
+    done = command(*words)
+    assert "no photo was found in the folders rose, tulip: they do not become classes." in done.err
+    assert done.code == 0
+    assert json.loads(command(*words, "--json").out)["passed_over"]["empty"] == ["rose", "tulip"]
+
+
+def test_a_folder_of_such_files_alone_is_refused_with_a_way_on(command, tmp_path):
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.avif").write_bytes(b"photo")
+    done = command("fit", tmp_path, tmp_path / "m.patchvote")
+    assert done.code == 1
+    assert "1 with .avif" in done.err
+    assert "Convert" in done.err

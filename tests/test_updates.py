@@ -1,0 +1,192 @@
+"""No update of a model is lost, and no photo counts twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from command import Command, network_in
+from patchvote import ImageClassifier
+from patchvote.errors import ModelChangedError
+from patchvote.known import known_photos, with_photos
+from patchvote.locking import locked, stamp
+from patchvote.model import read_model, write_model
+from test_cli import words
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    return Command(monkeypatch, capsys)
+
+
+@pytest.fixture
+def made(command, photo_folder, real_photos, tmp_path):
+    """A model of a network that takes no time, its photos, and two folders with photos of two new classes."""
+    photos = shutil.copytree(photo_folder, tmp_path / "photos")
+    done = command(
+        *("fit", photos, tmp_path / "m.patchvote", "--network", network_in(tmp_path)), "--no-cache", "--no-report"
+    )
+    assert done.code == 0
+    for label, names in (("cat", ("chelsea.png", "coins.png")), ("moon", ("moon.png", "rocket.jpg"))):
+        (tmp_path / f"more {label}" / label).mkdir(parents=True)
+        for name in names:
+            shutil.copy(real_photos / name, tmp_path / f"more {label}" / label)
+    return tmp_path, tmp_path / "m.patchvote", photos
+
+
+def test_two_processes_that_add_at_once_lose_nothing(made):
+    folder, model, _ = made
+    running = [
+        subprocess.Popen(
+            words("add", model, folder / f"more {label}", "--no-cache"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for label in ("cat", "moon")
+    ]
+    for process in running:
+        said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+    assert {"cat", "moon"} <= set(read_model(model).classes)
+    assert {path.name for path in folder.iterdir()} >= {"m.patchvote"}
+    assert not list(folder.glob(".m.patchvote*"))
+
+
+def test_a_change_between_reading_and_writing_is_noticed_and_learned_from(made, command, monkeypatch):
+    folder, model, _ = made
+    other = ImageClassifier.load(model, cache=False).add(folder / "more cat")
+    real_add = ImageClassifier.add
+
+    def slow_add(self, *args, **more):
+        monkeypatch.setattr(ImageClassifier, "add", real_add)
+        done = real_add(self, *args, **more)
+        other.save(model)  # somebody else is faster
+        return done
+
+    monkeypatch.setattr(ImageClassifier, "add", slow_add)
+    assert command("add", model, folder / "more moon", "--no-cache").code == 0
+    assert {"cat", "moon"} <= set(read_model(model).classes)
+
+
+def test_a_model_that_was_changed_since_it_was_read_is_not_overwritten(made):
+    folder, model, _ = made
+    one, two = ImageClassifier.load(model, cache=False), ImageClassifier.load(model, cache=False)
+    one.add(folder / "more cat").save(model)
+    with pytest.raises(ModelChangedError, match="changed by another process"):
+        two.add(folder / "more moon").save(model)
+    assert "cat" in read_model(model).classes
+    two.save(folder / "elsewhere.patchvote")  # where nobody's work is lost
+    one.add(folder / "more moon").save(model)  # what it wrote itself is no change by others
+    assert {"cat", "moon"} <= set(read_model(model).classes)
+
+
+def test_a_lock_is_waited_for_and_released_by_whoever_ends(tmp_path):
+    path, order = tmp_path / "file", []
+    script = (
+        "import pathlib, sys, time\nfrom patchvote.locking import locked\n"
+        "with locked(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+
+    def wait() -> None:
+        with locked(path):
+            order.append("taken")
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.3)
+    order.append("killed")
+    holder.kill()
+    holder.wait()
+    waiting.join(timeout=60)
+    assert order == ["killed", "taken"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_in_a_folder_that_is_not_there_stops_nobody(tmp_path):
+    with locked(tmp_path / "no" / "file"):
+        assert stamp(tmp_path / "no" / "file") is None
+
+
+def test_the_same_folder_added_twice_counts_once(made, command):
+    folder, model, _ = made
+    first = json.loads(command("add", model, folder / "more cat", "--no-cache", "--json").out)
+    assert (first["images"]["cat"], first["known"], first["changed"]) == (2, 0, True)
+    before = model.read_bytes()
+    done = command("add", model, folder / "more cat", "--no-cache")
+    assert done.code == 0
+    assert "nothing new" in done.out
+    assert "2 photos were learned before" in done.out
+    assert model.read_bytes() == before
+    told = json.loads(command("add", model, folder / "more cat", "--no-cache", "--json").out)
+    assert (told["images"]["cat"], told["known"], told["changed"]) == (2, 2, False)
+
+
+@pytest.mark.parametrize("voter", ["bagsvm", "snbnl", "nbnn"])
+def test_photos_that_fit_learned_are_not_counted_again(photo_folder, tmp_path, voter):
+    photos = shutil.copytree(photo_folder, tmp_path / "photos")
+    from patchvote import Recipe
+
+    recipe = Recipe(str(network_in(tmp_path)))
+    classifier = ImageClassifier(recipe, voter=voter, cache=False).fit(photos)
+    fresh = sorted((photos / "brick").iterdir())[0]
+    (tmp_path / "more" / "brick").mkdir(parents=True)
+    shutil.copy(fresh, tmp_path / "more" / "brick" / "the same under another name.png")
+    before = classifier.model
+    classifier.add(tmp_path / "more")
+    assert classifier.known == 1
+    assert classifier.model is before
+
+
+def test_a_known_photo_of_another_class_is_named_and_not_learned(made, command):
+    folder, model, photos = made
+    (folder / "wrong" / "grass").mkdir(parents=True)
+    shutil.copy(photos / "brick" / "brick no. 0.png", folder / "wrong" / "grass" / "x.png")
+    done = command("add", model, folder / "wrong", "--no-cache")
+    assert done.code == 3
+    assert "skipped grass/x.png: it was learned as brick, and is not learned as grass, too." in done.err
+    assert read_model(model).about["images"]["grass"] == 10
+
+
+def test_a_model_of_before_knows_no_photos_and_begins_to(made, command):
+    folder, model, _ = made
+    old = read_model(model)
+    old.about.pop("photos")
+    write_model(old, model)
+    done = command("add", model, folder / "more cat", "--no-cache")
+    assert "learned 2 of cat" in done.out
+    assert "2 photos were learned before" in command("add", model, folder / "more cat", "--no-cache").out
+
+
+def test_evaluating_on_photos_that_were_learned_from_is_said(made, command):
+    folder, model, photos = made
+    done = command("evaluate", model, photos, "--report", folder / "r.html")
+    assert "40 of these photos were learned from" in done.out
+    assert "40 of which it had learned from" in (folder / "r.html").read_text()
+    told = json.loads(command("evaluate", model, photos, "--no-report", "--json").out)
+    assert told["known"] == 40
+    for name in ("brick", "grass", "gravel", "Straße & Café"):
+        shutil.rmtree(photos / name)
+    (photos / "brick").mkdir()
+    shutil.copy(next((folder / "more cat" / "cat").iterdir()), photos / "brick")
+    assert "learned from" not in command("evaluate", model, photos, "--no-report").out
+
+
+def test_so_many_photos_that_a_header_would_burst_are_not_kept(monkeypatch):
+    monkeypatch.setattr("patchvote.known._MOST", 3)
+    about = with_photos({}, [("a", "1"), ("b", "2"), ("a", "3")])
+    assert known_photos(about) == {"1": {"a"}, "3": {"a"}, "2": {"b"}}
+    assert known_photos(with_photos(about, [("a", "4")])) == {}
+
+
+@pytest.mark.parametrize("nonsense", [None, 3, "abc", [1], {"a": 3}, {"a": [["b"]]}])
+def test_nonsense_in_the_place_of_digests_counts_as_nothing_known(nonsense):
+    assert "1" not in known_photos({"photos": nonsense})
