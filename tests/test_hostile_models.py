@@ -108,7 +108,7 @@ def use(path, folder, network):
     classifier.explain([photo])
     classifier.evaluate([photo], [classifier.classes[0]])
     classifier.report(folder / "report.html", title="a", measured="b")
-    classifier.add([photo], ["new"])
+    classifier.add([np.full((64, 64, 3), 77, np.uint8)], ["new"])  # a photo that it does not know
     classifier.save(folder / "added")
     read_model(folder / "added")
 
