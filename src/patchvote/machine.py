@@ -14,6 +14,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory() -> int:
+    """Return the bytes of memory that this process may use at most: the machine's, or its container's."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # Windows has no such call
+        total = 8 << 30
+    try:
+        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    except (OSError, ValueError):  # there is no container, or it has no limit ("max")
+        return total
+
+
 def describe() -> dict[str, Any]:
     """Tell the processor, the cores and the system: what matters for times, and nothing that names the machine."""
     return {"processor": _processor(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}

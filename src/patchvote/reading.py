@@ -73,10 +73,11 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
         It cannot be read, or has more bytes.
     """
     with open_regular(path) as file:
-        content = file.read(min(limit, os.fstat(file.fileno()).st_size) + 1)
-        while len(content) <= limit and (more := file.read(limit + 1 - len(content))):
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1) if size <= limit else b""
+        while size <= limit and len(content) <= limit and (more := file.read(limit + 1 - len(content))):
             content += more
-    if len(content) > limit:
+    if max(size, len(content)) > limit:
         raise OSError(errno.EFBIG, f"it has more than the {limit:,} bytes that are read of such a file", str(path))
     return content
 

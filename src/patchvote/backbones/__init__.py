@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from ..errors import NetworkError
 from ..names import nearest
 from .base import Activation, Backbone, NetworkSpec, Preprocessing
+from .graph_file import read_graph
 from .joined import JoinedBackbone
 from .names import EMBEDDED, parts_of
-from .onnx_file import OnnxBackbone, open_onnx, read_graph
+from .onnx_file import OnnxBackbone, open_onnx
 from .torch_network import ENGINES, load_torch, torch_graph
 
 if TYPE_CHECKING:

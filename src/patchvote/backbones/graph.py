@@ -42,7 +42,7 @@ def cut(model: onnx.ModelProto, output: str, activation: Activation = "after") -
     nodes = list(graph.node)
     maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     if output not in maker:
-        outputs = ", ".join(output_names(model))
+        outputs = ", ".join(output_names(model))[:500]
         raise NetworkError(f"the graph has no tensor {output!r}. Its outputs are: {outputs}.")
 
     wanted = _before_activation(output, nodes, maker) if activation == "before" else output

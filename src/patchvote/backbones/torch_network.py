@@ -100,7 +100,7 @@ def load_torch(name: str, activation: Activation = "after", threads: int = 1, de
     graph = torch_graph(name, activation)
     blank = NetworkSpec(name, 0, 0, None, Preprocessing(), activation, "", "")
     backbone = OnnxBackbone(blank, graph, threads, device)
-    meta = json.loads(backbone._session.get_modelmeta().custom_metadata_map["patchvote"])
+    meta = json.loads(backbone.session.metadata["patchvote"])
     backbone.spec = NetworkSpec(
         name=name,
         dim=meta["dim"],

@@ -137,6 +137,8 @@ def main() -> NoReturn:
         code = 0
     finally:
         close_streams()
+    if session := sys.modules.get("patchvote.backbones.session"):  # only where a network was loaded
+        session.exit_past_abandoned(code if isinstance(code, int) else FAILED)
     sys.exit(code)
 
 

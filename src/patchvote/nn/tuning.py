@@ -277,8 +277,7 @@ def _default_start(network: str, graph: onnx.ModelProto) -> str:
 def _trunk(graph: onnx.ModelProto, start: str, spec: NetworkSpec) -> OnnxBackbone:
     """Return what stays as it is, from pixels to the tensor `start`; its width is found by asking it."""
     trunk = OnnxBackbone(spec, cut(graph, start).SerializeToString())
-    entry = trunk._session.get_inputs()[0].name
-    answer = trunk._session.run(None, {entry: np.zeros((1, 3, spec.size, spec.size), np.float32)})[0]
+    answer = trunk.session.run(np.zeros((1, 3, spec.size, spec.size), np.float32))
     trunk.spec = dataclasses.replace(spec, dim=answer.shape[1])
     return trunk
 
@@ -288,7 +287,7 @@ def _rest(graph: onnx.ModelProto, start: str, width: int) -> OnnxModule:
     part = tail(graph, start)
     rest, blank = OnnxModule(part), NetworkSpec("tail", 0, 0, None, Preprocessing(), "after", "", "")
     x = np.random.default_rng(0).normal(size=(1, width, 4, 6)).astype(np.float32)
-    expected = OnnxBackbone(blank, part.SerializeToString())._session.run(None, {start: x})[0]
+    expected = OnnxBackbone(blank, part.SerializeToString()).session.run(x)
     with torch.no_grad():
         given = rest(torch.from_numpy(x)).numpy()
     if given.shape != expected.shape or np.abs(given - expected).max() > 1e-3 * max(1.0, np.abs(expected).max()):

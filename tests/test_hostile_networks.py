@@ -1,0 +1,279 @@
+"""ONNX files that would compute for ever, take all memory or read other files, and the TOML files beside them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from conftest import write_tiny_network
+from patchvote import NetworkError
+from patchvote.backbones import graph_of, open_onnx, session
+from patchvote.machine import memory
+
+SECONDS = 30  # generous: each of these is refused in a fraction of a second on a machine that does nothing else
+
+
+def write(path: Path, nodes: list, constants: tuple = (), functions: tuple = ()) -> Path:
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, "h", "w"])
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "graph", [image], [out], list(constants))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=functions)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def ints(name: str, *values: int) -> TensorProto:
+    return numpy_helper.from_array(np.array(values, np.int64), name)
+
+
+def refused(path: Path, says: str) -> None:
+    begin = time.monotonic()
+    for use in (open_onnx, lambda path: graph_of(str(path))):
+        with pytest.raises(NetworkError, match=says) as caught:
+            use(path)
+        assert len(str(caught.value)) < 3000
+    assert time.monotonic() - begin < SECONDS
+
+
+# --- loops ------------------------------------------------------------------------------------------------------------
+
+
+def loop() -> onnx.NodeProto:
+    """A loop that never ends."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["go on"]), helper.make_node("Relu", ["x"], ["y"])],
+        "body",
+        [
+            helper.make_tensor_value_info("step", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("go on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, None),
+        ],
+    )
+    return helper.make_node("Loop", ["", "true", "image"], ["out"], body=body)
+
+
+TRUE = numpy_helper.from_array(np.array(True), "true")
+
+
+def test_an_endless_loop_is_refused(tmp_path):
+    refused(write(tmp_path / "a.onnx", [loop()], (TRUE,)), "has a loop .'Loop'., which need not end")
+
+
+def test_so_is_one_in_a_branch_or_in_a_function(tmp_path):
+    value = helper.make_tensor_value_info("out", TensorProto.FLOAT, None)
+    branches = {name: helper.make_graph([loop()], name, [], [value]) for name in ("then_branch", "else_branch")}
+    refused(write(tmp_path / "a.onnx", [helper.make_node("If", ["true"], ["out"], **branches)], (TRUE,)), "has a loop")
+    opsets = [helper.make_opsetid("", 17)]
+    function = helper.make_function("own", "f", ["image", "true"], ["out"], [loop()], opsets)
+    call = helper.make_node("f", ["image", "true"], ["out"], domain="own")
+    refused(write(tmp_path / "b.onnx", [call], (TRUE,), (function,)), "has a loop")
+
+
+def test_functions_that_unfold_without_bound_are_refused(tmp_path):
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    functions = [helper.make_function("own", "f0", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], opsets)]
+    for k in range(1, 40):  # each uses the one before twice
+        name = f"f{k - 1}"
+        twice = [helper.make_node(name, [a], [b], domain="own") for a, b in (("a", "t"), ("t", "b"))]
+        functions.append(helper.make_function("own", f"f{k}", ["a"], ["b"], twice, opsets))
+    call = helper.make_node("f39", ["image"], ["out"], domain="own")
+    refused(write(tmp_path / "a.onnx", [call], (), tuple(functions)), "more than 200,000 operations")
+    own = helper.make_function("own", "f", ["a"], ["b"], [helper.make_node("f", ["a"], ["b"], domain="own")], opsets)
+    call = helper.make_node("f", ["image"], ["out"], domain="own")
+    refused(write(tmp_path / "b.onnx", [call], (), (own,)), "more than 200,000 operations")
+    call = helper.make_node("f3", ["image"], ["out"], domain="own")
+    assert open_onnx(write(tmp_path / "c.onnx", [call], (), tuple(functions[:4]))).spec.dim == 3
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+def chain(path: Path, first: list, width: int, length: int) -> Path:
+    """Write a graph of very many products, one after the other."""
+    nodes = [helper.make_node("MatMul", [f"x{k}", "w"], [f"x{k + 1}"]) for k in range(length)]
+    last = [
+        helper.make_node("ReduceSum", [f"x{length}"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["image", "sum"], ["out"]),
+    ]
+    weights = numpy_helper.from_array(np.zeros((width, width), np.float32), "w")
+    return write(path, [*first, *nodes, *last], (weights,))
+
+
+def test_a_call_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
+    mean = [helper.make_node("ReduceMean", ["image"], ["m"], keepdims=0), helper.make_node("Add", ["w", "m"], ["x0"])]
+    path = chain(tmp_path / "slow.onnx", mean, 400, 300)
+    net, pixels = open_onnx(path), np.zeros((1, 32, 32, 3), np.uint8)
+    assert net(pixels).shape == (1, 32, 32, 3)
+    monkeypatch.setattr(session, "_CALL_SECONDS", 0.0)  # whatever it does takes longer
+    with pytest.raises(NetworkError, match="slow.onnx does not answer: it took more than 0 seconds"):
+        net(pixels)
+    with pytest.raises(NetworkError, match="slow.onnx does not answer: it took more than 0 seconds"):
+        open_onnx(path)
+
+
+def test_a_preparation_that_takes_too_long_is_given_up(tmp_path, photo_folder):
+    path = chain(tmp_path / "constant.onnx", [helper.make_node("MatMul", ["w", "w"], ["x0"])], 700, 20_000)
+    code = """
+import sys
+from patchvote.backbones import session
+from patchvote.cli import main
+session._PREPARING_SECONDS = 1.0
+main()
+"""  # in a process of its own, which has to end although the work does not
+    words = [sys.executable, "-c", code, "extract", photo_folder, tmp_path / "store", "--network", path]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1
+    assert done.stderr == f"patchvote: {path} cannot be prepared: it took more than 1 seconds.\n"
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_network_that_asks_for_more_memory_than_its_share_is_refused(tmp_path):
+    for share in (0.6, 1e3):  # of the machine's memory, which the system would partly give
+        count = int(share * memory() / 4 / 3)
+        nodes = [
+            helper.make_node("Shape", ["image"], ["shape"]),
+            helper.make_node("Gather", ["shape", "one"], ["three"]),
+            helper.make_node("Mul", ["three", "count"], ["wanted"]),
+            helper.make_node("ConstantOfShape", ["wanted"], ["large"]),
+            helper.make_node("ReduceMax", ["large"], ["top"], keepdims=0),
+            helper.make_node("Add", ["image", "top"], ["out"]),
+        ]
+        path = write(tmp_path / "large.onnx", nodes, (ints("one", 1), ints("count", count)))
+        begin = time.monotonic()
+        with pytest.raises(NetworkError, match="cannot take an image"):
+            open_onnx(path)
+        assert time.monotonic() - begin < SECONDS
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 3, 1 << 40, 1 << 40), (1 << 30, 3, 64, 64), (1, 3, 0, 64), ("n", 3, 10**6, "w"), (0, 3, 64, 64)]
+)
+def test_an_input_of_absurd_size_is_refused(tmp_path, shape):
+    path = write_tiny_network(tmp_path / "a.onnx", shape=shape)
+    with pytest.raises(NetworkError, match="pixels at once; sides may have up to 4,096|not a graph"):
+        open_onnx(path, output="features")
+
+
+def test_an_empty_answer_is_refused(tmp_path):
+    nodes = [helper.make_node("Slice", ["image", "zero", "zero", "axis"], ["out"])]
+    path = write(tmp_path / "a.onnx", nodes, (ints("zero", 0), ints("axis", 2)))
+    refused(path, "nothing is in it")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def outside(location: str, dims: tuple[int, ...] = (3,), **told: int) -> TensorProto:
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=dims, data_location=TensorProto.EXTERNAL)
+    for key, value in {"location": location, **told}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def adding(path: Path, constant: TensorProto, inside: bool) -> Path:
+    """Write a graph that adds a constant, which stands among the constants or inside a node."""
+    nodes = [
+        helper.make_node("ReduceSum", ["w"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["image", "sum"], ["out"]),
+    ]
+    if inside:
+        return write(path, [helper.make_node("Constant", [], ["w"], value=constant), *nodes])
+    return write(path, nodes, (constant,))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_weights_lie_in_the_folder_of_the_graph(tmp_path, monkeypatch, inside):
+    folder = tmp_path / "nets"
+    folder.mkdir()
+    np.ones(3, np.float32).tofile(tmp_path / "secret")
+    monkeypatch.chdir(tmp_path)  # where ONNX Runtime itself would look
+    (folder / "link").symlink_to(tmp_path / "secret")
+    for location in ("../secret", str(tmp_path / "secret"), "link", "", "../../../../../../etc/passwd"):
+        refused(adding(folder / "a.onnx", outside(location), inside), "not a file in its own folder")
+    refused(adding(folder / "a.onnx", outside("secret"), inside), "a.onnx cannot be read: No such file")
+    os.mkfifo(folder / "pipe")
+    refused(adding(folder / "a.onnx", outside("pipe"), inside), "it is a pipe, not an ordinary file")
+    np.ones(3, np.float32).tofile(folder / "own")
+    net = open_onnx(adding(folder / "a.onnx", outside("own"), inside))
+    assert net(np.zeros((1, 32, 32, 3), np.uint8)).max() == 3
+
+
+def test_weights_may_not_be_one_file_many_times(tmp_path):
+    with (tmp_path / "zeros").open("wb") as file:
+        file.truncate(1 << 30)  # a hole, which takes no room on the disk
+    constants = []
+    for k in range(10):
+        constants.append(outside("zeros", (1 << 28,)))
+        constants[-1].name = f"w{k}"
+    nodes = [helper.make_node("Sum", ["image", *(one.name for one in constants)], ["out"])]
+    refused(write(tmp_path / "a.onnx", nodes, tuple(constants)), "bytes of weights")
+
+
+def test_a_file_that_is_no_file_or_too_large_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.onnx")
+    refused(tmp_path / "pipe.onnx", "cannot be read: it is a pipe")
+    (tmp_path / "device.onnx").symlink_to("/dev/zero")
+    refused(tmp_path / "device.onnx", "cannot be read: it is a device")
+    with (tmp_path / "large.onnx").open("wb") as file:
+        file.truncate(1 << 40)
+    refused(tmp_path / "large.onnx", "cannot be read: it has more than the 2,147,483,647 bytes")
+
+
+def test_what_onnx_runtime_says_of_names_in_the_file_does_not_reach_the_terminal_raw(tmp_path, capfd):
+    node = helper.make_node("Reshape", ["image", "shape"], ["out"], name="\x1b[2J\x1b]0;title\x07")
+    path = write(tmp_path / "a.onnx", [node], (ints("shape", 7, 7),))
+    with pytest.raises(NetworkError, match="cannot take an image"):
+        open_onnx(path)
+    assert capfd.readouterr().err == ""
+
+
+# --- the TOML file beside it ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("mean = " + "[" * 100_000, "is not a TOML file: .*nested too deeply"),
+        ("mean = " + "[" * 200 + "]" * 200, "mean must be a number or three numbers"),
+        ("a" + ".a" * 100_000 + " = 1", "is not a TOML file|has an unknown key"),
+        ("x" * 200_000 + " = 1", "has an unknown key"),
+        ("mean = 1" + "0" * 5000, "is not a TOML file|three numbers"),
+        ("mean = 1" + "0" * 400, "mean must be"),
+        ("mean = 1979-05-27", "mean must be a number or three numbers"),
+        ("mean = {a = 1}", "mean must be a number or three numbers"),
+        ("scale = nan", "scale must be finite"),
+        ("size = 1000000", "size must be a whole number above 0, up to 4,096"),
+        ("size = 99999999999999999999", "size must be a whole number"),
+        ("stride = true", "stride must be a whole number"),
+        ("output = ['features']", "output must be the name of a tensor"),
+        ("color = ['RGB']", "color must be 'RGB' or 'BGR'"),
+        ("output = 'features'\n#" + "x" * 10_000_000, "cannot be read: it has more than"),
+        ("mean = '\x00'", "is not a TOML file"),
+    ],
+    ids=range(16),
+)
+def test_a_toml_file_of_any_content_is_a_network_error(tmp_path, text, says):
+    path = write_tiny_network(tmp_path / "net.onnx")
+    (tmp_path / "net.toml").write_text(text if "output" in text else f"output = 'features'\n{text}")
+    refused(path, says)
+
+
+def test_a_toml_file_that_is_no_file_is_refused(tmp_path):
+    path = write_tiny_network(tmp_path / "net.onnx")
+    os.mkfifo(tmp_path / "net.toml")
+    refused(path, "net.toml cannot be read: it is a pipe")
