@@ -100,8 +100,10 @@ class OnnxSettings:
             value = getattr(self, name)
             if value is None:
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MAX_SIDE:
-                raise NetworkError(f"{name} must be a whole number above 0, up to {_MAX_SIDE:,}, got {_short(value)}.")
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise NetworkError(f"{name} must be a whole number above 0, got {_short(value)}.")
+            if value > _MAX_SIDE:
+                raise NetworkError(f"{name} may be up to {_MAX_SIDE:,} pixels, got {_short(value)}.")
         if self.output is not None and not isinstance(self.output, str):
             raise NetworkError(f"output must be the name of a tensor, got {_short(self.output)}.")
 
