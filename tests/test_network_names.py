@@ -47,8 +47,8 @@ HOSTILE = {
     "folder": "{outside}/.onnx",
     "nothing": "",
     "screen": "torch:\x1b[2J:x",
-    "long": "torch:" + "x" * 100_000,
-    "long path": "x" * 100_000 + ".onnx",
+    "long": "torch:" + "x" * 60_000,
+    "long path": "x" * 60_000 + ".onnx",
 }
 
 _seen: list[str] = []
