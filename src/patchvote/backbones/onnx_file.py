@@ -17,6 +17,7 @@ import numpy.typing as npt
 from ..errors import NetworkError
 from ..names import nearest
 from ..reading import read_toml
+from ..schema import brief
 from .base import Activation, NetworkSpec, Preprocessing
 from .graph import cut, output_names
 from .graph_file import read_graph
@@ -101,11 +102,11 @@ class OnnxSettings:
             if value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise NetworkError(f"{name} must be a whole number above 0, got {_short(value)}.")
+                raise NetworkError(f"{name} must be a whole number above 0, got {brief(value)}.")
             if value > _MAX_SIDE:
-                raise NetworkError(f"{name} may be up to {_MAX_SIDE:,} pixels, got {_short(value)}.")
+                raise NetworkError(f"{name} may be up to {_MAX_SIDE:,} pixels, got {brief(value)}.")
         if self.output is not None and not isinstance(self.output, str):
-            raise NetworkError(f"output must be the name of a tensor, got {_short(self.output)}.")
+            raise NetworkError(f"output must be the name of a tensor, got {brief(self.output)}.")
 
     @classmethod
     def beside(cls, path: Path) -> OnnxSettings:
@@ -122,13 +123,13 @@ class OnnxSettings:
         known = [field.name for field in dataclasses.fields(cls)]
         for key in told:
             if key not in known:
-                raise NetworkError(f"{beside} has an unknown key {_short(key)}.{nearest(key[:40], known)}")
+                raise NetworkError(f"{beside} has an unknown key {brief(key)}.{nearest(key[:40], known)}")
         return cls(**told)
 
     def preprocessing(self, layout: str) -> Preprocessing:
         """Check the settings and turn them into a `Preprocessing`."""
         if self.color not in ("RGB", "BGR"):
-            raise NetworkError(f"color must be 'RGB' or 'BGR', got {_short(self.color)}.")
+            raise NetworkError(f"color must be 'RGB' or 'BGR', got {brief(self.color)}.")
         return Preprocessing(
             mean=_three("mean", self.mean),
             scale=_three("scale", self.scale),
@@ -141,16 +142,10 @@ def _three(name: str, value: Any) -> tuple[float, float, float]:
     try:
         values = np.broadcast_to(np.asarray(value, dtype=np.float64), (3,))
     except (TypeError, ValueError, OverflowError):
-        raise NetworkError(f"{name} must be a number or three numbers, got {_short(value)}.") from None
+        raise NetworkError(f"{name} must be a number or three numbers, got {brief(value)}.") from None
     if not np.isfinite(values).all() or (name == "scale" and not values.all()):
-        raise NetworkError(f"{name} must be finite{' and not 0' if name == 'scale' else ''}, got {_short(value)}.")
+        raise NetworkError(f"{name} must be finite{' and not 0' if name == 'scale' else ''}, got {brief(value)}.")
     return float(values[0]), float(values[1]), float(values[2])
-
-
-def _short(value: Any) -> str:
-    """Return a value as a message shows it: what stands in a file may be long."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:80] + "…"
 
 
 def open_onnx(
