@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 import numpy as np
@@ -222,3 +223,13 @@ def test_no_photos_are_no_work():
 def test_there_must_be_a_thread():
     with pytest.raises(PatchvoteError, match="jobs must be at least 1, got 0"):
         Extractor(jobs=0)
+
+
+def test_a_network_with_cells_so_small_that_a_photo_would_be_too_many_is_refused(tiny_network):
+    network = open_onnx(tiny_network, output="features")
+    network.spec = dataclasses.replace(network.spec, stride=2)
+    with pytest.raises(NetworkError, match="a cell every 2 pixels: .* more than 100,000 descriptors a photo"):
+        Extractor(Recipe(sampling=Dense((2048,))), backbone=network)
+    network.spec = dataclasses.replace(network.spec, stride=32, size=1024)
+    with pytest.raises(PatchvoteError, match="100 patches of 1,024 px are 104,857,600 pixels per photo"):
+        Extractor(Recipe(sampling=Patch()), backbone=network)

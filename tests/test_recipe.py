@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,3 +42,34 @@ def test_a_setting_from_the_future_is_named():
     text = Recipe().to_json().replace('"whole"', '"wholes"')
     with pytest.raises(PatchvoteError, match="'wholes' is not a setting of Dense. Did you mean 'whole'?"):
         Recipe.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("sides", [20_000]),
+        ("sides", [224] * 20_000),
+        ("sides", [1e30]),
+        ("sides", 224),
+        ("sides", {"224": 1}),
+        ("sides", None),
+        ("whole", 2),
+        ("count", 10**7),
+        ("levels", 10**30),
+        ("side", 10**30),
+        ("input", -1),
+        ("smallest", "32"),
+    ],
+)
+def test_a_recipe_of_a_file_that_asks_for_too_much_is_refused_at_once(setting, value):
+    mode = "dense" if setting in ("sides", "whole") else "patch"
+    text = json.dumps({"mode": mode, "sampling": {setting: value}, "network": "x"})
+    with pytest.raises(PatchvoteError) as caught:
+        Recipe.from_json(text)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_network_is_named_by_text_of_bounded_length():
+    for network in (7, None, ["a"], "x" * 100_000):
+        with pytest.raises(PatchvoteError, match="network of a recipe must be a name of at most 65,536"):
+            Recipe.from_json(json.dumps({"mode": "dense", "sampling": {}, "network": network}))

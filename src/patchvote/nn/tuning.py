@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from ..backbones import EMBEDDED, NetworkSpec, Preprocessing, graph_of, open_onnx
@@ -39,13 +37,13 @@ from ..labels import hold_out
 from ..memory import REMEMBERED
 from ..model import Model, write_model
 from ..photos import Photo, Source, labelled
-from ..reading import check_regular
 from ..recipe import Recipe
 from ..scores import Scores
 from ..snbnl import SNBNL
 from ..version import __version__
 from ..voter import fit_temperature
 from ..voting import softmax
+from .checkpoints import read_checkpoint, write_checkpoint
 from .device import usable_device
 from .layers import VoteHead
 from .onnx_module import OnnxModule
@@ -423,7 +421,7 @@ class _Learner:
         rows = np.sort(np.random.default_rng(self.told.seed).permutation(len(self.labels))[:256])
         head.standardise([self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device))])
 
-    # --- checkpoints: safetensors, never a pickle -------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
         state = {f"tail.{name}": value for name, value in self.rest.state_dict().items()}
@@ -439,22 +437,10 @@ class _Learner:
         kept |= {f"best.{name}": value for name, value in self.best.items()}
         for number, state in self.optimiser.state_dict()["state"].items():
             kept |= {f"optimiser.{number}.{key}": torch.as_tensor(value) for key, value in state.items()}
-        kept = {name: value.detach().cpu().contiguous() for name, value in kept.items()}
-        write_file(path, [save(kept, {"patchvote_fine_tuning": mark, "history": json.dumps(self.history)})])
+        write_checkpoint(path, kept, mark, self.history)
 
     def _read(self, path: Path, mark: str) -> None:
-        try:
-            check_regular(path)
-            with safe_open(path, framework="pt") as file:
-                told = file.metadata() or {}
-                kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except Exception as error:  # what safetensors raises differs between its versions
-            raise PatchvoteError(f"{path} is not a checkpoint of fine-tuning: {error}.") from None
-        if told.get("patchvote_fine_tuning") != mark:
-            raise PatchvoteError(
-                f"{path} is of another fine-tuning (other photos, network or settings): move it away, or name another."
-            )
-        self.history = json.loads(told["history"])
+        kept, self.history = read_checkpoint(path, mark)
         self._load({name.removeprefix("now."): value for name, value in kept.items() if name.startswith("now.")})
         self.best = {name.removeprefix("best."): v for name, v in kept.items() if name.startswith("best.")}
         state = copy.deepcopy(self.optimiser.state_dict())
