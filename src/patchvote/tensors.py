@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from .schema import brief, listed, record, text, whole
 
-_BLOCK = 1 << 18  # bytes; small enough to stay in cache between reading and hashing
+_BLOCK = 1 << 20  # bytes; few enough to stay in cache between reading and hashing
 _MAX_HEADER = 1 << 26  # bytes of JSON; the names and counts of a million photos
 _MAX_VALUES = 1 << 20  # values in it; parsing and checking these takes less than a second
 
