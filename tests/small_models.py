@@ -14,7 +14,9 @@ import numpy as np
 from patchvote import Recipe
 from patchvote.checksums import checksum
 from patchvote.model import KINDS, Model, read_model
+from patchvote.model_checks import expected_arrays
 from patchvote.tensors import contents
+from patchvote.veto import veto_of
 
 
 def prototypes_model(kind: str = "SNBNL", **changes) -> Model:
@@ -58,8 +60,16 @@ def linear_model() -> Model:
     return Model("BagSVM", ("a", "b", "c"), Recipe(), "abc", {"power": 0.5, "C": 1.0}, False, 0.5, 0.1, arrays, about)
 
 
+def adapted_model() -> Model:
+    """A model that was adapted to other photos, and keeps what it was before."""
+    model = linear_model()
+    before = veto_of(model.arrays["linear"] + 0.1, model.arrays["bias"], 0.7, 0.4)
+    return dataclasses.replace(model, arrays={**model.arrays, **before})
+
+
 ALL_KINDS = {
     "BagSVM": linear_model(),
+    "adapted BagSVM": adapted_model(),
     "SNBNL": prototypes_model(),
     "NBNL": prototypes_model("NBNL"),
     "NBNN": bank_model(),
@@ -88,7 +98,7 @@ def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> P
     if signed:
         arrays = _arrays(whole, whole.stat().st_mtime_ns)
         kind = re.search(r'"kind": "(\w+)"', text)
-        known = KINDS.get(kind[1], arrays) if kind else arrays
+        known = expected_arrays(kind[1], arrays) if kind and kind[1] in KINDS else arrays
         found = checksum([*contents({name: arrays[name] for name in known if name in arrays}), text.encode()])
         header["__metadata__"]["patchvote_checksum"] = found
     line = json.dumps(header).encode()
