@@ -182,3 +182,14 @@ print(",".join(classifier.predict({str(photo_folder)!r})))
     assert [answers[name] for name in tuned.held_out.names] == expected
     grown = ImageClassifier.load(path, cache=tmp_path / "cache").add(photo_folder)
     assert np.mean(grown.predict(photo_folder) == [photo.label for photo in find_photos(photo_folder)]) > 0.8
+
+
+def test_copies_of_a_photo_are_held_out_together(photo_folder, tmp_path):
+    for path in sorted(photo_folder.glob("brick/*"))[:4] + sorted(photo_folder.glob("grass/*"))[:4]:
+        folder = tmp_path / path.parent.name
+        folder.mkdir(exist_ok=True)
+        for copy in ("1", "2"):
+            (folder / f"{path.stem} {copy}{path.suffix}").write_bytes(path.read_bytes())
+    tuned = fine_tune("efficientnet-lite0", tmp_path, settings=dataclasses.replace(SMALL, passes=1, held_out=0.5))
+    held_out = {name[: name.rindex(" ")] for name in tuned.held_out.names}
+    assert len(tuned.held_out.names) == 2 * len(held_out) == 8

@@ -147,3 +147,14 @@ def test_a_folder_of_such_files_alone_is_refused_with_a_way_on(command, tmp_path
     assert done.code == 1
     assert "1 with .avif" in done.err
     assert "Convert" in done.err
+
+
+def test_photos_of_a_target_that_cannot_be_read_by_their_type_are_named_too(fitted, command):
+    folder, photos, words, _ = fitted
+    target = shutil.copytree(photos, folder / "target")
+    (target / "brick" / "IMG_1.avif").write_bytes(b"photo")
+    (target / "empty").mkdir()
+    done = command(*words, "--target", target)
+    assert "1 with .avif (the first is brick/IMG_1.avif)" in done.err
+    assert "empty" not in done.err
+    assert done.code == 3

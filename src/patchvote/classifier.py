@@ -192,7 +192,7 @@ class ImageClassifier:
         found = labelled(photos, labels, 2)
         self.passed_over = found.passed_over
         if target is not None:  # a wrong path or voter is told now, not after minutes of work
-            find_photos(target)
+            self.passed_over += find_photos(target).passed_over.without_folders()
             name = self.voter if isinstance(self.voter, str) else type(self.voter).__name__
             if name.lower() not in ("auto", "bagsvm"):
                 raise PatchvoteError(f"a model of {name} cannot be adapted to a target: take the default voter.")

@@ -67,6 +67,17 @@ def copy_groups(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -
     return np.asarray(leader[group], np.int64)
 
 
+def equal_groups(digests: Sequence[str]) -> Numbers:
+    """Find photos of the same content alone, as `copy_groups` returns them.
+
+    Examples
+    --------
+    >>> equal_groups(["a", "b", "a"]).tolist()
+    [0, 1, 0]
+    """
+    return _equal_pairs(digests)[:, 0]
+
+
 def _equal_pairs(keys: Sequence[str | bytes]) -> Numbers:
     """Return for each photo the first one with the same key."""
     first: dict[str | bytes, int] = {}

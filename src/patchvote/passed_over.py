@@ -42,8 +42,12 @@ class PassedOver:
         }
         return PassedOver(types, self.first or other.first, tuple(dict.fromkeys([*self.empty, *other.empty])))
 
-    def sentences(self, *, classes: bool = True) -> list[str]:
-        """Say what was passed over, and what can be done; class folders only where classes matter.
+    def without_folders(self) -> PassedOver:
+        """Return what was passed over where classes do not matter."""
+        return dataclasses.replace(self, empty=())
+
+    def sentences(self) -> list[str]:
+        """Say what was passed over, and what can be done.
 
         Examples
         --------
@@ -59,7 +63,7 @@ class PassedOver:
                 f"passed over files: {_some([f'{count:,} with {ending}' for ending, count in often])} (the first is "
                 f"{self.first}): such photos cannot be read. Convert them to .jpg or .png."
             )
-        if self.empty and classes:
+        if self.empty:
             several = len(self.empty) > 1
             said.append(
                 f"no photo was found in the folder{'s' * several} {_some(list(self.empty))}: "

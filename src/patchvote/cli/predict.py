@@ -77,7 +77,7 @@ def predict(
         way = json_lines if as_json else table_lines if terminal else csv_lines
         for number, line in enumerate(way(counted())):
             emit(line, flush=terminal or as_json or not number)  # the first at once: it shows whether anybody can read
-    say(*classifier.passed_over.sentences(classes=False))
+    say(*classifier.passed_over.sentences())
     if bad or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)
 
@@ -101,7 +101,7 @@ def _photos(paths: list[Path]) -> Found:
         if path.is_dir() or path.suffix.lower() in (".csv", ".jsonl"):
             here = find_photos(path)
             found.extend(dataclasses.replace(one, name=str(path / one.name)) for one in here)
-            found.passed_over += here.passed_over
+            found.passed_over += here.passed_over.without_folders()
         else:
             found.extend(find_photos([path]))
     return found

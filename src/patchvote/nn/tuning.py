@@ -28,6 +28,7 @@ from ..backbones import EMBEDDED, NetworkSpec, Preprocessing, graph_of, open_onn
 from ..backbones.graph import cut, tail
 from ..backbones.onnx_file import OnnxBackbone
 from ..card import card
+from ..copies import equal_groups
 from ..errors import NetworkError, PatchvoteError, PhotoError
 from ..files import write_file
 from ..fitting import plain_settings
@@ -233,7 +234,8 @@ def fine_tune(
     start = told.start or _default_start(network, graph)
     trunk = _trunk(graph, start, spec)
     classes, numbers = np.unique([str(photo.label) for photo in found], return_inverse=True)
-    keep, out = hold_out(np.arange(len(found)), numbers, told.held_out, told.seed)
+    copies = equal_groups([_content(photo) for photo in found])
+    keep, out = hold_out(np.arange(len(found)), numbers, told.held_out, told.seed, copies)
     torch.manual_seed(told.seed)
     rest = _rest(graph, start, trunk.spec.dim).to(place)
     head = head or (lambda d, c: VoteHead(d, c, told.prototypes, q=told.q, momentum=_MOMENTUM))
@@ -449,6 +451,14 @@ class _Learner:
                 _, number, key = name.split(".")
                 state["state"].setdefault(int(number), {})[key] = value
         self.optimiser.load_state_dict(state)
+
+
+def _content(photo: Photo) -> str:
+    """Return the digest of a photo's content; of one that cannot be read, its name."""
+    try:
+        return read_photo(photo)[1]
+    except PhotoError:
+        return photo.name
 
 
 def _fingerprint(photos: Sequence[Photo], spec: NetworkSpec, start: str, told: TuningSettings, head: nn.Module) -> str:
