@@ -60,9 +60,22 @@ def test_a_budget_that_is_not_reached_changes_nothing(voter):
 def test_nbnl_asks_after_each_round_whether_to_go_on():
     bags, numbers = bags_of(12, 20)
     seen = []
-    voter = NBNL(2, rounds=9, callback=lambda told: seen.append(told["round"]) or len(seen) == 3).fit(bags, numbers)
+
+    def stop(told):
+        seen.extend([told["round"]] if "loss" in told else [])
+        return len(seen) == 3
+
+    assert cut_short(NBNL(2, rounds=9, callback=stop).fit(bags, numbers)) == "3 of 9 rounds"
     assert seen == [1, 2, 3]
-    assert cut_short(voter) == "3 of 9 rounds"
+
+
+@pytest.mark.parametrize(("steps", "ended"), [(20, "0 of 2 rounds"), (300, "0 of 2 rounds"), (420, "1 of 2 rounds")])
+def test_nbnl_can_end_within_a_round_and_votes_with_what_it_has(steps, ended):
+    bags, numbers = bags_of(12, 1000)  # 120 steps a round, after 240 of a linear start
+    voter = NBNL(2, rounds=2, callback=lambda told: told.get("steps", 0) >= steps).fit(bags, numbers)
+    assert cut_short(voter) == ended
+    assert np.isfinite(voter.weights_).all()
+    assert voter.predict(bags).shape == (12,)
 
 
 class Sluggish(NBNN):

@@ -24,6 +24,7 @@ from .ml3 import hinge_loss, phi_and_gradient
 from .prototype_voter import PrototypeVoter
 from .training import TrainingData
 
+_STEPS_BETWEEN = 20  # after so many steps the callback is asked whether to go on: often enough for a budget of seconds
 _FEWEST_STEPS = 10  # in a round, with more epochs where the data are few
 
 
@@ -49,7 +50,8 @@ class NBNL(PrototypeVoter):
     position_weight, standardise, class_weight, calibration, rejection, block, random_state
         As in `SNBNL`.
     callback : function, optional
-        Called after each round with what is known of it; returning True ends the training.
+        Called after each round with what is known of it, and every few steps with the rounds and steps so far;
+        returning True ends the training. A round that is not complete counts only where it is the first.
 
     Attributes
     ----------
@@ -108,32 +110,38 @@ class NBNL(PrototypeVoter):
 
     def _train(self, data: TrainingData, seed: int) -> None:
         rng = np.random.default_rng(seed)
+        self.history_ = []
         total = float((data.weight * data.source.sizes).sum())
-        solver = _Solver(
-            data, rng, self.minibatch, self.mean_, self.scale_, 1 / total if self.lam is None else self.lam
-        )
+        lam = 1 / total if self.lam is None else self.lam
+        solver = _Solver(data, rng, self.minibatch, self.mean_, self.scale_, lam, self._is_over)
         epochs = max(self.epochs, math.ceil(_FEWEST_STEPS / max(1, round(data.descriptors / self.minibatch))))
 
         noise = rng.standard_normal((self.prototypes, len(self.classes_), data.dim))
         linear = np.zeros((1, len(self.classes_), data.dim), data.dtype)
-        linear, _ = solver.run(linear, 2 * epochs, linear_gradient)
+        linear, loss = solver.run(linear, 2 * epochs, linear_gradient)
         # All prototypes of a class begin as its linear SVM, so that phi of their equal products is the product itself,
         # with some noise to part them.
         noise *= 0.1 * float(np.abs(linear).mean())
         weights = (linear * self.prototypes ** (-1 / self.q) + noise).astype(data.dtype)
+        self.weights_ = weights.copy()
 
-        self.history_ = []
         for index in range(self.rounds):
             tangent = weights.copy()
 
             def gradient(now: npt.NDArray[Any], x: Any, labels: Any, weight: Any, at: Any = tangent) -> Any:
                 return surrogate_gradient(now, at, x, labels, weight, self.q)
 
-            mean, loss = solver.run(weights, epochs, gradient)
-            self.history_.append({"round": index + 1, "rounds": self.rounds, "loss": loss})
-            if self.callback is not None and self.callback(self.history_[-1]) is True:
+            if not solver.ended:
+                mean, loss = solver.run(weights, epochs, gradient)
+                if not solver.ended or index == 0:
+                    self.weights_ = mean  # the average of the last round
+            self.history_.append({"round": index + (not solver.ended), "rounds": self.rounds, "loss": loss})
+            if solver.ended or (self.callback is not None and self.callback(self.history_[-1]) is True):
                 break
-        self.weights_ = mean  # the average of the last round
+
+    def _is_over(self, steps: int) -> bool:
+        told = {"round": len(self.history_), "rounds": self.rounds, "steps": steps}
+        return self.callback is not None and self.callback(told) is True
 
     def _check_settings(self) -> None:
         super()._check_settings()
@@ -152,15 +160,20 @@ class _Solver:
         mean: npt.NDArray[Any],
         scale: npt.NDArray[Any],
         lam: float,
+        is_over: Callable[[int], bool],
     ) -> None:
         self.data, self.rng, self.minibatch, self.mean, self.scale, self.lam = data, rng, minibatch, mean, scale, lam
+        self.is_over, self.ended = is_over, False
         self.step = 0
         self.radius = 0.0  # mean squared length of the descriptors seen
 
     def run(
         self, weights: npt.NDArray[Any], epochs: int, gradient_of: Callable[..., tuple[float, npt.NDArray[Any]]]
     ) -> tuple[npt.NDArray[Any], float]:
-        """Change `weights` in place over some epochs; return their average over the last one, and its mean loss."""
+        """Change `weights` in place over some epochs; return their average over the last one, and its mean loss.
+
+        Where `is_over` says so, it ends before: `ended` is then true.
+        """
         for _ in range(epochs):
             mean, count, total = np.zeros_like(weights), 0, 0.0
             for x, labels, weight in self.data.minibatches(self.rng, self.minibatch, self.mean, self.scale):
@@ -172,6 +185,9 @@ class _Solver:
                 weights -= weights.dtype.type(rate) * gradient
                 self.step, count, total = self.step + 1, count + 1, total + loss
                 mean += (weights - mean) / count
+                self.ended = self.step % _STEPS_BETWEEN == 0 and self.is_over(self.step)
+                if self.ended:
+                    return mean, total / count
         return mean, total / count
 
 
