@@ -47,7 +47,7 @@ def test_a_second_fit_takes_everything_from_the_cache(made, photo_folder, tmp_pa
     folder, _ = made
     done = patchvote(
         *("fit", photo_folder, tmp_path / "again.patchvote", "--cache", folder / "cache"),
-        *("--voter", "nbnn", "--json", "--quiet"),  # else a slow machine would show its progress
+        *("--voter", "nbnn", "--json", "--quiet", "--budget", "600"),  # a slow machine shows progress, and cuts short
     )
     told = json.loads(done.stdout)
     assert told["photos"] == {"extracted": 0, "kept": 40, "reused": 0}
