@@ -6,12 +6,16 @@ import dataclasses
 import json
 
 import numpy as np
+import onnxruntime
 import pytest
 from PIL import Image
 
 from patchvote import Adapted, BagSVM, Dense, ImageClassifier, ModelError, Recipe
 from patchvote.doubts import AdaptationWarning, collapsed, unlike
+from patchvote.export import export_model
+from patchvote.images import load_image
 from patchvote.model import read_model, write_model
+from patchvote.photos import find_photos
 from patchvote.veto import limited
 from patchvote.voting import NONE
 from test_bag_svm import photos
@@ -181,6 +185,18 @@ def test_rejection_stays_in_force_in_a_model_that_was_adapted_saved_and_taught_m
     votes = again._votes(bag).mean(axis=0) / again.model.temperature
     assert again.predict_proba(known[:1])[0].max() == pytest.approx(np.exp(votes.max()) / np.exp(votes).sum(), abs=1e-6)
     assert [again.classes[i] for i in again.model.arrays["unadapted_class"]] == list(classifier.classes)
+
+
+def test_an_exported_graph_rejects_what_the_adapted_model_rejects(model, photo_folder, other_photos, tmp_path):
+    classifier = ImageClassifier.load(model, cache=False).adapt(photo_folder)
+    export_model(classifier.model, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    photos = [*find_photos(other_photos), *find_photos(photo_folder)[::8]]
+    for photo in photos:
+        (told,) = session.run(["probability"], {"photo": np.asarray(load_image(photo))})
+        (expected,) = classifier.predict_proba([photo])
+        np.testing.assert_allclose(told, expected, atol=1e-4)
+        assert (told.max() < classifier.model.threshold) == (expected.max() < classifier.model.threshold)
 
 
 def test_a_damaged_veto_is_refused(model, photo_folder, tmp_path):

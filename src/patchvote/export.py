@@ -18,6 +18,7 @@ from .backbones import graph_of
 from .backbones.joined import joined_spec
 from .backbones.names import parts_of
 from .errors import PatchvoteError
+from .export_veto import limited_nodes
 from .files import write_file
 from .grid import Dense
 from .marks import NAME
@@ -88,6 +89,7 @@ class _Graph:
         self.nodes: list[Any] = []
         self.constants: dict[str, Any] = {}
         self.count = 0
+        self.vector = ""  # of the bag, once linear votes have made it
 
     # --- small steps ------------------------------------------------------------------------------------------------
 
@@ -134,7 +136,12 @@ class _Graph:
         votes, scores = self.linear(maps) if "linear" in self.model.arrays else self.prototypes(maps)
         self.name(scores, "scores")
         logits = self.node("Div", scores, self.constant(self.model.temperature))
-        self.name(self.node("Softmax", logits, axis=0), "probability")
+        probability = self.node("Softmax", logits, axis=0)
+        if "unadapted_linear" in self.model.arrays:
+            model = self.model
+            classes = len(model.classes)
+            probability = limited_nodes(self, probability, self.vector, model.arrays, classes, model.threshold)
+        self.name(probability, "probability")
         outputs = [self._onnx.make_tensor_value_info(name, self._types.FLOAT, ["classes"]) for name in _ANSWERS]
         for side, value in zip(sampling.sides, votes, strict=True):
             self.name(value, f"votes_{side}")
@@ -285,7 +292,7 @@ class _Graph:
             )
         length = self.node("Sqrt", self.sum(self.node("Mul", root, root), 0))
         none = self.node("Equal", length, self.constant(0.0))
-        vector = self.node("Div", root, self.node("Where", none, self.constant(1.0), length))
+        vector = self.vector = self.node("Div", root, self.node("Where", none, self.constant(1.0), length))
         weights, bias = self.constant(arrays["linear"]), self.constant(arrays["bias"][:, None])
         scores = self.node("Add", self.node("MatMul", weights, vector), bias)
         empty = self.node("Equal", mean, self.constant(0.0))

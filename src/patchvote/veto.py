@@ -28,7 +28,7 @@ ARRAYS: dict[str, tuple[int, tuple[str, ...]]] = {
     "unadapted_class": (1, ("int64",)),
     "unadapted_threshold": (1, _FLOATS),
 }
-_ORDER = 1e-3  # of the differences between classes that stay in any case, so that the likeliest class remains so
+ORDER = 1e-3  # of the differences between classes that stay in any case, so that the likeliest class remains so
 _BELOW = 1 - 1e-9  # of the threshold: rounding must not lift a rejected photo over it
 
 
@@ -72,7 +72,7 @@ def limited(
     most = np.where(rejected, np.minimum((whole[rows, first] + largest) / 2, _BELOW * threshold), 1.0)
     above = largest - equal
     share = np.divide(most - equal, above, out=np.ones(len(above)), where=above > 0)
-    return np.asarray(equal + np.clip(share, _ORDER, 1)[:, None] * (probability - equal))
+    return np.asarray(equal + np.clip(share, ORDER, 1)[:, None] * (probability - equal))
 
 
 def with_veto(
