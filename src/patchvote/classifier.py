@@ -27,7 +27,7 @@ from .errors import ModelChangedError, ModelError, PatchvoteError, PhotoError
 from .evidence import Evidence, Match
 from .extract import Extractor
 from .filling import Filled, fill
-from .images import load_image
+from .images import SHOWN, load_image
 from .known import known_photos, short
 from .locking import locked, stamp
 from .model import Model, network_of, read_model, write_model
@@ -488,7 +488,7 @@ class ImageClassifier:
         shown = []
         for evidence in self._mistakes:
             with contextlib.suppress(PhotoError):  # it may be gone by now
-                shown.append((evidence, load_image(self._photos[evidence.name])))
+                shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
         write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
 
     def _probability(self, bag: Bags, votes: npt.NDArray[Any] | None = None) -> npt.NDArray[np.float64]:

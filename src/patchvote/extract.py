@@ -22,7 +22,7 @@ from .backbones import Backbone, load
 from .bags import Bags
 from .errors import NetworkError, PatchvoteError, PhotoError
 from .grid import MAX_DESCRIPTORS, WHOLE, Dense, Patch, cell_boxes, check_pixels, relative
-from .images import decode, read_photo, resized
+from .images import opened, resized
 from .machine import cores
 from .photos import Photo, Source, find_photos
 from .recipe import Recipe
@@ -146,15 +146,14 @@ class Extractor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _View:
-    """What the network is to see once: a box of an image in pixels, at a size. It is cut out when its turn comes."""
+    """What the network is to see once: a box of an image, brought to a size when its turn comes, or a whole image."""
 
     image: Image.Image
     box: tuple[int, int, int, int] | None
     size: tuple[int, int]
 
     def tile(self) -> npt.NDArray[np.uint8]:
-        part = self.image if self.box is None else self.image.crop(self.box)
-        tile = resized(part, self.size)
+        tile = self.image if self.box is None else resized(self.image.crop(self.box), self.size)
         return np.asarray(tile if tile.mode == "RGB" else tile.convert("RGB"))  # grey is resized as grey: a third of it
 
 
@@ -207,16 +206,14 @@ class _Pipeline:
         """Read and decode one photo, and choose what to see of it (on a worker)."""
         job = _Job(photo)
         try:
-            content, job.digest = read_photo(photo)
-            if job.digest not in self._known:
-                sampling = self._recipe.sampling
-                image = decode(photo.name, content, sampling.longest)
-                if isinstance(sampling, Dense):
+            sampling = self._recipe.sampling
+            with opened(photo, sampling.longest, self._known) as (image, job.digest):
+                if image is not None and isinstance(sampling, Dense):
                     self._choose_scales(job, image, sampling)
-                else:
+                elif image is not None and isinstance(sampling, Patch):
                     self._choose_patches(job, image, sampling)
         except PhotoError as error:
-            job.error = error
+            job.error = error.with_traceback(None)  # it is kept, and would keep the file's bytes
         return job
 
     def _choose_scales(self, job: _Job, image: Image.Image, sampling: Dense) -> None:
@@ -225,7 +222,9 @@ class _Pipeline:
             size = sampling.input_size(image.width, image.height, side, stride)
             if self._backbone.spec.fixed_size is not None:  # whatever its proportions
                 size = self._backbone.spec.fixed_size[::-1]
-            job.views.append(_View(image, None, size))
+            job.views.append(
+                _View(resized(image, size), None, size)
+            )  # at once: it may wait long, and the photo is large
 
     def _choose_patches(self, job: _Job, image: Image.Image, sampling: Patch) -> None:
         spec = self._backbone.spec

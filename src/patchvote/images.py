@@ -3,6 +3,9 @@
 Rotation from EXIF is applied; palette, CMYK and 16-bit images become RGB or grey; transparent parts turn white; of an
 animation the first frame is taken. Large JPEGs are decoded at a fraction of their size, other large images reduced as
 soon as they are decoded. Files that claim more pixels than a photo has are refused before a byte is decoded.
+
+All threads together take one gigabyte for files and decoding. What a photo will take is known from its header; a photo
+waits until there is room, and one that would take more than there is is refused.
 """
 
 from __future__ import annotations
@@ -10,30 +13,92 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import math
 import os
-import threading
-from collections.abc import Callable
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from .errors import PhotoError
+from .footprint import Longest, footprint
+from .headers import Header, read_header
+from .machine import give_back_memory
 from .photos import Photo
 from .reading import open_regular
+from .room import Room
+from .upright import BAND, from_array, upright
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 100_000_000
-_MAX_BYTES = 400_000_000
-_LARGE = 16_000_000
-_REDUCIBLE = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F")
-_ORIENTATION = 0x0112  # in EXIF
+# Bytes for the files and the decoding of all photos that are under way: a gigabyte, less a tenth for what the C library
+# keeps for itself.
+MEMORY = Room(900_000_000)
+SHOWN = 1024  # pixels of the longest side of a picture of a photo; more is not drawn
+_MAX_BYTES = 400_000_000  # of one file
+_LARGE = 16_000_000  # pixels from which on an image is reduced before it is resized
+_USUAL = 32 << 20  # bytes that decoding takes at most of nearly every photo; others are read again with more
 
-# Several threads decode at once. Large photos take turns until they are reduced, so that memory holds one and not one a
-# thread.
-_one_large_at_a_time = threading.Lock()
+
+@contextlib.contextmanager
+def opened(
+    photo: Photo, longest: Longest | None = None, known: Container[str] = (), *, keep: bool = False
+) -> Iterator[tuple[Image.Image | None, str]]:
+    """Read and decode a photo, and hold the memory that it takes until the end of the block.
+
+    Parameters
+    ----------
+    photo : Photo
+        The photo.
+    longest : function, optional
+        As in `decode`.
+    known : container of str
+        Digests of contents that need not be decoded.
+    keep : bool, default False
+        Leave the image as it is at the end of the block, instead of closing it.
+
+    Yields
+    ------
+    image : Pillow image or None
+        As `decode` returns it; None where its digest is known.
+    digest : str
+        SHA-256 of its content.
+
+    Raises
+    ------
+    PhotoError
+        The file cannot be read or decoded, or would take too much memory.
+    """
+    if not isinstance(photo.source, Path):
+        with _room_for_given(photo):
+            image, digest = _given(photo)
+            try:
+                yield (None if digest in known else image), digest
+            finally:
+                if not keep:
+                    image.close()
+        return
+    room = _USUAL
+    while True:
+        size = _file_size(photo.name, photo.source)
+        _check_fits(photo.name, size, room)
+        with _taken(size + room):
+            content = _read_file(photo.name, photo.source, size)
+            digest = hashlib.sha256(content).hexdigest()
+            if digest in known:
+                yield None, digest
+                return
+            decoded, room = _decode_within(photo.name, content, longest, MAX_PIXELS, room)
+            del content
+            if decoded is not None:
+                try:
+                    yield decoded, digest
+                finally:
+                    if not keep:
+                        decoded.close()
+                return
 
 
 def read_photo(photo: Photo) -> tuple[bytes | Image.Image, str]:
@@ -45,25 +110,16 @@ def read_photo(photo: Photo) -> tuple[bytes | Image.Image, str]:
         The file cannot be read.
     """
     if isinstance(photo.source, Path):
-        data = _read_file(photo.name, photo.source)
+        data = _read_file(photo.name, photo.source, _file_size(photo.name, photo.source))
         return data, hashlib.sha256(data).hexdigest()
-    given = photo.source
-    try:
-        image = _upright(given if isinstance(given, Image.Image) else _from_array(photo.name, given))
-    except PhotoError:
-        raise
-    except Exception as error:  # an image of the caller's may still have to be decoded
-        raise PhotoError(photo.name, _reason(b"", error)) from error
-    if 0 in image.size:
-        raise PhotoError(photo.name, f"has no pixels: its size is {image.size}.")
-    told = f"{image.mode} {image.size}".encode()
-    return image, hashlib.sha256(told + image.tobytes()).hexdigest()
+    with _room_for_given(photo):
+        return _given(photo)
 
 
 def decode(
     name: str,
     content: bytes | Image.Image,
-    longest: Callable[[int, int], int] | None = None,
+    longest: Longest | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> Image.Image:
     """Decode a photo into an upright image of the mode RGB, or L where it has no colour: a third of the work.
@@ -83,34 +139,25 @@ def decode(
     Raises
     ------
     PhotoError
-        The content is not a whole image of a known format; the reason says in which way.
+        The content is not a whole image of a known format, or would take too much memory; the reason says in which way.
     """
     if isinstance(content, Image.Image):
         return content
-    try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            if longest is not None:
-                _decode_less(image, longest)
-            pixels = image.width * image.height
-            if pixels > max_pixels:
-                raise PhotoError(
-                    name,
-                    f"has {image.width:,} x {image.height:,} pixels, more than the {max_pixels / 1e6:,.0f} million "
-                    "that are decoded. Make it smaller.",
-                )
-            if pixels > _LARGE:
-                with _one_large_at_a_time:
-                    return _upright(image, longest)
-            return _upright(image)
-    except PhotoError:
-        raise
-    except Exception as error:  # decoders raise nearly anything on damaged files
-        raise PhotoError(name, _reason(content, error)) from error
+    room = _USUAL
+    while True:
+        with _taken(room):
+            image, room = _decode_within(name, content, longest, max_pixels, room)
+            if image is not None:
+                return image
 
 
-def load_image(photo: Photo) -> Image.Image:
-    """Read and decode one photo into RGB."""
-    return decode(photo.name, read_photo(photo)[0]).convert("RGB")
+def load_image(photo: Photo, side: int | None = None) -> Image.Image:
+    """Read and decode one photo into RGB; where `side` is given, a large one at no less than twice that many pixels."""
+    longest = None if side is None else lambda width, height: side
+    with opened(photo, longest, keep=True) as (image, _):
+        if image is None:
+            raise PhotoError(photo.name, "was not decoded.")  # only where its digest is known, and none is
+        return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
@@ -121,23 +168,35 @@ def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     return image.resize((size[0], image.height), Image.Resampling.BICUBIC).resize(size, Image.Resampling.BICUBIC)
 
 
-def _read_file(name: str, path: Path) -> bytes:
+def _file_size(name: str, path: Path) -> int:
+    with _reasons(name, path):
+        size = path.stat().st_size
+    if size > _MAX_BYTES:
+        raise PhotoError(name, f"has {size / 1e9:.1f} GB, too much for a photo.")
+    return size
+
+
+def _read_file(name: str, path: Path, size: int) -> bytes:
+    with _reasons(name, path), open_regular(path) as file:
+        content = file.read(size + 1)
+    if len(content) > size:
+        raise PhotoError(name, "grows while it is read. Try again when it is complete.")
+    return content
+
+
+@contextlib.contextmanager
+def _reasons(name: str, path: Path) -> Iterator[None]:
+    """Say in words why a file cannot be read."""
     try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > _MAX_BYTES:
-                raise PhotoError(name, f"has {size / 1e9:.1f} GB, too much for a photo.")
-            content = file.read(size + 1)
-        if len(content) > size:
-            raise PhotoError(name, "grows while it is read. Try again when it is complete.")
-        return content
+        yield
     except FileNotFoundError:
         reason = "is a broken link." if path.is_symlink() else "there is no such file."
+        raise PhotoError(name, reason) from None
     except PermissionError:
-        reason = "may not be read: permission denied."
-    except OSError as error:
-        reason = _folder_reason(path) if path.is_dir() else f"cannot be read: {error.strerror or error}."
-    raise PhotoError(name, reason)
+        raise PhotoError(name, "may not be read: permission denied.") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}."
+        raise PhotoError(name, _folder_reason(path) if path.is_dir() else reason) from None
 
 
 def _folder_reason(path: Path) -> str:
@@ -148,76 +207,98 @@ def _folder_reason(path: Path) -> str:
     return "is a folder. Give it alone."
 
 
-def _decode_less(image: Image.Image, longest: Callable[[int, int], int]) -> None:
+def _decode_within(
+    name: str, content: bytes, longest: Longest | None, max_pixels: int, room: int
+) -> tuple[Image.Image | None, int]:
+    """Decode a photo if that takes no more than `room` bytes; return the image, or None and the bytes that it takes."""
+    try:
+        header = read_header(content)
+        if header.opening > room:
+            _check_fits(name, len(content), header.opening + _USUAL)
+            return None, header.opening + _USUAL
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image, contextlib.closing(image):
+            size = image.size
+            if longest is not None:
+                _decode_less(image, longest)
+            pixels = image.width * image.height
+            if pixels > max_pixels:
+                raise PhotoError(
+                    name,
+                    f"has {image.width:,} x {image.height:,} pixels, more than the {max_pixels / 1e6:,.0f} million "
+                    "that are decoded. Make it smaller.",
+                )
+            reduce_to = longest if pixels > _LARGE else None
+            needed = footprint(image, size, header, len(content), reduce_to)
+            if needed > room:
+                _check_fits(name, len(content), needed, f"has {size[0]:,} x {size[1]:,} pixels, and ")
+                return None, needed
+            return upright(image, reduce_to, close=True), needed
+    except PhotoError as error:
+        reason = error.reason
+    except Exception as error:  # decoders raise nearly anything on damaged files
+        reason = _reason(content, error)
+    # Not from within `except`: an error may be kept for long, and would keep the decoder, and with it the pixels.
+    raise PhotoError(name, reason)
+
+
+@contextlib.contextmanager
+def _taken(count: int) -> Iterator[None]:
+    """Hold so many bytes, and see to it that the system has them again before anybody else takes them."""
+    with MEMORY.take(count):
+        try:
+            yield
+        finally:
+            if count > 2 * _USUAL:
+                give_back_memory()
+
+
+def _check_fits(name: str, file_size: int, room: int, what: str = "") -> None:
+    if file_size + room > MEMORY.size:
+        raise PhotoError(
+            name,
+            f"{what}would take {(file_size + room) / 1e6:,.0f} MB of memory to decode; all photos together may take "
+            f"{MEMORY.size / 1e6:,.0f} MB. Make it smaller, or save it as an ordinary JPEG (not a progressive one).",
+        )
+
+
+def _decode_less(image: Image.Image, longest: Longest) -> None:
     """Let the JPEG decoder leave out what nobody will look at; other formats pay no heed."""
     scale = 2 * longest(image.width, image.height) / max(image.width, image.height)
     if scale < 1:
         image.draft("RGB", (max(1, int(image.width * scale)), max(1, int(image.height * scale))))
 
 
-def _upright(image: Image.Image, longest: Callable[[int, int], int] | None = None) -> Image.Image:
-    image.load()
-    # Before anything makes copies: of 100 million pixels, each would take hundreds of megabytes.
-    image = _reduced(image, longest)
-    with contextlib.suppress(Exception):  # a damaged EXIF block says nothing about the pixels
-        if image.getexif().get(_ORIENTATION, 1) != 1:
-            image = ImageOps.exif_transpose(image)
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        image = Image.fromarray(_to_8_bit(np.asarray(image)))
-    elif image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+@contextlib.contextmanager
+def _room_for_given(photo: Photo) -> Iterator[None]:
+    """Hold the memory for copies of an image that the caller has in memory, or has opened."""
+    given = photo.source
+    # Opened, and not yet decoded; of a WebP, Pillow does not say so.
+    if isinstance(given, ImageFile.ImageFile) and (given.tile or given.format == "WEBP"):
+        needed = footprint(given, given.size, Header(), 0, None)
+        _check_fits(photo.name, 0, needed, f"has {given.width:,} x {given.height:,} pixels, and ")
     else:
-        image = image.convert("L" if image.mode in ("L", "1") else "RGB")
-    return _reduced(image, longest)
+        shape: tuple[int, ...] = given.size if isinstance(given, Image.Image) else np.asarray(given).shape[:2]
+        needed = min(12 * math.prod(shape), MEMORY.size)  # what the caller has room for is not refused
+    with _taken(needed):
+        yield
 
 
-def _reduced(image: Image.Image, longest: Callable[[int, int], int] | None) -> Image.Image:
-    """Reduce an image by a whole factor to no less than twice what will be used, where its mode can be."""
-    factor = max(image.size) // (2 * longest(image.width, image.height)) if longest is not None else 1
-    if factor < 2 or image.mode not in _REDUCIBLE:
-        return image
-    small = image.reduce(factor)
-    with contextlib.suppress(Exception):
-        small.getexif().update(image.getexif())
-    return small
-
-
-def _to_8_bit(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Bring 16-bit, 32-bit and float grey values to 8 bits by the range that their type, or else their values, have."""
-    if values.dtype == np.uint8:
-        return values
-    low, high = float(values.min()), float(values.max())
-    if not np.isfinite([low, high]).all():
-        raise ValueError("has pixels that are not finite numbers")
-    if values.dtype.kind == "f" and low >= 0 and high <= 1:
-        low, high = 0.0, 1.0
-    elif values.dtype.kind in "iu" and low >= 0 and high < 65536:
-        low, high = 0.0, 65535.0
-    span = max(high - low, 1e-12)
-    result = np.empty(values.shape, np.uint8)
-    for start in range(0, len(values), 64):  # by rows: a float64 copy of a large image is larger than all else
-        rows = slice(start, start + 64)
-        result[rows] = np.round((values[rows].astype(np.float64) - low) * (255 / span))
-    return result
-
-
-def _from_array(name: str, array: npt.NDArray[Any]) -> Image.Image:
-    """Take an array as scikit-image does: ``(h, w)``, ``(h, w, 1)``, ``(h, w, 3)`` or ``(h, w, 4)``."""
-    array = np.asarray(array)
-    if array.ndim == 3 and array.shape[2] == 1:
-        array = array[:, :, 0]
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
-        raise PhotoError(name, f"an image array must have the shape (h, w), (h, w, 3) or (h, w, 4), got {array.shape}.")
-    if array.dtype == bool:
-        array = array.astype(np.uint8) * np.uint8(255)
-    elif array.dtype != np.uint8:
-        if array.dtype not in (np.uint16, np.float16, np.float32, np.float64):
-            raise PhotoError(name, f"an image array must be uint8, uint16, bool or float in 0..1, got {array.dtype}.")
-        if array.dtype.kind == "f" and not (array.min() >= 0 and array.max() <= 1):
-            raise PhotoError(name, f"a float image must lie in 0..1, got {array.min():.3g} to {array.max():.3g}.")
-        array = _to_8_bit(array)
-    return Image.fromarray(np.ascontiguousarray(array))
+def _given(photo: Photo) -> tuple[Image.Image, str]:
+    """Return an upright copy of an image that the caller gave, and a digest of what it shows."""
+    given: Any = photo.source
+    try:
+        image = upright(given if isinstance(given, Image.Image) else from_array(photo.name, given))
+    except PhotoError:
+        raise
+    except Exception as error:  # an image of the caller's may still have to be decoded
+        raise PhotoError(photo.name, _reason(b"", error)) from error
+    if 0 in image.size:
+        raise PhotoError(photo.name, f"has no pixels: its size is {image.size}.")
+    digest = hashlib.sha256(f"{image.mode} {image.size}".encode())
+    rows = max(1, BAND // image.width)
+    for top in range(0, image.height, rows):
+        digest.update(image.crop((0, top, image.width, min(top + rows, image.height))).tobytes())
+    return image, digest.hexdigest()
 
 
 def _reason(content: bytes | Image.Image, error: Exception) -> str:

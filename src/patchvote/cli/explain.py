@@ -35,7 +35,7 @@ def explain(
 ) -> None:
     """Draw where in PHOTO the votes for a class come from."""
     from ..files import write_file
-    from ..images import load_image
+    from ..images import SHOWN, load_image
     from ..marks import Kind
     from ..outputs import check_outputs, network_files
     from ..photos import Photo, find_photos
@@ -47,12 +47,12 @@ def explain(
     check_outputs(outputs, [model, photo, photos, *network_files(network)], force=force)
     classifier = load(model, network=network, jobs=jobs)
     evidence = classifier.explain(photo, label[0] if label else None)
-    image = load_image(Photo(photo.name, photo))
+    image = load_image(Photo(photo.name, photo), SHOWN)
     write_file(target, [encoded(draw(evidence, image, label))])
     written = [target]
     if evidence.matches and photos is not None and parts is not None:
         wanted = {match.name for match in evidence.matches[:5]}
-        others = {one.name: load_image(one) for one in find_photos(photos) if one.name in wanted}
+        others = {one.name: load_image(one, SHOWN) for one in find_photos(photos) if one.name in wanted}
         written.append(parts)
         write_file(parts, [encoded(draw_matches(evidence, image, others))])
     if arrays is not None:

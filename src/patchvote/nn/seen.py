@@ -15,7 +15,7 @@ from torch import Tensor
 from ..backbones.onnx_file import OnnxBackbone
 from ..errors import PatchvoteError, PhotoError
 from ..grid import Dense
-from ..images import load_image, resized
+from ..images import opened, resized
 from ..machine import cores
 from ..photos import Photo
 
@@ -43,12 +43,16 @@ class Seen:
         maps: npt.NDArray[np.float16] | None = None
 
         def look(index: int) -> list[npt.NDArray[np.float32]]:
-            image = load_image(photos[index])
-            if index in held:
-                size = Dense((side,)).input_size(image.width, image.height, side, stride)
-                return [trunk(pixels(image, size)[None])[0]]
-            rng = np.random.default_rng([seed, index])
-            return [trunk(variant(image, side, rng)[None])[0] for _ in range(variants)]
+            with opened(photos[index]) as (image, _):
+                if image is None:
+                    raise PhotoError(photos[index].name, "was not decoded.")  # only where its digest is known
+                if index in held:
+                    size = Dense((side,)).input_size(image.width, image.height, side, stride)
+                    tiles = [pixels(image, size)]
+                else:
+                    rng = np.random.default_rng([seed, index])
+                    tiles = [variant(image, side, rng) for _ in range(variants)]
+            return [trunk(tile[None])[0] for tile in tiles]
 
         order = sorted([*keep.tolist(), *held])
         with ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-trunk") as pool:
@@ -60,7 +64,7 @@ class Seen:
                 try:
                     answers = waiting.pop(index).result()
                 except PhotoError as error:
-                    self.skipped.append(error)
+                    self.skipped.append(error.with_traceback(None))  # it would keep the pixels
                     continue
                 finally:
                     if progress is not None:
