@@ -354,18 +354,16 @@ def test_a_torn_shard_is_ignored_and_extracted_again(photos, tmp_path, extractor
 
 
 def test_the_leavings_of_a_dead_process_are_cleared_and_those_of_a_living_one_are_not(photos, tmp_path, extractor):
-    from patchvote.files import _host
+    from patchvote.temporary import machine, temporary_file
 
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
     store = tmp_path / "store"
     store.mkdir()
-    (store / f".writing-{_host()}@{dead.pid}-ab").touch()
-    (store / f".writing-{_host()}@{os.getpid()}-ab").touch()
+    (store / f".writing-{machine()}@1-ab").touch()  # nobody holds its lock
     (store / ".writing-elsewhere@1-ab").touch()
-    fill(store, photos, extractor)
-    left = {path.name for path in store.iterdir() if path.name.startswith(".")}
-    assert left == {f".writing-{_host()}@{os.getpid()}-ab", ".writing-elsewhere@1-ab"}
+    with temporary_file(store) as (path, _):
+        fill(store, photos, extractor)
+        left = {path.name for path in store.iterdir() if path.name.startswith(".")}
+    assert left == {path.name, ".writing-elsewhere@1-ab"}
 
 
 def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_happened(photos, tmp_path, extractor):

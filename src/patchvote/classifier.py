@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from .backbones.cache import cache_folder, is_writable
+from .bag_cache import cached_bags
 from .bags import Bags
 from .errors import ModelChangedError, ModelError, PatchvoteError, PhotoError
 from .evidence import Evidence, Match
 from .extract import Extractor
-from .filling import Filled, fill
+from .filling import Filled
 from .images import SHOWN, load_image
 from .known import known_photos, short
 from .locking import locked, stamp
@@ -118,6 +116,8 @@ class ImageClassifier:
         Why the last call that was to adapt the model did not, in which case the model stays as it was.
     before : Scores or None
         Answers of the model before it was adapted, after `evaluate` with `adapt`.
+    damaged : list of str
+        Shards of the cache that were found damaged and set aside, in all calls; their photos were extracted again.
     """
 
     def __init__(
@@ -148,6 +148,7 @@ class ImageClassifier:
         self.filled = Filled(0)
         self.refusal: str | None = None
         self.before: Scores | None = None
+        self.damaged: list[str] = []
 
     @property
     def model(self) -> Model:
@@ -277,29 +278,19 @@ class ImageClassifier:
         self, photos: list[Photo], source: Source, progress: Progress | None, seconds: dict[str, float]
     ) -> Iterator[Store]:
         """Bring the cache up to date with photos, and give their bags; without a cache, in a temporary folder."""
-        with contextlib.ExitStack() as stack:
-            path = None if self.cache is False else self._cache_of(source)
-            if path is None or not is_writable(path):
-                path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="patchvote-"))) / "bags"
 
-            def show(filled: Filled) -> None:
-                if progress is not None:
-                    progress("extract", filled.done, filled.photos)
+        def show(filled: Filled) -> None:
+            if progress is not None:
+                progress("extract", filled.done, filled.photos)
 
-            self.filled = fill(path, photos, self._extractor, progress=show)
-            self.skipped = self.filled.skipped
+        with cached_bags(photos, source, self._extractor, cache=self.cache, progress=show) as (filled, store):
+            self.filled, self.skipped = filled, filled.skipped
             self._photos = {photo.name: photo for photo in photos}
-            seconds["network"] += self.filled.seconds
-            missing = {error.name for error in self.skipped}
-            yield Store.open(path).only([photo.name for photo in photos if photo.name not in missing])
-
-    def _cache_of(self, source: Source) -> Path:
-        """Return where the bags of a folder or manifest are kept; lists of photos share a place."""
-        root = cache_folder() / "bags" if isinstance(self.cache, bool | None) else Path(self.cache)
-        place = Path(source).resolve() if isinstance(source, (str, Path)) else None
-        recipe = f"{self.recipe.mode} {self.recipe.sampling} {self.recipe.activation}"
-        key = f"{place} {recipe} {self._extractor.backbone.spec.fingerprint}"
-        return root / f"{place.stem if place else 'lists'}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+            seconds["network"] += filled.seconds
+            try:
+                yield store
+            finally:
+                self.damaged += filled.damaged
 
     # --- answering --------------------------------------------------------------------------------------------------
 

@@ -40,6 +40,10 @@ class StoreError(PatchvoteError):
     """A store cannot be read or written, or holds something else than was asked for."""
 
 
+class DamagedShardError(StoreError):
+    """A shard holds something else than was written to it."""
+
+
 class ModelError(PatchvoteError):
     """A model file cannot be read, or asks for something that this version or this machine cannot give."""
 

@@ -1,30 +1,23 @@
 """Files that are either whole or absent.
 
 Every file that patchvote writes goes to a temporary name in the same folder, is synced, and is then renamed: a reader,
-a crash or a full disk never meets half a file. Temporary names begin with a dot and carry the host and process that
-own them, so that the leavings of a dead process can be told from the work of a living one.
+a crash or a full disk never meets half a file. What a killed process left half-written in a folder is removed by the
+next one that writes there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
-import re
-import socket
 import stat
-import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .errors import PatchvoteError
 from .reading import open_regular
-
-_TEMPORARY = re.compile(r"^\.writing-(?P<host>[^@]*)@(?P<pid>\d+)-[0-9a-f]+$")
-
-
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
+from .temporary import remove_leavings, temporary_file
 
 
 def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
@@ -33,22 +26,28 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     A symbolic link is followed, so that the link stays and its target is replaced. A file that is replaced keeps its
     mode. What is no ordinary file (a folder, a device, a pipe) is never replaced.
     """
+    with write_and_hold(path, parts):
+        pass
+
+
+@contextlib.contextmanager
+def write_and_hold(path: Path, parts: Iterable[bytes | memoryview]) -> Iterator[None]:
+    """Write as `write_atomically` does, and keep the file locked until the end: others see that its owner lives."""
     path = Path(os.path.realpath(path))
     mode = _mode_of(path)
-    temporary = path.with_name(f".writing-{_host()}@{os.getpid()}-{uuid.uuid4().hex}")
-    try:
-        with temporary.open("xb") as file:
-            if mode is not None:
-                temporary.chmod(mode)  # before anything is in it: a private file is private at every moment
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
+    remove_leavings(path.parent)
+    with temporary_file(path.parent) as (temporary, file):
+        if mode is not None:
+            temporary.chmod(mode)  # before anything is in it: a private file is private at every moment
+        for part in parts:
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+        if os.name == "nt":  # where no open file can be renamed, and there is no lock to keep
+            file.close()
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+        _sync_folder(path.parent)
+        yield
 
 
 def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
@@ -102,26 +101,6 @@ def _sync_folder(folder: Path) -> None:
         pass
     finally:
         os.close(handle)
-
-
-def remove_leavings(folder: Path) -> None:
-    """Remove the temporary files that dead processes of this host left in `folder`."""
-    for path in folder.iterdir():
-        match = _TEMPORARY.match(path.name)
-        if match and match["host"] == _host() and not _is_alive(int(match["pid"])):
-            path.unlink(missing_ok=True)
-
-
-def _is_alive(pid: int) -> bool:
-    if os.name == "nt":  # there, signal 0 would end the process instead of asking after it
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def file_digest(path: Path) -> str:

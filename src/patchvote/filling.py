@@ -7,6 +7,9 @@ else goes through the network. A photo that was moved away or has become unreada
 Finished photos are written a shard at a time, so an interruption loses at most the shard under way; running the same
 command again goes on from there. Several processes may fill one store at once: each looks now and then at what the
 others have written, and leaves that out.
+
+A damaged shard is set aside, and its photos are extracted again. Only the headers are looked at here; that a bag is
+damaged shows when it is read, and `up_to_date` gives a store that then has its photos extracted again.
 """
 
 from __future__ import annotations
@@ -15,23 +18,20 @@ import contextlib
 import dataclasses
 import random
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from .bags import Bags
 from .errors import PhotoError, StoreError
 from .extract import Described, Extractor
-from .files import remove_leavings
 from .photos import Photo, Source, find_photos
-from .shards import DTYPES, ENDING, Entry, Shard, cast, shard_files, write_shard
+from .shard_writer import ShardWriter
+from .shards import DTYPES, ENDING, SET_ASIDE, Entry, cast
+from .stock import Stock
+from .store import Store
+from .temporary import remove_leavings
 
 _SHARD_BYTES = 16 << 20
-_SHARD_SECONDS = 20.0
 _LOOK_AROUND = 64  # photos between two looks at what other processes have written
 _SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then shows in it
 
@@ -62,6 +62,10 @@ class Filled:
         Descriptors extracted now.
     seconds : float
         Time taken so far.
+    damaged : list of str
+        Shards that were found damaged, and where they were put; their photos were extracted again.
+    digests : dict
+        SHA-256 of the content of each photo as it was seen, by name.
     """
 
     photos: int
@@ -73,6 +77,8 @@ class Filled:
     others: int = 0
     descriptors: int = 0
     seconds: float = 0.0
+    damaged: list[str] = dataclasses.field(default_factory=list)
+    digests: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
     @property
     def done(self) -> int:
@@ -121,6 +127,63 @@ def fill(
     return _Filling(Path(path), find_photos(source), extractor, dtype, strict, progress).run()
 
 
+def up_to_date(
+    path: Path,
+    photos: Sequence[Photo],
+    extractor: Extractor,
+    *,
+    names: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Filled, Store]:
+    """Bring a store up to date as `fill` does, and open it as if it held these photos only, as they were seen.
+
+    A bag that turns out to be damaged when it is read is extracted again.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the store.
+    photos : list of Photo
+        The photos.
+    names : list of str, optional
+        What the photos are called in a store that many collections of photos share; equal names mean equal content.
+        Such a store keeps no labels, and a photo that one collection has is not taken for moved away from another.
+    extractor, progress
+        As for `fill`.
+
+    Raises
+    ------
+    StoreError
+        As for `fill`, and where not one photo can be read.
+    """
+    shared = names is not None
+    keys = [photo.name for photo in photos] if names is None else names
+    called = (
+        distinct(photos)
+        if names is None
+        else [Photo(name, photo.source) for name, photo in dict(zip(names, photos, strict=True)).items()]
+    )
+    filled = _Filling(path, called, extractor, None, False, progress, shared=shared).run()
+    reasons = {error.name: error.reason for error in filled.skipped}
+    failed = {photo.name: reasons[key] for photo, key in zip(photos, keys, strict=True) if key in reasons}
+    filled.skipped = [PhotoError(name, reason) for name, reason in failed.items()]
+    if len(reasons) == len(called):
+        raise StoreError(f"not one of the {len(called)} photos can be read. {filled.skipped[0]}")
+
+    def mend() -> None:
+        again = _Filling(path, called, extractor, None, False, None, shared=shared, verify=True).run()
+        filled.damaged += again.damaged
+        filled.extracted += again.extracted
+        filled.kept -= again.extracted
+
+    seen = [
+        Entry(photo.name, photo.label, filled.digests[key])
+        for photo, key in zip(photos, keys, strict=True)
+        if key in filled.digests
+    ]
+    return filled, Store.open(path).by_content(seen, mend)
+
+
 class _Filling:
     """One run of `fill`."""
 
@@ -132,59 +195,63 @@ class _Filling:
         dtype: str | None,
         strict: bool,
         progress: Progress | None,
+        *,
+        shared: bool = False,
+        verify: bool = False,
     ) -> None:
-        self.path, self.photos, self.extractor = path, _distinct(photos), extractor
-        self.asked_dtype, self.strict, self.progress = dtype, strict, progress
-        self.dtype = dtype or "float16"
-        self.result = Filled(len(self.photos))
+        self.path, self.photos, self.extractor = path, distinct(photos), extractor
+        self.strict, self.progress, self.shared = strict, progress, shared
+        spec = extractor.backbone.spec
+        self.stock = Stock(path, extractor.recipe, spec.fingerprint, spec.dim, dtype, verify)
+        self.result = Filled(len(self.photos), damaged=self.stock.damaged)
         self.started = time.monotonic()
-        self.known: dict[str, Entry] = {}  # by name
-        self.bags: dict[str, tuple[Shard, int]] = {}  # by digest
-        self.seen: set[Path] = set()
+        self.made: set[str] = set()  # digests of what this run has given to the writer
         self.stamps: dict[str, tuple[int, int]] = {}  # by name, from before the photo was read
         self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not asked for
 
     def run(self) -> Filled:
         _make_folder(self.path)
         remove_leavings(self.path)
-        self._look_around()
-        claim = None if self.seen else self._claim()
-        asked = {photo.name for photo in self.photos}
-        self.others = {name: entry.digest for name, entry in self.known.items() if name not in asked}
-
-        writer = _Writer(self.path, self.extractor, self.dtype)
-        todo = [photo for photo in self.photos if not self._is_there(photo)]
-        self.result.kept = len(self.photos) - len(todo)
-        self._tell()
-        with contextlib.closing(self.extractor.stream(self._draw(todo), self.bags)) as stream:
-            try:
-                for item in stream:
-                    self._take(item, writer)
+        self.stock.look_around()
+        with contextlib.nullcontext() if self.stock.shards else self._claim():
+            asked = {photo.name for photo in self.photos}
+            if not self.shared:
+                self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in asked}
+            with contextlib.closing(self._writer()) as writer:  # also on Ctrl-C: what was extracted is worth keeping
+                todo = self.photos
+                while todo:
+                    missing = [photo for photo in todo if not self._is_there(photo)]
+                    self.result.kept += len(todo) - len(missing)
                     self._tell()
-            finally:
-                # Also on Ctrl-C: what went through the network is worth keeping.
-                try:
-                    writer.close()
-                finally:
-                    if claim is not None:
-                        claim.unlink(missing_ok=True)  # real shards now say the same, or there is nothing to say
+                    self._extract(missing, writer)
+                    todo = self._lost()
         self.result.skipped.sort(key=lambda error: error.name)
         self.result.others = len(self.others)
         return self.result
 
-    def _claim(self) -> Path:
-        """Say in an empty store of what kind it is to be, before the work begins.
+    @contextlib.contextmanager
+    def _claim(self) -> Iterator[None]:
+        """Say in an empty store of what kind it is to be, while the first bags are made.
 
-        Of two processes that do so at once with different recipes, the one with the older shard stays.
+        Of two processes that do so at once with different recipes, the one with the older claim stays.
         """
-        mine = _Writer(self.path, self.extractor, self.dtype).write_empty()
-        try:
-            self._look_around()
-        except StoreError:
-            if shard_files(self.path)[0] != mine:
-                mine.unlink(missing_ok=True)
-                raise
-        return mine
+        with self._writer().claim() as self.stock.claim:
+            self.stock.look_around()
+            yield
+
+    def _writer(self) -> ShardWriter:
+        stock = self.stock
+        writer = ShardWriter(
+            self.path, stock.recipe, stock.fingerprint, stock.dim, stock.dtype, shard_bytes=_SHARD_BYTES
+        )
+        writer.after = stock.last_number
+        return writer
+
+    def _extract(self, todo: list[Photo], writer: ShardWriter) -> None:
+        with contextlib.closing(self.extractor.stream(self._draw(todo), self.stock.bags)) as stream:
+            for item in stream:
+                self._take(item, writer)
+                self._tell()
 
     def _draw(self, todo: list[Photo]) -> Iterator[Photo]:
         """Give out the photos to do, leaving out what other processes finish meanwhile.
@@ -195,7 +262,7 @@ class _Filling:
         if not self.strict:  # there, the first bad photo is to be the first
             random.Random().shuffle(groups)
         for group in groups:
-            self._look_around()
+            self.stock.look_around()
             for photo in group:
                 if self._is_there(photo):
                     self.result.kept += 1
@@ -203,54 +270,25 @@ class _Filling:
                     self.stamps[photo.name] = _stamp(photo)
                     yield photo
 
-    def _look_around(self) -> None:
-        """Take note of the shards that are new since the last look."""
-        for path in shard_files(self.path):
-            if path in self.seen:
-                continue
-            self.seen.add(path)
-            try:
-                shard = Shard.open(path)
-            except StoreError:
-                continue  # damaged: as if it were not there; `Store.open` and `patchvote info` name it
-            self._check_kind(shard)
-            for index, entry in enumerate(shard.entries):
-                self.known[entry.name] = entry
-                self.bags[entry.digest] = shard, index
-            for name in shard.forgotten:
-                self.known.pop(name, None)
-
-    def _check_kind(self, shard: Shard) -> None:
-        recipe, spec = self.extractor.recipe, self.extractor.backbone.spec
-        if shard.kind == (recipe.sampling, recipe.activation, spec.fingerprint, spec.dim):
-            if self.asked_dtype not in (None, shard.dtype):
-                raise StoreError(
-                    f"{self.path} keeps descriptors in {shard.dtype}, not {self.asked_dtype}. Leave the type out, or "
-                    "choose another folder for the store."
-                )
-            self.dtype = shard.dtype
-            return
-        if (shard.recipe.sampling, shard.recipe.activation) == (recipe.sampling, recipe.activation):
-            what = f"the same recipe but another network ({shard.fingerprint}, now {spec.fingerprint})"
-        else:
-            what = f"another recipe (there: {shard.recipe.to_json()}; asked: {recipe.to_json()})"
-        raise StoreError(f"{self.path} was made with {what}. Choose another folder for the store.")
-
     def _is_there(self, photo: Photo) -> bool:
         """Whether the store has this photo, by its name, label, size and time of change, without reading it."""
-        entry = self.known.get(photo.name)
+        entry = self.stock.known.get(photo.name)
         if entry is None or entry.label != photo.label or not entry.modified:
             return False
-        return (entry.size, entry.modified) == _stamp(photo)
+        if (entry.size, entry.modified) != _stamp(photo):
+            return False
+        self.result.digests[photo.name] = entry.digest
+        return True
 
-    def _take(self, item: Described, writer: _Writer) -> None:
+    def _take(self, item: Described, writer: ShardWriter) -> None:
+        """Keep what became of a photo that was read."""
         photo = item.photo
-        entry = Entry(photo.name, photo.label, item.digest, *self.stamps.pop(photo.name))
+        entry = Entry(photo.name, photo.label, item.digest, *self.stamps[photo.name])
         try:
             if item.error is not None:
                 raise item.error
             if item.bag is not None:
-                writer.add(entry, cast(photo.name, item.bag, self.dtype))
+                self._add(entry, item.bag, writer)
                 self.result.extracted += 1
                 self.result.descriptors += len(item.bag.values)
                 return
@@ -258,23 +296,42 @@ class _Filling:
             if self.strict:
                 raise
             self.result.skipped.append(error)
-            if photo.name in self.known:  # what the store has of it is no longer what the user has
+            self.result.digests.pop(photo.name, None)
+            if photo.name in self.stock.known:  # what the store has of it is no longer what the user has
                 self._forget(photo.name, writer)
             return
-        before = self.known.get(photo.name)
+        before = self.stock.known.get(photo.name)
         if before is not None and (before.digest, before.label) == (entry.digest, entry.label):
+            self.result.digests[photo.name] = entry.digest
             self.result.kept += 1
+            return
+        bag = self.stock.bag_of(entry.digest)
+        if bag is None:
+            (again,) = self.extractor.stream([photo])
+            self._take(again, writer)
             return
         for name in [name for name, digest in self.others.items() if digest == item.digest]:
             del self.others[name]  # it was moved here
             self._forget(name, writer)
-        shard, index = self.bags[item.digest]
-        writer.add(entry, cast(photo.name, shard.read(index, index + 1), self.dtype))
+        self._add(entry, bag, writer)
         self.result.reused += 1
 
-    def _forget(self, name: str, writer: _Writer) -> None:
-        writer.forgotten.append(name)
-        self.known.pop(name, None)
+    def _add(self, entry: Entry, bag: Bags, writer: ShardWriter) -> None:
+        writer.add(entry, cast(entry.name, bag, self.stock.dtype))
+        self.made.add(entry.digest)
+        self.result.digests[entry.name] = entry.digest
+
+    def _lost(self) -> list[Photo]:
+        """Return the photos whose bags lay in shards that turned out to be damaged in this run."""
+        there = self.made | self.stock.bags.keys()
+        lost = [photo for photo in self.photos if self.result.digests.get(photo.name, "") not in there]
+        lost = [photo for photo in lost if photo.name in self.result.digests]  # the others cannot be read
+        self.result.kept -= len(lost)
+        return lost
+
+    def _forget(self, name: str, writer: ShardWriter) -> None:
+        writer.forget(name)
+        self.stock.known.pop(name, None)
         self.result.forgotten += 1
 
     def _tell(self) -> None:
@@ -283,78 +340,29 @@ class _Filling:
             self.progress(self.result)
 
 
-class _Writer:
-    """Collects bags and writes a shard when there are enough, or when the last one was long ago.
+def distinct(photos: Sequence[Photo]) -> list[Photo]:
+    """Leave out what is listed twice; refuse two different photos under one name.
 
-    A shard is written on a thread of its own, while the next one fills: waiting for the disk costs no time. At most one
-    is being written, so memory holds two.
+    Raises
+    ------
+    StoreError
+        Two photos of one name differ in place or label.
     """
-
-    def __init__(self, path: Path, extractor: Extractor, dtype: str) -> None:
-        self.path, self.extractor = path, extractor
-        self.nothing: npt.NDArray[Any] = np.empty((0, extractor.backbone.spec.dim), DTYPES[dtype])
-        self.forgotten: list[str] = []
-        self.entries: list[Entry] = []
-        self.bags: list[Bags] = []
-        self.bytes = 0
-        self.since = time.monotonic()
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="patchvote-writer")
-        self.writing: Future[Path] | None = None
-
-    def add(self, entry: Entry, bag: Bags) -> None:
-        self.entries.append(entry)
-        self.bags.append(bag)
-        self.bytes += bag.values.nbytes
-        if self.bytes >= _SHARD_BYTES or time.monotonic() - self.since > _SHARD_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Begin to write what was collected; raises what writing the shard before raised."""
-        self.since = time.monotonic()
-        self.wait()
-        if self.entries or self.forgotten:
-            entries, bags, forgotten = self.entries, self.bags, self.forgotten
-            self.entries, self.bags, self.forgotten, self.bytes = [], [], [], 0
-            self.writing = self.thread.submit(self._write, entries, bags, forgotten)
-
-    def write_empty(self) -> Path:
-        """Write a shard that holds nothing but the recipe."""
-        return self._write([], [], [])
-
-    def _write(self, entries: list[Entry], bags: list[Bags], forgotten: list[str]) -> Path:
-        bags = bags or [Bags(self.nothing, np.zeros(1, np.int64))]
-        spec = self.extractor.backbone.spec
-        return write_shard(self.path, self.extractor.recipe, spec.fingerprint, entries, bags, forgotten)
-
-    def wait(self) -> None:
-        writing, self.writing = self.writing, None
-        if writing is not None:
-            writing.result()
-
-    def close(self) -> None:
-        """Write the rest, and wait until it is on the disk."""
-        try:
-            self.flush()
-            self.wait()
-        finally:
-            self.thread.shutdown()
-
-
-def _distinct(photos: list[Photo]) -> list[Photo]:
-    """Leave out what is listed twice; refuse two different photos under one name."""
-    distinct: dict[str, Photo] = {}
+    found: dict[str, Photo] = {}
     for photo in photos:
-        other = distinct.setdefault(photo.name, photo)
+        other = found.setdefault(photo.name, photo)
         same_place = isinstance(photo.source, Path) and other.source == photo.source
         if other.label != photo.label or not (other.source is photo.source or same_place):
             raise StoreError(f"two different photos are both called {photo.name!r}. A store needs a name for each.")
-    return list(distinct.values())
+    return list(found.values())
 
 
 def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        strangers = [p.name for p in path.iterdir() if not p.name.startswith(".") and p.suffix != ENDING]
+        strangers = [
+            p.name for p in path.iterdir() if not p.name.startswith(".") and p.suffix not in (ENDING, SET_ASIDE)
+        ]
     except OSError as error:
         raise StoreError(f"{path} cannot be used as a store: {error.strerror}.") from error
     if strangers:

@@ -17,8 +17,12 @@ _FACTOR = np.float32(2.0**112)  # the exponents' offsets are 15 and 127
 _NOT_EXPONENT = np.int32(-0x70000001)  # clears copies of the sign, where the exponent is longer
 
 
-def to_float32(values: npt.NDArray[Any], out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+def to_float32(
+    values: npt.NDArray[Any], out: npt.NDArray[Any] | None = None, *, finite: bool = False
+) -> npt.NDArray[Any]:
     """Return numbers of any type as float32; float32 itself is not copied unless `out` is given.
+
+    Where the numbers are known to be `finite`, nobody looks for those that are not, which is a third of the work.
 
     Examples
     --------
@@ -39,7 +43,7 @@ def to_float32(values: npt.NDArray[Any], out: npt.NDArray[Any] | None = None) ->
         np.left_shift(bits, 13, out=bits)
         np.bitwise_and(bits, _NOT_EXPONENT, out=bits)
         np.multiply(single, _FACTOR, out=single)
-        if single.size and max(float(single.max()), -float(single.min())) >= 65536:
+        if not finite and single.size and max(float(single.max()), -float(single.min())) >= 65536:
             single[...] = half
     return result
 

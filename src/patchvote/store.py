@@ -2,7 +2,7 @@
 
 A store is a folder of shards and nothing else; there is no list of them that could get out of step. Opening it reads
 the headers. Where several shards hold the same photo, the newest counts. Photos come in the order of their names,
-whoever wrote them and when.
+whoever wrote them and when. Whatever is read is compared with its checksum.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import copy
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from .bags import Bags
 from .errors import StoreError
-from .halves import to_float32
-from .shards import DTYPES, Entry, Shard, shard_files
+from .shards import DTYPES, ENDING, SET_ASIDE, Entry, Shard, newest, shard_files
 
 Labels = npt.NDArray[Any]
 
@@ -52,8 +51,12 @@ class Store:
 
     def __init__(self, path: Path, shards: Sequence[Shard], damaged: Sequence[str] = ()) -> None:
         self.path = path
-        self.shards = sorted(shards, key=lambda shard: shard.path.name)
+        # Those that only say what the store is to hold say nothing any more once it holds something.
+        self.shards = sorted((shard for shard in shards if not shard.is_claim), key=lambda shard: shard.order)
         self.damaged = list(damaged)
+        places = newest(self.shards)
+        if not places:
+            raise StoreError(f"{path} holds no photos yet. `patchvote extract PHOTOS {path}` fills it.")
         first = self.shards[0]
         for shard in self.shards[1:]:
             if shard.kind != first.kind:
@@ -63,18 +66,12 @@ class Store:
                     "Keep each in a folder of its own."
                 )
         self.recipe, self.fingerprint, self.dim = first.recipe, first.fingerprint, first.dim
-        places: dict[str, tuple[Shard, int]] = {}
-        for shard in self.shards:  # oldest first, so that the newest bag of a photo stays
-            places.update((entry.name, (shard, index)) for index, entry in enumerate(shard.entries))
-            for name in shard.forgotten:
-                places.pop(name, None)
-        if not places:
-            raise StoreError(f"{path} holds no photos yet. `patchvote extract PHOTOS {path}` fills it.")
         self.names = sorted(places)
         self._places = [places[name] for name in self.names]
         self.entries: list[Entry] = [shard.entries[index] for shard, index in self._places]
         self.labels: Labels = _label_array([entry.label for entry in self.entries])
-        self.sizes = np.array([s.offsets[i + 1] - s.offsets[i] for s, i in self._places], dtype=np.int64)
+        self.sizes = _sizes(self._places)
+        self._mend: Callable[[], None] | None = None
 
     @classmethod
     def open(cls, path: str | Path) -> Store:
@@ -131,13 +128,65 @@ class Store:
         part.labels, part.sizes = self.labels[chosen], self.sizes[chosen]
         return part
 
+    def by_content(self, entries: Sequence[Entry], mend: Callable[[], None] | None = None) -> Store:
+        """Return the store as if it held these photos only, in this order, under these names and labels.
+
+        The bag of each is that of its content, under whatever name it was written. Whoever else writes to the store
+        meanwhile, and whatever becomes of the photos: the bag is that of the content which the caller has seen.
+
+        Parameters
+        ----------
+        entries : list of Entry
+            Name, label and digest of each photo.
+        mend : function, optional
+            Called when a bag turns out to be damaged; it is to bring the store up to date, and the bag is read again.
+
+        Raises
+        ------
+        StoreError
+            There is no bag of such a content.
+        """
+        places = {entry.digest: (shard, i) for shard in self.shards for i, entry in enumerate(shard.entries)}
+        missing = [entry.name for entry in entries if entry.digest not in places]
+        if missing or not entries:
+            raise StoreError(
+                f"{self.path} does not hold {missing[0] if missing else 'any of no photos'} as it was seen: the "
+                "photo or the store has changed since. Run the same command again."
+            )
+        part = copy.copy(self)
+        part.names, part.entries = [entry.name for entry in entries], list(entries)
+        part._places = [places[entry.digest] for entry in entries]
+        part.labels, part.sizes = _label_array([entry.label for entry in entries]), _sizes(part._places)
+        part._mend = mend
+        return part
+
     def load(self, indices: npt.ArrayLike | None = None, dtype: npt.DTypeLike = np.float32) -> tuple[Bags, Labels]:
-        """Read the bags and labels of all photos, or of those with the numbers `indices`, in that order."""
+        """Read the bags and labels of all photos, or of those with the numbers `indices`, in that order.
+
+        Raises
+        ------
+        DamagedShardError
+            A bag is not what was written; the message names the shard and the photo.
+        StoreError
+            A shard is no longer there.
+        """
         chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
         if not len(chosen):
             raise StoreError("no photos were asked for.")
-        sizes = self.sizes[chosen]
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        try:
+            return self._load(chosen, dtype)
+        except StoreError:
+            if self._mend is None:
+                raise
+            self._mend()
+            mended = Store.open(self.path).by_content(self.entries)
+            if not np.array_equal(mended.sizes, self.sizes):
+                raise
+            self.shards, self._places, self.sizes = mended.shards, mended._places, mended.sizes
+            return self._load(chosen, dtype)
+
+    def _load(self, chosen: npt.NDArray[np.int64], dtype: npt.DTypeLike) -> tuple[Bags, Labels]:
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[chosen])]).astype(np.int64)
         bags = Bags(
             np.empty((offsets[-1], self.dim), dtype=dtype),
             offsets,
@@ -149,14 +198,7 @@ class Store:
         order = sorted(range(len(chosen)), key=where.__getitem__)
         for run in _runs(order, where):
             shard, first = self._places[chosen[run[0]]]
-            part = shard.read(first, self._places[chosen[run[-1]]][1] + 1)
-            for k, bag in zip(run, part, strict=True):
-                rows = slice(offsets[k], offsets[k + 1])
-                bags.boxes[rows], bags.level[rows] = bag.boxes, bag.level
-                if bags.values.dtype == np.float32:
-                    to_float32(bag.values, bags.values[rows])
-                else:
-                    bags.values[rows] = bag.values
+            shard.read_into((first + number, bags[k]) for number, k in enumerate(run))
         return bags, self.labels[chosen]
 
     def order_on_disk(self) -> npt.NDArray[np.int64]:
@@ -229,12 +271,18 @@ class Store:
             "shards": len(self.shards),
             "bytes": sum(shard.path.stat().st_size for shard in self.shards),
             "superseded": written - len(self),
+            "without_checksum": sum(shard.checks is None for shard in self.shards),
             "damaged": self.damaged,
+            "set_aside": sorted(path.name for path in self.path.glob(f"*{ENDING}*{SET_ASIDE}")),
         }
 
     def _where(self, index: int) -> tuple[str, int]:
         shard, place = self._places[index]
         return shard.path.name, place
+
+
+def _sizes(places: Sequence[tuple[Shard, int]]) -> npt.NDArray[np.int64]:
+    return np.array([shard.offsets[i + 1] - shard.offsets[i] for shard, i in places], dtype=np.int64)
 
 
 def _runs(order: list[int], where: list[tuple[str, int]]) -> Iterator[list[int]]:

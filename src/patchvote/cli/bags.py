@@ -93,11 +93,13 @@ def extract(
 
         filled = fill(store, found, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
 
+    for shard in filled.damaged:
+        say(shard)
     for error in filled.skipped:
         say(f"skipped {error}")
     say(*found.passed_over.sentences())
     if as_json:
-        told = {key: value for key, value in vars(filled).items() if key != "skipped"}
+        told = {key: value for key, value in vars(filled).items() if key not in ("skipped", "digests")}
         told["skipped"] = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
         told["passed_over"] = found.passed_over.plain()
         show_json({"store": str(store), **told})
@@ -135,10 +137,17 @@ def store_info(store: Path, as_json: bool) -> None:
         rows.append(
             ("superseded", f"{told['superseded']:,} older bags of photos that changed, moved or were written twice")
         )
+    if told["without_checksum"]:
+        which = "" if told["without_checksum"] == told["shards"] else f"{told['without_checksum']:,} of the shards: "
+        rows.append(("checksums", f"{which}none, being written by an earlier version; damage to them is not noticed"))
+    else:
+        rows.append(("checksums", "of every header and bag, verified when they are read"))
+    if told["set_aside"]:
+        rows.append(("set aside", f"{len(told['set_aside']):,} damaged shards, such as {told['set_aside'][0]}"))
     for row in rows:
         show(f"{row[0]:<12} {row[1]}")
     for shard in told["damaged"]:
-        show(f"{'damaged':<12} {shard} Its photos are extracted again by the next run; then delete it.")
+        show(f"{'damaged':<12} {shard} Its photos are extracted again by the next run.")
     if told["classes"]:
         width = max(map(len, told["classes"]))
         most_photos = max(told["classes"].values())

@@ -78,7 +78,8 @@ def load(path: Path, **settings: Any) -> ImageClassifier:
 
 
 def tell_skipped(classifier: ImageClassifier) -> None:
-    """Name the photos that could not be read, and what else was passed over."""
+    """Name the photos that could not be read, what else was passed over, and shards of the cache that were damaged."""
+    say(*classifier.damaged)
     for error in classifier.skipped:
         say(f"skipped {error}")
     say(*classifier.passed_over.sentences())

@@ -77,6 +77,7 @@ def predict(
         way = json_lines if as_json else table_lines if terminal else csv_lines
         for number, line in enumerate(way(counted())):
             emit(line, flush=terminal or as_json or not number)  # the first at once: it shows whether anybody can read
+    say(*classifier.damaged)
     say(*classifier.passed_over.sentences())
     if bad or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)

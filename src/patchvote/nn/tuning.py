@@ -14,7 +14,6 @@ import dataclasses
 import datetime
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +40,7 @@ from ..photos import Photo, Source, labelled
 from ..recipe import Recipe
 from ..scores import Scores
 from ..snbnl import SNBNL
+from ..temporary import temporary_folder
 from ..version import __version__
 from ..voter import fit_temperature
 from ..voting import softmax
@@ -241,7 +241,7 @@ def fine_tune(
     head = head or (lambda d, c: VoteHead(d, c, told.prototypes, q=told.q, momentum=_MOMENTUM))
     top = head(spec.dim, len(classes)).to(place)
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="patchvote-")))
+        folder = stack.enter_context(temporary_folder())
         stride = spec.stride or 1
         seen = Seen(folder, found, keep, out, trunk, told.side, stride, told.variants, told.seed, progress)
         learner = _Learner(rest, top, seen, numbers, told, place)

@@ -14,7 +14,7 @@ from ..bags import Bags
 from ..errors import PatchvoteError
 from ..extract import Extractor
 from ..files import make_folder
-from ..filling import Filled, fill
+from ..filling import Filled, up_to_date
 from ..photos import Photo
 from ..store import Store
 from .recipes import parse_recipe
@@ -56,7 +56,7 @@ class Stores:
     def open(
         self, recipe: str, networks: str, names: Sequence[str], progress: Callable[[Filled], None] | None = None
     ) -> list[Store]:
-        """Extract what is missing of `names`, and open the stores, one a network.
+        """Extract what is missing of `names`, and open the stores, one a network, with the bags of these photos.
 
         Photos that cannot be read are left out; `Filled.skipped` tells `progress` which.
         """
@@ -64,8 +64,8 @@ class Stores:
         for network in networks.split(JOIN):
             path = self.path(recipe, network)
             make_folder(path.parent)
-            fill(path, [self.photos[name] for name in names], self.extractor(recipe, network), progress=progress)
-            stores.append(Store.open(path))
+            photos = [self.photos[name] for name in names]
+            stores.append(up_to_date(path, photos, self.extractor(recipe, network), progress=progress)[1])
         return stores
 
 

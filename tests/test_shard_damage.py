@@ -1,0 +1,310 @@
+"""Damaged shards: noticed, named, set aside, and their photos extracted again."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import load_file, save_file
+
+from patchvote import Bags, Extractor, ImageClassifier, Recipe, Store, StoreError, fill
+from patchvote.cli.bags import store_info
+from patchvote.shards import Entry, Shard, write_shard
+from quick_network import QUICK, QuickNetwork
+
+
+def make_bag(seed: int) -> Bags:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 9))
+    boxes = np.sort(rng.random((n, 4), dtype=np.float32))
+    return Bags(rng.normal(size=(n, 5)).astype(np.float16), np.array([0, n]), boxes, rng.integers(0, 3, n))
+
+
+def write_store(folder: Path, seeds=range(8)) -> Path:
+    folder.mkdir(exist_ok=True)
+    entries = [Entry(f"photo {seed}.jpg", "ab"[seed % 2], f"digest {seed}", 7, 10**18) for seed in seeds]
+    return write_shard(folder, Recipe(), "f", entries, [make_bag(seed) for seed in seeds], ["gone.jpg"])
+
+
+def as_of_before(path: Path) -> None:
+    """Write a shard anew as an earlier version did: without checksums, number and owner."""
+    header = json.loads(path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")])["__metadata__"]
+    arrays = {name: array for name, array in load_file(path).items() if name != "checks"}
+    kept = ("format", "recipe", "fingerprint", "entries", "forgotten")
+    save_file(arrays, path, {key: header[key] for key in kept})
+
+
+def flip(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def flip_a_value(path: Path) -> None:
+    """Flip a bit of the first descriptors, which follow the header."""
+    flip(path, 8 * (8 + int.from_bytes(path.read_bytes()[:8], "little") + 21))
+
+
+def everything(folder: Path) -> tuple:
+    """All that can be read of a store, whole and photo by photo."""
+    store = Store.open(folder)
+    parts = [store.load(), *(store.load([index]) for index in range(len(store)))]
+    arrays = [
+        (bags.values.tobytes(), bags.boxes.tobytes(), bags.level.tobytes(), bags.offsets.tolist(), labels.tolist())
+        for bags, labels in parts
+    ]
+    return store.names, [vars(entry) for entry in store.entries], store.recipe, store.fingerprint, arrays
+
+
+def test_of_300_flipped_bits_none_changes_what_is_read_unnoticed(tmp_path):
+    path = write_store(tmp_path / "store")
+    whole, expected = path.read_bytes(), everything(tmp_path / "store")
+    chance, noticed = random.Random(15), 0
+    for _ in range(300):
+        flip(path, chance.randrange(8 * len(whole)))
+        try:
+            assert everything(tmp_path / "store") == expected
+        except StoreError:
+            noticed += 1
+        path.write_bytes(whole)
+    assert noticed >= 290
+    assert everything(tmp_path / "store") == expected
+
+
+def test_a_photo_that_is_read_alone_is_verified_too_and_named_with_its_shard(tmp_path):
+    path = write_store(tmp_path / "store")
+    data = path.read_bytes()
+    flip(path, 8 * data.index(make_bag(3).values.tobytes()) + 6)
+    store = Store.open(tmp_path / "store")
+    with pytest.raises(StoreError, match=rf"{path.name} is damaged: the bag of photo 3.jpg"):
+        store.load([3])
+    with pytest.raises(StoreError, match=rf"{path.name} is damaged: the bag of photo 3.jpg"):
+        store.load()
+    np.testing.assert_array_equal(store.load([4])[0].values, make_bag(4).values.astype(np.float32))
+    assert path.exists()  # whoever only reads a store changes nothing in it
+
+
+def test_shards_of_before_are_read_and_info_says_that_they_have_no_checksum(tmp_path, capsys):
+    path = write_store(tmp_path / "store")
+    before = everything(tmp_path / "store")
+    assert Store.open(tmp_path / "store").summary()["without_checksum"] == 0
+    as_of_before(path)
+    assert everything(tmp_path / "store") == before
+    assert Store.open(tmp_path / "store").summary()["without_checksum"] == 1
+    store_info(tmp_path / "store", as_json=False)
+    assert "checksums    none, being written by an earlier version" in capsys.readouterr().out
+
+
+# --- photos at hand -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    rng = np.random.default_rng(0)
+    for label, colour in (("red", (200, 40, 40)), ("blue", (40, 40, 200))):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for index in range(6):
+            pixels = rng.normal(colour, 30, (64, 64, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{index}.png")
+    return tmp_path / "photos"
+
+
+def fitted(photos: Path, cache: Path) -> ImageClassifier:
+    return ImageClassifier(QUICK, cache=cache, backbone=QuickNetwork(), budget=0).fit(photos)
+
+
+def same_model(one: ImageClassifier, other: ImageClassifier) -> None:
+    assert one.model.arrays.keys() == other.model.arrays.keys()
+    for name, array in one.model.arrays.items():
+        np.testing.assert_array_equal(array, other.model.arrays[name])
+
+
+def the_shard(cache: Path) -> Path:
+    (path,) = cache.rglob("*.safetensors")
+    return path
+
+
+def test_a_fit_on_a_damaged_cache_names_the_shard_sets_it_aside_and_extracts_its_photos_again(photos, tmp_path):
+    first = fitted(photos, tmp_path / "cache")
+    path = the_shard(tmp_path / "cache")
+    flip_a_value(path)
+    damaged = path.read_bytes()
+    second = fitted(photos, tmp_path / "cache")
+    same_model(first, second)
+    assert (second.filled.extracted, second.filled.kept) == (12, 0)
+    (told,) = second.damaged
+    assert f"{path.name} is damaged" in told
+    assert f"set aside as {path.name}.damaged" in told
+    assert not path.exists()
+    assert path.with_name(f"{path.name}.damaged").read_bytes() == damaged  # renamed, not deleted
+    third = fitted(photos, tmp_path / "cache")
+    assert (third.filled.extracted, third.damaged) == (0, [])
+    assert Store.open(path.parent).summary()["set_aside"] == [f"{path.name}.damaged"]
+
+
+def test_what_is_no_number_in_a_shard_of_before_is_damage(photos, tmp_path):
+    first = fitted(photos, tmp_path / "cache")
+    path = the_shard(tmp_path / "cache")
+    as_of_before(path)
+    arrays = load_file(path)
+    arrays["values"][5, 3] = np.nan
+    header = json.loads(path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")])["__metadata__"]
+    save_file(arrays, path, header)
+    second = fitted(photos, tmp_path / "cache")
+    same_model(first, second)
+    assert path.name in second.damaged[0]
+
+
+def test_a_run_that_takes_over_a_damaged_bag_extracts_it_and_all_beside_it_again(photos, tmp_path):
+    network = QuickNetwork()
+    extractor = Extractor(QUICK, backbone=network)
+    fill(tmp_path / "store", photos, extractor)
+    expected = {name: bag.values.tolist() for name, bag, _ in Store.open(tmp_path / "store").images()}
+    (path,) = (tmp_path / "store").iterdir()
+    flip(path, 8 * (len(path.read_bytes()) - 40))  # in the checksums, so that every photo is concerned
+    for index in range(8):
+        flip(path, 8 * (len(path.read_bytes()) - 8 * (index + 1)))
+    moved = photos / "blue" / "moved.png"
+    (photos / "red" / "5.png").rename(moved)
+    filled = fill(tmp_path / "store", photos, extractor)
+    assert filled.damaged
+    assert (filled.extracted, filled.kept, len(filled.skipped)) == (12, 0, 0)
+    found = {name: bag.values.tolist() for name, bag, _ in Store.open(tmp_path / "store").images()}
+    assert found.pop("blue/moved.png") == expected.pop("red/5.png")
+    assert found == expected
+
+
+def test_a_damaged_header_is_set_aside_by_the_next_run(photos, tmp_path):
+    extractor = Extractor(QUICK, backbone=QuickNetwork())
+    fill(tmp_path / "store", photos, extractor)
+    (path,) = (tmp_path / "store").iterdir()
+    flip(path, 8 * 200)
+    filled = fill(tmp_path / "store", photos, extractor)
+    assert filled.extracted == 12
+    assert "its header is not what was written. It was set aside" in filled.damaged[0]
+    assert [other.name for other in path.parent.glob("*.damaged")] == [f"{path.name}.damaged"]
+
+
+def test_what_is_not_a_shard_of_ours_is_left_where_it_is(photos, tmp_path):
+    extractor = Extractor(QUICK, backbone=QuickNetwork())
+    fill(tmp_path / "store", photos, extractor)
+    save_file({"weights": np.zeros(3, np.float32)}, tmp_path / "store" / "model.safetensors")
+    (tmp_path / "store" / "notes.safetensors").write_text("hello")
+    filled = fill(tmp_path / "store", photos, extractor)
+    assert filled.damaged == []
+    assert (tmp_path / "store" / "model.safetensors").exists()
+    assert (tmp_path / "store" / "notes.safetensors").read_text() == "hello"
+
+
+def test_a_shard_with_settings_of_a_later_version_is_not_taken_for_damaged(photos, tmp_path, monkeypatch):
+    extractor = Extractor(QUICK, backbone=QuickNetwork())
+    fill(tmp_path / "store", photos, extractor)
+    with monkeypatch.context() as patch:
+        told = json.loads(QUICK.to_json())
+        told["sampling"]["sides_of_the_future"] = 3
+        patch.setattr(Recipe, "to_json", lambda self: json.dumps(told))
+        write_shard(tmp_path / "store", QUICK, "f", [Entry("x", None, "d")], [make_bag(1)])
+    assert fill(tmp_path / "store", photos, extractor).damaged == []
+    assert "what this version does not understand" in Store.open(tmp_path / "store").damaged[0]
+
+
+def test_a_photo_that_changed_since_its_bag_was_damaged_is_not_mistaken(photos, tmp_path, monkeypatch):
+    fitted(photos, tmp_path / "cache")
+    path = the_shard(tmp_path / "cache")
+    flip_a_value(path)
+    opened = Store.open
+
+    def change_first(folder):
+        Image.new("RGB", (64, 64), "white").save(photos / "red" / "0.png")
+        return opened(folder)
+
+    monkeypatch.setattr(Store, "open", change_first)
+    with pytest.raises(StoreError, match="does not hold red/0.png as it was seen"):
+        fitted(photos, tmp_path / "cache")
+
+
+# --- hostile headers ----------------------------------------------------------------------------------------------
+
+
+def with_header(data: bytes, change) -> bytes:
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    line = change(header)
+    line = line if isinstance(line, bytes) else json.dumps(header if line is None else line).encode()
+    return len(line).to_bytes(8, "little") + line + data[8 + length :]
+
+
+def set_in(*path):
+    *keys, last, value = path
+
+    def change(header):
+        place = header
+        for key in keys:
+            place = place[key]
+        place[last] = value
+
+    return change
+
+
+WRONG = (None, -1, 1.5, 10**30, True, "x", [], {}, [[]], "1" * 5000)
+HOSTILE = {
+    "not JSON": lambda header: b"{" * 50,
+    "nested deeply": lambda header: b"[" * 1_000_000,
+    "a list": lambda header: [header],
+    "many arrays": lambda header: {**header, **{f"t{i}": header["level"] for i in range(130_000)}},
+    "much metadata": set_in("__metadata__", "more", "x" * (65 << 20)),
+    "many metadata": set_in("__metadata__", {f"k{i}": "" for i in range(130_000)}),
+    "many entries": set_in("__metadata__", "entries", json.dumps([{"name": "", "label": "", "digest": ""}] * 130_000)),
+    "entries nested deeply": set_in("__metadata__", "entries", "[" * 1_000_000),
+    "a number without end": set_in("__metadata__", "number", "9" * 100_000),
+    **{f"metadata {value!r:.9}": set_in("__metadata__", value) for value in WRONG},
+    **{
+        f"{key} {value!r:.9}": set_in("__metadata__", key, value)
+        for key in ("format", "recipe", "entries", "forgotten", "number", "id", "owner", "fingerprint")
+        for value in WRONG
+    },
+    **{
+        f"{name} {key} {value!r:.9}": set_in(name, key, value)
+        for name in ("values", "offsets", "boxes", "level")
+        for key in ("dtype", "shape", "data_offsets")
+        for value in (*WRONG, [0, 10**30], [10**15, 2], [-1, -2], [1, True], ["0", "1"])
+    },
+}
+
+# Words that mean nothing in a shard of before, or that may be any there.
+ANY_WORD = {f"{key} {word!r:.9}" for key in ("id", "owner", "fingerprint") for word in ("x", "1" * 5000)}
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_hostile_headers_are_refused_in_words_and_in_no_time(tmp_path, checked):
+    path = write_store(tmp_path / "store")
+    if not checked:
+        as_of_before(path)
+    whole, slowest = path.read_bytes(), 0.0
+    for what, change in HOSTILE.items():
+        path.write_bytes(with_header(whole, change))
+        before = time.process_time()
+        if not checked and what in ANY_WORD:
+            assert len(Shard.open(path).entries) == 8
+        else:
+            with pytest.raises(StoreError) as error:
+                pytest.fail(f"{what} is taken: {Shard.open(path)}")
+            assert len(str(error.value)) < 500, what
+        slowest = max(slowest, time.process_time() - before)
+    assert slowest < 5  # seconds; half of one where nothing else runs
+
+
+def test_a_header_that_claims_to_be_endless_is_not_read(tmp_path):
+    path = write_store(tmp_path / "store")
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)  # takes no room on the disk
+        file.write((1 << 39).to_bytes(8, "little"))
+    with pytest.raises(StoreError, match="header has 549,755,813,888 bytes"):
+        Shard.open(path)
+    shutil.rmtree(tmp_path / "store")

@@ -1,0 +1,200 @@
+"""What a killed process leaves behind is removed by the next run; what a living one is at work on is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchvote import Dense, Extractor, ImageClassifier, Recipe, Store, StoreError, fill
+from patchvote.files import write_atomically
+from quick_network import QUICK, QuickNetwork
+
+WRITES_SLOWLY = """
+import sys, time
+from pathlib import Path
+from patchvote.files import write_atomically
+def parts():
+    yield b"file,label\\n"
+    print("at work", flush=True)
+    sys.stdin.readline()
+    yield b"a.jpg,red\\n"
+write_atomically(Path(sys.argv[1]), parts())
+print("done", flush=True)
+"""
+
+# As in another container: the host has the same name there, and processes have other numbers.
+IN_ANOTHER_CONTAINER = """
+import os, subprocess
+gone = subprocess.Popen(["true"])
+gone.wait()
+os.getpid = lambda: gone.pid
+"""
+
+WORKS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from quick_network import QUICK, QuickNetwork
+from patchvote import Extractor, ImageClassifier, fill
+class Stuck(QuickNetwork):
+    def __call__(self, images):
+        print("at work", flush=True)
+        sys.stdin.readline()
+        return super().__call__(images)
+"""
+FITS_WITHOUT_A_CACHE = f"{WORKS}\nImageClassifier(QUICK, cache=False, backbone=Stuck(), jobs=1).fit(sys.argv[2])"
+FILLS = f"{WORKS}\nfill(sys.argv[3], sys.argv[2], Extractor(QUICK, backbone=Stuck(), jobs=1))"
+
+
+@contextmanager
+def at_work(code: str, *words: object):
+    """Run a program until it says that it is at work; a line of input lets it go on."""
+    command = [sys.executable, "-c", code, *map(str, words)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "at work\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def kill(process: subprocess.Popen) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    rng = np.random.default_rng(0)
+    for label, colour in (("red", (200, 40, 40)), ("blue", (40, 40, 200))):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for index in range(4):
+            pixels = rng.normal(colour, 30, (64, 64, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{index}.png")
+    return tmp_path / "photos"
+
+
+def test_half_a_file_of_a_killed_process_is_removed_by_the_next_that_writes_there(tmp_path):
+    with at_work(WRITES_SLOWLY, tmp_path / "answers.csv") as process:
+        kill(process)
+    (left,) = names(tmp_path)
+    assert left.startswith(".writing-")
+    write_atomically(tmp_path / "other.csv", [b"new"])
+    assert names(tmp_path) == {"other.csv"}
+
+
+@pytest.mark.parametrize("elsewhere", ["", IN_ANOTHER_CONTAINER], ids=["here", "in another container"])
+def test_a_file_that_a_living_process_writes_stays_whatever_its_number_and_host(tmp_path, elsewhere):
+    from patchvote.filling import remove_leavings
+
+    with at_work(elsewhere + WRITES_SLOWLY, tmp_path / "answers.csv") as process:
+        remove_leavings(tmp_path)
+        write_atomically(tmp_path / "other.csv", [b"new"])
+        assert len(names(tmp_path)) == 2
+        out, _ = process.communicate("go on\n", timeout=60)
+    assert out == "done\n"
+    assert (tmp_path / "answers.csv").read_bytes() == b"file,label\na.jpg,red\n"
+    assert names(tmp_path) == {"answers.csv", "other.csv"}
+
+
+def test_half_a_file_of_another_container_that_was_killed_is_removed(tmp_path):
+    with at_work(IN_ANOTHER_CONTAINER + WRITES_SLOWLY, tmp_path / "answers.csv") as process:
+        kill(process)
+    write_atomically(tmp_path / "answers.csv", [b"new"])
+    assert names(tmp_path) == {"answers.csv"}
+
+
+def test_what_another_machine_left_is_removed_when_nobody_has_written_to_it_for_a_week(tmp_path):
+    fresh, old = tmp_path / ".writing-elsewhere@1-ab", tmp_path / ".writing-elsewhere@2-cd"
+    for path in (fresh, old, tmp_path / ".writing-notes", tmp_path / "patchvote-notes"):
+        path.touch()
+    for path in tmp_path.iterdir():
+        if path != fresh:
+            os.utime(path, (time.time() - 8 * 86400,) * 2)
+    write_atomically(tmp_path / "x", [b"new"])
+    assert names(tmp_path) == {fresh.name, ".writing-notes", "patchvote-notes", "x"}  # nor what is not ours
+
+
+def test_a_link_or_a_pipe_of_such_a_name_is_not_touched(tmp_path):
+    from patchvote.temporary import machine
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "photo.jpg").write_bytes(b"precious")
+    (tmp_path / f"patchvote-{machine()}@1-abcdefgh").symlink_to(tmp_path / "mine")
+    (tmp_path / f".writing-{machine()}@1-ab").symlink_to(tmp_path / "mine" / "photo.jpg")
+    os.mkfifo(tmp_path / f".writing-{machine()}@2-ab")
+    before = names(tmp_path)
+    write_atomically(tmp_path / "x", [b"new"])
+    assert names(tmp_path) == before | {"x"}
+    assert (tmp_path / "mine" / "photo.jpg").read_bytes() == b"precious"
+
+
+def test_the_folder_of_a_killed_fit_without_a_cache_is_removed_by_the_next_and_that_of_a_living_one_is_not(
+    photos, tmp_path, monkeypatch
+):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    (temporary / "patchvote-of-somebody").mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    before = names(temporary)
+
+    def fit():
+        ImageClassifier(QUICK, cache=False, backbone=QuickNetwork(), budget=0).fit(photos)
+
+    with at_work(FITS_WITHOUT_A_CACHE, Path(__file__).parent, photos) as process:
+        (folder,) = names(temporary) - before
+        fit()
+        assert folder in names(temporary)
+        kill(process)
+    fit()
+    assert names(temporary) == before
+
+
+def test_a_claim_counts_while_its_writer_lives_and_not_after_it_was_killed(photos, tmp_path):
+    other = Extractor(Recipe("quick", Dense(sides=(96,))), backbone=QuickNetwork())
+    with at_work(FILLS, Path(__file__).parent, photos, tmp_path / "store") as process:
+        (claim,) = (tmp_path / "store").iterdir()
+        with pytest.raises(StoreError, match="another recipe"):
+            fill(tmp_path / "store", photos, other)
+        assert claim.exists()
+        kill(process)
+    assert claim.exists()
+    fill(tmp_path / "store", photos, other)
+    assert not claim.exists()
+    assert len(Store.open(tmp_path / "store")) == 8
+
+
+def test_a_claim_stands_until_the_last_of_those_who_began_the_store_is_gone(photos, tmp_path):
+    other = Extractor(Recipe("quick", Dense(sides=(96,))), backbone=QuickNetwork())
+    words = Path(__file__).parent, photos, tmp_path / "store"
+    with at_work(FILLS, *words) as first, at_work(FILLS, *words):
+        kill(first)  # the second is still at work in the same way
+        with pytest.raises(StoreError, match="another recipe"):
+            fill(tmp_path / "store", photos, other)
+    fill(tmp_path / "store", photos, other)
+
+
+def test_a_claim_beside_shards_of_another_kind_does_not_keep_a_store_from_being_read(photos, tmp_path):
+    other = Extractor(Recipe("quick", Dense(sides=(96,))), backbone=QuickNetwork())
+    with at_work(FILLS, Path(__file__).parent, photos, tmp_path / "store") as process:
+        kill(process)
+    (claim,) = (tmp_path / "store").iterdir()
+    kept = claim.read_bytes()
+    fill(tmp_path / "store", photos, other)
+    claim.write_bytes(kept)
+    assert Store.open(tmp_path / "store").recipe == other.recipe
