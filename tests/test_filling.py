@@ -102,7 +102,7 @@ def test_a_second_run_has_nothing_to_do(photos, tmp_path, extractor):
 def test_an_unchanged_file_is_not_even_read(photos, tmp_path, extractor, monkeypatch):
     monkeypatch.setattr(sys.modules["patchvote.filling"], "_SETTLED", 0)
     fill(tmp_path / "store", photos, extractor)
-    monkeypatch.setattr(sys.modules["patchvote.extract"], "read_photo", lambda photo: pytest.fail("was read"))
+    monkeypatch.setattr(sys.modules["patchvote.extract"], "opened", lambda *_: pytest.fail("was read"))
     assert counts(fill(tmp_path / "store", photos, extractor)) == (0, 40, 0, 0)
 
 
