@@ -31,7 +31,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .bag_svm import BagSVM
 from .bags import Bags
-from .doubts import AdaptationWarning, collapsed, unlike
+from .doubts import AdaptationWarning, collapsed, too_few, unlike
 from .labels import check_labels
 from .self_training import Adaptation
 from .store import Store
@@ -128,7 +128,10 @@ class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.history_: list[dict[str, Any]] = []
         self.rejected_, self.unlike_ = _doubtful(self.unadapted_, photos)
         self.rejected_[has_label] = self.unlike_[has_label] = False
-        self.refusal_ = None if self.insist else unlike(self.rejected_[~has_label], self.unlike_[~has_label])
+        self.refusal_ = None
+        if not self.insist:
+            far = unlike(self.rejected_[~has_label], self.unlike_[~has_label])
+            self.refusal_ = far or too_few(int(np.sum(~self.unlike_)))
         if self.refusal_ is None:
             left_out = self.unlike_[~has_label] & (not self.insist)
             self.voter_, self.history_ = adaptation.run(

@@ -11,7 +11,7 @@ import numpy.typing as npt
 # rejected though 89 % were named rightly, and up to 0.2 were far from every class (docs/architecture.md).
 _MOST_REJECTED, _MOST_STRANGE = 0.75, 0.5
 _LEAST_VARIETY = 2 / 3  # of the classes named before; another camera left 0.80 and more, a collapse 0.53 and less
-_FEWEST = 5  # photos: with fewer, a class more or less is chance
+_FEWEST = 10  # photos that take part; with 2 and 5 photos, adapting named 2 in 100 fewer rightly
 
 _WHAT_TO_DO = (
     "so the plain answers are given; if the photos do show its classes, insist (--insist, or insist=True), or teach it "
@@ -48,6 +48,23 @@ def unlike(rejected: npt.NDArray[np.bool_], strange: npt.NDArray[np.bool_]) -> s
     )
 
 
+def too_few(count: int) -> str | None:
+    """Say that too few photos take part to tell another camera from chance.
+
+    Examples
+    --------
+    >>> too_few(1)[:64]
+    'not adapted: 1 photo near the classes of the model is too few to'
+    >>> too_few(10)
+    """
+    if count >= _FEWEST:
+        return None
+    photos = (
+        "1 photo near the classes of the model is" if count == 1 else f"{count} photos near the model's classes are"
+    )
+    return f"not adapted: {photos} too few to tell another camera from chance, {_WHAT_TO_DO}"
+
+
 def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
     """Say that few classes take nearly all photos, where the unadapted voter names many more classes.
 
@@ -64,7 +81,7 @@ def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
     "not adapted: adapting would name 15 of the 15 photos 'cat', wher"
     >>> collapsed(np.array(["cat", "dog", "dog"] * 5), np.array(["cat", "dog"] * 8))
     """
-    if len(after) < _FEWEST or not len(before) or variety(after) >= _LEAST_VARIETY * variety(before):
+    if not len(before) or variety(after) >= _LEAST_VARIETY * variety(before):
         return None
     names, counts = np.unique(after, return_counts=True)
     most = str(names[counts.argmax()])

@@ -13,6 +13,8 @@ from ..marks import RESULTS_HEAD, Kind
 from ..outputs import check_outputs
 from ..reading import read_text
 from . import plots, tables
+from .adaptation import read_trials
+from .adaptation import table as adaptation_table
 from .findings import findings, patch_results
 from .protocol import PROTOCOLS, Protocol
 from .results import Results
@@ -75,6 +77,9 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
             plots.plot_settings(protocol, results, pictures / protocol.name)
             parts += ["## Settings: ours", _picture("Each setting changed alone", protocol.name)]
             parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+    if trials := read_trials(results.folder / "adaptation"):
+        parts += ["## Adapting, where it helps and where it must not", adaptation_table(trials)]
+        parts.append(_text(results.folder / "adaptation" / "notes.md"))
     few = [protocol for protocol in there if protocol.report == "few"]
     if few:
         plots.plot_few(few, results, pictures / "few")
@@ -112,7 +117,10 @@ def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
 
 
 def _notes(results: Results, protocol: Protocol, name: str = "notes.md") -> str:
-    path = results.folder / protocol.name / name
+    return _text(results.folder / protocol.name / name)
+
+
+def _text(path: Path) -> str:
     return read_text(path, 1 << 20) if path.exists() else ""
 
 

@@ -1,0 +1,124 @@
+"""Trials of adaptation, as a table: what adapting brings where it helps, and what it does where it should not be done.
+
+`benchmarks/adaptation.py` makes the trials and keeps a line of JSON for each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import PatchvoteError
+from ..reading import read_text
+from .tables import markdown
+
+Trial = dict[str, Any]
+
+FILE = "trials.jsonl"
+TITLES = {
+    "pairs": "Another camera: the paper's pairs",
+    "other pairs": "Another camera: the other pairs",
+    "styles": "Drawings made of photos by filters",
+    "strangers": "Strangers alone",
+    "mixtures": "Strangers among photos of the classes",
+    "few classes": "Few classes, or unequal shares",
+    "few photos": "Few photos",
+}
+_MAX_BYTES = 1 << 26  # of the file of trials; a trial takes 400
+_MEANS = (
+    "photos",
+    "plain",
+    "insisting",
+    "adapted",
+    "rejected_before",
+    "rejected_after",
+    "strangers_before",
+    "strangers_after",
+    "error_before",
+    "error_after",
+    "confidence",
+)
+
+
+def read_trials(folder: Path) -> list[Trial]:
+    """Read the trials that are kept in a folder; none where there is no such file.
+
+    Raises
+    ------
+    PatchvoteError
+        A line is no trial.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return []
+    trials = []
+    for number, line in enumerate(read_text(path, _MAX_BYTES).splitlines(), start=1):
+        try:
+            trial = json.loads(line)
+            known = trial["group"] in TITLES and isinstance(trial["name"], str) and isinstance(trial["refused"], bool)
+            if not known or not all(isinstance(trial[key], int | float | None) for key in _MEANS):
+                raise ValueError("a value is of a wrong type")
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise PatchvoteError(
+                f"{path}, line {number}, is no trial of adaptation ({error!r}). Move it away."
+            ) from None
+        trials.append(trial)
+    return trials
+
+
+def summary(trials: Iterable[Trial]) -> list[Trial]:
+    """Return one row per name, in order: the means over its trials, their number, and how many were refused.
+
+    Examples
+    --------
+    >>> trial = dict.fromkeys(_MEANS) | {"group": "pairs", "name": "a-b", "adapted": 90.0, "refused": False}
+    >>> (row,) = summary([trial, trial | {"adapted": 80.0, "refused": True}])
+    >>> row["adapted"], row["plain"], row["trials"], row["refused"]
+    (85.0, None, 2, 1)
+    """
+    rows: dict[tuple[str, str], list[Trial]] = {}
+    for trial in trials:
+        rows.setdefault((trial["group"], trial["name"]), []).append(trial)
+    return [
+        {"group": group, "name": name, "trials": len(own), "refused": sum(trial["refused"] for trial in own)}
+        | {key: _mean([trial[key] for trial in own]) for key in _MEANS}
+        for (group, name), own in rows.items()
+    ]
+
+
+def table(trials: Sequence[Trial]) -> str:
+    """Return the table of adaptation as Markdown, one part per group."""
+    parts, rows = [], summary(trials)
+    head = ["target", "trials", "plain", "without safeguards", "adapted", "refused", "rejected before", "after"]
+    head += ["strangers rejected before", "after", "calibration error before", "after"]
+    for group, title in TITLES.items():
+        own = [row for row in rows if row["group"] == group]
+        if not own:
+            continue
+        lines = [_line(row["name"], row) for row in own]
+        if len(own) > 1 and group in ("pairs", "other pairs"):
+            whole = {key: _mean([row[key] for row in own]) for key in _MEANS}
+            counts = {key: sum(row[key] for row in own) for key in ("trials", "refused")}
+            lines.append(_line("**mean**", whole | counts))
+        parts += [f"**{title}**", markdown(head, lines)]
+    return "\n\n".join(parts)
+
+
+def _line(name: str, row: Trial) -> list[str]:
+    cells = [name, str(row["trials"]), *(_number(row[key]) for key in ("plain", "insisting", "adapted"))]
+    cells.append(f"{row['refused']} of {row['trials']}" if row["refused"] else "")
+    keys = ("rejected_before", "rejected_after", "strangers_before", "strangers_after", "error_before", "error_after")
+    return [*cells, *(_number(row[key], 1) for key in keys)]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return float(np.mean(there)) if there else None
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
