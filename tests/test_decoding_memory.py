@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import subprocess
 import sys
 import threading
@@ -313,3 +314,35 @@ def test_headers_that_end_within_are_left_to_the_decoder():
     for content in (flat_jpeg(64, 64), saved(Image.new("P", (8, 8)), "GIF"), tiff_with_offsets(8), png_with(b"")):
         for end in range(len(content)):
             read_header(content[:end])
+
+
+@pytest.mark.parametrize("limit", [Image.MAX_IMAGE_PIXELS, None], ids=["Pillow's limit", "no limit of Pillow's"])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_jpeg_of_the_largest_size_is_refused_whatever_limit_pillow_has(limit, progressive, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+    content = flat_jpeg(64, 64, progressive=progressive).replace(struct.pack(">HH", 64, 64), b"\xff\xdc\xff\xdc", 1)
+    with pytest.raises(
+        PhotoError, match="more pixels than are safe|would take .* MB of memory|more than the 100 million"
+    ):
+        decode("huge.jpg", content)
+
+
+def test_of_endless_animations_and_chains_only_the_first_frame_is_read():
+    frames = [Image.new("P", (8, 8), index % 7) for index in range(1500)]
+    for kind in ("GIF", "PNG", "TIFF"):
+        content = saved(frames[0], kind, save_all=True, append_images=frames[1:])
+        assert decode(f"x.{kind}", content).size == (8, 8)
+    colours = [Image.new("RGB", (8, 8), (index, 0, 0)) for index in range(200)]
+    assert decode("x.webp", saved(colours[0], "WEBP", save_all=True, append_images=colours[1:])).size == (8, 8)
+    circle = bytearray(tiff_with_offsets(8))
+    end = 8 + 2 + 12 * 9
+    circle[end : end + 4] = struct.pack("<L", 8)  # the next directory is this one
+    assert decode("x.tif", bytes(circle)).size == (8, 8)
+
+
+def test_a_photo_of_two_pictures_as_phones_write_it_takes_no_more_room_than_a_jpeg():
+    one, two = Image.new("RGB", (4000, 3000)), Image.new("RGB", (400, 300))
+    content = saved(one, "MPO", save_all=True, append_images=[two])
+    image, needed = images._decode_within("x", content, Dense().longest, 10**8, images._USUAL)
+    assert image is not None
+    assert needed < images._USUAL
