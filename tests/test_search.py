@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patchvote.approximate import FaissBank, PcaBank, recall
-from patchvote.search import Bank, Rotation, pair_distances, part_winners
+from patchvote.approximate import FaissBank, PcaBank, Rotation, recall
+from patchvote.bounds import Bounds, EvenRotation, pair_distances
+from patchvote.search import Bank, part_winners
 
 
 def by_definition(queries: np.ndarray, bank: np.ndarray, k: int) -> np.ndarray:
@@ -22,14 +23,14 @@ def correlated(rng: np.random.Generator, n: int, dim: int, decay: float) -> np.n
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 999), st.integers(1, 5), st.sampled_from([0.9, 0.99, 1.0]), st.sampled_from([4, 16, 40]))
-def test_the_search_by_bounds_is_exact(seed, k, decay, head):
+@given(st.integers(0, 999), st.integers(1, 5), st.sampled_from([0.9, 0.99, 1.0]), st.sampled_from([0.0, 1.0, 30.0]))
+def test_the_search_by_bounds_is_exact(seed, k, decay, spread):
     rng = np.random.default_rng(seed)
     bank, queries = correlated(rng, 2500, 48, decay), correlated(rng, 60, 48, decay)
+    bank *= np.exp(spread * rng.normal(size=(2500, 1)) / 10)  # lengths that differ little or much
     bank[7], queries[3] = bank[5], bank[5]  # a tie, and a query that is in the bank
-    rotation = Rotation(bank[:500], head=head, middle=6)
-    searched = Bank(bank, rotation)
-    assert searched._bounds is not None
+    searched = Bank(bank, EvenRotation(bank[:500]))
+    searched.pays = True
     distances, indices = searched.nearest(queries, k)
     expected = by_definition(queries, bank, k)
     np.testing.assert_allclose(distances, expected, rtol=1e-4, atol=1e-5 * expected.max())
@@ -39,8 +40,42 @@ def test_the_search_by_bounds_is_exact(seed, k, decay, head):
     assert all(len(set(row)) == k for row in indices.tolist())
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 999), st.sampled_from([0.8, 0.97, 1.0]), st.sampled_from([1e-12, 1.0, 1e6]))
+def test_bounds_are_never_above_the_distance(seed, decay, size):
+    rng = np.random.default_rng(seed)
+    bank, queries = correlated(rng, 300, 96, decay) * size, correlated(rng, 40, 96, decay) * size
+    bank[:20] *= np.exp(rng.normal(size=(20, 1)) * 3)  # some are much longer or shorter
+    queries[0], queries[1] = bank[0], 0
+    bank, queries = bank.astype(np.float32), queries.astype(np.float32)
+    rotation = EvenRotation(bank)
+    bounds, query = Bounds(bank, rotation), rotation(queries)
+    true = ((queries[:, None].astype(np.float64) - bank[None]) ** 2).sum(axis=2)
+    most = true + bounds.slack(query)[:, None]
+    below = bounds.below(query)
+    assert (below + query.whole[:, None] <= most).all()
+    row, column = np.divmod(np.arange(below.size), below.shape[1])
+    closer = bounds.closer(below.ravel(), query, row, column).reshape(below.shape)
+    assert (closer + query.whole[:, None] <= most).all()
+    # On average the second bound is the sharper one, or it would be of no use.
+    assert closer.mean() >= below.mean()
+
+
+@pytest.mark.parametrize(("decay", "pays"), [(0.98, True), (1.0, False)])
+def test_the_first_queries_tell_whether_bounds_pay(decay, pays):
+    rng = np.random.default_rng(0)
+    bank, queries = np.split(correlated(rng, 4030, 640, decay), [4000])
+    searched = Bank(bank, EvenRotation(bank[:2000]))
+    assert searched.pays is None
+    distances, _ = searched.nearest(queries)
+    assert searched.pays is pays
+    assert searched.nearest(queries)[0].tolist() == distances.tolist()
+    np.testing.assert_allclose(distances, by_definition(queries, bank, 1), rtol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_brute_force_goes_through_the_bank_in_parts(dtype, monkeypatch):
+    monkeypatch.setattr("patchvote.search._PART", 64)
     rng = np.random.default_rng(0)
     bank, queries = rng.normal(size=(300, 5)).astype(dtype), rng.normal(size=(40, 5)).astype(np.float32)
     distances, indices = Bank(bank).nearest(queries, 4)
@@ -53,7 +88,9 @@ def test_large_offsets_lose_no_neighbour():
     rng = np.random.default_rng(0)
     bank = (rng.normal(size=(3000, 32)) + 1000).astype(np.float32)
     queries = (rng.normal(size=(50, 32)) + 1000).astype(np.float32)
-    distances, _ = Bank(bank, Rotation(bank, head=8, middle=8)).nearest(queries)
+    searched = Bank(bank, EvenRotation(bank))
+    searched.pays = True
+    distances, _ = searched.nearest(queries)
     np.testing.assert_allclose(distances, by_definition(queries, bank, 1), rtol=1e-3)
 
 

@@ -5,17 +5,59 @@ A distance that they give is always the true distance to an actual descriptor of
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .search import Bank, Floats, Indices, Rotation, Turned, on_all_cores, pair_distances, part_winners
+from .bounds import EvenRotation, Floats, Indices, pair_distances, principal_axes, squares
+from .int8 import MOST_MATRIX, MOST_ROW, int8_product
+from .search import Bank, on_all_cores, part_winners
 
 APPROXIMATE = ("pca", "hnsw", "ivf")
 _BLOCK, _CACHED = 1 << 22, 1 << 20  # guesses of one block, and of the part of it that is made and read at once: 4 MB
-_ZERO = 64  # rows have 7 bits: with 8, processors without VNNI could overflow when they add pairs of products
+
+
+@dataclasses.dataclass(frozen=True)
+class Headed:
+    """Descriptors, their leading features, and the lengths of the whole (squared) and of what the head leaves out."""
+
+    values: Floats
+    head: Floats
+    whole: Floats
+    tail: Floats
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice) -> Headed:
+        return Headed(self.values[rows], self.head[rows], self.whole[rows], self.tail[rows])
+
+
+class Rotation:
+    """Turns descriptors so that their leading features differ most.
+
+    Parameters
+    ----------
+    sample : array of shape (n, features)
+        Descriptors to learn it from.
+    head : int
+        Leading features that are looked at.
+    """
+
+    def __init__(self, sample: Floats, head: int) -> None:
+        self.mean, axes, _ = principal_axes(sample)
+        self.axes = np.ascontiguousarray(axes[:, :head], dtype=np.float32)
+
+    def __call__(self, values: Floats) -> Headed:
+        """Turn descriptors; those that are to be searched in several banks need it once."""
+        values = np.ascontiguousarray(values, np.float32)
+        apart: Floats = values - self.mean
+        head: Floats = apart @ self.axes
+        whole = squares(apart)
+        return Headed(values, head, whole, np.sqrt(np.maximum(whole - squares(head), 0)))
 
 
 class PcaBank:
@@ -52,9 +94,9 @@ class PcaBank:
     def __len__(self) -> int:
         return len(self.values)
 
-    def nearest(self, queries: Floats | Turned, k: int = 1) -> tuple[Floats, Indices]:
+    def nearest(self, queries: Floats | Headed, k: int = 1) -> tuple[Floats, Indices]:
         """Find `k` near ones for each query; as `Bank.nearest`, but perhaps not the nearest."""
-        turned = queries if isinstance(queries, Turned) else self.rotation(queries)
+        turned = queries if isinstance(queries, Headed) else self.rotation(queries)
         distances = np.empty((len(queries), k), np.float32)
         indices = np.empty((len(queries), k), np.int64)
         size, inner = max(16, _BLOCK // len(self)), max(16, _CACHED // len(self))
@@ -82,44 +124,24 @@ class _Products:
     """``rows @ matrix.T + added`` in whole numbers, each row on a scale of its own: to be compared within a row."""
 
     def __init__(self, matrix: Floats, added: Floats) -> None:
-        import onnxruntime
-        from onnx import TensorProto, helper, numpy_helper
-
-        step = max(float(np.abs(matrix).max()), 1e-30) / 127
+        step = max(float(np.abs(matrix).max()), 1e-30) / MOST_MATRIX
         self._unit = max(float(np.median(np.abs(matrix).max(axis=1))), 1e-30)
         # What is added stands in columns that every row multiplies by `unit`: as many as its largest number needs.
         steps = np.rint(added / (self._unit * step)).astype(np.int64)
-        self._columns = max(1, int(np.ceil(np.abs(steps).max() / 127)))
+        self._columns = max(1, int(np.ceil(np.abs(steps).max() / MOST_MATRIX)))
         shares = (steps[:, None] + np.arange(self._columns)) // self._columns  # they sum up to it exactly
-        whole = np.hstack([np.rint(matrix / step), shares]).astype(np.int8)
-        graph = helper.make_graph(
-            [helper.make_node("MatMulInteger", ["rows", "matrix", "zero"], ["products"])],
-            "products",
-            [helper.make_tensor_value_info("rows", TensorProto.UINT8, ["rows", whole.shape[1]])],
-            [helper.make_tensor_value_info("products", TensorProto.INT32, ["rows", len(whole)])],
-            [
-                numpy_helper.from_array(np.ascontiguousarray(whole.T), "matrix"),
-                numpy_helper.from_array(np.array(_ZERO, np.uint8), "zero"),
-            ],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1  # `on_all_cores` has the threads
-        self._session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        self._product = int8_product(np.hstack([np.rint(matrix / step), shares]))
 
-    def round(self, rows: Floats) -> npt.NDArray[np.uint8]:
+    def round(self, rows: Floats) -> Floats:
         """Bring rows to the whole numbers that are multiplied."""
         # `unit` becomes a whole number exactly: rounding it would count for or against all long descriptors at once.
         largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), self._unit)
-        unit = np.maximum(np.floor((_ZERO - 1) * self._unit / largest), 1)
-        whole = np.clip(np.rint(rows * (unit / self._unit)), 1 - _ZERO, _ZERO - 1)
-        whole = np.hstack([whole, np.repeat(unit, self._columns, axis=1)]) + _ZERO
-        return whole.astype(np.uint8)
+        unit = np.maximum(np.floor(MOST_ROW * self._unit / largest), 1)
+        whole = np.clip(np.rint(rows * (unit / self._unit)), -MOST_ROW, MOST_ROW)
+        return np.hstack([whole, np.repeat(unit, self._columns, axis=1)])
 
-    def __call__(self, rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-        return np.asarray(self._session.run(None, {"rows": rows})[0])
+    def __call__(self, rows: Floats) -> npt.NDArray[np.int32]:
+        return self._product(rows)
 
 
 class FaissBank:
@@ -141,9 +163,9 @@ class FaissBank:
     def __len__(self) -> int:
         return len(self.values)
 
-    def nearest(self, queries: Floats | Turned, k: int = 1) -> tuple[Floats, Indices]:
+    def nearest(self, queries: Floats | Headed, k: int = 1) -> tuple[Floats, Indices]:
         """Find `k` near ones for each query; as `Bank.nearest`, but perhaps not the nearest."""
-        plain = queries.values if isinstance(queries, Turned) else np.ascontiguousarray(queries, np.float32)
+        plain = queries.values if isinstance(queries, Headed) else np.ascontiguousarray(queries, np.float32)
         _, found = self._index.search(plain, k)
         found = np.where(found < 0, 0, found)  # faiss says -1 where it found fewer
         row = np.repeat(np.arange(len(plain)), k)
@@ -152,15 +174,15 @@ class FaissBank:
 
 
 def make_bank(
-    values: npt.NDArray[Any], rotation: Rotation | None, how: str, candidates: int = 16
+    values: npt.NDArray[Any], rotation: Rotation | EvenRotation | None, how: str, candidates: int = 16
 ) -> Bank | PcaBank | FaissBank:
     """Make the bank that the search `how` needs: "exact", or one of `APPROXIMATE`; `candidates` is for "pca"."""
     if how == "exact":
-        return Bank(values, rotation)
+        return Bank(values, rotation if isinstance(rotation, EvenRotation) else None)
     single = values.astype(np.float32, copy=False)
-    if how == "pca" and rotation is not None:
+    if how == "pca" and isinstance(rotation, Rotation):
         return PcaBank(single, rotation, candidates)
-    return FaissBank(single, how) if how in ("hnsw", "ivf") else Bank(single, rotation)
+    return FaissBank(single, how) if how in ("hnsw", "ivf") else Bank(single)
 
 
 def recall(bank: Any, queries: Floats, k: int = 1) -> float:

@@ -7,11 +7,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from .approximate import APPROXIMATE
+from .approximate import APPROXIMATE, Rotation
 from .bags import Bags
+from .bounds import EvenRotation, squares
 from .copies import copy_groups
 from .labels import check_labels, hold_out, labels_of
-from .search import HEAD, MIDDLE, Rotation, squares
 from .store import Store
 from .voter import FEWEST_TO_CALIBRATE, Voter
 from .voting import has_positions, with_positions
@@ -150,12 +150,15 @@ class BankVoter(Voter):
     def _make_searchable(self) -> None:
         raise TypeError(f"{type(self).__name__} does not say how its bank is searched.")
 
-    def _learn_rotation(self, head: int = HEAD, middle: int = MIDDLE) -> Rotation | None:
-        if self.values_.shape[1] <= head:
+    def _learn_rotation(self) -> EvenRotation | Rotation | None:
+        """Learn what the search needs to know of the bank's descriptors; None where it needs nothing."""
+        few = self.values_.shape[1] <= PCA_FEATURES
+        if few or self.search not in ("exact", "pca") or (self.search == "exact" and self.dtype != "float32"):
             return None
         rng = np.random.default_rng(0)
         chosen = rng.choice(len(self.values_), size=min(_SAMPLE, len(self.values_)), replace=False)
-        return Rotation(self._bank_rows(np.sort(chosen)), head, middle)
+        sample = self._bank_rows(np.sort(chosen))
+        return EvenRotation(sample) if self.search == "exact" else Rotation(sample, PCA_FEATURES)
 
     def _bank_rows(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Return rows of the bank in the form in which they are compared."""

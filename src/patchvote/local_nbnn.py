@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .approximate import make_bank, recall
-from .bank_voter import PCA_FEATURES, BankVoter
+from .bank_voter import BankVoter
 
 _CANDIDATES = 128  # descriptors a query whose full distances are computed by the search "pca"
 
@@ -67,7 +67,7 @@ class LocalNBNN(BankVoter):
         self.rejection = rejection
 
     def _make_searchable(self) -> None:
-        rotation = self._learn_rotation(*((PCA_FEATURES, 0) if self.search == "pca" else ()))
+        rotation = self._learn_rotation()
         bank = self._bank_rows(np.arange(len(self.values_))).astype(self.dtype)
         self._bank = make_bank(bank, rotation, self.search, _CANDIDATES)
         self.recall_ = 1.0 if self.search == "exact" else self._measure_recall()

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .approximate import make_bank, recall
-from .bank_voter import PCA_FEATURES, BankVoter
+from .bank_voter import BankVoter
 from .search import FEWEST_TO_BOUND
 from .voting import with_positions
 
@@ -123,11 +123,8 @@ class NBNN(BankVoter):
     def _make_searchable(self) -> None:
         if self.condense is not None and self.image_.max() >= 0:
             self._condense(self.condense)
-        self._rotation = None
-        if self.search == "pca":
-            self._rotation = self._learn_rotation(PCA_FEATURES, 0)
-        elif self.search == "exact" and self.dtype == "float32" and np.bincount(self.class_).max() >= FEWEST_TO_BOUND:
-            self._rotation = self._learn_rotation()
+        large = self.search == "pca" or np.bincount(self.class_).max() >= FEWEST_TO_BOUND
+        self._rotation = self._learn_rotation() if large else None
         self._banks = []
         for number, label in enumerate(self.classes_):
             own = self._bank_rows(self.class_ == number).astype(self.dtype)

@@ -1,16 +1,13 @@
 """The exact nearest neighbours of descriptors in a bank, faster than brute force by doing less.
 
-Brute force is one matrix product over all features, and libraries already run it at the processor's full speed. Here
-the bank is rotated by PCA once, so that a few leading features (the head) carry most of a distance. Two things are
-known of a pair from its head and the lengths of its tails: the distance of the heads, and that the tails are at least
-as far apart as their lengths differ. Together they bound the distance from below. A product over the head alone gives
-the bound for all pairs; whoever's bound is above the distance to an actual candidate is out. Of the few that remain,
-some features more make a sharper bound, and only then are full distances computed. The answer is exact.
+Brute force is one matrix product over all features, and libraries already run it at the processor's full speed. Here a
+cheaper product gives a proven lower bound of every distance (`bounds`); whoever's bound is above the distance to an
+actual candidate is out, and full distances are computed of the few that remain. The answer is exact. Whether that pays
+depends on the data: the first queries of a bank tell, and where too many remain, the bank is searched by brute force.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,69 +18,18 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
+from .bounds import MOST_FEATURES, Bounds, EvenRotation, Floats, Indices, Turned, pair_distances
 from .machine import cores
 
-Floats = npt.NDArray[np.float32]
-Indices = npt.NDArray[np.int64]
-
-HEAD, MIDDLE = 320, 192  # leading features of a rotation: fewer cost less and exclude less
-_PAIRS = 1 << 23  # bounds that one thread holds at once: 32 MB
+_PAIRS = 1 << 20  # bounds that one thread holds at once: 4 MB, which stay in cache
+_PART = 1 << 16  # rows of a bank that brute force looks at at once
+_PROBE = 16  # queries that tell whether bounds pay
 FEWEST_TO_BOUND = 1536  # a bank with fewer descriptors is searched by brute force
 
-
-@dataclasses.dataclass(frozen=True)
-class Turned:
-    """Descriptors, and what the bounds need to know of them.
-
-    Lengths have an entry a descriptor: of the whole of it, squared; of its tail, which is all that the head leaves out;
-    and of the rest, which middle and head leave out.
-    """
-
-    values: Floats
-    head: Floats
-    middle: Floats
-    whole: Floats
-    tail: Floats
-    rest: Floats
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, rows: slice) -> Turned:
-        return Turned(
-            self.values[rows], self.head[rows], self.middle[rows], self.whole[rows], self.tail[rows], self.rest[rows]
-        )
-
-
-class Rotation:
-    """Turns descriptors so that their leading features differ most.
-
-    Parameters
-    ----------
-    sample : array of shape (n, features)
-        Descriptors to learn it from.
-    head, middle : int
-        Leading features of the first and the second bound.
-    """
-
-    def __init__(self, sample: Floats, head: int = HEAD, middle: int = MIDDLE) -> None:
-        dim = sample.shape[1]
-        self.head, self.middle = min(head, dim), min(middle, max(dim - head, 0))
-        self.mean = sample.mean(axis=0, dtype=np.float64).astype(np.float32)
-        apart = (sample - self.mean).astype(np.float64)
-        _, axes = np.linalg.eigh(apart.T @ apart)
-        self.axes = np.ascontiguousarray(axes[:, ::-1][:, : self.head + self.middle], dtype=np.float32)
-
-    def __call__(self, values: Floats) -> Turned:
-        """Turn descriptors; those that are to be searched in several banks need it once."""
-        values = np.ascontiguousarray(values, np.float32)
-        apart = values - self.mean
-        turned = apart @ self.axes
-        head, middle = turned[:, : self.head], np.ascontiguousarray(turned[:, self.head :])
-        whole = squares(apart)
-        tail = np.maximum(whole - squares(head), 0)
-        rest = np.maximum(tail - squares(middle), 0)
-        return Turned(values, head, middle, whole, np.sqrt(tail), np.sqrt(rest))
+# What a pair costs, as multiply-adds of the plain product, measured on two processors: a feature of the float32 and
+# of the 8-bit product; the passes over the bounds; a pair that is bounded again; a pair whose distance is computed.
+_FLOAT32, _INT8, _PASSES, _AGAIN, _DISTANCE = 1.0, 0.42, 160, 5_000, 18_000
+_PAYS = 0.85  # share of the plain product's cost below which bounds are taken
 
 
 class Bank:
@@ -93,15 +39,22 @@ class Bank:
     ----------
     values : array of shape (n, features)
         The bank, float32 or float16. A float16 bank takes half the memory and is searched by brute force.
-    rotation : Rotation, optional
+    rotation : EvenRotation, optional
         Shared by the banks of all classes; without it, the search is brute force.
+
+    Attributes
+    ----------
+    pays : bool or None
+        Whether bounds are used; None until the first queries have told.
     """
 
-    def __init__(self, values: npt.NDArray[Any], rotation: Rotation | None = None) -> None:
+    def __init__(self, values: npt.NDArray[Any], rotation: EvenRotation | None = None) -> None:
         self.values = np.ascontiguousarray(values)
-        self._bounds: _Bounds | None = None
-        if rotation is not None and values.dtype == np.float32 and len(values) >= FEWEST_TO_BOUND:
-            self._bounds = _Bounds(self.values, rotation)
+        self._bounds: Bounds | None = None
+        fits = len(values) >= FEWEST_TO_BOUND and values.shape[1] <= MOST_FEATURES
+        if rotation is not None and values.dtype == np.float32 and fits:
+            self._bounds = Bounds(self.values, rotation)
+        self.pays: bool | None = None if self._bounds is not None else False
 
     def __len__(self) -> int:
         return len(self.values)
@@ -125,19 +78,14 @@ class Bank:
         """
         if k > len(self):
             raise ValueError(f"the bank has {len(self)} descriptors, fewer than the {k} neighbours asked for.")
-        if self._bounds is None:
-            plain = queries.values if isinstance(queries, Turned) else np.ascontiguousarray(queries, np.float32)
-            return self._brute_force(plain, k)
-        distances = np.empty((len(queries), k), np.float32)
-        indices = np.empty((len(queries), k), np.int64)
-        size, bounds = max(16, _PAIRS // len(self)), self._bounds
-
-        def work(start: int) -> None:
-            rows = slice(start, start + size)
-            distances[rows], indices[rows] = bounds.nearest(queries[rows], k)
-
-        on_all_cores(work, range(0, len(queries), size))
-        return distances, indices
+        if self._bounds is not None and self.pays is not False:
+            turned = queries if isinstance(queries, Turned) else self._bounds.rotation(queries)
+            if self.pays is None:
+                self.pays = _pays(self._bounds, turned[:_PROBE], k)
+            if self.pays:
+                return _by_bounds(self._bounds, turned, k)
+        plain = queries.values if isinstance(queries, Turned) else np.ascontiguousarray(queries, np.float32)
+        return self._brute_force(plain, k)
 
     def _brute_force(self, queries: Floats, k: int) -> tuple[Floats, Indices]:
         """Keep the best `k` while going through the bank in parts of bounded size.
@@ -146,8 +94,8 @@ class Bank:
         """
         best = np.full((len(queries), 0), np.inf, np.float32)
         indices = np.zeros((len(queries), 0), np.int64)
-        for start in range(0, len(self), 1 << 16):
-            part = self.values[start : start + (1 << 16)].astype(np.float32, copy=False)
+        for start in range(0, len(self), _PART):
+            part = self.values[start : start + _PART].astype(np.float32, copy=False)
             _, chosen = faiss.knn(queries, part, min(k + 2, len(part)))
             rows = np.repeat(np.arange(len(queries)), chosen.shape[1])
             exact = pair_distances(queries, rows, part, chosen.ravel()).reshape(chosen.shape)
@@ -157,81 +105,57 @@ class Bank:
         return best, indices
 
 
-class _Bounds:
-    """A float32 bank with its rotated heads: what the search by bounds needs.
+def _pays(bounds: Bounds, queries: Turned, k: int) -> bool:
+    """Find out from a few queries whether bounds cost less than the plain product."""
+    _, _, again, full = _nearest(bounds, queries, k)
+    pairs = max(1, len(queries)) * len(bounds.bank)
+    product = bounds.rotation.head * (_INT8 if bounds.rotation.coarse else _FLOAT32)
+    cost = product + _PASSES + (_AGAIN * again + _DISTANCE * full) / pairs
+    return bool(cost < _PAYS * queries.values.shape[1])
 
-    Bounds are computed in float32 and would be a little wrong; so everything is allowed for that rounding could have
-    done to them. The length of a tail is what is left of the whole length, and the smaller it is, the less is known of
-    it: `_doubt` says how little.
+
+def _by_bounds(bounds: Bounds, queries: Turned, k: int) -> tuple[Floats, Indices]:
+    """Find the `k` nearest for each query, a block of queries per core."""
+    distances = np.empty((len(queries), k), np.float32)
+    indices = np.empty((len(queries), k), np.int64)
+    size = max(16, _PAIRS // len(bounds.bank))
+
+    def work(start: int) -> None:
+        rows = slice(start, start + size)
+        distances[rows], indices[rows], _, _ = _nearest(bounds, queries[rows], k)
+
+    on_all_cores(work, range(0, len(queries), size))
+    return distances, indices
+
+
+def _nearest(bounds: Bounds, query: Turned, k: int) -> tuple[Floats, Indices, int, int]:
+    """Find the `k` nearest for a block of queries.
+
+    Returns
+    -------
+    distances, indices
+        As of `Bank.nearest`.
+    again, full : int
+        Pairs that were bounded a second time, and pairs whose distance was computed.
     """
+    bank, bound = bounds.bank, bounds.below(query)
+    # Some that look near are actual candidates: nobody farther than the k-th of them can be an answer.
+    first = part_winners(bound, 4 * k)
+    rows = np.repeat(np.arange(len(query)), first.shape[1])
+    candidates = pair_distances(query.values, rows, bank.values, first.ravel()).reshape(first.shape)
+    limit = np.partition(candidates, k - 1, axis=1)[:, k - 1]
 
-    def __init__(self, values: Floats, rotation: Rotation) -> None:
-        self._rotation, self._bank = rotation, rotation(values)
-        bank = self._bank
-        # One product with [-2 head, -2 tail, 1] of a query gives the bound less the query's own length.
-        self._bound = np.concatenate([bank.head, bank.tail[:, None], bank.whole[:, None]], axis=1)
-        self._longest = float(bank.whole.max())
-        self._most = {"tail": float(bank.tail.max()), "rest": float(bank.rest.max())}
-        self._doubts = {
-            "tail": float(_doubt(bank.tail, bank.whole).max()),
-            "rest": float(_doubt(bank.rest, bank.whole).max()),
-        }
+    allowed = limit - query.whole + bounds.slack(query)
+    row, column = np.divmod(np.flatnonzero(bound <= allowed[:, None]), bound.shape[1])
+    again = len(row)
+    stay = bounds.closer(bound[row, column], query, row, column) <= allowed[row]
+    row, column = row[stay], column[stay]
+    distance = pair_distances(query.values, row, bank.values, column)
 
-    def nearest(self, queries: Floats | Turned, k: int) -> tuple[Floats, Indices]:
-        """Find the `k` nearest of the bank for each query."""
-        query, bank = queries if isinstance(queries, Turned) else self._rotation(queries), self._bank
-        ones = np.ones((len(query), 1), np.float32)
-        bound = np.concatenate([-2 * query.head, -2 * query.tail[:, None], ones], axis=1) @ self._bound.T
-
-        # Some that look near are actual candidates: nobody farther than the k-th of them can be an answer.
-        first = part_winners(bound, 4 * k)
-        rows = np.repeat(np.arange(len(query)), first.shape[1])
-        candidates = pair_distances(query.values, rows, bank.values, first.ravel()).reshape(first.shape)
-        limit = np.partition(candidates, k - 1, axis=1)[:, k - 1]
-
-        slack = self._slack(query.whole, query.tail, "tail")
-        allowed = limit - query.whole + slack
-        row, column = np.divmod(np.flatnonzero(bound <= allowed[:, None]), bound.shape[1])
-        closer = bound[row, column] + query.whole[row] - np.square(query.tail[row] - bank.tail[column])
-        closer += pair_distances(query.middle, row, bank.middle, column)
-        closer += np.square(query.rest[row] - bank.rest[column])
-        stay = closer <= (limit + slack + self._slack(query.whole, query.rest, "rest"))[row]
-        row, column = row[stay], column[stay]
-        distance = pair_distances(query.values, row, bank.values, column)
-
-        order = np.lexsort((column, distance, row))
-        row, column, distance = row[order], column[order], distance[order]
-        picked = np.searchsorted(row, np.arange(len(query)))[:, None] + np.arange(k)
-        return distance[picked], column[picked]
-
-    def _slack(self, whole: Floats, length: Floats, part: str) -> Floats:
-        """By how much rounding may have raised a bound that uses the lengths of this part."""
-        doubt = _doubt(length, whole) + self._doubts[part]
-        return np.asarray(4e-6 * (whole + self._longest) + 2 * (length + self._most[part]) * doubt, np.float32)
-
-
-def squares(values: Floats) -> Floats:
-    """Return the squared length of each row."""
-    return np.asarray(np.einsum("ij,ij->i", values, values))
-
-
-def _doubt(length: Floats, whole: Floats) -> Floats:
-    """How wrong a length may be whose square was what was left of `whole`."""
-    error = 1e-6 * whole
-    return np.asarray(error / np.maximum(length, np.sqrt(error) + 1e-30))
-
-
-def pair_distances(x: Floats, rows: Indices, y: Floats, columns: Indices) -> Floats:
-    """Squared distance of each pair ``x[rows[i]], y[columns[i]]``, without copying either."""
-    result = np.empty(len(rows), np.float32)
-    if len(rows) and x.shape[1]:
-        x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
-        rows, columns = np.ascontiguousarray(rows, np.int64), np.ascontiguousarray(columns, np.int64)
-        pointers = [faiss.swig_ptr(array) for array in (x, rows, y, columns, result)]
-        faiss.pairwise_indexed_L2sqr(x.shape[1], len(rows), *pointers)  # type: ignore[attr-defined]
-    else:
-        result[:] = 0
-    return result
+    order = np.lexsort((column, distance, row))
+    row, column, distance = row[order], column[order], distance[order]
+    picked = np.searchsorted(row, np.arange(len(query)))[:, None] + np.arange(k)
+    return distance[picked], column[picked], again, len(row)
 
 
 def part_winners(values: npt.NDArray[Any], parts: int) -> Indices:
