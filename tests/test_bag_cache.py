@@ -108,15 +108,16 @@ def test_adapting_looks_at_the_photos_that_were_asked_for(tmp_path, monkeypatch,
     def model(cache):
         return ImageClassifier.load(tmp_path / "m", cache=tmp_path / cache, backbone=QuickNetwork())
 
-    expected = learned(model("fresh").adapt(NAMES))
+    expected = learned(model("fresh").adapt(NAMES, insist=True))
+    assert expected != learned(model("plain"))
 
     def other_run():
         with monkeypatch.context() as patch:
             patch.chdir(other)
-            model("cache").adapt(NAMES)
+            model("cache").adapt(NAMES, insist=True)
 
     before_reading(other_run)
-    assert learned(model("cache").adapt(NAMES)) == expected
+    assert learned(model("cache").adapt(NAMES, insist=True)) == expected
 
 
 @pytest.mark.parametrize("kind", ["list", "folder", "manifest"])
