@@ -19,9 +19,9 @@ import numpy as np
 
 from patchvote import Extractor, Photo, find_photos
 from patchvote.protocols import Protocol
+from patchvote.protocols.page.summary import summarise
 from patchvote.protocols.recipes import parse_recipe
 from patchvote.protocols.results import Results
-from patchvote.protocols.summary import summarise
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = ("dense", "efficientnet-lite0")

@@ -25,15 +25,15 @@ from PIL import Image, ImageChops, ImageFilter, ImageOps
 from sklearn.base import clone
 
 from patchvote import Adapted, Bags, BagSVM, Extractor, Photo, Recipe
-from patchvote.choosing import choose
-from patchvote.doubts import AdaptationWarning
-from patchvote.fitting import candidates_for
-from patchvote.images import load_image
+from patchvote.models.choose import choose
+from patchvote.models.fit import candidates_for
+from patchvote.models.scores import Scores
+from patchvote.photos.decode import load_image
 from patchvote.protocols import Protocol
 from patchvote.protocols.adaptation import FILE, TITLES, read_trials, summary
 from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.splits import make_split
-from patchvote.scores import Scores
+from patchvote.voters.doubts import AdaptationWarning
 
 ROOT = Path(__file__).resolve().parent.parent
 SIX = ("amazon-webcam", "amazon-caltech", "webcam-amazon", "webcam-caltech", "caltech-amazon", "caltech-webcam")

@@ -21,7 +21,7 @@ from PIL import Image
 
 from patchvote import ImageClassifier, find_photos
 from patchvote.backbones.cache import cache_folder
-from patchvote.photos import Photo
+from patchvote.photos.find import Photo
 from voters import Record, record, split
 
 # What no command that names a photo can do without: Python, onnxruntime, the network's file, one photo through it.

@@ -24,7 +24,7 @@ import numpy as np
 
 from patchvote import Dense, Extractor, Patch, Photo, Recipe, fill, find_photos
 from patchvote.backbones import load
-from patchvote.machine import cores
+from patchvote.utils.machine import cores
 
 HERE = Path(__file__).resolve().parent
 # mode: recipe, photos a round, rounds, rounds with --quick, the ratio to reach

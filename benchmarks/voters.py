@@ -27,9 +27,9 @@ from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import LinearSVC
 
 from patchvote import NBNL, NBNN, SNBNL, Bags, Store
-from patchvote.machine import forget_peak_memory, peak_memory
-from patchvote.ml3 import phi
-from patchvote.stoml3 import Stoml3
+from patchvote.utils.machine import forget_peak_memory, peak_memory
+from patchvote.voters.ml3 import phi
+from patchvote.voters.prototypes.stoml3 import Stoml3
 
 # classes, prototypes, features, minibatch, the ratio to reach
 STEPS = [

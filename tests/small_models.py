@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from patchvote import Recipe
-from patchvote.checksums import checksum
-from patchvote.model import KINDS, Model, read_model
-from patchvote.model_checks import expected_arrays
-from patchvote.tensors import contents
-from patchvote.veto import veto_of
+from patchvote.models.checks import expected_arrays
+from patchvote.models.model import KINDS, Model, read_model
+from patchvote.utils.checksums import checksum
+from patchvote.utils.tensors import contents
+from patchvote.voters.veto import veto_of
 
 
 def prototypes_model(kind: str = "SNBNL", **changes) -> Model:

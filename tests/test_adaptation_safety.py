@@ -11,13 +11,13 @@ import pytest
 from PIL import Image
 
 from patchvote import Adapted, BagSVM, Dense, ImageClassifier, ModelError, Recipe
-from patchvote.doubts import AdaptationWarning, collapsed, unlike
-from patchvote.export import export_model
-from patchvote.images import load_image
-from patchvote.model import read_model, write_model
-from patchvote.photos import find_photos
-from patchvote.veto import limited
-from patchvote.voting import NONE
+from patchvote.models.export import export_model
+from patchvote.models.model import read_model, write_model
+from patchvote.photos.decode import load_image
+from patchvote.photos.find import find_photos
+from patchvote.voters.doubts import AdaptationWarning, collapsed, unlike
+from patchvote.voters.veto import limited
+from patchvote.voters.votes import NONE
 from test_bag_svm import photos
 from test_cli import patchvote
 

@@ -5,8 +5,8 @@ import pytest
 from sklearn.base import clone
 
 from patchvote import NBNN, SNBNL, Adapted, Bags, BagSVM
-from patchvote.gains import moved
-from patchvote.self_training import surest
+from patchvote.voters.gains import moved
+from patchvote.voters.self_training import surest
 from test_bag_svm import photos
 
 GAINS = np.array([1.0, 9.0, 0.5, 1.0, 4.0, 1.0])  # another camera

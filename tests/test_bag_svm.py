@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from patchvote import Bags, BagSVM, Recipe, Store
-from patchvote.bag_svm import pooled
-from patchvote.pooling import bag_vectors, shared_votes
-from patchvote.shards import Entry, write_shard
+from patchvote.bags.shard import Entry, write_shard
+from patchvote.voters.bag_svm import pooled
+from patchvote.voters.pooling import bag_vectors, shared_votes
 
 
 def photos(
@@ -80,7 +80,7 @@ def test_a_store_is_learned_in_blocks_and_gives_what_its_bags_give(tmp_path, mon
     entries = [Entry(f"{i:02d}.jpg", str(label), f"{i:02d}") for i, label in enumerate(labels)]
     write_shard(tmp_path, Recipe(), "0" * 16, entries, [Bags.of([bag.astype(np.float32)]) for bag in bags])
     store = Store.open(tmp_path)
-    monkeypatch.setattr("patchvote.bag_svm._AT_ONCE", 20)
+    monkeypatch.setattr("patchvote.voters.bag_svm._AT_ONCE", 20)
     np.testing.assert_array_equal(pooled(store).values, store.load()[0].means())
     np.testing.assert_array_equal(BagSVM().fit(store).linear_, BagSVM().fit(store.load()[0], labels).linear_)
 

@@ -9,8 +9,8 @@ import pytest
 
 from command import Command, network_in
 from patchvote import NBNL, NBNN, SNBNL, Bags
-from patchvote.budget import cut_short, fit_until
-from patchvote.choosing import Candidate, choose
+from patchvote.models.choose import Candidate, choose
+from patchvote.utils.budget import cut_short, fit_until
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_nbnl_ends_within_the_budget_and_says_so():
 
 def test_the_command_says_what_the_budget_cut(command, photo_folder, tmp_path, monkeypatch):
     endless = [Candidate("NBNL", NBNL(rounds=10**6))]
-    monkeypatch.setattr("patchvote.fitting.candidates_for", lambda voter, seed: endless)
+    monkeypatch.setattr("patchvote.models.fit.candidates_for", lambda voter, seed: endless)
     done = command(
         *("fit", photo_folder, tmp_path / "m.patchvote", "--network", network_in(tmp_path), "--no-cache"),
         *("--voter", "nbnl", "--budget", "3"),

@@ -6,21 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from patchvote import (
-    NBNL,
-    NBNN,
-    SNBNL,
-    BagSVM,
-    Dense,
-    ImageClassifier,
-    ModelError,
-    PatchvoteError,
-    PhotoError,
-    Recipe,
-)
-from patchvote.images import load_image
-from patchvote.photos import Photo, find_photos
-from patchvote.scores import Scores
+from patchvote import NBNL, NBNN, SNBNL, BagSVM, Dense, ImageClassifier, ModelError, PatchvoteError, PhotoError, Recipe
+from patchvote.models.scores import Scores
+from patchvote.photos.decode import load_image
+from patchvote.photos.find import Photo, find_photos
 
 SMALL = Recipe(sampling=Dense(sides=(96,)))
 

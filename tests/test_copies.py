@@ -10,11 +10,11 @@ from PIL import Image
 
 from command import Command, network_in
 from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, ImageClassifier, Store, find_photos
-from patchvote.bag_svm import pooled
-from patchvote.choosing import _splits
-from patchvote.copies import copy_groups, describe_copies
-from patchvote.filling import fill
-from patchvote.labels import hold_out
+from patchvote.bags.copies import copy_groups, describe_copies
+from patchvote.bags.fill import fill
+from patchvote.models.choose import _splits
+from patchvote.voters.bag_svm import pooled
+from patchvote.voters.labels import hold_out
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_photos_are_compared_in_blocks_as_if_at_once(monkeypatch):
     values = np.random.default_rng(0).random((100, 80))
     values[60:] = values[:40] + 0.001
     at_once = copy_groups(values)
-    monkeypatch.setattr("patchvote.copies._ROWS", 7)
+    monkeypatch.setattr("patchvote.bags.copies._ROWS", 7)
     np.testing.assert_array_equal(copy_groups(values), at_once)
     assert at_once.tolist() == [*range(60), *range(40)]
 

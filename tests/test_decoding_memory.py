@@ -24,11 +24,12 @@ from hostile_photos import (
     tiff_with_a_large_tile,
     tiff_with_offsets,
 )
-from patchvote import Dense, Extractor, Photo, PhotoError, Recipe, images
-from patchvote.headers import read_header
-from patchvote.images import decode, load_image
-from patchvote.machine import give_back_memory
-from patchvote.room import Room
+from patchvote import Dense, Extractor, Photo, PhotoError, Recipe
+from patchvote.photos import decode as images
+from patchvote.photos.decode import decode, load_image
+from patchvote.photos.headers import read_header
+from patchvote.utils.machine import give_back_memory
+from patchvote.utils.room import Room
 
 linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc of Linux")
 

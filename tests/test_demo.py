@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from patchvote import ImageClassifier
-from patchvote.demo import COLLAGE, PHOTOS, in_own_quarter, run
+from patchvote.cli.demo import COLLAGE, PHOTOS, in_own_quarter, run
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from patchvote import Evidence, PatchvoteError
-from patchvote.evidence import Match
-from patchvote.picture import draw, draw_matches, encoded, glow
+from patchvote.models.evidence import Match
+from patchvote.models.report.picture import draw, draw_matches, encoded, glow
 
 
 def some_evidence(count: int = 20, seed: int = 0, boxes: np.ndarray | None = None) -> Evidence:

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from patchvote import NBNN, SNBNL, BagSVM, Dense, ImageClassifier, Patch, PatchvoteError, Recipe
-from patchvote.export import export_model
-from patchvote.images import load_image
-from patchvote.photos import find_photos
+from patchvote.models.export import export_model
+from patchvote.photos.decode import load_image
+from patchvote.photos.find import find_photos
 from test_cli import patchvote
 
 SMALL = Recipe(sampling=Dense(sides=(64, 96)))

@@ -19,9 +19,9 @@ from patchvote import (
     Recipe,
     find_photos,
 )
-from patchvote import extract as module
 from patchvote.backbones import load, open_onnx
-from patchvote.images import load_image
+from patchvote.bags import extract as module
+from patchvote.photos.decode import load_image
 
 DENSE = Recipe(sampling=Dense(sides=(64, 128)))
 PATCH = Recipe(sampling=Patch(count=20, input=32))

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from patchvote.errors import PatchvoteError
-from patchvote.files import write_atomically, write_file
+from patchvote.utils.files import write_atomically, write_file
 
 
 def test_a_link_stays_a_link_and_its_target_is_replaced_and_keeps_its_mode(tmp_path):

@@ -100,14 +100,14 @@ def test_a_second_run_has_nothing_to_do(photos, tmp_path, extractor):
 
 
 def test_an_unchanged_file_is_not_even_read(photos, tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr(sys.modules["patchvote.filling"], "_SETTLED", 0)
+    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "_SETTLED", 0)
     fill(tmp_path / "store", photos, extractor)
-    monkeypatch.setattr(sys.modules["patchvote.extract"], "opened", lambda *_: pytest.fail("was read"))
+    monkeypatch.setattr(sys.modules["patchvote.bags.extract"], "opened", lambda *_: pytest.fail("was read"))
     assert counts(fill(tmp_path / "store", photos, extractor)) == (0, 40, 0, 0)
 
 
 def test_two_files_of_equal_size_and_time_that_change_places_are_noticed(tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr(sys.modules["patchvote.filling"], "_SETTLED", 0)
+    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "_SETTLED", 0)
     folder = tmp_path / "photos"
     for label, colour in (("a", "red"), ("b", "blue")):
         (folder / label).mkdir(parents=True)
@@ -205,7 +205,7 @@ def test_the_type_of_a_store_stays_and_another_is_refused(photos, tmp_path, extr
 def test_of_two_processes_that_begin_a_store_at_once_in_two_ways_one_is_refused(
     photos, tmp_path, extractor, monkeypatch
 ):
-    module = sys.modules["patchvote.filling"]
+    module = sys.modules["patchvote.bags.fill"]
     other = Extractor(Recipe(sampling=Dense(sides=(96,))), backbone=extractor.backbone)
     claim = module._Filling._claim
 
@@ -343,7 +343,7 @@ def test_two_photos_of_one_name_are_refused_and_one_listed_twice_is_one(photos, 
 
 
 def test_a_torn_shard_is_ignored_and_extracted_again(photos, tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr(sys.modules["patchvote.filling"], "_SHARD_BYTES", 20_000)
+    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "_SHARD_BYTES", 20_000)
     fill(tmp_path / "store", photos, extractor)
     torn = sorted((tmp_path / "store").iterdir())[2]
     torn.write_bytes(torn.read_bytes()[:-100])
@@ -354,7 +354,7 @@ def test_a_torn_shard_is_ignored_and_extracted_again(photos, tmp_path, extractor
 
 
 def test_the_leavings_of_a_dead_process_are_cleared_and_those_of_a_living_one_are_not(photos, tmp_path, extractor):
-    from patchvote.temporary import machine, temporary_file
+    from patchvote.utils.temporary import machine, temporary_file
 
     store = tmp_path / "store"
     store.mkdir()
@@ -397,7 +397,7 @@ def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_hap
 
 
 def test_each_process_goes_through_the_photos_in_an_order_of_its_own(photos, tmp_path, extractor, monkeypatch):
-    module = sys.modules["patchvote.filling"]
+    module = sys.modules["patchvote.bags.fill"]
     monkeypatch.setattr(module, "_LOOK_AROUND", 1)
     orders = set()
     for strict in (False, False, True, True):

@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 
 from patchvote import ImageClassifier, PatchvoteError  # noqa: E402
 from patchvote.backbones import graph_of, load  # noqa: E402
-from patchvote.images import load_image  # noqa: E402
 from patchvote.nn import TuningSettings, VoteHead, fine_tune  # noqa: E402
-from patchvote.nn.seen import pixels as pixels_of  # noqa: E402
-from patchvote.photos import find_photos  # noqa: E402
+from patchvote.nn.trunk import pixels as pixels_of  # noqa: E402
+from patchvote.photos.decode import load_image  # noqa: E402
+from patchvote.photos.find import find_photos  # noqa: E402
 
 SMALL = TuningSettings(side=64, variants=2, passes=4, batch=8, prototypes=2, held_out=0.3)
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from patchvote.bags.boxes import Dense, Patch, cell_boxes, relative
 from patchvote.errors import PatchvoteError
-from patchvote.grid import Dense, Patch, cell_boxes, relative
 
 
 @st.composite

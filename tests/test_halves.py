@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchvote.halves import all_finite, to_float32
+from patchvote.utils.float16 import all_finite, to_float32
 
 
 def test_every_float16_there_is_becomes_the_same_number():

@@ -18,11 +18,11 @@ from PIL import Image
 from patchvote import NBNL, NBNN, SNBNL, Dense, ImageClassifier, ModelError, PatchvoteError, Recipe
 from patchvote.backbones import load
 from patchvote.cli.info import model_info
-from patchvote.export import export_model
-from patchvote.fitting import VOTERS, plain_settings
-from patchvote.model import KINDS, read_model, write_model
-from patchvote.model_header import SETTINGS
-from patchvote.schema import record
+from patchvote.models.export import export_model
+from patchvote.models.fit import VOTERS, plain_settings
+from patchvote.models.header import SETTINGS
+from patchvote.models.model import KINDS, read_model, write_model
+from patchvote.utils.schema import record
 from small_models import header_of, with_header
 
 RAW = "raw JSON: "  # before text that stands in the header as it is

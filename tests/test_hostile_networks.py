@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from conftest import write_tiny_network
 from patchvote import NetworkError
 from patchvote.backbones import graph_of, open_onnx, session
-from patchvote.machine import memory
+from patchvote.utils.machine import memory
 
 SECONDS = 30  # generous: each of these is refused in a fraction of a second on a machine that does nothing else
 

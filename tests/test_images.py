@@ -9,7 +9,7 @@ from PIL import Image
 
 from bad_files import DAMAGED, ODD, bomb, write_bad_files
 from patchvote import Dense, Photo, PhotoError
-from patchvote.images import decode, load_image, read_photo
+from patchvote.photos.decode import decode, load_image, read_photo
 
 
 @pytest.fixture(scope="module")

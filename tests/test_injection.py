@@ -17,7 +17,7 @@ from PIL import Image
 
 from command import Command, network_in
 from patchvote import Dense, ImageClassifier, Recipe
-from patchvote.model import write_model
+from patchvote.models.model import write_model
 
 FORMULA, COLOUR, LINES, REVERSED = '=HYPERLINK("x")', "red\x1b[31m\x9b5m", "a\nb", "one\u202eowt"
 NO_TEXT = os.fsdecode(b"caf\xe9")
@@ -130,7 +130,7 @@ def test_a_page_a_card_and_a_graph_hold_names_as_names(command, photos, tmp_path
 
 def test_the_name_of_a_tensor_stays_a_name_in_the_settings_of_a_tuned_network(tmp_path):
     pytest.importorskip("torch")
-    from patchvote.nn.tuning import Tuned
+    from patchvote.nn.fine_tune import Tuned
 
     graph = onnx.load(network_in(tmp_path))
     graph.graph.output[0].name = hostile = 'x"\ncolor = "BGR"\n#'

@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from patchvote.machine import cores, describe
+from patchvote.utils.machine import cores, describe
 
 
 def test_the_peak_of_memory_rises_with_what_is_taken_and_can_be_forgotten():

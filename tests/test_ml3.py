@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from patchvote.ml3 import minibatch_gradient, phi, phi_and_gradient, softmax_loss
+from patchvote.voters.ml3 import minibatch_gradient, phi, phi_and_gradient, softmax_loss
 
 QS = [1, 1.5, 2, 3, 7.5, math.inf]
 scores = arrays(np.float64, (4, 3), elements=st.floats(-50, 50).filter(lambda x: x == 0 or abs(x) > 1e-3))

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save
 
 from patchvote import ModelError
-from patchvote.model import KINDS, Model, read_model, write_model
+from patchvote.models.model import KINDS, Model, read_model, write_model
 from small_models import ALL_KINDS, bank_model, header_of, prototypes_model, with_header
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from patchvote import ModelError, PatchvoteError
 from patchvote.cli.info import model_info
-from patchvote.model import Model, checksum_of, read_model, write_model
+from patchvote.models.model import Model, checksum_of, read_model, write_model
 from small_models import ALL_KINDS, header_of, same, with_header
 
 

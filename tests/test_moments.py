@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchvote.moments import Moments
+from patchvote.voters.prototypes.moments import Moments
 
 
 @given(st.integers(0, 99), st.lists(st.integers(1, 50), min_size=1, max_size=5))

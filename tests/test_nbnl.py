@@ -8,8 +8,8 @@ import pytest
 from scipy.optimize import minimize
 
 from patchvote import NBNL
-from patchvote.ml3 import hinge_loss, phi
-from patchvote.nbnl import linear_gradient, surrogate_gradient
+from patchvote.voters.ml3 import hinge_loss, phi
+from patchvote.voters.prototypes.nbnl import linear_gradient, surrogate_gradient
 from test_voters import make_bags
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from patchvote import NBNN, Bags, LocalNBNN, Recipe, Store
-from patchvote.approximate import _Products
-from patchvote.shards import Entry, write_shard
+from patchvote.bags.shard import Entry, write_shard
+from patchvote.voters.neighbours.approximate import _Products
 from test_voters import make_bags
 
 

@@ -26,11 +26,11 @@ from patchvote import (
     find_photos,
 )
 from patchvote.backbones import load, open_onnx
-from patchvote.export import export_model
-from patchvote.model import Model, read_model, write_model
+from patchvote.models.export import export_model
+from patchvote.models.model import Model, read_model, write_model
 from patchvote.protocols.protocol import Protocol, Setting
 from patchvote.protocols.results import Results
-from patchvote.protocols.run import Selection, plan
+from patchvote.protocols.runner import Selection, plan
 from test_cli import patchvote
 
 HOSTILE = {

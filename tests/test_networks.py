@@ -9,7 +9,7 @@ from PIL import Image
 from conftest import tiny_weights, write_tiny_network
 from patchvote import Extractor, NetworkError, Photo, Recipe
 from patchvote.backbones import EMBEDDED, Preprocessing, cache, efficientnet, load, load_embedded, open_onnx
-from patchvote.images import load_image
+from patchvote.photos.decode import load_image
 
 # What ImageNet calls the things on these photos, and the packages whose wheels carry the photos.
 NAMES = {

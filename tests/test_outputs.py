@@ -14,9 +14,9 @@ from PIL import Image
 from command import Command, network_in
 from conftest import ROOT
 from patchvote import ImageClassifier, PatchvoteError, Recipe
-from patchvote.demo import run as run_demo
-from patchvote.marks import Kind, kind_of
-from patchvote.outputs import check_outputs
+from patchvote.cli.demo import run as run_demo
+from patchvote.photos.outputs import check_outputs
+from patchvote.utils.marks import Kind, kind_of
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from patchvote import Bags
-from patchvote.protocols.mop import MopCnn
-from patchvote.protocols.pooled import MeanSvm, WholeImageSvm
+from patchvote.protocols.baselines.mop import MopCnn
+from patchvote.protocols.baselines.pooled import MeanSvm, WholeImageSvm
 from patchvote.protocols.voters import make_voter
 
 

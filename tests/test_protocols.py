@@ -13,11 +13,11 @@ import pytest
 
 from patchvote.errors import PatchvoteError
 from patchvote.protocols import PROTOCOLS, Protocol
+from patchvote.protocols.baselines.product import AdaptedVoter
 from patchvote.protocols.datasets import read_dataset
-from patchvote.protocols.product import AdaptedVoter
 from patchvote.protocols.recipes import parse_recipe
 from patchvote.protocols.results import Results, Run
-from patchvote.protocols.run import Runner, Selection, plan
+from patchvote.protocols.runner import Runner, Selection, plan
 from patchvote.protocols.stores import Stores
 from patchvote.protocols.voters import VOTERS, make_voter, parse_voter
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from patchvote import ModelError, NetworkError, PatchvoteError, PhotoError, StoreError, find_photos
-from patchvote.files import file_digest
-from patchvote.images import load_image
-from patchvote.photos import Photo
+from patchvote.photos.decode import load_image
+from patchvote.photos.find import Photo
+from patchvote.utils.files import file_digest
 
 SECONDS = 20  # generous: each of these calls takes some milliseconds, or for ever
 
@@ -100,7 +100,7 @@ def test_a_file_that_claims_to_be_empty_and_is_not_is_refused(tmp_path, target):
 
 @pytest.mark.parametrize("make", [pipe, endless])
 def test_a_model_that_is_no_ordinary_file_says_what_it_is(tmp_path, make):
-    from patchvote.model import read_model
+    from patchvote.models.model import read_model
 
     with pytest.raises(ModelError, match=r"is not a model: it is a (pipe|device), not an ordinary file"):
         within(SECONDS, read_model, make(tmp_path / "model.patchvote"))
@@ -172,7 +172,7 @@ def test_a_manifest_of_monstrous_rows_is_refused_in_few_words(tmp_path, name, ro
 
 
 def test_a_manifest_with_more_rows_than_memory_is_refused(tmp_path, monkeypatch):
-    from patchvote import manifests
+    from patchvote.photos import manifests
 
     monkeypatch.setattr(manifests, "_MAX_ROWS", 3)
     (tmp_path / "x.csv").write_text("file_name\na.jpg\nb.jpg\nc.jpg\n")

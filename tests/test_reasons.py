@@ -10,8 +10,8 @@ import pytest
 
 from command import Command, network_in
 from patchvote import Bags
-from patchvote.card import accuracy_of
-from patchvote.choosing import Candidate, Tried, _why, choose
+from patchvote.models.choose import Candidate, Tried, _why, choose
+from patchvote.models.report.card import accuracy_of
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from PIL import Image
 
 from browser import start_browser
 from patchvote import PatchvoteError, Recipe
-from patchvote.model import Model
-from patchvote.report import Mistake, write_report
-from patchvote.scores import Scores
+from patchvote.models.model import Model
+from patchvote.models.report.page import Mistake, write_report
+from patchvote.models.scores import Scores
 
 HOSTILE = (
     "\"'><img src=x onerror=hacked=1>",

@@ -9,12 +9,12 @@ import pytest
 
 from patchvote.protocols import Protocol
 from patchvote.protocols.datasets import read_dataset
-from patchvote.protocols.findings import Patches, findings
+from patchvote.protocols.page.findings import Patches, findings
+from patchvote.protocols.page.summary import sign_test, summarise
+from patchvote.protocols.page.tables import few, gains, speed
 from patchvote.protocols.results import Results, Run
-from patchvote.protocols.run import Runner, Selection, plan
+from patchvote.protocols.runner import Runner, Selection, plan
 from patchvote.protocols.stores import Stores
-from patchvote.protocols.summary import sign_test, summarise
-from patchvote.protocols.tables import few, gains, speed
 
 ROOT = Path(__file__).parent.parent
 
@@ -109,7 +109,7 @@ def test_findings_are_judged_by_the_numbers():
 
 def test_a_page_is_made_of_results_of_other_networks_and_recipes_alone(tmp_path):
     pytest.importorskip("matplotlib")
-    from patchvote.protocols.report import write_results
+    from patchvote.protocols.page.page import write_results
 
     for protocol, voter, setting in (("scene15", "nbnn", "random"), ("scene15-few", "product", "5")):
         for network in ("efficientnet-lite1", "efficientnet-lite2"):
@@ -152,7 +152,7 @@ def test_a_fresh_run_reproduces_the_committed_numbers(data, tmp_path):
 
 def test_the_page_of_results_is_made_from_the_committed_results(tmp_path):
     pytest.importorskip("matplotlib")
-    from patchvote.protocols.report import write_results
+    from patchvote.protocols.page.page import write_results
 
     page = write_results(Results(ROOT / "results"), tmp_path)
     assert page.read_text(encoding="utf-8") == (ROOT / "docs" / "results.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchvote.scores import Scores, interval
+from patchvote.models.scores import Scores, interval
 
 
 def some_scores(count: int = 60, classes: int = 4, seed: int = 0) -> Scores:

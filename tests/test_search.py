@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patchvote.approximate import FaissBank, PcaBank, Rotation, recall
-from patchvote.bounds import Bounds, EvenRotation, pair_distances
-from patchvote.search import Bank, part_winners
+from patchvote.voters.neighbours.approximate import FaissBank, PcaBank, Rotation, recall
+from patchvote.voters.neighbours.bounds import Bounds, EvenRotation, pair_distances
+from patchvote.voters.neighbours.exact import Bank, part_winners
 
 
 def by_definition(queries: np.ndarray, bank: np.ndarray, k: int) -> np.ndarray:
@@ -75,7 +75,7 @@ def test_the_first_queries_tell_whether_bounds_pay(decay, pays):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_brute_force_goes_through_the_bank_in_parts(dtype, monkeypatch):
-    monkeypatch.setattr("patchvote.search._PART", 64)
+    monkeypatch.setattr("patchvote.voters.neighbours.exact._PART", 64)
     rng = np.random.default_rng(0)
     bank, queries = rng.normal(size=(300, 5)).astype(dtype), rng.normal(size=(40, 5)).astype(np.float32)
     distances, indices = Bank(bank).nearest(queries, 4)

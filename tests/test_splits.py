@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from patchvote.errors import PatchvoteError
-from patchvote.photos import Photo
+from patchvote.photos.find import Photo
 from patchvote.protocols.datasets import Dataset, read_dataset
 from patchvote.protocols.protocol import Protocol, Setting
 from patchvote.protocols.splits import Split, make_split, straddling, write_lists

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from patchvote import Bags, Dense, PhotoError, Recipe, Store, StoreError
-from patchvote.shards import Entry, Shard, cast, write_shard
+from patchvote.bags.shard import Entry, Shard, cast, write_shard
 
 RECIPE = Recipe()
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 
 from patchvote import Bags, Recipe, Store
-from patchvote.shards import Entry, write_shard
-from patchvote.thinning import thinned
+from patchvote.bags.shard import Entry, write_shard
+from patchvote.bags.thinning import thinned
 
 
 def make_store(folder, order) -> Store:
@@ -17,7 +17,7 @@ def make_store(folder, order) -> Store:
 
 
 def test_of_every_bag_some_descriptors_are_read_the_first_always(tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.thinning._ENOUGH", 300)
+    monkeypatch.setattr("patchvote.bags.thinning._ENOUGH", 300)
     store = make_store(tmp_path, np.arange(30))
     thin, (full, _) = thinned(store, 0), store.load()
     assert thin.sizes.tolist() == np.minimum(full.sizes, 24).tolist()
@@ -28,7 +28,7 @@ def test_of_every_bag_some_descriptors_are_read_the_first_always(tmp_path, monke
 
 
 def test_the_choice_does_not_depend_on_where_bags_lie_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.thinning._ENOUGH", 300)
+    monkeypatch.setattr("patchvote.bags.thinning._ENOUGH", 300)
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     first = thinned(make_store(tmp_path / "a", np.arange(30)), 0)
     second = thinned(make_store(tmp_path / "b", np.random.default_rng(1).permutation(30)), 0)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from patchvote import Bags, Recipe, Store
-from patchvote.shards import Entry, write_shard
-from patchvote.training import TrainingData
+from patchvote.bags.shard import Entry, write_shard
+from patchvote.voters.prototypes.minibatches import TrainingData
 
 
 def photos(count: int = 30) -> Bags:

@@ -14,9 +14,9 @@ import pytest
 from command import Command, network_in
 from patchvote import ImageClassifier
 from patchvote.errors import ModelChangedError
-from patchvote.known import known_photos, with_photos
-from patchvote.locking import locked, stamp
-from patchvote.model import read_model, write_model
+from patchvote.models.known import known_photos, with_photos
+from patchvote.models.model import read_model, write_model
+from patchvote.utils.locking import locked, stamp
 from test_cli import words
 
 
@@ -90,7 +90,7 @@ def test_a_model_that_was_changed_since_it_was_read_is_not_overwritten(made):
 def test_a_lock_is_waited_for_and_released_by_whoever_ends(tmp_path):
     path, order = tmp_path / "file", []
     script = (
-        "import pathlib, sys, time\nfrom patchvote.locking import locked\n"
+        "import pathlib, sys, time\nfrom patchvote.utils.locking import locked\n"
         "with locked(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
@@ -181,7 +181,7 @@ def test_evaluating_on_photos_that_were_learned_from_is_said(made, command):
 
 
 def test_so_many_photos_that_a_header_would_burst_are_not_kept(monkeypatch):
-    monkeypatch.setattr("patchvote.known._MOST", 3)
+    monkeypatch.setattr("patchvote.models.known._MOST", 3)
     about = with_photos({}, [("a", "1"), ("b", "2"), ("a", "3")])
     assert known_photos(about) == {"1": {"a"}, "3": {"a"}, "2": {"b"}}
     assert known_photos(with_photos(about, [("a", "4")])) == {}

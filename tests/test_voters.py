@@ -14,7 +14,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from patchvote import NBNL, NBNN, SNBNL, Bags, BagSVM, LocalNBNN
-from patchvote.voting import NONE
+from patchvote.voters.votes import NONE
 
 # Lengths tell the classes of `make_bags` apart as well as directions do, so the local voter keeps them.
 VOTERS = [NBNN(), LocalNBNN(normalise=False), NBNL(rounds=5, calibration=0.2), SNBNL(), BagSVM()]
@@ -102,7 +102,7 @@ def test_chunks_do_not_show(voter, data, monkeypatch):
     train, labels, test, _ = data
     fitted = clone(voter).fit(train, labels)
     expected = fitted.decision_function(test)
-    monkeypatch.setattr("patchvote.voting._CHUNK", 7)
+    monkeypatch.setattr("patchvote.voters.votes._CHUNK", 7)
     np.testing.assert_allclose(fitted.decision_function(test), expected, rtol=1e-6)
 
 

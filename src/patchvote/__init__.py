@@ -17,48 +17,57 @@ from .version import __version__ as __version__
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
-    from .adapted import Adapted
-    from .bag_svm import BagSVM
-    from .bags import Bags
-    from .classifier import ImageClassifier
+    from .bags.bags import Bags
+    from .bags.boxes import Dense, Patch
+    from .bags.extract import Extractor
+    from .bags.fill import Filled, fill
+    from .bags.recipe import Recipe
+    from .bags.store import Store
+    from .classifier import Answer, ImageClassifier
     from .errors import ModelError, NetworkError, PatchvoteError, PhotoError, StoreError
-    from .evidence import Evidence
-    from .extract import Extractor
-    from .filling import fill
-    from .grid import Dense, Patch
-    from .local_nbnn import LocalNBNN
-    from .nbnl import NBNL
-    from .nbnn import NBNN
-    from .photos import Photo, find_photos
-    from .recipe import Recipe
-    from .scores import Scores
-    from .snbnl import SNBNL
-    from .store import Store
+    from .models.evidence import Evidence, Match
+    from .models.export import export_model
+    from .models.model import Model
+    from .models.scores import Scores
+    from .photos.find import Photo, find_photos
+    from .voters.adapted import Adapted
+    from .voters.bag_svm import BagSVM
+    from .voters.base import Voter
+    from .voters.neighbours.local_nbnn import LocalNBNN
+    from .voters.neighbours.nbnn import NBNN
+    from .voters.prototypes.nbnl import NBNL
+    from .voters.prototypes.snbnl import SNBNL
 
 _HOME = {
-    "Adapted": "adapted",
-    "BagSVM": "bag_svm",
-    "Bags": "bags",
-    "Dense": "grid",
-    "Evidence": "evidence",
-    "Extractor": "extract",
+    "Adapted": "voters.adapted",
+    "Answer": "classifier",
+    "BagSVM": "voters.bag_svm",
+    "Bags": "bags.bags",
+    "Dense": "bags.boxes",
+    "Evidence": "models.evidence",
+    "Extractor": "bags.extract",
+    "Filled": "bags.fill",
     "ImageClassifier": "classifier",
-    "LocalNBNN": "local_nbnn",
+    "LocalNBNN": "voters.neighbours.local_nbnn",
+    "Match": "models.evidence",
+    "Model": "models.model",
     "ModelError": "errors",
-    "NBNL": "nbnl",
-    "NBNN": "nbnn",
+    "NBNL": "voters.prototypes.nbnl",
+    "NBNN": "voters.neighbours.nbnn",
     "NetworkError": "errors",
-    "Patch": "grid",
+    "Patch": "bags.boxes",
     "PatchvoteError": "errors",
-    "Photo": "photos",
+    "Photo": "photos.find",
     "PhotoError": "errors",
-    "Recipe": "recipe",
-    "SNBNL": "snbnl",
-    "Scores": "scores",
-    "Store": "store",
+    "Recipe": "bags.recipe",
+    "SNBNL": "voters.prototypes.snbnl",
+    "Scores": "models.scores",
+    "Store": "bags.store",
     "StoreError": "errors",
-    "fill": "filling",
-    "find_photos": "photos",
+    "Voter": "voters.base",
+    "export_model": "models.export",
+    "fill": "bags.fill",
+    "find_photos": "photos.find",
 }
 
 __all__ = [
@@ -66,13 +75,17 @@ __all__ = [
     "NBNN",
     "SNBNL",
     "Adapted",
+    "Answer",
     "BagSVM",
     "Bags",
     "Dense",
     "Evidence",
     "Extractor",
+    "Filled",
     "ImageClassifier",
     "LocalNBNN",
+    "Match",
+    "Model",
     "ModelError",
     "NetworkError",
     "Patch",
@@ -83,6 +96,8 @@ __all__ = [
     "Scores",
     "Store",
     "StoreError",
+    "Voter",
+    "export_model",
     "fill",
     "find_photos",
 ]

@@ -19,25 +19,25 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from .bag_cache import cached_bags
-from .bags import Bags
+from .bags.bags import Bags
+from .bags.cache import cached_bags
+from .bags.extract import Extractor
+from .bags.fill import Filled
+from .bags.recipe import Recipe
+from .bags.store import Store
 from .errors import ModelChangedError, ModelError, PatchvoteError, PhotoError
-from .evidence import Evidence, Match
-from .extract import Extractor
-from .filling import Filled
-from .images import SHOWN, load_image
-from .known import known_photos, short
-from .locking import locked, stamp
-from .model import Model, network_of, read_model, write_model
-from .names import nearest
-from .passed_over import PassedOver
-from .photos import Photo, Source, find_photos, labelled
-from .pooling import shared_votes
-from .recipe import Recipe
-from .scores import Scores
-from .store import Store
-from .veto import with_veto
-from .voting import prototype_votes, softmax, votes_in_chunks
+from .models.evidence import Evidence, Match
+from .models.known import known_photos, short
+from .models.model import Model, network_of, read_model, write_model
+from .models.scores import Scores
+from .photos.decode import SHOWN, load_image
+from .photos.find import Photo, Source, find_photos, labelled
+from .photos.passed_over import PassedOver
+from .utils.locking import locked, stamp
+from .utils.suggest import nearest
+from .voters.pooling import shared_votes
+from .voters.veto import with_veto
+from .voters.votes import prototype_votes, softmax, votes_in_chunks
 
 if TYPE_CHECKING:
     from .backbones import Backbone
@@ -198,9 +198,9 @@ class ImageClassifier:
             if name.lower() not in ("auto", "bagsvm"):
                 raise PatchvoteError(f"a model of {name} cannot be adapted to a target: take the default voter.")
         # Learning needs scikit-learn, whose import takes a second or two: time enough while the network works.
-        threading.Thread(target=importlib.import_module, args=(f"{__package__}.fitting",), daemon=True).start()
+        threading.Thread(target=importlib.import_module, args=(f"{__package__}.models.fit",), daemon=True).start()
         with self._bags_of(found, photos, progress, seconds) as store:
-            from .fitting import fit_model
+            from .models.fit import fit_model
 
             fitted = fit_model(
                 store,
@@ -251,7 +251,7 @@ class ImageClassifier:
 
     def _adapt_to(self, store: Store, insist: bool) -> None:
         """Adapt to the photos of a store, or say why not."""
-        from .adapting import adapt_model
+        from .models.adapt import adapt_model
 
         fitted, self.refusal = adapt_model(store, self.model, insist=insist, seconds={})
         self._model, self._voter, self.scores, self._mistakes = fitted.model, fitted.voter, None, ()
@@ -262,7 +262,7 @@ class ImageClassifier:
         Photos that the model has learned from are not learned again (`known` counts them); those that it has learned
         as another class are left out, and named in `skipped`.
         """
-        from .fitting import add_to_model
+        from .models.fit import add_to_model
 
         seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
         self.passed_over = found.passed_over
@@ -474,7 +474,7 @@ class ImageClassifier:
         measured : str
             On which photos the answers were measured, in words.
         """
-        from .report import mistakes_of, write_report
+        from .models.report.page import mistakes_of, write_report
 
         shown = []
         for evidence in self._mistakes:
@@ -507,7 +507,7 @@ class ImageClassifier:
     def _estimator(self) -> Any:
         """Return the voter as an estimator, made from the model where need be."""
         if self._voter is None:
-            from .fitting import voter_of
+            from .models.fit import voter_of
 
             self._voter = voter_of(self.model)
         return self._voter

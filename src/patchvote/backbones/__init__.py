@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
-from ..names import nearest
+from ..utils.suggest import nearest
 from .base import Activation, Backbone, NetworkSpec, Preprocessing
 from .graph_file import read_graph
 from .joined import JoinedBackbone

@@ -18,7 +18,7 @@ from pathlib import Path
 import platformdirs
 
 from ..errors import CacheWarning
-from ..files import write_atomically
+from ..utils.files import write_atomically
 
 
 def cache_folder() -> Path:

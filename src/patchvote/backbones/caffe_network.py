@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NetworkError
-from ..files import file_digest
+from ..utils.files import file_digest
 from .base import Activation, NetworkSpec, Preprocessing
 
 _ACTIVATIONS = {"ReLU", "PReLU", "Sigmoid", "TanH", "ELU", "ReLU6"}

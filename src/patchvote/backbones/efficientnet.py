@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NetworkError
-from ..files import file_digest
+from ..utils.files import file_digest
 from .base import Preprocessing
 from .tensor_pickle import read_tensors
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
-from ..names import nearest
+from ..utils.suggest import nearest
 from .base import Activation
 
 if TYPE_CHECKING:

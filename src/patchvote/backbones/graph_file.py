@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NetworkError
-from ..files import file_digest
-from ..reading import open_regular, read_bytes
+from ..utils.files import file_digest
+from ..utils.reading import open_regular, read_bytes
 
 if TYPE_CHECKING:
     import onnx

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NetworkError
-from ..names import nearest
-from ..reading import read_toml
-from ..schema import brief
+from ..utils.reading import read_toml
+from ..utils.schema import brief
+from ..utils.suggest import nearest
 from .base import Activation, NetworkSpec, Preprocessing
 from .graph import cut, output_names
 from .graph_file import read_graph

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NetworkError
-from ..machine import memory
+from ..utils.machine import memory
 
 T = TypeVar("T")
 

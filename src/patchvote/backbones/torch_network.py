@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import NetworkError
-from ..files import file_digest
+from ..utils.files import file_digest
 from .base import Activation, NetworkSpec, Preprocessing
 from .cache import cached_graph
 from .graph import cut, cut_at_layer

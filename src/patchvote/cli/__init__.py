@@ -19,7 +19,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError
-from ..terminal import ReaderGone, flush_output, say, show
+from ..utils.terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .bags import extract, store_info
 from .common import FAILED, INTERRUPTED, Force, Json
@@ -82,7 +82,7 @@ def demo(
     force: Force = False,
 ) -> None:
     """Extract bags from a few real photos, and draw them."""
-    from ..demo import run
+    from .demo import run
 
     run(folder, force=force)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import PatchvoteError
-from ..terminal import say, show, show_json
+from ..utils.terminal import say, show, show_json
 from .common import SKIPPED, Jobs, Json, Mode, Network, Quiet
 from .streams import interruption
 
@@ -70,12 +70,12 @@ def extract(
 
     Run it again to go on after an interruption, or to take in new and changed photos: the others are passed over.
     """
-    from ..extract import Extractor
-    from ..filling import Filled, fill
-    from ..grid import Dense, Patch
-    from ..photos import find_photos
-    from ..progress import ProgressLine
-    from ..recipe import Recipe
+    from ..bags.boxes import Dense, Patch
+    from ..bags.extract import Extractor
+    from ..bags.fill import Filled, fill
+    from ..bags.recipe import Recipe
+    from ..photos.find import find_photos
+    from .progress import ProgressLine
 
     dense = _given(sides=_numbers("--sides", sides) if sides is not None else None)
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
@@ -111,7 +111,7 @@ def extract(
 
 def store_info(store: Path, as_json: bool) -> None:
     """Tell what a store holds, without reading the descriptors."""
-    from ..store import Store
+    from ..bags.store import Store
 
     told = Store.open(store).summary()
     if as_json:

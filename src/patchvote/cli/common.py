@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..terminal import say
+from ..utils.terminal import say
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier

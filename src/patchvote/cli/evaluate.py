@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..terminal import show, show_json
+from ..utils.terminal import show, show_json
 from .common import (
     Force,
     Insist,
@@ -26,7 +26,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from ..scores import Scores
+    from ..models.scores import Scores
 
 
 def evaluate(
@@ -45,9 +45,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Compare the answers of MODEL for labelled PHOTOS with their labels, and write a report."""
-    from ..marks import Kind
-    from ..outputs import check_outputs, network_files
-    from ..progress import ProgressLine
+    from ..photos.outputs import check_outputs, network_files
+    from ..utils.marks import Kind
+    from .progress import ProgressLine
 
     page = report_file(model.with_name(f"{model.stem}-{photos.stem}.html"), report, no_report)
     check_outputs([(page, Kind.report)], [model, photos, *network_files(network)], force=force)

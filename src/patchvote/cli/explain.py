@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..terminal import show, show_json
+from ..utils.terminal import show, show_json
 from .common import Force, Jobs, Json, ModelArgument, ModelNetwork, Quiet, load
 
 
@@ -34,12 +34,12 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Draw where in PHOTO the votes for a class come from."""
-    from ..files import write_file
-    from ..images import SHOWN, load_image
-    from ..marks import Kind
-    from ..outputs import check_outputs, network_files
-    from ..photos import Photo, find_photos
-    from ..picture import draw, draw_matches, encoded
+    from ..models.report.picture import draw, draw_matches, encoded
+    from ..photos.decode import SHOWN, load_image
+    from ..photos.find import Photo, find_photos
+    from ..photos.outputs import check_outputs, network_files
+    from ..utils.files import write_file
+    from ..utils.marks import Kind
 
     target = output or Path(f"{photo.stem}-evidence.png")
     parts = target.with_name(f"{target.stem}-matches.png") if photos is not None else None

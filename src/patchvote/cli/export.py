@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..terminal import show, show_json
+from ..utils.terminal import show, show_json
 from .common import Force, Json, ModelArgument, ModelNetwork, Quiet, size
 
 
@@ -20,10 +20,10 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write MODEL as one ONNX graph, for any runtime: a photo in, class scores and maps of votes out."""
-    from ..export import export_model
-    from ..marks import Kind
-    from ..model import network_of, read_model
-    from ..outputs import check_outputs, network_files
+    from ..models.export import export_model
+    from ..models.model import network_of, read_model
+    from ..photos.outputs import check_outputs, network_files
+    from ..utils.marks import Kind
 
     read = read_model(model)
     network = network or network_of(read, model)

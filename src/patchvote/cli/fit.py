@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..terminal import show, show_json
+from ..utils.terminal import show, show_json
 from .common import (
     Cache,
     Force,
@@ -62,12 +62,12 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Learn to tell apart the classes in PHOTOS, a folder each, and write MODEL and a report."""
+    from ..bags.boxes import Dense, Patch
+    from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
-    from ..grid import Dense, Patch
-    from ..marks import Kind
-    from ..outputs import check_outputs, network_files
-    from ..progress import ProgressLine
-    from ..recipe import Recipe
+    from ..photos.outputs import check_outputs, network_files
+    from ..utils.marks import Kind
+    from .progress import ProgressLine
 
     page = report_file(model.with_suffix(".html"), report, no_report)
     inputs = [photos, target, *network_files(network)]
@@ -110,10 +110,10 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Teach MODEL more PHOTOS, of its classes or of new ones. The photos it was made from are not needed."""
-    from ..marks import Kind
-    from ..outputs import check_outputs, network_files
-    from ..progress import ProgressLine
-    from ..updating import add_and_save
+    from ..photos.outputs import check_outputs, network_files
+    from ..utils.marks import Kind
+    from .progress import ProgressLine
+    from .updating import add_and_save
 
     target = output or model
 
@@ -157,7 +157,7 @@ def _told(classifier: ImageClassifier) -> dict[str, Any]:
 
 
 def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
-    from ..card import accuracy_sentence, copies_sentences, cut_sentences
+    from ..models.report.card import accuracy_sentence, copies_sentences, cut_sentences
 
     about = classifier.model.about
     photos = sum(about["images"].values())

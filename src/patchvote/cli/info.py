@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ..terminal import show, show_json
+from ..utils.terminal import show, show_json
 from .common import size
 
 _WITHOUT = "none: an earlier version wrote this file, and damage to it may go unnoticed"
@@ -13,9 +13,9 @@ _WITHOUT = "none: an earlier version wrote this file, and damage to it may go un
 
 def model_info(path: Path, card: bool, as_json: bool) -> None:
     """Tell what a model is and how good it is."""
-    from ..card import accuracy_of
-    from ..known import KEY
-    from ..model import checksum_of, read_model
+    from ..models.known import KEY
+    from ..models.model import checksum_of, read_model
+    from ..models.report.card import accuracy_of
 
     model, checksum = read_model(path), checksum_of(path)
     if card:

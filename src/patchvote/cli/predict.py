@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from ..errors import PatchvoteError
-from ..terminal import emit, say
+from ..utils.terminal import emit, say
 from .common import SKIPPED, Force, Insist, Jobs, ModelArgument, ModelNetwork, Quiet, load, tell_refusal
 from .streams import interruption
 
 if TYPE_CHECKING:
     from ..classifier import Answer
-    from ..photos import Found
+    from ..photos.find import Found
 
 
 def predict(
@@ -40,11 +40,11 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON a photo.")] = False,
 ) -> None:
     """Name PHOTOS: a table on a terminal, CSV in a pipe or a file."""
-    from ..answers import csv_lines, json_lines, table_lines
-    from ..files import write_file
-    from ..marks import Kind
-    from ..outputs import check_outputs, network_files
-    from ..progress import ProgressLine
+    from ..photos.outputs import check_outputs, network_files
+    from ..utils.files import write_file
+    from ..utils.marks import Kind
+    from .answers import csv_lines, json_lines, table_lines
+    from .progress import ProgressLine
 
     if output is not None and output.suffix.lower() not in (".csv", ".jsonl"):
         raise PatchvoteError(f"--output writes .csv or .jsonl, got {output}.")
@@ -84,7 +84,7 @@ def predict(
 
 
 def _paths(words: list[str]) -> list[Path]:
-    from ..manifests import lines
+    from ..photos.manifests import lines
 
     if words == ["-"]:
         words = [line.strip() for line in lines(_standard_input(), "standard input") if line.strip()]
@@ -95,7 +95,7 @@ def _paths(words: list[str]) -> list[Path]:
 
 def _photos(paths: list[Path]) -> Found:
     """Return the photos in all that was named."""
-    from ..photos import Found, find_photos
+    from ..photos.find import Found, find_photos
 
     found = Found()
     for path in paths:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import PatchvoteError
-from ..terminal import say, show, show_json
+from ..utils.terminal import say, show, show_json
 from .common import SKIPPED, Force, Jobs, Json, Quiet
 from .streams import interruption
 
@@ -57,7 +57,7 @@ def protocol(
 
     kept = Results(results)
     if report:
-        from ..protocols.report import write_results
+        from ..protocols.page.page import write_results
 
         say(f"wrote {write_results(kept, results.parent / 'docs', force=force)}")
         return
@@ -71,7 +71,7 @@ def protocol(
         raise PatchvoteError(f"say where the photos of {chosen.title} are: patchvote protocol {name} --data DIR.")
 
     from ..protocols.datasets import read_dataset
-    from ..protocols.run import Runner, Selection, default_bags_folder, plan
+    from ..protocols.runner import Runner, Selection, default_bags_folder, plan
     from ..protocols.stores import Stores
 
     selection = Selection(_names(settings), _names(pairs), _names(voters), _names(recipes), _names(networks), splits)
@@ -93,7 +93,7 @@ def protocol(
 
 
 def _compute(runner: Any, groups: Any, cells: int, quiet: bool) -> set[str]:
-    from ..progress import ProgressLine
+    from .progress import ProgressLine
 
     skipped: set[str] = set()
     kept = "interrupted. Finished cells are kept: run the same command again to go on."
@@ -115,7 +115,7 @@ def _compute(runner: Any, groups: Any, cells: int, quiet: bool) -> set[str]:
 
 
 def _tell_time(runner: Any, groups: Any, cells: int, finished: int, as_json: bool) -> None:
-    from ..progress import duration
+    from .progress import duration
 
     extraction, voting = runner.estimate(groups)
     if as_json:
@@ -130,7 +130,7 @@ def _tell_time(runner: Any, groups: Any, cells: int, finished: int, as_json: boo
 
 
 def _print_summary(protocol: Any, results: Any, as_json: bool) -> None:
-    from ..protocols.summary import summarise
+    from ..protocols.page.summary import summarise
 
     rows = summarise(protocol, results)
     if as_json:

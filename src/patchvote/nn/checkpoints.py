@@ -13,12 +13,12 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ..checksums import checksum
 from ..errors import PatchvoteError
-from ..files import write_file
-from ..reading import check_regular
-from ..schema import listed, number, record
-from ..tensors import contents
+from ..utils.checksums import checksum
+from ..utils.files import write_file
+from ..utils.reading import check_regular
+from ..utils.schema import listed, number, record
+from ..utils.tensors import contents
 
 _MARK, _HISTORY, _CHECKSUM = "patchvote_fine_tuning", "history", "checksum"
 _NUMBER = number(-1e300, 1e300)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from ..errors import PatchvoteError
-from ..ml3 import minibatch_gradient
+from ..voters.ml3 import minibatch_gradient
 
 
 def usable_device(name: str) -> torch.device:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..ml3 import phi_and_gradient
+from ..voters.ml3 import phi_and_gradient
 
 _LEAST = 1e-5  # added to a batch's variances: a feature that is silent in it stays finite
 

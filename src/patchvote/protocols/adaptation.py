@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import PatchvoteError
-from ..reading import read_text
-from .tables import markdown
+from ..utils.reading import read_text
+from .page.tables import markdown
 
 Trial = dict[str, Any]
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import PatchvoteError, PhotoError
-from ..names import nearest
-from ..photos import Photo, find_photos
-from ..reading import read_text
+from ..photos.find import Photo, find_photos
+from ..utils.reading import read_text
+from ..utils.suggest import nearest
 
 _MAX_LIST_BYTES = 1 << 28  # the lists of SUN397 have 1 MB each
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PatchvoteError
-from ..names import nearest
-from ..reading import read_toml
+from ..utils.reading import read_toml
+from ..utils.suggest import nearest
 
-PROTOCOLS = tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.toml")))
+_DEFINITIONS = Path(__file__).with_name("definitions")
+PROTOCOLS = tuple(sorted(path.stem for path in _DEFINITIONS.glob("*.toml")))
 DRAWS = ("random", "lists", "domains")
 
 
@@ -160,7 +161,7 @@ class Protocol:
         """
         path = Path(name)
         if str(name) in PROTOCOLS:
-            path = Path(__file__).with_name(f"{name}.toml")
+            path = _DEFINITIONS / f"{name}.toml"
         elif path.suffix != ".toml" or not path.exists():
             raise PatchvoteError(
                 f"there is no protocol {str(name)!r}.{nearest(str(name), PROTOCOLS)} "

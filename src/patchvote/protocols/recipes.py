@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..bags.boxes import Dense, Patch
+from ..bags.recipe import Recipe
 from ..errors import PatchvoteError
-from ..grid import Dense, Patch
-from ..recipe import Recipe
 
 
 def parse_recipe(name: str, network: str) -> Recipe:

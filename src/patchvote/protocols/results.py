@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PatchvoteError
-from ..files import make_folder, write_file
-from ..reading import read_text
+from ..utils.files import make_folder, write_file
+from ..utils.reading import read_text
 
 FORMAT = 1
 _MAX_BYTES = 1 << 30  # of one result; all cells of Office-Caltech have 2 MB

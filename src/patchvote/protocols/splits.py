@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import PatchvoteError
-from ..files import make_folder, write_file
-from ..photos import Photo
-from ..reading import read_text
+from ..photos.find import Photo
+from ..utils.files import make_folder, write_file
+from ..utils.reading import read_text
 from .datasets import Dataset
 from .protocol import Setting
 

@@ -10,13 +10,13 @@ import numpy as np
 from ..backbones import EMBEDDED
 from ..backbones.joined import unit
 from ..backbones.names import JOIN
-from ..bags import Bags
+from ..bags.bags import Bags
+from ..bags.extract import Extractor
+from ..bags.fill import Filled, up_to_date
+from ..bags.store import Store
 from ..errors import PatchvoteError
-from ..extract import Extractor
-from ..files import make_folder
-from ..filling import Filled, up_to_date
-from ..photos import Photo
-from ..store import Store
+from ..photos.find import Photo
+from ..utils.files import make_folder
 from .recipes import parse_recipe
 
 

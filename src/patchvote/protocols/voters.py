@@ -10,16 +10,16 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..bag_svm import BagSVM
 from ..errors import PatchvoteError
-from ..local_nbnn import LocalNBNN
-from ..names import nearest
-from ..nbnl import NBNL
-from ..nbnn import NBNN
-from ..snbnl import SNBNL
-from .mop import MopCnn
-from .pooled import MeanSvm, WholeImageLogistic, WholeImageNearestMean, WholeImageSvm
-from .product import AdaptedVoter, Product
+from ..utils.suggest import nearest
+from ..voters.bag_svm import BagSVM
+from ..voters.neighbours.local_nbnn import LocalNBNN
+from ..voters.neighbours.nbnn import NBNN
+from ..voters.prototypes.nbnl import NBNL
+from ..voters.prototypes.snbnl import SNBNL
+from .baselines.mop import MopCnn
+from .baselines.pooled import MeanSvm, WholeImageLogistic, WholeImageNearestMean, WholeImageSvm
+from .baselines.product import AdaptedVoter, Product
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""BAG: where to look, the descriptors that are found there, and the store that keeps them."""

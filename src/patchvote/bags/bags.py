@@ -1,0 +1,230 @@
+"""Bags: the one container that every estimator reads.
+
+A bag holds the descriptors of one image. Images differ in size, so bags differ in length: all descriptors stand in one
+matrix, and `offsets` says where each bag starts. Nothing here knows about classes, pixels or networks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from ..utils.float16 import to_float32
+
+Floats = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Bags:
+    """Descriptors of several images, one bag an image.
+
+    Parameters
+    ----------
+    values : array of shape (n, d)
+        All descriptors, bag after bag.
+    offsets : array of shape (m + 1,)
+        Bag `i` is ``values[offsets[i]:offsets[i + 1]]``.
+    boxes : array of shape (n, 4), optional
+        Where each descriptor looked: left, top, right, bottom, in 0..1 of the image. The whole image by default.
+    level : array of shape (n,), optional
+        At which level of the recipe it looked; 0 is the whole image.
+
+    Examples
+    --------
+    >>> bags = Bags.of([np.zeros((3, 2)), np.ones((1, 2))])
+    >>> len(bags), bags.sizes.tolist(), bags.means().tolist()
+    (2, [3, 1], [[0.0, 0.0], [1.0, 1.0]])
+    >>> bags[1].values
+    array([[1., 1.]])
+    """
+
+    values: Floats
+    offsets: npt.NDArray[np.int64]
+    boxes: npt.NDArray[np.float32] = dataclasses.field(default=None)  # type: ignore[arg-type]
+    level: npt.NDArray[np.int16] = dataclasses.field(default=None)  # type: ignore[arg-type]
+
+    def __post_init__(self) -> None:
+        values, offsets = np.asarray(self.values), np.asarray(self.offsets, dtype=np.int64)
+        if values.ndim != 2:
+            raise ValueError(f"values must have the shape (descriptors, features), got {values.shape}.")
+        n = len(values)
+        if offsets.ndim != 1 or len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
+            raise ValueError(f"offsets must rise from 0 to the number of descriptors, {n}, got {_short(offsets)}.")
+        boxes, level = self.boxes, self.level
+        if boxes is None:
+            boxes = np.tile(np.array([0, 0, 1, 1], dtype=np.float32), (n, 1))
+        if level is None:
+            level = np.zeros(n, dtype=np.int16)
+        boxes, level = np.asarray(boxes, dtype=np.float32), np.asarray(level, dtype=np.int16)
+        if boxes.shape != (n, 4) or level.shape != (n,):
+            raise ValueError(
+                f"{n} descriptors need boxes of shape ({n}, 4) and level of shape ({n},), "
+                f"got {boxes.shape} and {level.shape}."
+            )
+        for name, array in (("values", values), ("offsets", offsets), ("boxes", boxes), ("level", level)):
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def of(cls, source: Bags | npt.ArrayLike | Sequence[Any]) -> Bags:
+        """Take anything that means bags: `Bags`, a list of 2-D arrays or of `Bags`, or a 2-D array with a bag a row.
+
+        Raises
+        ------
+        ValueError
+            Naming the bag that does not fit the others.
+        """
+        if isinstance(source, Bags):
+            return source
+        if isinstance(source, np.ndarray) and source.ndim == 2 and source.dtype != object:
+            return cls(source, np.arange(len(source) + 1))
+        parts = [bag if isinstance(bag, Bags) else _one_bag(bag, i) for i, bag in enumerate(_as_list(source))]
+        return cls.join(parts)
+
+    @classmethod
+    def join(cls, parts: Iterable[Bags]) -> Bags:
+        """Put several `Bags` into one, in order."""
+        parts = list(parts)
+        if not parts:
+            raise ValueError("there are no bags to join.")
+        dim = parts[0].dim
+        for index, part in enumerate(parts):
+            if part.dim != dim:
+                raise ValueError(
+                    f"bag {index} has {part.dim} features a descriptor, bag 0 has {dim}. "
+                    "Were they extracted with the same network?"
+                )
+        ends = np.cumsum([0] + [len(part.values) for part in parts])
+        offsets = [part.offsets[:-1] + start for part, start in zip(parts, ends[:-1], strict=True)]
+        return cls(
+            np.concatenate([part.values for part in parts]),
+            np.concatenate([*offsets, ends[-1:]]),
+            np.concatenate([part.boxes for part in parts]),
+            np.concatenate([part.level for part in parts]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Bags]:
+        return (self[i] for i in range(len(self)))
+
+    @overload
+    def __getitem__(self, key: int) -> Bags: ...
+    @overload
+    def __getitem__(self, key: slice | npt.ArrayLike) -> Bags: ...
+    def __getitem__(self, key: Any) -> Bags:
+        """Choose bags by number, slice, list of numbers or mask; the answer is always `Bags`."""
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            return self._run(start, max(start, stop)) if step == 1 else self._gather(np.arange(start, stop, step))
+        try:
+            index = operator.index(key)
+        except TypeError:
+            return self._gather(self._indices(key))
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"there is no bag {index}: there are {len(self)}.")
+        return self._run(index % len(self), index % len(self) + 1)
+
+    def __repr__(self) -> str:
+        return f"<Bags: {len(self):,} bags, {len(self.values):,} descriptors of {self.dim:,} features>"
+
+    @property
+    def dim(self) -> int:
+        """Features of a descriptor."""
+        return int(self.values.shape[1])
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Number of descriptors in each bag."""
+        return np.diff(self.offsets)
+
+    @property
+    def owner(self) -> npt.NDArray[np.int64]:
+        """For each descriptor, the number of the bag that it is in."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def means(self, values: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Average over each bag: of the descriptors, or of any other `values` with a row a descriptor.
+
+        Sums run in float64 so that a bag of a million descriptors loses nothing. An empty bag has no mean and raises.
+        """
+        rows = self.values if values is None else np.asarray(values)
+        if len(rows) != len(self.values):
+            raise ValueError(f"there are {len(self.values)} descriptors but {len(rows)} rows of values.")
+        if (self.sizes == 0).any():
+            raise ValueError(f"bag {int(np.argmin(self.sizes))} is empty and has no mean.")
+        result = np.empty((len(self), *rows.shape[1:]), dtype=np.result_type(rows.dtype, np.float32))
+        for i, (start, stop) in enumerate(zip(self.offsets[:-1], self.offsets[1:], strict=True)):
+            own = to_float32(rows[start:stop]) if rows.dtype == np.float16 else rows[start:stop]
+            result[i] = own.mean(axis=0, dtype=np.float64)
+        return result
+
+    def with_positions(self, weight: float = 1.0) -> Bags:
+        """Append the centre of each box, in 0..1, times `weight`: two features more.
+
+        The paper appends absolute positions in pixels; those would outweigh the descriptor (METHOD: a weight is a
+        setting), so they are relative here. A weight of 0 appends nothing.
+        """
+        if weight == 0:
+            return self
+        centre = (self.boxes[:, :2] + self.boxes[:, 2:]) * np.float32(weight / 2)
+        values = np.concatenate([self.values, centre.astype(self.values.dtype)], axis=1)
+        return dataclasses.replace(self, values=values)
+
+    def astype(self, dtype: npt.DTypeLike) -> Bags:
+        """Return the same bags with `values` of another type."""
+        single = np.dtype(dtype) == np.float32
+        return dataclasses.replace(
+            self, values=to_float32(self.values) if single else self.values.astype(dtype, copy=False)
+        )
+
+    def _run(self, start: int, stop: int) -> Bags:
+        """Return the bags from `start` to `stop`: a view, nothing is copied."""
+        first, last = self.offsets[start], self.offsets[stop]
+        rows = slice(first, last)
+        return Bags(self.values[rows], self.offsets[start : stop + 1] - first, self.boxes[rows], self.level[rows])
+
+    def _gather(self, indices: npt.NDArray[np.int64]) -> Bags:
+        sizes = self.sizes[indices]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        rows = np.repeat(self.offsets[indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        return Bags(self.values[rows], offsets, self.boxes[rows], self.level[rows])
+
+    def _indices(self, key: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        indices = np.asarray(key)
+        if indices.dtype == bool:
+            if indices.shape != (len(self),):
+                raise IndexError(f"a mask over {len(self)} bags needs that many entries, got {indices.shape}.")
+            return np.flatnonzero(indices)
+        if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+            raise IndexError(f"bags are chosen by whole numbers, a slice or a mask, got {key!r}.")
+        indices = indices.astype(np.int64)
+        if indices.size and not (-len(self) <= indices.min() and indices.max() < len(self)):
+            raise IndexError(f"there are {len(self)} bags, asked for numbers {indices.min()} to {indices.max()}.")
+        return indices % len(self) if indices.size else indices
+
+
+def _as_list(source: Any) -> list[Any]:
+    if isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
+        raise ValueError(f"bags are a list of 2-D arrays, got {type(source).__name__}.")
+    items = list(source)
+    if not items:
+        raise ValueError("there are no bags: the list is empty.")
+    return items
+
+
+def _one_bag(bag: Any, index: int) -> Bags:
+    bag = bag.detach().cpu() if hasattr(bag, "detach") else bag  # a tensor of torch, wherever it lies
+    array = np.asarray(bag)
+    if array.ndim != 2 or array.dtype == object:
+        raise ValueError(f"bag {index} must have the shape (descriptors, features), got {array.shape}.")
+    return Bags(array, np.array([0, len(array)]))
+
+
+def _short(offsets: npt.NDArray[np.int64]) -> str:
+    return np.array2string(offsets, threshold=6, edgeitems=2, separator=", ")

@@ -1,0 +1,88 @@
+"""The bags of the photos that a classifier is given: kept in the user's cache, or in a temporary folder.
+
+A folder or a manifest has a store of its own, in which photos have the names that they have there. All lists of photos
+share a store, so a photo is called by its full path there, links followed, and an image in memory by its content: equal
+names then mean equal photos, from whatever folder and by whatever list they are asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..backbones.cache import cache_folder, is_writable
+from ..errors import PhotoError
+from ..photos.decode import read_photo
+from ..photos.find import Photo, Source
+from ..utils.temporary import temporary_folder
+from .extract import Extractor
+from .fill import Filled, Progress, distinct, up_to_date
+from .store import Store
+
+
+@contextlib.contextmanager
+def cached_bags(
+    photos: list[Photo],
+    source: Source,
+    extractor: Extractor,
+    *,
+    cache: str | Path | bool | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[Filled, Store]]:
+    """Bring the cache up to date with photos, and give what was done and their bags, in the order of the photos.
+
+    Names and labels are those of the photos, and every bag is that of the content which the photo had when it was
+    looked at, whatever other processes write to the cache meanwhile.
+
+    Parameters
+    ----------
+    photos : list of Photo
+        The photos.
+    source : Source
+        Where they were found.
+    extractor : Extractor
+        Makes the bags.
+    cache : path, None or False
+        Folder of the cache, the user's by default; False keeps nothing.
+    progress : function, optional
+        Called after each photo with what was done so far.
+
+    Raises
+    ------
+    StoreError
+        Two different photos have one name, or not one photo can be read.
+    """
+    distinct(photos)
+    with contextlib.ExitStack() as stack:
+        path = None if cache is False else _place(source, extractor, cache)
+        if path is None or not is_writable(path):
+            path = stack.enter_context(temporary_folder()) / "bags"
+        names = None if isinstance(source, (str, Path)) else [_name(photo) for photo in photos]
+        yield up_to_date(path, photos, extractor, names=names, progress=progress)
+
+
+def _place(source: Source, extractor: Extractor, cache: str | Path | bool | None) -> Path:
+    """Return where the bags of a folder or manifest are kept; lists of photos share a place."""
+    root = cache_folder() / "bags" if isinstance(cache, bool | None) else Path(cache)
+    place = None
+    if isinstance(source, (str, Path)):
+        path = Path(source)
+        # A manifest that is a link names photos beside the link, not beside the file that it leads to.
+        place = path.resolve() if path.is_dir() else path.parent.resolve() / path.name
+    recipe = extractor.recipe
+    kind = f"{recipe.mode} {recipe.sampling} {recipe.activation} {extractor.backbone.spec.fingerprint}"
+    key = f"{place} {kind}".encode(errors="backslashreplace")  # not every path is UTF-8
+    return root / f"{place.stem if place else 'lists'}-{hashlib.sha256(key).hexdigest()[:12]}"
+
+
+def _name(photo: Photo) -> str:
+    """Return a name that means the same photo in every list."""
+    try:
+        if isinstance(photo.source, Path):
+            return Path(os.path.realpath(photo.source)).as_posix()
+        return f"content {read_photo(photo)[1]}"
+    except (OSError, ValueError, PhotoError):  # it cannot be read, as the extractor will say
+        return f"unreadable {photo.name}"

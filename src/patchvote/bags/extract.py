@@ -1,0 +1,290 @@
+"""Extractor: photos in, bags out, as fast as the network allows.
+
+Every photo goes through two steps: it is read and decoded, and the parts of it that the network is to see (views) are
+resized and go through the network. Both steps run on the same few threads, each network call on one thread: that keeps
+all cores busy without ever waiting for one another, and costs little more than bare network calls. Views of the same
+size share a batch, whichever photo they come from. Which views share one depends on the order of the photos and the
+number of threads, never on timing; the bags depend on neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Container, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from ..backbones import Backbone, load
+from ..errors import NetworkError, PatchvoteError, PhotoError
+from ..photos.decode import opened, resized
+from ..photos.find import Photo, Source, find_photos
+from ..utils.machine import cores
+from .bags import Bags
+from .boxes import MAX_DESCRIPTORS, WHOLE, Dense, Patch, cell_boxes, check_pixels, relative
+from .recipe import Recipe
+
+# Pixels in one call of the network. More does not fit the processor's cache: 32 tiles of 224 px are a quarter slower
+# than 2 of them, and 1 tile of 64 px is slower than 32 (benchmarks/extract.py shows both).
+_BATCH_PIXELS = 1 << 17
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Described:
+    """What became of one photo: a bag, or the reason why there is none.
+
+    Parameters
+    ----------
+    photo : Photo
+        The photo.
+    digest : str
+        SHA-256 of its content; empty where it could not be read.
+    bag : Bags or None
+        Its one bag.
+    error : PhotoError or None
+        Why there is no bag. Both are None where the caller had the bag already.
+    """
+
+    photo: Photo
+    digest: str
+    bag: Bags | None = None
+    error: PhotoError | None = None
+
+
+class Extractor:
+    """Turns photos into bags by a recipe.
+
+    Parameters
+    ----------
+    recipe : Recipe, optional
+        How an image becomes a bag.
+    backbone : Backbone, optional
+        The network itself, where it is not the one that the recipe names: any object of that protocol.
+    jobs : int, optional
+        Threads; one a core by default.
+    device : {"cpu", "cuda", "mps"}, default "cpu"
+        Where the network runs; all but the first need a build of ONNX Runtime that can.
+
+    Examples
+    --------
+    >>> grey = np.full((100, 200, 3), 128, dtype=np.uint8)
+    >>> Extractor()(grey)
+    <Bags: 1 bags, 127 descriptors of 1,280 features>
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe | None = None,
+        *,
+        backbone: Backbone | None = None,
+        jobs: int | None = None,
+        device: str = "cpu",
+    ) -> None:
+        if jobs is not None and jobs < 1:
+            raise PatchvoteError(f"jobs must be at least 1, got {jobs}.")
+        self.recipe = recipe or Recipe()
+        self.jobs = jobs or cores()
+        self.backbone = backbone or load(self.recipe.network, activation=self.recipe.activation, device=device)
+        spec, sampling = self.backbone.spec, self.recipe.sampling
+        if isinstance(sampling, Dense) and spec.stride is None:
+            raise NetworkError(
+                f"{spec.name} gives one vector an image, so it cannot look densely. Use the mode 'patch'."
+            )
+        if isinstance(sampling, Dense) and spec.fixed_size and sampling.sides != (max(spec.fixed_size),):
+            height, width = spec.fixed_size
+            raise NetworkError(
+                f"{spec.name} takes only images of {width} x {height} pixels, so it looks densely at one scale only: "
+                f"Dense(sides=({max(height, width)},)). Or use the mode 'patch'."
+            )
+        if isinstance(sampling, Patch) and sampling.input and spec.fixed_size not in (None, (sampling.input,) * 2):
+            raise NetworkError(f"{spec.name} takes only images of {spec.fixed_size}, not of {sampling.input} px.")
+        if isinstance(sampling, Patch):
+            check_pixels(sampling.count, max(spec.fixed_size or (sampling.input or spec.size,)))
+        elif sum((side // (spec.stride or 1)) ** 2 for side in sampling.sides) > MAX_DESCRIPTORS:
+            raise NetworkError(
+                f"{spec.name} has a cell every {spec.stride} pixels: sides of {sampling.sides} would give more than "
+                f"{MAX_DESCRIPTORS:,} descriptors a photo. Take smaller sides."
+            )
+
+    def __call__(self, source: Source) -> Bags:
+        """Extract the bags of all photos of `source`, in order.
+
+        Raises
+        ------
+        PhotoError
+            For the first photo that cannot be read. Use `stream` to go on past such photos.
+        """
+        bags = []
+        for item in self.stream(find_photos(source)):
+            if item.error is not None:
+                raise item.error
+            if item.bag is not None:
+                bags.append(item.bag)
+        return Bags.join(bags)
+
+    def stream(self, photos: Iterable[Photo], known: Container[str] = ()) -> Generator[Described, None, None]:
+        """Extract one photo after the other, in order, in bounded memory.
+
+        Parameters
+        ----------
+        photos : iterable of Photo
+            Drawn from as needed, a few ahead.
+        known : container of str
+            Digests of contents whose bags the caller has: such photos are read, but not decoded.
+
+        Yields
+        ------
+        Described
+            One a photo, whatever happened to it.
+        """
+        with _Pipeline(self, known) as pipeline:
+            yield from pipeline.run(iter(photos))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _View:
+    """What the network is to see once: a box of an image, brought to a size when its turn comes, or a whole image."""
+
+    image: Image.Image
+    box: tuple[int, int, int, int] | None
+    size: tuple[int, int]
+
+    def tile(self) -> npt.NDArray[np.uint8]:
+        tile = self.image if self.box is None else resized(self.image.crop(self.box), self.size)
+        return np.asarray(tile if tile.mode == "RGB" else tile.convert("RGB"))  # grey is resized as grey: a third of it
+
+
+class _Job:
+    """A photo on its way: what the network is to see of it, and the answers so far."""
+
+    def __init__(self, photo: Photo) -> None:
+        self.photo = photo
+        self.digest = ""
+        self.error: PhotoError | None = None
+        self.views: list[_View] = []
+        self.boxes: npt.NDArray[np.float32] | None = None
+        self.level: npt.NDArray[np.int16] | None = None
+        self.answers: dict[int, tuple[Future[npt.NDArray[np.float32]], int]] = {}  # by view: a batch, and a row of it
+
+
+class _Pipeline:
+    """One run of an extractor. Only the thread that calls `run` touches its state; workers get and give values."""
+
+    def __init__(self, extractor: Extractor, known: Container[str]) -> None:
+        self._recipe, self._backbone, self._known = extractor.recipe, extractor.backbone, known
+        self._pool = ThreadPoolExecutor(extractor.jobs, thread_name_prefix="patchvote")
+        self._ahead = 2 * extractor.jobs
+        self._waiting: dict[tuple[int, int], list[tuple[_Job, int]]] = {}  # by size of the view
+
+    def __enter__(self) -> _Pipeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def run(self, photos: Iterator[Photo]) -> Iterator[Described]:
+        decoding: deque[Future[_Job]] = deque()
+        describing: deque[_Job] = deque()
+        more = True
+        while more or decoding or describing:
+            while more and len(decoding) < self._ahead:
+                photo = next(photos, None)
+                more = photo is not None
+                if photo is not None:
+                    decoding.append(self._pool.submit(self._prepare, photo))
+            if decoding:
+                job = decoding.popleft().result()
+                describing.append(job)
+                self._enqueue(job)
+            if describing and (len(describing) > self._ahead or not decoding):
+                yield self._finish(describing.popleft())
+
+    def _prepare(self, photo: Photo) -> _Job:
+        """Read and decode one photo, and choose what to see of it (on a worker)."""
+        job = _Job(photo)
+        try:
+            sampling = self._recipe.sampling
+            with opened(photo, sampling.longest, self._known) as (image, job.digest):
+                if image is not None and isinstance(sampling, Dense):
+                    self._choose_scales(job, image, sampling)
+                elif image is not None and isinstance(sampling, Patch):
+                    self._choose_patches(job, image, sampling)
+        except PhotoError as error:
+            job.error = error.with_traceback(None)  # it is kept, and would keep the file's bytes
+        return job
+
+    def _choose_scales(self, job: _Job, image: Image.Image, sampling: Dense) -> None:
+        stride = self._backbone.spec.stride or 1
+        for side in sampling.sides:
+            size = sampling.input_size(image.width, image.height, side, stride)
+            if self._backbone.spec.fixed_size is not None:  # whatever its proportions
+                size = self._backbone.spec.fixed_size[::-1]
+            job.views.append(
+                _View(resized(image, size), None, size)
+            )  # at once: it may wait long, and the photo is large
+
+    def _choose_patches(self, job: _Job, image: Image.Image, sampling: Patch) -> None:
+        spec = self._backbone.spec
+        height, width = spec.fixed_size or (sampling.input or spec.size,) * 2
+        size = sampling.working_size(image.width, image.height)
+        small = resized(image, size)
+        boxes, job.level = sampling.pixel_boxes(*size)
+        job.boxes = relative(boxes, *size)
+        job.views = [_View(small, (box[0], box[1], box[2], box[3]), (width, height)) for box in boxes.tolist()]
+
+    def _enqueue(self, job: _Job) -> None:
+        """Put a photo's views into batches, and start the batches that are full."""
+        for index, view in enumerate(job.views):
+            group = self._waiting.setdefault(view.size, [])
+            group.append((job, index))
+            if len(group) >= max(1, _BATCH_PIXELS // (view.size[0] * view.size[1])):
+                self._start(view.size)
+
+    def _start(self, size: tuple[int, int]) -> None:
+        group = self._waiting.pop(size)
+        answer = self._pool.submit(self._describe, [job.views[index] for job, index in group])
+        for row, (job, index) in enumerate(group):
+            job.answers[index] = answer, row
+
+    def _describe(self, views: list[_View]) -> npt.NDArray[np.float32]:
+        """Cut out the views of one batch and put them through the network (on a worker)."""
+        tiles = [view.tile() for view in views]
+        answers = self._backbone(np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
+        return answers if self._recipe.mode == "dense" else _pool(answers)
+
+    def _finish(self, job: _Job) -> Described:
+        """Wait for the answers of the oldest photo, and make its bag."""
+        for size, group in list(self._waiting.items()):
+            if any(waiting is job for waiting, _ in group):
+                self._start(size)
+        if job.error is not None or not job.views:
+            return Described(job.photo, job.digest, error=job.error)
+        try:
+            answers = [batch.result()[row] for batch, row in map(job.answers.__getitem__, range(len(job.views)))]
+        except NetworkError as error:
+            return Described(job.photo, job.digest, error=PhotoError(job.photo.name, str(error)))
+        return Described(job.photo, job.digest, self._bag(job, answers))
+
+    def _bag(self, job: _Job, answers: list[npt.NDArray[np.float32]]) -> Bags:
+        """Put the answers of one photo together."""
+        if job.boxes is not None and job.level is not None:
+            return Bags(np.stack(answers), np.array([0, len(answers)]), job.boxes, job.level)
+        boxes = [cell_boxes(*answer.shape[:2]) for answer in answers]
+        level = list(range(1, len(answers) + 1))
+        if isinstance(self._recipe.sampling, Dense) and self._recipe.sampling.whole:
+            answers = [_pool(answers[0][None])[None], *answers]
+            boxes, level = [np.array([WHOLE], np.float32), *boxes], [0, *level]
+        ends = np.cumsum([0] + [len(part) for part in boxes])
+        values = np.empty((ends[-1], self._backbone.spec.dim), np.float32)
+        for answer, start, end in zip(answers, ends[:-1], ends[1:], strict=True):
+            values[start:end].reshape(answer.shape)[...] = answer  # one copy, from the network's order of axes to ours
+        levels = np.repeat(level, np.diff(ends)).astype(np.int16)
+        return Bags(values, np.array([0, len(values)]), np.concatenate(boxes), levels)
+
+
+def _pool(answers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return one descriptor of each whole tile: the mean over the cells of its feature map."""
+    return answers if answers.ndim == 2 else answers.mean(axis=(1, 2), dtype=np.float64).astype(np.float32)

@@ -1,0 +1,385 @@
+"""Fill a store with the bags of photos, without ever doing the same work twice or losing any.
+
+A photo whose bag is there already is passed over: at once where its file's size and time of change are as they were,
+after reading it where only its content is. A photo that was moved or got another label takes its bag along. Everything
+else goes through the network. A photo that was moved away or has become unreadable is forgotten.
+
+Finished photos are written a shard at a time, so an interruption loses at most the shard under way; running the same
+command again goes on from there. Several processes may fill one store at once: each looks now and then at what the
+others have written, and leaves that out.
+
+A damaged shard is set aside, and its photos are extracted again. Only the headers are looked at here; that a bag is
+damaged shows when it is read, and `up_to_date` gives a store that then has its photos extracted again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ..errors import PhotoError, StoreError
+from ..photos.find import Photo, Source, find_photos
+from ..utils.temporary import remove_leavings
+from .bags import Bags
+from .extract import Described, Extractor
+from .shard import DTYPES, ENDING, SET_ASIDE, Entry, cast
+from .shard_writer import ShardWriter
+from .stock import Stock
+from .store import Store
+
+_SHARD_BYTES = 16 << 20
+_LOOK_AROUND = 64  # photos between two looks at what other processes have written
+_SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then shows in it
+
+Progress = Callable[["Filled"], None]
+
+
+@dataclasses.dataclass
+class Filled:
+    """What filling a store did so far.
+
+    Attributes
+    ----------
+    photos : int
+        Photos that were asked for.
+    kept : int
+        Their bags were there already.
+    extracted : int
+        Went through the network now.
+    reused : int
+        Have the content of a photo whose bag was there, under another name or label: it was taken over.
+    forgotten : int
+        Are no longer in the store: moved to another name, or not readable any more.
+    skipped : list of PhotoError
+        Could not be read.
+    others : int
+        Photos of the store that are not among those asked for; they stay.
+    descriptors : int
+        Descriptors extracted now.
+    seconds : float
+        Time taken so far.
+    damaged : list of str
+        Shards that were found damaged, and where they were put; their photos were extracted again.
+    digests : dict
+        SHA-256 of the content of each photo as it was seen, by name.
+    """
+
+    photos: int
+    kept: int = 0
+    extracted: int = 0
+    reused: int = 0
+    forgotten: int = 0
+    skipped: list[PhotoError] = dataclasses.field(default_factory=list)
+    others: int = 0
+    descriptors: int = 0
+    seconds: float = 0.0
+    damaged: list[str] = dataclasses.field(default_factory=list)
+    digests: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def done(self) -> int:
+        """Photos that are dealt with."""
+        return self.kept + self.extracted + self.reused + len(self.skipped)
+
+
+def fill(
+    path: str | Path,
+    source: Source,
+    extractor: Extractor,
+    *,
+    dtype: str | None = None,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> Filled:
+    """Bring the store at `path` up to date with the photos of `source`.
+
+    Parameters
+    ----------
+    path : path
+        Folder of the store; made where it does not exist.
+    source : Source
+        Photos, as `find_photos` takes them.
+    extractor : Extractor
+        Makes the bags.
+    dtype : {"float16", "float32"}, optional
+        Of the descriptors on disk; float16 for a new store.
+    strict : bool, default False
+        Raise at the first photo that cannot be read, instead of naming it in the answer and going on.
+    progress : function, optional
+        Called after each photo with what was done so far.
+
+    Returns
+    -------
+    Filled
+        What was done.
+
+    Raises
+    ------
+    StoreError
+        The folder holds something else, or bags of another recipe or network, or the disk is full.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise StoreError(f"dtype of a store must be one of {', '.join(DTYPES)}, got {dtype!r}.")
+    return _Filling(Path(path), find_photos(source), extractor, dtype, strict, progress).run()
+
+
+def up_to_date(
+    path: Path,
+    photos: Sequence[Photo],
+    extractor: Extractor,
+    *,
+    names: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> tuple[Filled, Store]:
+    """Bring a store up to date as `fill` does, and open it as if it held these photos only, as they were seen.
+
+    A bag that turns out to be damaged when it is read is extracted again.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the store.
+    photos : list of Photo
+        The photos.
+    names : list of str, optional
+        What the photos are called in a store that many collections of photos share; equal names mean equal content.
+        Such a store keeps no labels, and a photo that one collection has is not taken for moved away from another.
+    extractor, progress
+        As for `fill`.
+
+    Raises
+    ------
+    StoreError
+        As for `fill`, and where not one photo can be read.
+    """
+    shared = names is not None
+    keys = [photo.name for photo in photos] if names is None else names
+    called = (
+        distinct(photos)
+        if names is None
+        else [Photo(name, photo.source) for name, photo in dict(zip(names, photos, strict=True)).items()]
+    )
+    filled = _Filling(path, called, extractor, None, False, progress, shared=shared).run()
+    reasons = {error.name: error.reason for error in filled.skipped}
+    failed = {photo.name: reasons[key] for photo, key in zip(photos, keys, strict=True) if key in reasons}
+    filled.skipped = [PhotoError(name, reason) for name, reason in failed.items()]
+    if len(reasons) == len(called):
+        raise StoreError(f"not one of the {len(called)} photos can be read. {filled.skipped[0]}")
+
+    def mend() -> None:
+        again = _Filling(path, called, extractor, None, False, None, shared=shared, verify=True).run()
+        filled.damaged += again.damaged
+        filled.extracted += again.extracted
+        filled.kept -= again.extracted
+
+    seen = [
+        Entry(photo.name, photo.label, filled.digests[key])
+        for photo, key in zip(photos, keys, strict=True)
+        if key in filled.digests
+    ]
+    return filled, Store.open(path).by_content(seen, mend)
+
+
+class _Filling:
+    """One run of `fill`."""
+
+    def __init__(
+        self,
+        path: Path,
+        photos: list[Photo],
+        extractor: Extractor,
+        dtype: str | None,
+        strict: bool,
+        progress: Progress | None,
+        *,
+        shared: bool = False,
+        verify: bool = False,
+    ) -> None:
+        self.path, self.photos, self.extractor = path, distinct(photos), extractor
+        self.strict, self.progress, self.shared = strict, progress, shared
+        spec = extractor.backbone.spec
+        self.stock = Stock(path, extractor.recipe, spec.fingerprint, spec.dim, dtype, verify)
+        self.result = Filled(len(self.photos), damaged=self.stock.damaged)
+        self.started = time.monotonic()
+        self.made: set[str] = set()  # digests of what this run has given to the writer
+        self.stamps: dict[str, tuple[int, int]] = {}  # by name, from before the photo was read
+        self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not asked for
+
+    def run(self) -> Filled:
+        _make_folder(self.path)
+        remove_leavings(self.path)
+        self.stock.look_around()
+        with contextlib.nullcontext() if self.stock.shards else self._claim():
+            asked = {photo.name for photo in self.photos}
+            if not self.shared:
+                self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in asked}
+            with contextlib.closing(self._writer()) as writer:  # also on Ctrl-C: what was extracted is worth keeping
+                todo = self.photos
+                while todo:
+                    missing = [photo for photo in todo if not self._is_there(photo)]
+                    self.result.kept += len(todo) - len(missing)
+                    self._tell()
+                    self._extract(missing, writer)
+                    todo = self._lost()
+        self.result.skipped.sort(key=lambda error: error.name)
+        self.result.others = len(self.others)
+        return self.result
+
+    @contextlib.contextmanager
+    def _claim(self) -> Iterator[None]:
+        """Say in an empty store of what kind it is to be, while the first bags are made.
+
+        Of two processes that do so at once with different recipes, the one with the older claim stays.
+        """
+        with self._writer().claim() as self.stock.claim:
+            self.stock.look_around()
+            yield
+
+    def _writer(self) -> ShardWriter:
+        stock = self.stock
+        writer = ShardWriter(
+            self.path, stock.recipe, stock.fingerprint, stock.dim, stock.dtype, shard_bytes=_SHARD_BYTES
+        )
+        writer.after = stock.last_number
+        return writer
+
+    def _extract(self, todo: list[Photo], writer: ShardWriter) -> None:
+        with contextlib.closing(self.extractor.stream(self._draw(todo), self.stock.bags)) as stream:
+            for item in stream:
+                self._take(item, writer)
+                self._tell()
+
+    def _draw(self, todo: list[Photo]) -> Iterator[Photo]:
+        """Give out the photos to do, leaving out what other processes finish meanwhile.
+
+        Each process goes through the groups in an order of its own, so that two of them seldom do the same work.
+        """
+        groups = [todo[start : start + _LOOK_AROUND] for start in range(0, len(todo), _LOOK_AROUND)]
+        if not self.strict:  # there, the first bad photo is to be the first
+            random.Random().shuffle(groups)
+        for group in groups:
+            self.stock.look_around()
+            for photo in group:
+                if self._is_there(photo):
+                    self.result.kept += 1
+                else:
+                    self.stamps[photo.name] = _stamp(photo)
+                    yield photo
+
+    def _is_there(self, photo: Photo) -> bool:
+        """Whether the store has this photo, by its name, label, size and time of change, without reading it."""
+        entry = self.stock.known.get(photo.name)
+        if entry is None or entry.label != photo.label or not entry.modified:
+            return False
+        if (entry.size, entry.modified) != _stamp(photo):
+            return False
+        self.result.digests[photo.name] = entry.digest
+        return True
+
+    def _take(self, item: Described, writer: ShardWriter) -> None:
+        """Keep what became of a photo that was read."""
+        photo = item.photo
+        entry = Entry(photo.name, photo.label, item.digest, *self.stamps[photo.name])
+        try:
+            if item.error is not None:
+                raise item.error
+            if item.bag is not None:
+                self._add(entry, item.bag, writer)
+                self.result.extracted += 1
+                self.result.descriptors += len(item.bag.values)
+                return
+        except PhotoError as error:
+            if self.strict:
+                raise
+            self.result.skipped.append(error)
+            self.result.digests.pop(photo.name, None)
+            if photo.name in self.stock.known:  # what the store has of it is no longer what the user has
+                self._forget(photo.name, writer)
+            return
+        before = self.stock.known.get(photo.name)
+        if before is not None and (before.digest, before.label) == (entry.digest, entry.label):
+            self.result.digests[photo.name] = entry.digest
+            self.result.kept += 1
+            return
+        bag = self.stock.bag_of(entry.digest)
+        if bag is None:
+            (again,) = self.extractor.stream([photo])
+            self._take(again, writer)
+            return
+        for name in [name for name, digest in self.others.items() if digest == item.digest]:
+            del self.others[name]  # it was moved here
+            self._forget(name, writer)
+        self._add(entry, bag, writer)
+        self.result.reused += 1
+
+    def _add(self, entry: Entry, bag: Bags, writer: ShardWriter) -> None:
+        writer.add(entry, cast(entry.name, bag, self.stock.dtype))
+        self.made.add(entry.digest)
+        self.result.digests[entry.name] = entry.digest
+
+    def _lost(self) -> list[Photo]:
+        """Return the photos whose bags lay in shards that turned out to be damaged in this run."""
+        there = self.made | self.stock.bags.keys()
+        lost = [photo for photo in self.photos if self.result.digests.get(photo.name, "") not in there]
+        lost = [photo for photo in lost if photo.name in self.result.digests]  # the others cannot be read
+        self.result.kept -= len(lost)
+        return lost
+
+    def _forget(self, name: str, writer: ShardWriter) -> None:
+        writer.forget(name)
+        self.stock.known.pop(name, None)
+        self.result.forgotten += 1
+
+    def _tell(self) -> None:
+        self.result.seconds = time.monotonic() - self.started
+        if self.progress is not None:
+            self.progress(self.result)
+
+
+def distinct(photos: Sequence[Photo]) -> list[Photo]:
+    """Leave out what is listed twice; refuse two different photos under one name.
+
+    Raises
+    ------
+    StoreError
+        Two photos of one name differ in place or label.
+    """
+    found: dict[str, Photo] = {}
+    for photo in photos:
+        other = found.setdefault(photo.name, photo)
+        same_place = isinstance(photo.source, Path) and other.source == photo.source
+        if other.label != photo.label or not (other.source is photo.source or same_place):
+            raise StoreError(f"two different photos are both called {photo.name!r}. A store needs a name for each.")
+    return list(found.values())
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        strangers = [
+            p.name for p in path.iterdir() if not p.name.startswith(".") and p.suffix not in (ENDING, SET_ASIDE)
+        ]
+    except OSError as error:
+        raise StoreError(f"{path} cannot be used as a store: {error.strerror}.") from error
+    if strangers:
+        raise StoreError(f"{path} holds other files ({strangers[0]}, …). Choose a new or empty folder for the store.")
+
+
+def _stamp(photo: Photo) -> tuple[int, int]:
+    """Size and time of change of a photo's file, or zeros where they prove nothing.
+
+    The later of the two times that a file has: one is of its content and can be set at will, the other of anything
+    about it, a new name included.
+    """
+    if not isinstance(photo.source, Path):
+        return 0, 0
+    try:
+        status = photo.source.stat()
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return 0, 0
+    changed = max(status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_size, changed) if time.time_ns() - changed > _SETTLED else (0, 0)

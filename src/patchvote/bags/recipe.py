@@ -1,0 +1,99 @@
+"""Recipe: how an image becomes a bag, as a value.
+
+A recipe is frozen and hashable, goes to JSON and back, and is written into every store and model, so that bags made in
+different ways never meet unnoticed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Literal
+
+from ..backbones import EMBEDDED, Activation
+from ..backbones.names import NameFromFile
+from ..errors import PatchvoteError
+from ..utils.schema import brief
+from ..utils.suggest import nearest
+from .boxes import Dense, Patch
+
+_MAX_NETWORK = 1 << 16  # characters: several paths of the longest kind
+
+_MODES: dict[str, type[Dense] | type[Patch]] = {"dense": Dense, "patch": Patch}
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How an image becomes a bag.
+
+    Parameters
+    ----------
+    network : str, default "efficientnet-lite0"
+        An embedded network, the path of an ONNX file, or any other name that `backbones.load` takes.
+    sampling : Dense or Patch
+        Where to look.
+    activation : {"after", "before"}, default "after"
+        Whether descriptors are read after or before the network's last activation.
+
+    Examples
+    --------
+    >>> recipe = Recipe(sampling=Patch(count=400))
+    >>> recipe.mode
+    'patch'
+    >>> Recipe.from_json(recipe.to_json()) == recipe
+    True
+    """
+
+    network: str = EMBEDDED[0]
+    sampling: Dense | Patch = dataclasses.field(default_factory=Dense)
+    activation: Activation = "after"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.network, str) or len(self.network) > _MAX_NETWORK:
+            raise PatchvoteError(
+                f"network of a recipe must be a name of at most {_MAX_NETWORK:,} characters, got {brief(self.network)}."
+            )
+        if not isinstance(self.sampling, (Dense, Patch)):
+            raise PatchvoteError(f"sampling of a recipe must be Dense(…) or Patch(…), got {brief(self.sampling)}.")
+        if self.activation not in ("after", "before"):
+            raise PatchvoteError(f"activation of a recipe must be 'after' or 'before', got {brief(self.activation)}.")
+
+    @property
+    def mode(self) -> Literal["dense", "patch"]:
+        """The name of the way of sampling."""
+        return "dense" if isinstance(self.sampling, Dense) else "patch"
+
+    def to_json(self) -> str:
+        """Write the recipe as one line of JSON; equal recipes give equal lines."""
+        return json.dumps({"mode": self.mode, **dataclasses.asdict(self)}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Recipe:
+        """Read what `to_json` wrote. Its network is a `NameFromFile`: not all of them are loaded by their name.
+
+        Raises
+        ------
+        PatchvoteError
+            The text is no recipe, or has a setting that this version does not know.
+        """
+        try:
+            told: dict[str, Any] = json.loads(text)
+            sampling_class = _MODES[told.pop("mode")]
+            sampling = _known_only(sampling_class, told.pop("sampling"))
+            if "sides" in sampling:
+                sampling["sides"] = tuple(sampling["sides"])
+            recipe = cls(sampling=sampling_class(**sampling), **_known_only(cls, told))
+            return dataclasses.replace(recipe, network=NameFromFile(recipe.network))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise PatchvoteError(f"this is not a recipe: {brief(text)} ({brief(str(error))}).") from None
+
+
+def _known_only(owner: type, settings: dict[str, Any]) -> dict[str, Any]:
+    known = [field.name for field in dataclasses.fields(owner)]
+    for name in settings:
+        if name not in known:
+            raise PatchvoteError(
+                f"{brief(name)} is not a setting of {owner.__name__}.{nearest(name[:100], known)} "
+                "It may come from a newer version of patchvote."
+            )
+    return dict(settings)

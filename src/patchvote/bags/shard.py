@@ -1,0 +1,422 @@
+"""One shard of a store: a safetensors file that describes itself.
+
+It holds the bags of some photos (descriptors, offsets, boxes, levels) and, in its header, everything needed to make
+sense of them: the recipe, the network's fingerprint, and of each photo its name, label and content hash. It may also
+name photos that the store is to forget. A shard is written once and never changed; later ones outdo it. Which of two is
+later stands in the header, so that a copy under another name is as old as its original.
+
+One more array, `checks`, holds a checksum of the header and the offsets, and then one of each photo's bag: whatever is
+read is compared with it. Shards of earlier versions have neither checksums nor a number; their names tell their order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import DamagedShardError, PhotoError, StoreError
+from ..utils.checksums import checksum
+from ..utils.files import write_and_hold
+from ..utils.float16 import all_finite, to_float32
+from ..utils.reading import open_regular
+from ..utils.temporary import owner
+from ..utils.tensor_parts import content_of, header_bytes, header_of, read_rows
+from ..utils.tensors import Place, read_header
+from .bags import Bags
+from .recipe import Recipe
+
+FORMAT = "patchvote-bags-1"
+ENDING = ".safetensors"
+_DIGITS = 30  # of a shard's number, at most; a time in nanoseconds has 19
+SET_ASIDE = ".damaged"  # what is appended to the name of a damaged shard
+DTYPES: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What a shard knows of one photo.
+
+    Parameters
+    ----------
+    name, label
+        As in `Photo`.
+    digest : str
+        SHA-256 of the content that was extracted.
+    size, modified : int
+        Size in bytes and time of the last change (ns) of the file, by which an unchanged file is known without reading
+        it; 0 where they cannot be relied on.
+    """
+
+    name: str
+    label: str | None
+    digest: str
+    size: int = 0
+    modified: int = 0
+
+    def is_sound(self) -> bool:
+        """Whether every field has the type that it must have; what was read from a file may have others."""
+        texts, numbers = (self.name, self.digest), (self.size, self.modified)
+        return (
+            all(isinstance(text, str) for text in texts)
+            and all(isinstance(number, int) for number in numbers)
+            and (self.label is None or isinstance(self.label, str))
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shard:
+    """The header of one shard; the descriptors stay on disk until `read_into` asks for some.
+
+    Attributes
+    ----------
+    order : tuple of int and str
+        Of two shards the one with the greater order is later. A copy has the order of its original.
+    owner : str
+        Machine and process that wrote it; empty for shards of earlier versions.
+    checks : array of int or None
+        Checksums of the header and of each photo's bag; None for shards of earlier versions.
+    """
+
+    path: Path
+    recipe: Recipe
+    fingerprint: str
+    entries: tuple[Entry, ...]
+    offsets: npt.NDArray[np.int64]
+    dim: int
+    dtype: str
+    forgotten: tuple[str, ...]
+    order: tuple[int, str]
+    owner: str
+    checks: npt.NDArray[np.uint64] | None
+    places: Mapping[str, Place]
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What must be equal for bags to be comparable; the path of a network's file need not be."""
+        return self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether it only says of what kind a new store is to be, while the first bags are made."""
+        return not self.entries and not self.forgotten
+
+    @classmethod
+    def open(cls, path: Path) -> Shard:
+        """Read the header of a shard, and verify it.
+
+        Raises
+        ------
+        DamagedShardError
+            The file is damaged.
+        StoreError
+            The file cannot be read, or is not a shard.
+        """
+        verified = False
+        try:
+            with open_regular(path) as file:
+                metadata, places, offsets, checks = _read_verified(path, file)
+            verified = checks is not None
+            return cls._parsed(path, metadata, places, offsets, checks)
+        except StoreError:
+            raise
+        except OSError as error:
+            raise StoreError(f"{path.name} cannot be read: {error.strerror or error}.") from error
+        except Exception as error:  # whatever a hostile header can make a reader raise
+            if verified:
+                raise StoreError(f"{path.name} says what this version does not understand: {error!s:.200}") from error
+            raise DamagedShardError(f"{path.name} is damaged or not a shard: {error!s:.200}") from error
+
+    @classmethod
+    def _parsed(
+        cls,
+        path: Path,
+        told: dict[str, str],
+        places: dict[str, Place],
+        offsets: npt.NDArray[np.int64],
+        checks: npt.NDArray[np.uint64] | None,
+    ) -> Shard:
+        if told.get("format") != FORMAT:
+            raise StoreError(f"{path.name} is of the format {str(told.get('format'))[:40]!r}, not {FORMAT!r}.")
+        rows, dim = places["values"].shape
+        shard = cls(
+            path,
+            Recipe.from_json(told["recipe"]),
+            told["fingerprint"],
+            tuple(Entry(**entry) for entry in json.loads(told["entries"])),
+            offsets,
+            dim,
+            places["values"].dtype,
+            tuple(json.loads(told.get("forgotten", "[]"))),
+            _order(path, told),
+            told.get("owner", ""),
+            checks,
+            places,
+        )
+        # A flipped bit in a name must not make a shard with checksums one of those that have none.
+        if (checks is None) != ("number" not in told) or not _is_sound(shard, rows):
+            raise DamagedShardError(f"{path.name} contradicts itself: its arrays do not fit its header.")
+        return shard
+
+    def bag(self, index: int) -> Bags:
+        """Read and verify the bag of one photo, in the type in which it is kept; raises as `read_into` does."""
+        rows = int(self.offsets[index + 1] - self.offsets[index])
+        values: npt.NDArray[Any] = np.empty((rows, self.dim), self.dtype)
+        bag = Bags(values, np.array([0, rows]), np.empty((rows, 4), np.float32), np.empty(rows, np.int16))
+        self.read_into([(index, bag)])
+        return bag
+
+    def read_into(self, wanted: Iterable[tuple[int, Bags]]) -> None:
+        """Read the bags of photos, each into arrays that the caller has made for it, and verify them.
+
+        Parameters
+        ----------
+        wanted : iterable of int and Bags
+            Place of the photo in the shard, and a bag of as many descriptors, to be overwritten.
+
+        Raises
+        ------
+        DamagedShardError
+            A bag is not what was written.
+        StoreError
+            The shard is no longer there.
+        """
+        values, boxes, level = (self.places[name] for name in ("values", "boxes", "level"))
+        buffer: npt.NDArray[Any] = np.empty((0, self.dim), self.dtype)
+        try:
+            with open_regular(self.path) as file:
+                for index, bag in wanted:
+                    first, rows = int(self.offsets[index]), len(bag.values)
+                    kept: npt.NDArray[Any] = bag.values
+                    if kept.dtype != buffer.dtype:  # one memory for all of them, which stays in the processor's cache
+                        buffer = buffer if len(buffer) >= rows else np.empty((rows, self.dim), buffer.dtype)
+                        kept = buffer[:rows]
+                    for place, array in ((values, kept), (boxes, bag.boxes), (level, bag.level)):
+                        read_rows(file, place, first, array)
+                    self._verify(index, [kept, bag.boxes, bag.level])  # at once, while the bytes are in cache
+                    if kept is not bag.values:
+                        _convert(kept, bag.values)
+        except (EOFError, OSError) as error:
+            raise StoreError(f"{self.path} can no longer be read: {error}. Was the store moved or changed?") from error
+
+    def _verify(self, index: int, parts: list[npt.NDArray[Any]]) -> None:
+        if self.checks is not None:
+            sound = _check(parts) == self.checks[1 + index]
+        else:  # of an earlier version, which wrote none; what is not a number was never written
+            sound = all(all_finite(part) for part in parts[:2])
+        if not sound:
+            raise DamagedShardError(
+                f"{self.path} is damaged: the bag of {self.entries[index].name} is not what was written. The photos of "
+                "this shard have to be extracted again."
+            )
+
+    def verify(self) -> None:
+        """Read all bags, and compare them with their checksums; raises as `read_into` does."""
+        for index in range(len(self.entries)):
+            self.bag(index)
+
+
+def _convert(kept: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
+    """Bring verified descriptors, which are finite, to another type."""
+    if target.dtype == np.float32:
+        to_float32(kept, target, finite=True)
+    else:
+        target[...] = kept
+
+
+def _read_verified(
+    path: Path, file: io.BufferedReader
+) -> tuple[dict[str, str], dict[str, Place], npt.NDArray[np.int64], npt.NDArray[np.uint64] | None]:
+    """Read header, offsets and checksums of a shard, and compare the first two with theirs."""
+    metadata, places = read_header(file)
+    header = header_bytes(file)
+    offsets, checks = (
+        read_rows(file, places[name], 0, np.empty(places[name].shape, places[name].dtype)) if name in places else None
+        for name in ("offsets", "checks")
+    )
+    if offsets is None:
+        raise DamagedShardError(f"{path.name} is damaged or not a shard: it has no offsets.")
+    if checks is not None:
+        checks = checks.view(np.uint64)
+        if _check([header, offsets]) != checks[0]:
+            raise DamagedShardError(f"{path.name} is damaged: its header is not what was written.")
+    return metadata, places, offsets, checks
+
+
+def _is_sound(shard: Shard, rows: int) -> bool:
+    """Whether the parts of a header fit one another; what was read from a file need not."""
+    places, offsets, checks = shard.places, shard.offsets, shard.checks
+    described = {name: (place.dtype, place.shape) for name, place in places.items()}
+    count = len(shard.entries) + 1
+    expected: dict[str, tuple[str, tuple[int, ...]]] = {
+        "values": (shard.dtype, (rows, shard.dim)),
+        "offsets": ("int64", (count,)),
+        "boxes": ("float32", (rows, 4)),
+        "level": ("int16", (rows,)),
+    }
+    return (
+        shard.dtype in DTYPES
+        and described == (expected if checks is None else {**expected, "checks": ("int64", (count,))})
+        and offsets[0] == 0
+        and offsets[-1] == rows
+        and not (np.diff(offsets) < 0).any()
+        and all(entry.is_sound() for entry in shard.entries)
+        and all(isinstance(name, str) for name in shard.forgotten)
+    )
+
+
+def newest(shards: Iterable[Shard]) -> dict[str, tuple[Shard, int]]:
+    """Return for each photo's name the latest shard that holds it, and its place there; forgotten photos have none."""
+    places: dict[str, tuple[Shard, int]] = {}
+    for shard in sorted(shards, key=lambda shard: shard.order):
+        places.update((entry.name, (shard, index)) for index, entry in enumerate(shard.entries))
+        for name in shard.forgotten:
+            places.pop(name, None)
+    return places
+
+
+def write_shard(
+    folder: Path,
+    recipe: Recipe,
+    fingerprint: str,
+    entries: Sequence[Entry],
+    bags: Sequence[Bags],
+    forgotten: Sequence[str] = (),
+    *,
+    after: int = 0,
+) -> Path:
+    """Write a shard, whole or not at all; see `hold_shard`."""
+    with hold_shard(folder, recipe, fingerprint, entries, bags, forgotten, after=after) as path:
+        return path
+
+
+@contextlib.contextmanager
+def hold_shard(
+    folder: Path,
+    recipe: Recipe,
+    fingerprint: str,
+    entries: Sequence[Entry],
+    bags: Sequence[Bags],
+    forgotten: Sequence[str] = (),
+    *,
+    after: int = 0,
+) -> Iterator[Path]:
+    """Write a shard, whole or not at all, and keep it locked until the end.
+
+    Its number is the time, so that of two shards with the same photo the later one is known. Where a clock went back,
+    it goes on from the latest shard instead: of those in the folder by their name, and of `after`, the largest number
+    that the caller has read in a header. The name repeats the number and ends in random digits, so that any number of
+    processes and machines can write at once.
+    """
+    told = {
+        "format": FORMAT,
+        "recipe": recipe.to_json(),
+        "fingerprint": fingerprint,
+        "entries": json.dumps([dataclasses.asdict(entry) for entry in entries]),
+        "forgotten": json.dumps(list(forgotten)),
+        "owner": owner(),
+        "id": uuid.uuid4().hex,
+    }
+    ends = np.cumsum([len(bag.values) for bag in bags])[
+        : len(entries)
+    ]  # without entries, one empty bag gives the shape
+    arrays: dict[str, list[npt.NDArray[Any]]] = {
+        "values": [bag.values for bag in bags],
+        "offsets": [np.concatenate([[0], ends]).astype(np.int64)],
+        "boxes": [bag.boxes for bag in bags],
+        "level": [bag.level for bag in bags],
+    }
+    with contextlib.ExitStack() as stack:
+        try:
+            number = max([time.time_ns(), after + 1, *(_number(path) + 1 for path in shard_files(folder))])
+            if number >= 10**_DIGITS:
+                raise StoreError(f"{folder} has a shard of the number {number - 1}, the last that there is.")
+            path = folder / f"{number:020d}-{os.getpid()}-{told['id'][:12]}{ENDING}"
+            stack.enter_context(write_and_hold(path, _safetensors(arrays, {**told, "number": str(number)})))
+        except OSError as error:
+            raise StoreError(
+                f"{folder}: the bags of {len(entries)} photos cannot be written: {error.strerror}. What was written "
+                "before is safe: make room, then run the same command again to go on."
+            ) from error
+        yield path
+
+
+def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], told: dict[str, str]) -> Iterator[bytes | memoryview]:
+    """Give the bytes of a shard: the header, the arrays, and the checksums of both."""
+    bags = list(zip(arrays["values"], arrays["boxes"], arrays["level"], strict=True))
+    count = len(arrays["offsets"][0])  # one for the header, and one per photo
+    checks = np.zeros(count, np.uint64)
+    arrays = {**arrays, "checks": [checks.view(np.int64)]}
+    header = header_of(arrays, told)
+    checks[:] = [_check([header, *arrays["offsets"]]), *(_check(bag) for bag in bags[: count - 1])]
+    yield header
+    yield from content_of(arrays)
+
+
+def _check(parts: Iterable[bytes | npt.NDArray[Any]]) -> int:
+    return int(checksum(parts), 16)
+
+
+def shard_files(folder: Path) -> list[Path]:
+    """Files of `folder` that are shards by their name, in the order that their names tell."""
+    return sorted(folder.glob(f"[!.]*{ENDING}"), key=lambda path: (_number(path), path.name))
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged shard so that it no longer counts, and return its new name; nothing is overwritten."""
+    target = path.with_name(path.name + SET_ASIDE)
+    for number in range(2, 1000):
+        if not target.exists():
+            break
+        target = path.with_name(f"{path.name}.{number}{SET_ASIDE}")
+    path.rename(target)
+    return target
+
+
+def is_own_name(path: Path) -> bool:
+    """Whether a file has the name that `write_shard` gives."""
+    return re.fullmatch(rf"\d{{20,{_DIGITS}}}-\d+-[0-9a-f]{{12}}{re.escape(ENDING)}", path.name) is not None
+
+
+def _number(path: Path) -> int:
+    first = path.name.partition("-")[0]
+    return int(first) if first.isascii() and first.isdigit() and 20 <= len(first) <= _DIGITS else 0
+
+
+def _order(path: Path, told: dict[str, str]) -> tuple[int, str]:
+    """Return the number in the header and, among equal ones, the shard's id; of earlier versions, those of the name."""
+    if "number" not in told:
+        return _number(path), path.name
+    number = told["number"]
+    if not (number.isascii() and number.isdigit() and len(number) <= _DIGITS):
+        raise ValueError(f"its number is {number[:40]!r}")
+    return int(number), told["id"]
+
+
+def cast(name: str, bag: Bags, dtype: str) -> Bags:
+    """Bring the bag of the photo `name` to the type in which it is kept.
+
+    Raises
+    ------
+    PhotoError
+        A descriptor does not fit into that type, or is not finite.
+    """
+    largest = float(np.abs(bag.values).max(initial=0))  # NaN where any number is
+    if not largest <= float(np.finfo(DTYPES[dtype]).max):
+        raise PhotoError(
+            name,
+            f"a descriptor of it is not finite, or does not fit into {dtype}. Keep descriptors in float32, and look at "
+            "the network's preprocessing.",
+        )
+    return bag.astype(DTYPES[dtype])

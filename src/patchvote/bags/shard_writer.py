@@ -1,0 +1,114 @@
+"""ShardWriter: collects bags and writes a shard when there are enough, or when the last one was long ago."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .bags import Bags
+from .recipe import Recipe
+from .shard import DTYPES, Entry, Shard, hold_shard, write_shard
+
+_SHARD_SECONDS = 20.0
+_HEADER_BYTES = 4 << 20  # from which on a shard is written; a header has to be parsed in no time
+_BYTES_OF_ENTRY = 250  # in a header, beside the name and label of a photo
+_BYTES_OF_LETTER = 14  # of a name in a header, at most: two escapes of seven bytes
+
+
+class ShardWriter:
+    """Writes the bags that it is given to a store.
+
+    A shard is written on a thread of its own, while the next one fills: waiting for the disk costs no time. At most one
+    is being written, so memory holds two.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the store.
+    recipe, fingerprint, dim
+        Of the bags.
+    dtype : str
+        Of the descriptors on disk.
+    shard_bytes : int
+        Size of a shard from which on it is written.
+    """
+
+    def __init__(
+        self, path: Path, recipe: Recipe, fingerprint: str, dim: int, dtype: str, shard_bytes: int = 16 << 20
+    ) -> None:
+        self.path, self.recipe, self.fingerprint, self.shard_bytes = path, recipe, fingerprint, shard_bytes
+        self.nothing: npt.NDArray[Any] = np.empty((0, dim), DTYPES[dtype])
+        self.after = 0  # the largest number of a shard that is there
+        self.forgotten: list[str] = []
+        self.entries: list[Entry] = []
+        self.bags: list[Bags] = []
+        self.bytes, self.header = 0, 0  # of the descriptors, and of the header at most
+        self.since = time.monotonic()
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="patchvote-writer")
+        self.writing: Future[Path] | None = None
+
+    def add(self, entry: Entry, bag: Bags) -> None:
+        """Take in the bag of a photo."""
+        self.entries.append(entry)
+        self.bags.append(bag)
+        self._count(bag.values.nbytes, _BYTES_OF_ENTRY + _BYTES_OF_LETTER * len(f"{entry.name}{entry.label}"))
+
+    def forget(self, name: str) -> None:
+        """Let the store forget a photo."""
+        self.forgotten.append(name)
+        self._count(0, _BYTES_OF_LETTER * len(name))
+
+    def _count(self, values: int, header: int) -> None:
+        self.bytes += values
+        self.header += header
+        full = self.bytes >= self.shard_bytes or self.header >= _HEADER_BYTES
+        if full or time.monotonic() - self.since > _SHARD_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Begin to write what was collected; raises what writing the shard before raised."""
+        self.since = time.monotonic()
+        self.wait()
+        if self.entries or self.forgotten:
+            entries, bags, forgotten = self.entries, self.bags, self.forgotten
+            self.entries, self.bags, self.forgotten, self.bytes, self.header = [], [], [], 0, 0
+            self.writing = self.thread.submit(self._write, entries, bags, forgotten)
+
+    @contextlib.contextmanager
+    def claim(self) -> Iterator[Shard]:
+        """Write a shard that holds nothing but the recipe, locked until the end; then it is removed."""
+        path = None
+        try:
+            with hold_shard(*self._content([], [], []), after=self.after) as path:
+                yield Shard.open(path)
+        finally:
+            if path is not None:
+                path.unlink(missing_ok=True)
+
+    def _write(self, entries: list[Entry], bags: list[Bags], forgotten: list[str]) -> Path:
+        return write_shard(*self._content(entries, bags, forgotten), after=self.after)
+
+    def _content(self, entries: list[Entry], bags: list[Bags], forgotten: list[str]) -> tuple[Any, ...]:
+        bags = bags or [Bags(self.nothing, np.zeros(1, np.int64))]
+        return self.path, self.recipe, self.fingerprint, entries, bags, forgotten
+
+    def wait(self) -> None:
+        """Wait until the shard that is being written is on the disk; raises what writing it raised."""
+        writing, self.writing = self.writing, None
+        if writing is not None:
+            writing.result()
+
+    def close(self) -> None:
+        """Write the rest, and wait until it is on the disk."""
+        try:
+            self.flush()
+            self.wait()
+        finally:
+            self.thread.shutdown()

@@ -1,0 +1,156 @@
+"""Stock: what a store holds, as far as one run that fills it has seen.
+
+Other processes may write to the store meanwhile: `look_around` takes note of their shards. A damaged shard is
+renamed, never deleted. A claim, which says of what kind a new store is to be while the first bags are made, counts as
+long as its writer lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from ..errors import DamagedShardError, StoreError
+from ..utils.temporary import abandoned
+from .bags import Bags
+from .recipe import Recipe
+from .shard import Entry, Shard, is_own_name, newest, set_aside, shard_files
+
+
+class Stock:
+    """The shards of a store, and what they hold.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the store.
+    recipe, fingerprint, dim
+        Of the bags that it may hold.
+    dtype : str, optional
+        Type of the descriptors that it must have.
+    verify : bool, default False
+        Whether to read and verify every bag, and not only the headers.
+
+    Attributes
+    ----------
+    shards : list of Shard
+        Those that hold something.
+    known : dict
+        What the store knows of each photo, by name.
+    bags : dict
+        Shard and place of a bag, by the digest of the content.
+    dtype : str
+        Type of the descriptors on disk.
+    claim : Shard or None
+        The claim that this run has written.
+    damaged : list of str
+        Shards that were found damaged, and where they were put.
+    """
+
+    def __init__(
+        self, path: Path, recipe: Recipe, fingerprint: str, dim: int, dtype: str | None, verify: bool = False
+    ) -> None:
+        self.path, self.recipe, self.fingerprint, self.dim = path, recipe, fingerprint, dim
+        self.asked_dtype, self.verify = dtype, verify
+        self.dtype = dtype or "float16"
+        self.shards: list[Shard] = []
+        self.known: dict[str, Entry] = {}
+        self.bags: dict[str, tuple[Shard, int]] = {}
+        self.claim: Shard | None = None
+        self.damaged: list[str] = []
+        self._seen: set[Path] = set()
+
+    @property
+    def last_number(self) -> int:
+        """The largest number of a shard."""
+        return max((shard.order[0] for shard in self.shards), default=0)
+
+    def look_around(self) -> None:
+        """Take note of the shards that are new since the last look."""
+        paths = [
+            path
+            for path in shard_files(self.path)
+            if path not in self._seen and (self.claim is None or path != self.claim.path)
+        ]
+        self._seen.update(paths)
+        fresh = [shard for shard in map(self._opened, paths) if shard is not None]
+        for shard in sorted(fresh, key=lambda shard: shard.order):
+            if shard.is_claim and self._is_void(shard):
+                continue
+            self._check_kind(shard)
+            if not shard.is_claim:
+                self.shards.append(shard)
+        if fresh:
+            self._take_stock()
+
+    def bag_of(self, digest: str) -> Bags | None:
+        """Read the bag of a content that the store holds; None where it turns out to be damaged, or gone."""
+        if digest not in self.bags:
+            return None
+        shard, index = self.bags[digest]
+        try:
+            return shard.bag(index)
+        except StoreError as error:
+            if isinstance(error, DamagedShardError):
+                self._set_aside(shard.path, error)
+            self.shards.remove(shard)
+            self._take_stock()
+            return None
+
+    def _opened(self, path: Path) -> Shard | None:
+        """Open a shard; a damaged one is set aside, and what is no shard is as if it were not there."""
+        shard = None
+        try:
+            shard = Shard.open(path)
+            if self.verify:
+                shard.verify()
+            return shard
+        except DamagedShardError as error:
+            if shard is not None or is_own_name(path):
+                self._set_aside(path, error)
+        except StoreError:
+            pass  # gone by now, or somebody else's; `Store.open` and `patchvote info` name it
+        return None
+
+    def _is_void(self, claim: Shard) -> bool:
+        """Whether a claim says nothing: of a dead process, or of one that will find an older one and withdraw."""
+        with contextlib.suppress(OSError), abandoned(claim.path, claim.owner) as is_abandoned:
+            if is_abandoned:
+                claim.path.unlink()
+                return True
+            return bool(self.shards) or (self.claim is not None and self.claim.order < claim.order)
+        return True  # it is gone
+
+    def _take_stock(self) -> None:
+        """Note which photos and which contents the store holds, by the shards that were seen."""
+        self.known = {name: shard.entries[index] for name, (shard, index) in newest(self.shards).items()}
+        # In place, because the extractor looks into it.
+        self.bags.clear()
+        for shard in self.shards:
+            self.bags.update((entry.digest, (shard, index)) for index, entry in enumerate(shard.entries))
+
+    def _set_aside(self, path: Path, error: StoreError) -> None:
+        try:
+            told = f"{error} It was set aside as {set_aside(path).name}."
+        except FileNotFoundError:
+            return  # another process did so
+        except OSError as problem:
+            told = f"{error} It cannot be set aside: {problem.strerror}."
+        self.damaged.append(told)
+
+    def _check_kind(self, shard: Shard) -> None:
+        """Refuse a shard of another recipe, network or type."""
+        recipe = self.recipe
+        if shard.kind == (recipe.sampling, recipe.activation, self.fingerprint, self.dim):
+            if self.asked_dtype not in (None, shard.dtype):
+                raise StoreError(
+                    f"{self.path} keeps descriptors in {shard.dtype}, not {self.asked_dtype}. Leave the type out, or "
+                    "choose another folder for the store."
+                )
+            self.dtype = shard.dtype
+            return
+        if (shard.recipe.sampling, shard.recipe.activation) == (recipe.sampling, recipe.activation):
+            what = f"the same recipe but another network ({shard.fingerprint}, now {self.fingerprint})"
+        else:
+            what = f"another recipe (there: {shard.recipe.to_json()}; asked: {recipe.to_json()})"
+        raise StoreError(f"{self.path} was made with {what}. Choose another folder for the store.")

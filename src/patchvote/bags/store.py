@@ -1,0 +1,306 @@
+"""Store: bags on disk, to be read in part or as a stream.
+
+A store is a folder of shards and nothing else; there is no list of them that could get out of step. Opening it reads
+the headers. Where several shards hold the same photo, the newest counts. Photos come in the order of their names,
+whoever wrote them and when. Whatever is read is compared with its checksum.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import StoreError
+from .bags import Bags
+from .shard import DTYPES, ENDING, SET_ASIDE, Entry, Shard, newest, shard_files
+
+Labels = npt.NDArray[Any]
+
+
+class Store:
+    """Bags of a collection of photos, on disk.
+
+    Use `Store.open`. All ways of reading give ``(Bags, labels)`` and hold in memory only what they give.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    recipe : Recipe
+        How the bags were made.
+    fingerprint : str
+        Of the network that made them.
+    dim : int
+        Features of a descriptor.
+    names : list of str
+        Names of the photos, in order.
+    labels : array
+        Their classes, as text; None where a photo has none.
+    sizes : array of int
+        Descriptors of each.
+    damaged : list of str
+        Shards that could not be read, with the reason; their photos are extracted again by the next run.
+    """
+
+    def __init__(self, path: Path, shards: Sequence[Shard], damaged: Sequence[str] = ()) -> None:
+        self.path = path
+        # Those that only say what the store is to hold say nothing any more once it holds something.
+        self.shards = sorted((shard for shard in shards if not shard.is_claim), key=lambda shard: shard.order)
+        self.damaged = list(damaged)
+        places = newest(self.shards)
+        if not places:
+            raise StoreError(f"{path} holds no photos yet. `patchvote extract PHOTOS {path}` fills it.")
+        first = self.shards[0]
+        for shard in self.shards[1:]:
+            if shard.kind != first.kind:
+                raise StoreError(
+                    f"{path} holds bags of two kinds: {first.path.name} was made with {first.recipe} (network "
+                    f"{first.fingerprint}), {shard.path.name} with {shard.recipe} (network {shard.fingerprint}). "
+                    "Keep each in a folder of its own."
+                )
+        self.recipe, self.fingerprint, self.dim = first.recipe, first.fingerprint, first.dim
+        self.names = sorted(places)
+        self._places = [places[name] for name in self.names]
+        self.entries: list[Entry] = [shard.entries[index] for shard, index in self._places]
+        self.labels: Labels = _label_array([entry.label for entry in self.entries])
+        self.sizes = _sizes(self._places)
+        self._mend: Callable[[], None] | None = None
+
+    @classmethod
+    def open(cls, path: str | Path) -> Store:
+        """Open a store: reads the headers of its shards, not the descriptors.
+
+        Raises
+        ------
+        StoreError
+            There is no such folder, no shard in it, or shards of different recipes.
+        """
+        path = Path(path)
+        if not path.is_dir():
+            why = "it is a file, and a store is a folder" if path.exists() else "there is no such folder"
+            raise StoreError(f"{path} is not a store: {why}. `patchvote extract PHOTOS STORE` makes one.")
+        shards, damaged = [], []
+        for file in shard_files(path):
+            try:
+                shards.append(Shard.open(file))
+            except StoreError as error:
+                damaged.append(str(error))
+        if not shards:
+            why = f"every shard in it is damaged ({damaged[0]})" if damaged else "there is no shard in it"
+            raise StoreError(f"{path} is not a store: {why}. `patchvote extract PHOTOS {path}` fills it.")
+        return cls(path, shards, damaged)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """Type that holds every descriptor as it is kept."""
+        return np.result_type(*{DTYPES[shard.dtype] for shard in self.shards})
+
+    def __repr__(self) -> str:
+        return f"<Store: {len(self):,} photos, {int(self.sizes.sum()):,} descriptors of {self.dim:,} features>"
+
+    def only(self, names: Sequence[str]) -> Store:
+        """Return the store as if it held these photos only, in this order.
+
+        Raises
+        ------
+        StoreError
+            One of them is not there.
+        """
+        number = {name: index for index, name in enumerate(self.names)}
+        missing = [name for name in names if name not in number]
+        if missing or not names:
+            raise StoreError(f"{self.path} does not hold {missing[0] if missing else 'any of no photos'}.")
+        chosen = [number[name] for name in names]
+        part = copy.copy(self)
+        part.names = list(names)
+        part._places = [self._places[index] for index in chosen]
+        part.entries = [self.entries[index] for index in chosen]
+        part.labels, part.sizes = self.labels[chosen], self.sizes[chosen]
+        return part
+
+    def by_content(self, entries: Sequence[Entry], mend: Callable[[], None] | None = None) -> Store:
+        """Return the store as if it held these photos only, in this order, under these names and labels.
+
+        The bag of each is that of its content, under whatever name it was written. Whoever else writes to the store
+        meanwhile, and whatever becomes of the photos: the bag is that of the content which the caller has seen.
+
+        Parameters
+        ----------
+        entries : list of Entry
+            Name, label and digest of each photo.
+        mend : function, optional
+            Called when a bag turns out to be damaged; it is to bring the store up to date, and the bag is read again.
+
+        Raises
+        ------
+        StoreError
+            There is no bag of such a content.
+        """
+        places = {entry.digest: (shard, i) for shard in self.shards for i, entry in enumerate(shard.entries)}
+        missing = [entry.name for entry in entries if entry.digest not in places]
+        if missing or not entries:
+            raise StoreError(
+                f"{self.path} does not hold {missing[0] if missing else 'any of no photos'} as it was seen: the "
+                "photo or the store has changed since. Run the same command again."
+            )
+        part = copy.copy(self)
+        part.names, part.entries = [entry.name for entry in entries], list(entries)
+        part._places = [places[entry.digest] for entry in entries]
+        part.labels, part.sizes = _label_array([entry.label for entry in entries]), _sizes(part._places)
+        part._mend = mend
+        return part
+
+    def load(self, indices: npt.ArrayLike | None = None, dtype: npt.DTypeLike = np.float32) -> tuple[Bags, Labels]:
+        """Read the bags and labels of all photos, or of those with the numbers `indices`, in that order.
+
+        Raises
+        ------
+        DamagedShardError
+            A bag is not what was written; the message names the shard and the photo.
+        StoreError
+            A shard is no longer there.
+        """
+        chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
+        if not len(chosen):
+            raise StoreError("no photos were asked for.")
+        try:
+            return self._load(chosen, dtype)
+        except StoreError:
+            if self._mend is None:
+                raise
+            self._mend()
+            mended = Store.open(self.path).by_content(self.entries)
+            if not np.array_equal(mended.sizes, self.sizes):
+                raise
+            self.shards, self._places, self.sizes = mended.shards, mended._places, mended.sizes
+            return self._load(chosen, dtype)
+
+    def _load(self, chosen: npt.NDArray[np.int64], dtype: npt.DTypeLike) -> tuple[Bags, Labels]:
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[chosen])]).astype(np.int64)
+        bags = Bags(
+            np.empty((offsets[-1], self.dim), dtype=dtype),
+            offsets,
+            np.empty((offsets[-1], 4), dtype=np.float32),
+            np.empty(offsets[-1], dtype=np.int16),
+        )
+        # Shard by shard, and runs of neighbours at once: each file is opened once, and read from front to back.
+        where = [self._where(int(index)) for index in chosen]
+        order = sorted(range(len(chosen)), key=where.__getitem__)
+        for run in _runs(order, where):
+            shard, first = self._places[chosen[run[0]]]
+            shard.read_into((first + number, bags[k]) for number, k in enumerate(run))
+        return bags, self.labels[chosen]
+
+    def order_on_disk(self) -> npt.NDArray[np.int64]:
+        """Return the numbers of the photos in the order in which their bags lie on disk: the fastest to read."""
+        return np.array(sorted(range(len(self)), key=self._where))
+
+    def images(self, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags, str | None]]:
+        """Read one photo after the other: its name, bag and label."""
+        for index, name in enumerate(self.names):
+            bags, labels = self.load([index], dtype)
+            yield name, bags, labels[0]
+
+    def blocks(
+        self,
+        descriptors: int = 100_000,
+        *,
+        seed: int | None = None,
+        indices: npt.ArrayLike | None = None,
+        dtype: npt.DTypeLike = np.float32,
+    ) -> Iterator[tuple[Bags, Labels]]:
+        """Read the photos in blocks of at most `descriptors` descriptors (more only where one photo alone has more).
+
+        Parameters
+        ----------
+        descriptors : int
+            The memory that a block takes, in descriptors; one takes ``dim`` numbers.
+        seed : int, optional
+            Shuffle the photos, so that each block is a random sample of all. In order of name by default.
+        indices : sequence of int, optional
+            Only these photos.
+        dtype
+            Of the descriptors.
+        """
+        chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
+        if seed is not None:
+            chosen = np.random.default_rng(seed).permutation(chosen)
+        block: list[int] = []
+        filled = 0
+        for index in chosen:
+            if block and filled + self.sizes[index] > descriptors:
+                yield self.load(block, dtype)
+                block, filled = [], 0
+            block.append(int(index))
+            filled += int(self.sizes[index])
+        if block:
+            yield self.load(block, dtype)
+
+    def by_class(self, descriptors: int = 100_000, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags]]:
+        """Read class after class, in blocks of at most `descriptors`; photos without a label are left out."""
+        for label in sorted({label for label in self.labels if label is not None}):
+            for bags, _ in self.blocks(descriptors, indices=np.flatnonzero(self.labels == label), dtype=dtype):
+                yield str(label), bags
+
+    def summary(self) -> dict[str, Any]:
+        """Tell what the store holds, as plain values."""
+        counts = collections.Counter(label for label in self.labels if label is not None)
+        written = sum(len(shard.entries) for shard in self.shards)
+        return {
+            "store": str(self.path),
+            "photos": len(self),
+            "classes": dict(sorted(counts.items())),
+            "without_label": len(self) - sum(counts.values()),
+            "descriptors": int(self.sizes.sum()),
+            "descriptors_per_photo": [int(self.sizes.min()), float(self.sizes.mean()), int(self.sizes.max())],
+            "features": self.dim,
+            "dtype": sorted({shard.dtype for shard in self.shards}),
+            "network": self.recipe.network,
+            "fingerprint": self.fingerprint,
+            "recipe": self.recipe.to_json(),
+            "shards": len(self.shards),
+            "bytes": sum(shard.path.stat().st_size for shard in self.shards),
+            "superseded": written - len(self),
+            "without_checksum": sum(shard.checks is None for shard in self.shards),
+            "damaged": self.damaged,
+            "set_aside": sorted(path.name for path in self.path.glob(f"*{ENDING}*{SET_ASIDE}")),
+        }
+
+    def _where(self, index: int) -> tuple[str, int]:
+        shard, place = self._places[index]
+        return shard.path.name, place
+
+
+def _sizes(places: Sequence[tuple[Shard, int]]) -> npt.NDArray[np.int64]:
+    return np.array([shard.offsets[i + 1] - shard.offsets[i] for shard, i in places], dtype=np.int64)
+
+
+def _runs(order: list[int], where: list[tuple[str, int]]) -> Iterator[list[int]]:
+    """Cut `order` where one bag does not directly follow the other in the same shard."""
+    for _, run in itertools.groupby(enumerate(order), lambda pair: (where[pair[1]][0], where[pair[1]][1] - pair[0])):
+        yield [k for _, k in run]
+
+
+def _whole_numbers(indices: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
+    chosen = np.atleast_1d(np.asarray(indices))
+    if chosen.size and (chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= count):
+        raise IndexError(f"photos of this store have the numbers 0 to {count - 1}, got {indices!r}.")
+    return chosen.astype(np.int64)
+
+
+def _label_array(labels: list[str | None]) -> Labels:
+    if any(label is None for label in labels):
+        array = np.empty(len(labels), dtype=object)
+        array[:] = labels
+        return array
+    return np.array(labels, dtype=str)

@@ -1,0 +1,125 @@
+"""The demonstration: the main job, end to end, on real photos that scikit-image ships.
+
+Six photos of surfaces and small things are each cut in two. Crops of the left parts are learned, crops of the right
+parts are named, and a collage of four right parts shows whether the evidence points at the right places.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ..classifier import ImageClassifier
+from ..errors import PatchvoteError
+from ..models.evidence import Evidence
+from ..models.report.picture import draw, encoded
+from ..photos.decode import load_image
+from ..photos.find import Photo
+from ..photos.outputs import check_outputs
+from ..utils.files import make_folder, write_file
+from ..utils.marks import Kind
+from ..utils.terminal import show
+from .answers import answers_of, csv_lines
+
+PHOTOS = {
+    "brick": "brick.png",
+    "coins": "coins.png",
+    "grass": "grass.png",
+    "gravel": "gravel.png",
+    "stars": "hubble_deep_field.jpg",
+    "tissue": "ihc.png",
+}
+COLLAGE = ("brick", "tissue", "stars", "gravel")  # left to right, top to bottom
+_TRAIN, _TEST = 6, 20  # crops a class
+
+
+def run(folder: Path, *, force: bool = False) -> None:
+    """Fit, evaluate, predict and explain; print what was found, and write everything into `folder`.
+
+    Raises
+    ------
+    PatchvoteError
+        scikit-image is not installed, or, without `force`, files that this did not write are in the way.
+    """
+    _check_folder(folder, force)
+    train, test, collage = make_photos(folder / "photos")
+    show(f"{_TRAIN * len(PHOTOS)} crops to learn from, {_TEST * len(PHOTOS)} from other parts of the photos to test on")
+    classifier = ImageClassifier(cache=folder / "bags").fit(train)
+    about = classifier.model.about
+    for one in about["tried"]:
+        show(f"  tried {one['words']}: {100 * one['accuracy']:.0f} % of the crops held out")
+    show(f"chose {about['chosen']['words']}: {about['chosen']['why']}")
+    classifier.save(folder / "model.patchvote")
+
+    scores = classifier.evaluate(test)
+    classifier.report(folder / "report.html", title="The demonstration", measured=f"on {len(scores)} crops of the test")
+    low, high = scores.interval
+    show(
+        f"accuracy {100 * scores.accuracy:.1f} % on {len(scores)} test crops "
+        f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
+    )
+    lines = csv_lines(answers_of(scores))
+    write_file(folder / "predictions.csv", (f"{line}\n".encode() for line in lines))
+
+    evidence = classifier.explain(collage)
+    picture = draw(evidence, load_image(Photo("a collage", collage)), list(COLLAGE), side=300)
+    write_file(folder / "evidence.png", [encoded(picture)])
+    show("the collage: for each class, the share of its evidence that lies in its own quarter of the picture")
+    for label, share in in_own_quarter(evidence).items():
+        show(f"  {label:<8} {100 * share:.0f} %")
+    show(f"look at {folder / 'evidence.png'} and {folder / 'report.html'}; all files are in {folder}")
+
+
+def make_photos(folder: Path) -> tuple[Path, Path, Path]:
+    """Cut the photos into crops: a folder to learn from, one to test on, and a collage of parts to test on."""
+    source, rng = _source(), np.random.default_rng(0)
+    quarters = {}
+    for label, name in PHOTOS.items():
+        image = Image.open(source / name).convert("RGB")
+        middle = round(image.width * 0.55)
+        left, right = image.crop((0, 0, middle, image.height)), image.crop((middle, 0, image.width, image.height))
+        for part, kind, count in ((left, "train", _TRAIN), (right, "test", _TEST)):
+            make_folder(folder / kind / label)
+            for index in range(count):
+                side = int(rng.integers(40, 90))
+                x, y = int(rng.integers(part.width - side + 1)), int(rng.integers(part.height - side + 1))
+                crop = part.crop((x, y, x + side, y + side))
+                write_file(folder / kind / label / f"{index:02d}.png", [encoded(crop)])
+        side = min(224, *right.size)
+        quarters[label] = right.crop((0, 0, side, side)).resize((224, 224), Image.Resampling.BICUBIC)
+    collage = Image.new("RGB", (448, 448))
+    for index, label in enumerate(COLLAGE):
+        collage.paste(quarters[label], (224 * (index % 2), 224 * (index // 2)))
+    write_file(folder / "collage.png", [encoded(collage)])
+    return folder / "train", folder / "test", folder / "collage.png"
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    """Refuse a folder with files that the demonstration did not write where it would write."""
+    names = {"model.patchvote": Kind.model, "report.html": Kind.report, "predictions.csv": Kind.answers}
+    wanted = [(folder / name, kind) for name, kind in names.items() if (folder / name).exists()]
+    photos = [folder / "evidence.png", *(path for path in (folder / "photos").rglob("*") if not path.is_dir())]
+    wanted += [(path, Kind.picture) for path in photos if path.exists()]
+    check_outputs(wanted, [], force=force)
+
+
+def in_own_quarter(evidence: Evidence) -> dict[str, float]:
+    """Return, for each class of the collage, the share of the votes in its favour that lies in its own quarter."""
+    shares = {}
+    for index, label in enumerate(COLLAGE):
+        votes = np.maximum(evidence.contrast(label, 32, 32), 0)
+        row, column = divmod(index, 2)
+        own = votes[16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
+        shares[label] = float(own.sum() / max(votes.sum(), 1e-12))
+    return shares
+
+
+def _source() -> Path:
+    """Find the photos inside scikit-image's installed package; nothing is downloaded."""
+    found = importlib.util.find_spec("skimage")
+    if found is None or found.origin is None:
+        raise PatchvoteError("the demo looks at photos of scikit-image. Install it with: pip install 'patchvote[demo]'")
+    return Path(found.origin).parent / "data"

@@ -1,0 +1,95 @@
+"""From a model and photos of another domain to a model that is fit for them, or the reason why not."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import datetime
+from typing import Any
+
+from sklearn.base import clone
+
+from ..bags.bags import Bags
+from ..bags.store import Store
+from ..errors import PatchvoteError
+from ..voters.adapted import Adapted
+from ..voters.bag_svm import BagSVM, pooled
+from ..voters.veto import ARRAYS, veto_of
+from .fit import Fitted, arrays_of, plain_settings, timed, voter_of
+from .model import Model
+from .report.card import card
+
+_TIGHT = 0.3  # C of votes that learn from labels they gave themselves
+_HELD_OUT = 0.2  # share of the labelled photos that sets the probabilities of an adapted model
+
+
+def adapt_model(
+    store: Store, model: Model, *, insist: bool = False, seconds: dict[str, float]
+) -> tuple[Fitted, str | None]:
+    """Make a model fit for photos of another domain, given bags of such photos; their labels are not looked at.
+
+    Parameters
+    ----------
+    store : Store
+        Bags of the photos.
+    model : Model
+        What to adapt.
+    insist : bool, default False
+        Whether to adapt where adapting looks unsafe.
+    seconds : dict
+        What has taken how long so far; more is written into it.
+
+    Returns
+    -------
+    fitted : Fitted
+        The adapted model; where adapting was refused, the model as it was.
+    refusal : str or None
+        Why adapting was refused.
+    """
+    voter = voter_of(model)
+    if not isinstance(voter, BagSVM):
+        raise PatchvoteError(
+            f"a model of {model.kind} does not keep what adapting takes: fit it with --voter bagsvm (the default)."
+        )
+    veto = {name: model.arrays[name] for name in ARRAYS if name in model.arrays}
+    with timed(seconds, "training"):
+        tight = clone(voter).set_params(C=min(voter.C, _TIGHT), calibration=_HELD_OUT)
+        known, labels = Bags.of(voter.vectors_), voter.classes_[voter.class_]
+        unadapted = _unadapted(voter, veto)
+        adapted = Adapted(tight, insist=insist).fit(known, labels, pooled(store), unadapted=unadapted)
+    if adapted.refusal_ is not None:
+        return Fitted(model, voter), adapted.refusal_
+    fitted = adapted.voter_
+    chosen = {"words": f"linear votes, C = {fitted.C:g}", "why": "held tighter, to adapt to photos without classes"}
+    about = {
+        **model.about,
+        "chosen": chosen,
+        "adapted": {
+            "date": datetime.date.today().isoformat(),
+            "photos": len(store),
+            "taken": adapted.history_[-1]["taken"] if adapted.history_ else 0,
+            "rejected": int(adapted.rejected_.sum()),
+        },
+    }
+    if not veto:
+        veto = veto_of(voter.linear_, voter.bias_, model.temperature, model.threshold)
+    new = dataclasses.replace(
+        model,
+        settings=plain_settings(fitted),
+        temperature=fitted.temperature_,
+        threshold=fitted.rejection_threshold_,
+        arrays=arrays_of(fitted) | veto,
+        about=about,
+    )
+    return Fitted(dataclasses.replace(new, card=card(new)), fitted), None
+
+
+def _unadapted(voter: BagSVM, veto: dict[str, Any]) -> BagSVM:
+    """Return the voter whose rejection stays in force: of a model that was adapted before, the first one."""
+    if not veto:
+        return voter
+    first = copy.copy(voter)
+    first.linear_, first.bias_ = veto["unadapted_linear"], veto["unadapted_bias"]
+    first.classes_ = voter.classes_[veto["unadapted_class"]]
+    first.temperature_, first.rejection_threshold_ = 1.0, float(veto["unadapted_threshold"][0])
+    return first

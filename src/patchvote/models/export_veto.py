@@ -1,0 +1,64 @@
+"""The veto of an adapted model as nodes of an ONNX graph: `veto.limited`, for one photo."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..voters.veto import ORDER, Arrays
+
+_BELOW = 1 - 1e-6  # of the threshold: in float32, what is nearer to it may be rounded up to it
+
+
+class Nodes(Protocol):
+    """What adds nodes and constants to a graph, and returns the names of their values."""
+
+    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node."""
+
+    def constant(self, value: Any, dtype: Any = np.float32) -> str:
+        """Add a constant."""
+
+    def ints(self, *values: int) -> str:
+        """Add a constant of whole numbers."""
+
+
+def limited_nodes(graph: Nodes, probability: str, vector: str, arrays: Arrays, classes: int, threshold: float) -> str:
+    """Limit the probabilities of a photo that the unadapted model rejects.
+
+    Parameters
+    ----------
+    graph : Nodes
+        Where nodes are added.
+    probability : str
+        Value of shape (classes,): what the adapted model says.
+    vector : str
+        Value of shape (features, 1): the vector of the photo's bag.
+    arrays : mapping of arrays
+        Those of the model.
+    classes : int
+        Number of classes that the adapted model knows.
+    threshold : float
+        The adapted model rejects photos whose largest probability is smaller.
+    """
+    place = np.zeros((classes, len(arrays["unadapted_class"])))
+    place[arrays["unadapted_class"], np.arange(place.shape[1])] = 1
+    known = place.sum(axis=1)
+    votes = graph.node("MatMul", graph.constant(arrays["unadapted_linear"]), vector)
+    votes = graph.node("Add", votes, graph.constant(arrays["unadapted_bias"][:, None]))
+    before = graph.node("Softmax", votes, axis=0)
+    every = graph.node("Squeeze", graph.node("MatMul", graph.constant(place), before), graph.ints(1))
+    first = graph.node("ArgMax", probability, axis=0, keepdims=1)
+    largest = graph.node("Gather", probability, first)
+    equal = graph.constant([1 / classes])
+    mean = graph.node("Mul", graph.node("Add", graph.node("Gather", every, first), largest), graph.constant([0.5]))
+    most = graph.node("Min", mean, graph.constant([_BELOW * threshold]))
+    above = graph.node("Max", graph.node("Sub", largest, equal), graph.constant([1e-9]))
+    share = graph.node("Div", graph.node("Sub", most, equal), above)
+    share = graph.node("Clip", share, graph.constant(ORDER), graph.constant(1.0))
+    drawn = graph.node("Add", equal, graph.node("Mul", share, graph.node("Sub", probability, equal)))
+    sure = graph.node("ReduceMax", before, keepdims=0)
+    doubtful = graph.node("Less", sure, graph.constant(float(arrays["unadapted_threshold"][0])))
+    of_known = graph.node("Greater", graph.node("Gather", graph.constant(known), first), graph.constant(0.5))
+    return graph.node("Where", graph.node("And", doubtful, of_known), drawn, probability)

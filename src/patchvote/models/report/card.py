@@ -1,0 +1,171 @@
+"""The model card: what a model is, how good it is and where it ends, in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ...utils.terminal import printable
+from ..model import Model
+
+
+def card(model: Model) -> str:
+    """Write the card of a model, as Markdown."""
+    about = model.about
+    images: dict[str, int] = about.get("images", {})
+    lines = [
+        f"# A classifier of {len(model.classes)} classes",
+        "",
+        f"It names a photo as one of: {', '.join(map(_text, model.classes))}.",
+        "",
+        "## How good it is",
+        "",
+        accuracy_of(about, _text),
+        "",
+        "## What it has seen",
+        "",
+        "| class | photos |",
+        "|---|---|",
+        *(f"| {_text(label)} | {images.get(label, 0):,} |" for label in model.classes),
+        "",
+        *_additions(about.get("added", [])),
+        *_adaptation(about.get("adapted")),
+        "## How it was made",
+        "",
+        f"- network: {_text(model.recipe.network)}, {model.recipe.mode} (fingerprint {model.fingerprint})",
+        f"- voter: {model.kind}, {about.get('chosen', {}).get('words', 'as asked for')}"
+        f" ({about.get('chosen', {}).get('why', 'not known')})",
+        *(
+            f"- tried: {one['words']}: {100 * one['accuracy']:.1f} % of the held-out photos, log loss {one['loss']:.3f}"
+            for one in about.get("tried", [])
+        ),
+        f"- patchvote {about.get('made', {}).get('patchvote', '?')}, {about.get('made', {}).get('date', '?')}",
+        "",
+        "## Its limits",
+        "",
+        *(f"- {limit}" for limit in limits(model, _text)),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def accuracy_of(about: dict[str, Any], text: Callable[[str], str] = str) -> str:
+    """Say how many photos a model names rightly, and what has changed since that was measured."""
+    said = accuracy_sentence(about.get("held_out"), text=text)
+    added = sum(sum(one.get("images", {}).values()) for one in about.get("added", []))
+    since = [f"{added:,} photos were added"] if added else []
+    if about.get("adapted"):
+        since.append("it was adapted to other photos")
+    if not about.get("held_out") or not since:
+        return said
+    return (
+        f"{said} That was measured before {' and '.join(since)}: `patchvote evaluate` measures the model as it is now."
+    )
+
+
+def accuracy_sentence(
+    scores: dict[str, Any] | None, which: str = "photos that it had not seen", text: Callable[[str], str] = str
+) -> str:
+    """Say how many photos are named rightly, how sure that is, and of which classes it says nothing."""
+    if not scores:
+        return "Not known: there were too few photos to hold any out. Measure it with `patchvote evaluate`."
+    low, high = scores["interval"]
+    return (
+        f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} {which} were named rightly; for "
+        f"photos of the same kind the share lies between {100 * low:.1f} and {100 * high:.1f} % (95 % confidence)."
+        f"{_not_measured(scores, text)}"
+    )
+
+
+def _not_measured(scores: dict[str, Any], text: Callable[[str], str]) -> str:
+    reasons = scores.get("left_out", {})
+    missing = [label for label, own in scores.get("classes", {}).items() if not own["images"]]
+    named = [f"{text(label)} ({reasons[label]})" if label in reasons else text(label) for label in missing]
+    return f" This says nothing of {_some(named)}." if named else ""
+
+
+def copies_sentences(copies: dict[str, Any] | None, text: Callable[[str], str] = str) -> list[str]:
+    """Say which photos are copies of one another, and which of them stand in several classes."""
+    if not copies:
+        return []
+    groups = "; ".join(" = ".join(map(text, names)) for names in copies["examples"])
+    said = [
+        f"{copies['photos']:,} photos are copies of one another, or nearly, in {copies['groups']:,} "
+        f"group{'s' * (copies['groups'] > 1)}; copies were held out together ({groups}"
+        f"{'; …' * (copies['groups'] > len(copies['examples']))})."
+    ]
+    if mixed := copies["in_several_classes"]:
+        named = [
+            " = ".join(f"{text(name)} ({text(label)})" for name, label in group)
+            for group in copies["examples_in_several_classes"]
+        ]
+        more = f"; and {mixed - len(named):,} more" if mixed > len(named) else ""
+        said.append(f"The same photo, or nearly, stands in several classes: {'; '.join(named)}{more}.")
+    return said
+
+
+def cut_sentences(about: dict[str, Any]) -> list[str]:
+    """Say what there was no time for when the model was made."""
+    cut = about.get("cut", [])
+    return [f"The budget of time cut it short: {'; '.join(cut)}. A larger `--budget` gives it more."] if cut else []
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    """Join names, of many the first few."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
+    """Say what not to expect of a model; `text` makes names fit for where the words will stand."""
+    images: dict[str, int] = model.about.get("images", {})
+    few = [label for label in model.classes if images.get(label, 0) < 10]
+    said = [
+        "It knows its classes and nothing else. A photo of something else gets one of their names, or "
+        f'"none of these" where its probability is below {model.threshold:.2f}.',
+        "Photos from another camera, place or time may be named less well than photos like those it has seen"
+        + ("." if model.kind != "BagSVM" else "; `fit --target` and `predict --adapt` make up for much of that."),
+    ]
+    if few:
+        said.append(f"Fewer than 10 photos were seen of: {_some(list(map(text, few)))}. A few more would help most.")
+    said.extend(copies_sentences(model.about.get("copies"), text))
+    said.extend(cut_sentences(model.about))
+    if len(model.about.get("tried", [])) > 1:
+        said.append("Settings were chosen on the same held-out photos, which flatters the accuracy a little.")
+    if model.about.get("adapted"):
+        said.append(
+            "It was adapted to other photos than those its accuracy was measured on; `patchvote evaluate` tells how it "
+            "does on labelled photos of that kind."
+        )
+    if model.about.get("added"):
+        said.append("Photos were added after the accuracy was measured; `patchvote evaluate` measures it anew.")
+    return said
+
+
+def _additions(added: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for one in added:
+        what = ", ".join(f"{count} of {_text(label)}" for label, count in one.get("images", {}).items())
+        lines.append(f"- added {one.get('date', '')}: {what}")
+    return [*lines, ""] if lines else []
+
+
+def _adaptation(adapted: dict[str, Any] | None) -> list[str]:
+    if not adapted:
+        return []
+    return [
+        f"- adapted {adapted.get('date', '')} to {adapted.get('photos', 0):,} photos without labels, of which it named "
+        f"{adapted.get('taken', 0):,} surely enough to learn from them",
+        "",
+    ]
+
+
+def _text(name: str) -> str:
+    r"""Return a name as Markdown that shows it: no table, link, code or tag can begin or end in it.
+
+    Examples
+    --------
+    >>> _text("a|b <img src=x>")
+    'a\\|b \\<img src=x\\>'
+    """
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", printable(name))

@@ -1,0 +1,1 @@
+"""PHOTO: which photos a user means, and their pixels, read safely."""

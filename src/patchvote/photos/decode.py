@@ -1,0 +1,313 @@
+"""Decode photos safely: whatever the file holds, the answer is an upright 8-bit image, RGB or grey, or a reason.
+
+Rotation from EXIF is applied; palette, CMYK and 16-bit images become RGB or grey; transparent parts turn white; of an
+animation the first frame is taken. Large JPEGs are decoded at a fraction of their size, other large images reduced as
+soon as they are decoded. Files that claim more pixels than a photo has are refused before a byte is decoded.
+
+All threads together take one gigabyte for files and decoding. What a photo will take is known from its header; a photo
+waits until there is room, and one that would take more than there is is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import math
+import os
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageFile, UnidentifiedImageError
+
+from ..errors import PhotoError
+from ..utils.machine import give_back_memory
+from ..utils.reading import open_regular
+from ..utils.room import Room
+from .find import Photo
+from .footprint import Longest, footprint
+from .headers import Header, read_header
+from .upright import BAND, from_array, upright
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+MAX_PIXELS = 100_000_000
+# Bytes for the files and the decoding of all photos that are under way: a gigabyte, less a tenth for what the C library
+# keeps for itself.
+MEMORY = Room(900_000_000)
+SHOWN = 1024  # pixels of the longest side of a picture of a photo; more is not drawn
+_MAX_BYTES = 400_000_000  # of one file
+_LARGE = 16_000_000  # pixels from which on an image is reduced before it is resized
+_USUAL = 32 << 20  # bytes that decoding takes at most of nearly every photo; others are read again with more
+
+
+@contextlib.contextmanager
+def opened(
+    photo: Photo, longest: Longest | None = None, known: Container[str] = (), *, keep: bool = False
+) -> Iterator[tuple[Image.Image | None, str]]:
+    """Read and decode a photo, and hold the memory that it takes until the end of the block.
+
+    Parameters
+    ----------
+    photo : Photo
+        The photo.
+    longest : function, optional
+        As in `decode`.
+    known : container of str
+        Digests of contents that need not be decoded.
+    keep : bool, default False
+        Leave the image as it is at the end of the block, instead of closing it.
+
+    Yields
+    ------
+    image : Pillow image or None
+        As `decode` returns it; None where its digest is known.
+    digest : str
+        SHA-256 of its content.
+
+    Raises
+    ------
+    PhotoError
+        The file cannot be read or decoded, or would take too much memory.
+    """
+    if not isinstance(photo.source, Path):
+        with _room_for_given(photo):
+            image, digest = _given(photo)
+            try:
+                yield (None if digest in known else image), digest
+            finally:
+                if not keep:
+                    image.close()
+        return
+    room = _USUAL
+    while True:
+        size = _file_size(photo.name, photo.source)
+        _check_fits(photo.name, size, room)
+        with _taken(size + room):
+            content = _read_file(photo.name, photo.source, size)
+            digest = hashlib.sha256(content).hexdigest()
+            if digest in known:
+                yield None, digest
+                return
+            decoded, room = _decode_within(photo.name, content, longest, MAX_PIXELS, room)
+            del content
+            if decoded is not None:
+                try:
+                    yield decoded, digest
+                finally:
+                    if not keep:
+                        decoded.close()
+                return
+
+
+def read_photo(photo: Photo) -> tuple[bytes | Image.Image, str]:
+    """Read a photo's content without decoding it, and its SHA-256.
+
+    Raises
+    ------
+    PhotoError
+        The file cannot be read.
+    """
+    if isinstance(photo.source, Path):
+        data = _read_file(photo.name, photo.source, _file_size(photo.name, photo.source))
+        return data, hashlib.sha256(data).hexdigest()
+    with _room_for_given(photo):
+        return _given(photo)
+
+
+def decode(
+    name: str,
+    content: bytes | Image.Image,
+    longest: Longest | None = None,
+    max_pixels: int = MAX_PIXELS,
+) -> Image.Image:
+    """Decode a photo into an upright image of the mode RGB, or L where it has no colour: a third of the work.
+
+    Parameters
+    ----------
+    name : str
+        What to call it in an error.
+    content : bytes or Pillow image
+        What `read_photo` gave.
+    longest : function, optional
+        From width and height to the longest side in pixels that will be used; of a larger image, the smallest fraction
+        that keeps twice as much is decoded (JPEG) or kept (others).
+    max_pixels : int
+        Refuse images that have more pixels after that.
+
+    Raises
+    ------
+    PhotoError
+        The content is not a whole image of a known format, or would take too much memory; the reason says in which way.
+    """
+    if isinstance(content, Image.Image):
+        return content
+    room = _USUAL
+    while True:
+        with _taken(room):
+            image, room = _decode_within(name, content, longest, max_pixels, room)
+            if image is not None:
+                return image
+
+
+def load_image(photo: Photo, side: int | None = None) -> Image.Image:
+    """Read and decode one photo into RGB; where `side` is given, a large one at no less than twice that many pixels."""
+    longest = None if side is None else lambda width, height: side
+    with opened(photo, longest, keep=True) as (image, _):
+        if image is None:
+            raise PhotoError(photo.name, "was not decoded.")  # only where its digest is known, and none is
+        return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """Resize an image by the bicubic filter, across and then down.
+
+    Which comes first changes pixels a little, and versions of Pillow differ in it where both are left to them.
+    """
+    return image.resize((size[0], image.height), Image.Resampling.BICUBIC).resize(size, Image.Resampling.BICUBIC)
+
+
+def _file_size(name: str, path: Path) -> int:
+    with _reasons(name, path):
+        size = path.stat().st_size
+    if size > _MAX_BYTES:
+        raise PhotoError(name, f"has {size / 1e9:.1f} GB, too much for a photo.")
+    return size
+
+
+def _read_file(name: str, path: Path, size: int) -> bytes:
+    with _reasons(name, path), open_regular(path) as file:
+        content = file.read(size + 1)
+    if len(content) > size:
+        raise PhotoError(name, "grows while it is read. Try again when it is complete.")
+    return content
+
+
+@contextlib.contextmanager
+def _reasons(name: str, path: Path) -> Iterator[None]:
+    """Say in words why a file cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        reason = "is a broken link." if path.is_symlink() else "there is no such file."
+        raise PhotoError(name, reason) from None
+    except PermissionError:
+        raise PhotoError(name, "may not be read: permission denied.") from None
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}."
+        raise PhotoError(name, _folder_reason(path) if path.is_dir() else reason) from None
+
+
+def _folder_reason(path: Path) -> str:
+    try:
+        os.scandir(path).close()
+    except OSError as error:
+        return f"the folder may not be read: {error.strerror or error}."
+    return "is a folder. Give it alone."
+
+
+def _decode_within(
+    name: str, content: bytes, longest: Longest | None, max_pixels: int, room: int
+) -> tuple[Image.Image | None, int]:
+    """Decode a photo if that takes no more than `room` bytes; return the image, or None and the bytes that it takes."""
+    try:
+        header = read_header(content)
+        if header.opening > room:
+            _check_fits(name, len(content), header.opening + _USUAL)
+            return None, header.opening + _USUAL
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image, contextlib.closing(image):
+            size = image.size
+            if longest is not None:
+                _decode_less(image, longest)
+            pixels = image.width * image.height
+            if pixels > max_pixels:
+                raise PhotoError(
+                    name,
+                    f"has {image.width:,} x {image.height:,} pixels, more than the {max_pixels / 1e6:,.0f} million "
+                    "that are decoded. Make it smaller.",
+                )
+            reduce_to = longest if pixels > _LARGE else None
+            needed = footprint(image, size, header, len(content), reduce_to)
+            if needed > room:
+                _check_fits(name, len(content), needed, f"has {size[0]:,} x {size[1]:,} pixels, and ")
+                return None, needed
+            return upright(image, reduce_to, close=True), needed
+    except PhotoError as error:
+        reason = error.reason
+    except Exception as error:  # decoders raise nearly anything on damaged files
+        reason = _reason(content, error)
+    # Not from within `except`: an error may be kept for long, and would keep the decoder, and with it the pixels.
+    raise PhotoError(name, reason)
+
+
+@contextlib.contextmanager
+def _taken(count: int) -> Iterator[None]:
+    """Hold so many bytes, and see to it that the system has them again before anybody else takes them."""
+    with MEMORY.take(count):
+        try:
+            yield
+        finally:
+            if count > 2 * _USUAL:
+                give_back_memory()
+
+
+def _check_fits(name: str, file_size: int, room: int, what: str = "") -> None:
+    if file_size + room > MEMORY.size:
+        raise PhotoError(
+            name,
+            f"{what}would take {(file_size + room) / 1e6:,.0f} MB of memory to decode; all photos together may take "
+            f"{MEMORY.size / 1e6:,.0f} MB. Make it smaller, or save it as an ordinary JPEG (not a progressive one).",
+        )
+
+
+def _decode_less(image: Image.Image, longest: Longest) -> None:
+    """Let the JPEG decoder leave out what nobody will look at; other formats pay no heed."""
+    scale = 2 * longest(image.width, image.height) / max(image.width, image.height)
+    if scale < 1:
+        image.draft("RGB", (max(1, int(image.width * scale)), max(1, int(image.height * scale))))
+
+
+@contextlib.contextmanager
+def _room_for_given(photo: Photo) -> Iterator[None]:
+    """Hold the memory for copies of an image that the caller has in memory, or has opened."""
+    given = photo.source
+    # Opened, and not yet decoded; of a WebP, Pillow does not say so.
+    if isinstance(given, ImageFile.ImageFile) and (given.tile or given.format == "WEBP"):
+        needed = footprint(given, given.size, Header(), 0, None)
+        _check_fits(photo.name, 0, needed, f"has {given.width:,} x {given.height:,} pixels, and ")
+    else:
+        shape: tuple[int, ...] = given.size if isinstance(given, Image.Image) else np.asarray(given).shape[:2]
+        needed = min(12 * math.prod(shape), MEMORY.size)  # what the caller has room for is not refused
+    with _taken(needed):
+        yield
+
+
+def _given(photo: Photo) -> tuple[Image.Image, str]:
+    """Return an upright copy of an image that the caller gave, and a digest of what it shows."""
+    given: Any = photo.source
+    try:
+        image = upright(given if isinstance(given, Image.Image) else from_array(photo.name, given))
+    except PhotoError:
+        raise
+    except Exception as error:  # an image of the caller's may still have to be decoded
+        raise PhotoError(photo.name, _reason(b"", error)) from error
+    if 0 in image.size:
+        raise PhotoError(photo.name, f"has no pixels: its size is {image.size}.")
+    digest = hashlib.sha256(f"{image.mode} {image.size}".encode())
+    rows = max(1, BAND // image.width)
+    for top in range(0, image.height, rows):
+        digest.update(image.crop((0, top, image.width, min(top + rows, image.height))).tobytes())
+    return image, digest.hexdigest()
+
+
+def _reason(content: bytes | Image.Image, error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        if not content:
+            return "the file is empty."
+        return "is not an image that can be read (JPEG, PNG, WebP, GIF, BMP, TIFF), whatever its name says."
+    if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
+        return "claims to have more pixels than are safe to decode. Make it smaller if it really is a photo."
+    if isinstance(error, MemoryError):
+        return "there is not enough memory to decode it."
+    return f"is damaged: {error}."

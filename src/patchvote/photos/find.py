@@ -1,0 +1,239 @@
+"""Find the photos that a user means: a folder, a manifest, a list of files, arrays or Pillow images.
+
+Nothing is decoded here. A file that turns out to be broken is still found, so that it can be named later; what is
+plainly not meant (hidden files, other kinds of files) is passed over; what looks like a photo but cannot be read is
+counted (`passed_over`).
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from ..errors import PatchvoteError, PhotoError
+from .manifests import ENDINGS as MANIFESTS
+from .manifests import read_manifest
+from .passed_over import PHOTO_TYPES, PassedOver
+
+ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+
+Source = str | Path | Image.Image | npt.NDArray[Any] | Sequence["str | Path | Image.Image | npt.NDArray[Any] | Photo"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Photo:
+    """One photo: what it is called, what it shows if that is known, and where its pixels are.
+
+    Parameters
+    ----------
+    name : str
+        Its path below the folder it was found in, with forward slashes; unique within a collection.
+    source : Path, Pillow image or array
+        Where the pixels are.
+    label : str or None
+        Its class.
+    """
+
+    name: str
+    source: Path | Image.Image | npt.NDArray[Any]
+    label: str | None = None
+
+
+class Found(list[Photo]):
+    """Photos that were found, and what was passed over on the way."""
+
+    def __init__(self, photos: Iterable[Photo] = (), passed_over: PassedOver | None = None) -> None:
+        super().__init__(photos)
+        self.passed_over = passed_over or PassedOver()
+
+
+def find_photos(source: Source) -> Found:
+    """Find photos, in a fixed order.
+
+    Parameters
+    ----------
+    source : path, array, Pillow image, or a list of these
+        - a folder with a folder a class: the label is the name of the first folder on the way; photos beside the class
+          folders have none;
+        - a folder of photos: no labels;
+        - a manifest (`.csv` or `.jsonl`) with a `file_name`, relative to the manifest, and an optional `label`;
+        - one photo, or a list of photos.
+
+    Raises
+    ------
+    PhotoError
+        There is no such place, or not one photo in it.
+    """
+    if isinstance(source, Found) and source:
+        return source
+    if isinstance(source, (str, Path)):
+        return _from_path(Path(source))
+    if isinstance(source, (np.ndarray, Image.Image)):
+        if isinstance(source, np.ndarray) and source.ndim == 4:
+            return Found(_from_list(list(source)))
+        return Found(_from_list([source]))
+    return Found(_from_list(list(source)))
+
+
+def _from_path(path: Path) -> Found:
+    if path.is_dir():
+        return _from_folder(path)
+    if not path.exists():
+        raise PhotoError(str(path), "there is no such file or folder. Is the path right?")
+    if path.suffix.lower() in MANIFESTS:
+        return Found(_from_manifest(path))
+    if path.suffix.lower() in ENDINGS:
+        return Found([Photo(path.name, path)])
+    hint = " Convert it to .jpg or .png." if path.suffix.lower() in PHOTO_TYPES else ""
+    raise PhotoError(
+        str(path), f"neither a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(ENDINGS)}).{hint}"
+    )
+
+
+def _from_folder(root: Path) -> Found:
+    photos, others, first = [], collections.Counter[str](), ""
+    for path in _walk(root, set()):
+        relative, ending = path.relative_to(root), path.suffix.lower()
+        unlisted = path.is_dir()  # a folder is given only where it cannot be listed; reading it will tell why
+        if unlisted and path == root:
+            raise PhotoError(str(root), "the folder may not be read. Are you allowed to list it?")
+        if unlisted or ending in ENDINGS:
+            label = relative.parts[0] if unlisted or len(relative.parts) > 1 else None
+            photos.append(Photo(relative.as_posix(), path, label))
+        else:
+            others[ending or "no ending"] += 1
+            first = first or (relative.as_posix() if ending in PHOTO_TYPES else "")
+    types = {ending: count for ending, count in others.items() if ending in PHOTO_TYPES}
+    if not photos:
+        found = ", ".join(f"{count} with {ending}" for ending, count in others.most_common(3))
+        raise PhotoError(
+            str(root),
+            f"no photos here or in the folders below. {'Files there: ' + found + '. ' if found else ''}"
+            f"Photos end in {', '.join(ENDINGS)}.{' Convert the others.' if types else ''}",
+        )
+    return Found(photos, PassedOver(types, first, _without_photos(root, photos)))
+
+
+def _without_photos(root: Path, photos: list[Photo]) -> tuple[str, ...]:
+    """Return the folders beside those of the classes in which there is no photo."""
+    classes = {photo.label for photo in photos if photo.label is not None}
+    if not classes:
+        return ()
+    with os.scandir(root) as entries:
+        folders = [entry.name for entry in entries if not _is_hidden(entry) and _is_folder(entry)]
+    return tuple(sorted(set(folders) - classes - {photo.name for photo in photos}))
+
+
+def _walk(folder: Path, above: set[tuple[int, int]]) -> Iterator[Path]:
+    """Give every visible file below `folder` in order of name, following links but never in a circle."""
+    try:
+        status = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        yield folder
+        return
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        return
+    for entry in entries:
+        if _is_hidden(entry):
+            continue
+        path = folder / entry.name
+        if _is_folder(entry):
+            yield from _walk(path, above | {here})
+        else:
+            yield path
+
+
+def _is_hidden(entry: os.DirEntry[str]) -> bool:
+    return entry.name.startswith(".") or entry.name == "__MACOSX"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _from_manifest(path: Path) -> list[Photo]:
+    photos: dict[str, Photo] = {}
+    for line, row in read_manifest(path):
+        file_name = row.get("file_name")
+        if not isinstance(file_name, str) or not file_name.strip():
+            raise PhotoError(
+                str(path), f"line {line} has no file_name. It has: {', '.join(map(str, row))[:200] or 'nothing'}."
+            )
+        label = row.get("label")
+        if label is not None and not isinstance(label, (str, int)):
+            raise PhotoError(str(path), f"line {line}: label must be text, got {repr(label)[:200]}.")
+        name = file_name.strip().replace("\\", "/")
+        photo = Photo(name, path.parent / name, str(label).strip() or None if label is not None else None)
+        if name in photos and photos[name].label != photo.label:
+            raise PhotoError(
+                str(path), f"line {line} calls {name} {photo.label!r}, above it is {photos[name].label!r}."
+            )
+        photos[name] = photo
+    if not photos:
+        raise PhotoError(str(path), "the manifest lists no photos.")
+    return list(photos.values())
+
+
+def _from_list(items: list[Any]) -> list[Photo]:
+    if not items:
+        raise PhotoError("", "there are no photos: the list is empty.")
+    photos = []
+    for index, item in enumerate(items):
+        if isinstance(item, Photo):
+            photos.append(item)
+        elif isinstance(item, (str, Path)):
+            photos.append(Photo(Path(item).as_posix(), Path(item)))
+        elif isinstance(item, (np.ndarray, Image.Image)):
+            photos.append(Photo(f"image {index}", item))
+        else:
+            raise PhotoError(
+                f"image {index}", f"must be a path, an array or a Pillow image, got {type(item).__name__}."
+            )
+    return photos
+
+
+def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found:
+    """Find photos that all have a class, of at least so many classes, or say what is missing.
+
+    Raises
+    ------
+    PhotoError
+        There are no photos, or one has no class.
+    """
+    photos = find_photos(source)
+    if labels is not None:
+        if len(labels) != len(photos):
+            raise PatchvoteError(f"there are {len(photos)} photos but {len(labels)} labels.")
+        named = (dataclasses.replace(photo, label=str(label)) for photo, label in zip(photos, labels, strict=True))
+        photos = Found(named, photos.passed_over)
+    without = [photo.name for photo in photos if photo.label is None]
+    where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
+    if len(without) == len(photos):
+        raise PatchvoteError(
+            f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
+            "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
+        )
+    if without:
+        raise PatchvoteError(
+            f"{where}: {len(without):,} photos have no class, the first is {without[0]}. Move them into the folder of "
+            "their class, or away."
+        )
+    classes = sorted({str(photo.label) for photo in photos})
+    if len(classes) < fewest:
+        raise PatchvoteError(
+            f"{where}: all photos are of one class, {classes[0]!r}. There must be two at least: a folder a class."
+        )
+    return photos

@@ -1,0 +1,92 @@
+"""Manifests: lists of photos as CSV or as JSON lines, read a line at a time.
+
+A manifest may come from anybody. It may be nested without end, be one endless line, or have more rows than memory has
+room for: each gets an error that says where.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from ..errors import PhotoError
+from ..utils.reading import open_regular
+
+ENDINGS = (".csv", ".jsonl")
+_MAX_LINE = 1 << 20  # characters; a path has at most 4,096
+_MAX_ROWS = 10_000_000  # photos of this number take some gigabytes as a list
+
+Row = tuple[int, dict[str, Any]]
+
+
+def read_manifest(path: Path) -> Iterator[Row]:
+    """Yield the number of each line that has a row, and the row as a dictionary of its columns.
+
+    Raises
+    ------
+    PhotoError
+        The file is not a manifest; the reason names the line.
+    """
+    try:
+        is_csv = path.suffix.lower() == ".csv"
+        newline = "" if is_csv else "\n"  # text in JSON may hold whatever else looks like the end of a line
+        with open_regular(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline=newline) as text:
+            rows = _csv_rows(path, text) if is_csv else _jsonl_rows(path, text)
+            for count, row in enumerate(rows, start=1):
+                if count > _MAX_ROWS:
+                    raise PhotoError(str(path), f"the manifest has more than {_MAX_ROWS:,} rows. Divide it.")
+                yield row
+    except UnicodeDecodeError:
+        raise PhotoError(str(path), "the manifest is not UTF-8 text. Save it again as UTF-8.") from None
+    except OSError as error:
+        raise PhotoError(str(path), f"the manifest cannot be read: {error.strerror or error}.") from None
+
+
+def lines(text: TextIO, name: str) -> Iterator[str]:
+    """Yield line after line of a text that is called `name`, and refuse one that does not end."""
+    for number in itertools.count(1):
+        line = text.readline(_MAX_LINE + 1)
+        if len(line) > _MAX_LINE:
+            raise PhotoError(
+                name, f"line {number} has more than {_MAX_LINE:,} characters. Is it a list, with a line per photo?"
+            )
+        if not line:
+            return
+        yield line
+
+
+def _csv_rows(path: Path, text: TextIO) -> Iterator[Row]:
+    rest = lines(text, str(path))
+    first = next(rest, "")
+    delimiter = max(",;\t", key=first.count)  # spreadsheets write any of the three, depending on the country
+    reader = csv.DictReader(itertools.chain([first], rest), delimiter=delimiter, strict=True)
+    try:
+        if "file_name" not in (reader.fieldnames or []):
+            given = first.rstrip("\r\n")[:200]
+            raise PhotoError(
+                str(path), f"the first line must name a column file_name (and may name label), got: {given!r}."
+            )
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise PhotoError(str(path), f"line {reader.line_num} is not CSV: {error}. Is a quote not closed?") from None
+
+
+def _jsonl_rows(path: Path, text: TextIO) -> Iterator[Row]:
+    for number, line in enumerate(lines(text, str(path)), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except RecursionError:
+            raise PhotoError(str(path), f"line {number} is nested too deeply.") from None
+        except ValueError as error:
+            raise PhotoError(str(path), f"line {number} is not JSON: {error}.") from None
+        if not isinstance(row, dict):
+            raise PhotoError(str(path), f"line {number} must be an object with a file_name, got {line[:60].strip()!r}.")
+        yield number, row

@@ -1,0 +1,110 @@
+"""Make an image upright and plain: 8 bits, RGB or grey, nothing transparent, no larger than needed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from ..errors import PhotoError
+from .footprint import REDUCIBLE, Longest, reduction
+
+BAND = 1 << 18  # pixels that are worked on at a time, where all of them would take too much memory
+_MAX_EXIF = 1 << 20  # bytes; in a JPEG it has at most 65,533
+_ORIENTATION = 0x0112  # in EXIF
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def upright(image: Image.Image, longest: Longest | None = None, *, close: bool = False) -> Image.Image:
+    """Return a copy of an image, upright, as RGB or grey; `close` frees the image as soon as the copy is there."""
+    image.load()
+    turn = _turn(image)
+    # Before anything makes copies: of 100 million pixels, each would take hundreds of megabytes.
+    plain = _plain(_reduced(image, longest))
+    if close:
+        image.close()
+    if turn is not None:
+        plain = plain.transpose(turn)
+    plain.info.clear()  # it is upright now, whatever was said there
+    return _reduced(plain, longest)
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    if len(image.info.get("exif") or b"") <= _MAX_EXIF:
+        with contextlib.suppress(Exception):  # a damaged EXIF block says nothing about the pixels
+            return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+    return None
+
+
+def _plain(image: Image.Image) -> Image.Image:
+    """Return a copy of an image as RGB, or L where it has no colour."""
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return Image.fromarray(_to_8_bit(np.asarray(image)))
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        return _on_white(image)
+    return image.convert("L" if image.mode in ("L", "1") else "RGB")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """Lay an image that is partly transparent on white, some rows at a time: the whole would take four copies."""
+    result = Image.new("RGB", image.size)
+    rows = max(1, BAND // image.width)
+    for top in range(0, image.height, rows):
+        part = image.crop((0, top, image.width, min(top + rows, image.height))).convert("RGBA")
+        white = Image.new("RGBA", part.size, "white")
+        result.paste(Image.alpha_composite(white, part).convert("RGB"), (0, top))
+    return result
+
+
+def _reduced(image: Image.Image, longest: Longest | None) -> Image.Image:
+    """Reduce an image by a whole factor to no less than twice what will be used, where its mode can be."""
+    factor = reduction(image, longest)
+    return image.reduce(factor) if factor > 1 and image.mode in REDUCIBLE else image
+
+
+def _to_8_bit(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Bring 16-bit, 32-bit and float grey values to 8 bits by the range that their type, or else their values, have."""
+    if values.dtype == np.uint8:
+        return values
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite([low, high]).all():
+        raise ValueError("has pixels that are not finite numbers")
+    if values.dtype.kind == "f" and low >= 0 and high <= 1:
+        low, high = 0.0, 1.0
+    elif values.dtype.kind in "iu" and low >= 0 and high < 65536:
+        low, high = 0.0, 65535.0
+    span = max(high - low, 1e-12)
+    result = np.empty(values.shape, np.uint8)
+    for start in range(0, len(values), 64):  # by rows: a float64 copy of a large image is larger than all else
+        rows = slice(start, start + 64)
+        result[rows] = np.round((values[rows].astype(np.float64) - low) * (255 / span))
+    return result
+
+
+def from_array(name: str, array: npt.NDArray[Any]) -> Image.Image:
+    """Take an array as scikit-image does: ``(h, w)``, ``(h, w, 1)``, ``(h, w, 3)`` or ``(h, w, 4)``."""
+    array = np.asarray(array)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[:, :, 0]
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
+        raise PhotoError(name, f"an image array must have the shape (h, w), (h, w, 3) or (h, w, 4), got {array.shape}.")
+    if array.dtype == bool:
+        array = array.astype(np.uint8) * np.uint8(255)
+    elif array.dtype != np.uint8:
+        if array.dtype not in (np.uint16, np.float16, np.float32, np.float64):
+            raise PhotoError(name, f"an image array must be uint8, uint16, bool or float in 0..1, got {array.dtype}.")
+        if array.dtype.kind == "f" and not (array.min() >= 0 and array.max() <= 1):
+            raise PhotoError(name, f"a float image must lie in 0..1, got {array.min():.3g} to {array.max():.3g}.")
+        array = _to_8_bit(array)
+    return Image.fromarray(np.ascontiguousarray(array))

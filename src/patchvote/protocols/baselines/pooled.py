@@ -1,0 +1,112 @@
+"""What local votes are compared with: one vector an image, and a simple classifier.
+
+`WholeImageSvm`, `WholeImageLogistic` and `WholeImageNearestMean` take the descriptor of the whole image, `MeanSvm` the
+mean of all descriptors of the bag.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import pairwise_distances_argmin
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+from sklearn.svm import LinearSVC
+
+from ...bags.bags import Bags
+
+Floats = npt.NDArray[np.float32]
+# Of C, for vectors of length 1; chosen by the training images alone, and the middle one where there are too few.
+_STRENGTHS = {"svm": (1.0, 3.0, 10.0), "logistic": (10.0, 100.0, 1000.0)}
+
+
+class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
+    """A simple classifier of one vector an image, brought to length 1.
+
+    Standardising the features instead cost 1 to 2 points on Scene-15.
+
+    Parameters
+    ----------
+    random_state : int, default 0
+        Seed of the folds.
+    """
+
+    def __init__(self, random_state: int = 0) -> None:
+        self.random_state = random_state
+
+    def fit(self, X: Bags, y: Any) -> Self:
+        """Learn from labelled images."""
+        vectors = self._vectors(X, fitting=True)
+        labels = np.asarray(y)
+        model, grid = self._classifier()
+        model = make_pipeline(Normalizer(), model)
+        fewest = int(np.unique(labels, return_counts=True)[1].min())
+        if grid and fewest > 1:
+            folds = StratifiedKFold(min(3, fewest), shuffle=True, random_state=self.random_state)
+            model = GridSearchCV(model, {f"{model.steps[1][0]}__{key}": value for key, value in grid.items()}, cv=folds)
+        self.model_ = model.fit(vectors, labels)
+        self.classes_ = self.model_.classes_
+        return self
+
+    def _classifier(self) -> tuple[Any, dict[str, tuple[float, ...]]]:
+        """Return what learns, and the settings among which cross-validation in training chooses."""
+        strengths = _STRENGTHS["svm"]
+        return LinearSVC(C=strengths[1], random_state=0), {"C": strengths}
+
+    def predict(self, X: Bags) -> npt.NDArray[Any]:
+        """Name images."""
+        return np.asarray(self.model_.predict(self._vectors(X, fitting=False)))
+
+    @abc.abstractmethod
+    def _vectors(self, bags: Bags, *, fitting: bool) -> Floats:
+        """Return a vector for each image; learn first how to make it, where the images are to be trained on."""
+
+
+class WholeImageSvm(PooledClassifier):
+    """The descriptor of the whole image (level 0), and a linear SVM."""
+
+    def _vectors(self, bags: Bags, *, fitting: bool) -> Floats:
+        whole = bags.values[bags.level == 0]
+        if len(whole) != len(bags):
+            raise ValueError(f"{len(bags)} bags have {len(whole)} descriptors of a whole image; each needs one.")
+        return np.asarray(whole, np.float32)
+
+
+class WholeImageLogistic(WholeImageSvm):
+    """The descriptor of the whole image, and logistic regression."""
+
+    def _classifier(self) -> tuple[Any, dict[str, tuple[float, ...]]]:
+        strengths = _STRENGTHS["logistic"]
+        return LogisticRegression(C=strengths[1], max_iter=1000), {"C": strengths}
+
+
+class WholeImageNearestMean(WholeImageSvm):
+    """The descriptor of the whole image, and the class whose mean is nearest."""
+
+    def _classifier(self) -> tuple[Any, dict[str, tuple[float, ...]]]:
+        return _NearestMean(), {}
+
+
+class _NearestMean(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """The class whose mean is nearest; scikit-learn's own divides by 0 where every class has one image."""
+
+    def fit(self, X: Floats, y: npt.NDArray[Any]) -> Self:
+        self.classes_ = np.unique(y)
+        self.means_ = np.stack([X[y == label].mean(axis=0) for label in self.classes_])
+        return self
+
+    def predict(self, X: Floats) -> npt.NDArray[Any]:
+        return np.asarray(self.classes_[pairwise_distances_argmin(X, self.means_)])
+
+
+class MeanSvm(PooledClassifier):
+    """The mean of all descriptors of an image, and a linear SVM."""
+
+    def _vectors(self, bags: Bags, *, fitting: bool) -> Floats:
+        return np.asarray(bags.means(), np.float32)

@@ -1,0 +1,82 @@
+"""What the product does, as voters for tables: its automatic choice, and its adaptation to another domain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+
+from ...bags.bags import Bags
+from ...models.choose import choose
+from ...models.fit import candidates_for
+from ...voters.adapted import Adapted
+from ...voters.bag_svm import BagSVM
+from ...voters.prototypes.snbnl import SNBNL
+
+
+class Product(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """`ImageClassifier(voter="auto")`, on bags: settings are chosen on held-out training images.
+
+    Parameters
+    ----------
+    budget : float, default 60
+        Seconds that trying settings may take.
+    """
+
+    def __init__(self, budget: float = 60.0) -> None:
+        self.budget = budget
+
+    def fit(self, X: Bags, y: Any) -> Self:
+        """Choose settings on held-out images, and learn from all."""
+        self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
+        means = Bags.of(X.means())
+        choice = choose(candidates_for("auto", 0), means, numbers, budget=self.budget)
+        self.voter_ = clone(choice.candidate.voter).fit(means, self.classes_[numbers])
+        return self
+
+    def predict(self, X: Bags) -> npt.NDArray[Any]:
+        """Name images."""
+        return np.asarray(self.voter_.predict(X))
+
+
+class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """`Adapted`, with settings that have short names.
+
+    Parameters
+    ----------
+    voter : {"bag-svm", "snbnl"}, default "bag-svm"
+        What is adapted.
+    C : float, default 0.3
+        Of "bag-svm".
+    gains : bool, default True
+        Whether features of the source get gains.
+    rounds : int, default 2
+        Rounds of self-training.
+    """
+
+    def __init__(self, voter: str = "bag-svm", *, C: float = 0.3, gains: bool = True, rounds: int = 2) -> None:
+        self.voter = voter
+        self.C = C
+        self.gains = gains
+        self.rounds = rounds
+
+    def fit(self, X: Bags, y: Any, target: Sequence[Bags], target_y: Any) -> Self:
+        """Learn from labelled images and images of the target, in one or more parts."""
+        self._check_settings()
+        parts, voter = [X, *target], SNBNL(calibration=0)
+        if self.voter == "bag-svm":  # means take a hundredth of the memory
+            parts, voter = [Bags.of(part.means()) for part in parts], BagSVM(self.C, calibration=0)
+        adapted = Adapted(voter, gains=self.gains, shares=Adapted().shares[: self.rounds])
+        self.adapted_ = adapted.fit(parts[0], y, Bags.join(parts[1:]), target_y)
+        return self
+
+    def predict(self, X: Bags) -> npt.NDArray[Any]:
+        """Name images."""
+        return np.asarray(self.adapted_.predict(X))
+
+    def _check_settings(self) -> None:
+        if self.voter not in ("bag-svm", "snbnl") or self.rounds not in (0, 1, 2):
+            raise ValueError(f"voter must be bag-svm or snbnl, and rounds 0, 1 or 2; got {self.voter}, {self.rounds}.")

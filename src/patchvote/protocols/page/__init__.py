@@ -1,0 +1,1 @@
+"""From results to the page: summaries, findings, tables, plots."""

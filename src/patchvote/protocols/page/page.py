@@ -1,0 +1,132 @@
+"""Results as a page: `docs/results.md` with its tables and plots, from kept results alone.
+
+What a table cannot say stands in `notes.md` beside the results of a protocol, and is put below them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import PatchvoteError
+from ...photos.outputs import check_outputs
+from ...utils.files import make_folder, write_file
+from ...utils.marks import RESULTS_HEAD, Kind
+from ...utils.reading import read_text
+from ..adaptation import read_trials
+from ..adaptation import table as adaptation_table
+from ..protocol import PROTOCOLS, Protocol
+from ..results import Results
+from . import plots, tables
+from .findings import findings, patch_results
+
+_HEAD = f"""{RESULTS_HEAD}, which holds the raw numbers of every split, the settings,
+versions, machine, time and peak memory. This page is made from them by `patchvote protocol --report`. To compute a cell
+again: `patchvote protocol scene15 --data DIR --splits 1 --voters snbnl --recipes dense --results elsewhere`. Lists of
+the photos of every split are in `results/*/splits/`. "Paper" is Kuzborskij, Carlucci and Caputo, "When Naive Bayes
+Nearest Neighbours Meet Convolutional Neural Networks", CVPR 2016, with the Hybrid-CNN of Zhou et al.; ours is with
+EfficientNet-Lite0 unless a table says otherwise. Accuracy is in per cent, with the deviation over splits.
+
+`dense` and `patch` are the two ways of taking bags: all cells of the feature map at 224 and 448 px, and the paper's
+patches of 32, 64 and 128 px, each through the network at 224 px.
+
+What is not as in the paper: descriptors are read after the network's last activation, where the paper reads fc7 before
+it (below, "Patches" compares both); NBNN compares descriptors less their mean, of length 1, without positions, and
+searches, as LocalNBNN does, in a PCA of 128 features and compares full distances of the few best (`search="pca"`; the
+result files have its recall); NBNL and sNBNL have positions everywhere, in the paper with scenes only; on
+Office+Caltech NBNL makes 10 of its 30 rounds. Numbers in the text about held-out photos were taken while choosing
+settings, and are not in `results/`.
+"""
+
+
+def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
+    """Write the page and its plots into `docs`; return its path.
+
+    Raises
+    ------
+    PatchvoteError
+        There are no results, matplotlib is not installed, or, without `force`, other files are in the way.
+    """
+    protocols = [Protocol.load(name) for name in PROTOCOLS]
+    there = [protocol for protocol in protocols if any(results.all(protocol.name))]
+    if not there:
+        raise PatchvoteError(f"there are no results in {results.folder}. Run a protocol first.")
+    path, pictures = docs / "results.md", docs / "results"
+    make_folder(pictures)
+    check_outputs(_outputs(path, pictures, there), [], force=force)
+    parts = [_HEAD]
+    scenes = [protocol for protocol in protocols if protocol.report == "scenes"]
+    scenes.sort(key=lambda protocol: protocol not in there)
+    if any(protocol in there for protocol in scenes):
+        parts += ["## Scene recognition", tables.scenes(scenes, results)]
+        for protocol in scenes:
+            if protocol in there and plots.plot_voters(protocol, results, pictures / protocol.name):
+                parts.append(_picture(f"{protocol.title}: every voter", protocol.name))
+        parts += ["### NBNL against sNBNL", tables.speed(scenes, results)]
+        parts += [_notes(results, protocol) for protocol in scenes]
+    for protocol in there:
+        if protocol.report == "domains":
+            parts += _domains(protocol, results, pictures)
+        elif protocol.report == "patches":
+            parts.append("## Patches: the paper's figures")
+            if found := patch_results(protocol, results):
+                plots.plot_patches(found, pictures / protocol.name)
+                parts.append(_picture("NBNN by patch size and levels", protocol.name))
+                parts += [f"- {finding}" for finding in findings(found)]
+            parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+        elif protocol.report == "settings":
+            plots.plot_settings(protocol, results, pictures / protocol.name)
+            parts += ["## Settings: ours", _picture("Each setting changed alone", protocol.name)]
+            parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+    if trials := read_trials(results.folder / "adaptation"):
+        parts += ["## Adapting, where it helps and where it must not", adaptation_table(trials)]
+        parts.append(_text(results.folder / "adaptation" / "notes.md"))
+    few = [protocol for protocol in there if protocol.report == "few"]
+    if few:
+        plots.plot_few(few, results, pictures / "few")
+        parts += ["## Few images", _picture("Accuracy by the number of training images", "few")]
+        for protocol in few:
+            parts += [f"### {protocol.title}", tables.few(protocol, results), _notes(results, protocol)]
+    gains = [(protocol, table) for protocol in there if (table := tables.gains(protocol, results))]
+    if gains:
+        parts.append("## What each change adds")
+        for protocol, table in gains:
+            parts += [f"### {protocol.title}", table, _notes(results, protocol, "gains.md")]
+    parts.append("## Duplicates that straddle a split")
+    parts += [f"- {tables.duplicates(protocol, results)}" for protocol in there]
+    write_file(path, ["\n\n".join(part.strip() for part in parts if part.strip()).encode(), b"\n"])
+    return path
+
+
+def _outputs(page: Path, pictures: Path, protocols: list[Protocol]) -> list[tuple[Path, Kind]]:
+    names = [*(protocol.name for protocol in protocols), "few"]
+    kinds = (".png", Kind.picture), (".svg", Kind.plot)
+    return [(page, Kind.results), *((pictures / f"{name}{ending}", kind) for name in names for ending, kind in kinds)]
+
+
+def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
+    parts = ["## Domain adaptation"]
+    for setting in protocol.settings:
+        parts += [f"### {protocol.title}, {setting.name}", tables.domains(protocol, setting, results)]
+    plots.plot_domains(protocol, results, pictures / protocol.name)
+    parts += [_picture("The paper's pairs", protocol.name), tables.above_the_paper(protocol, results)]
+    parts.append(_notes(results, protocol))
+    for setting in protocol.settings:
+        table = tables.all_pairs(protocol, setting, results)
+        parts += [f"### All pairs, {setting.name}, `dense` (the paper's six are marked *)", table]
+    return parts
+
+
+def _notes(results: Results, protocol: Protocol, name: str = "notes.md") -> str:
+    return _text(results.folder / protocol.name / name)
+
+
+def _text(path: Path) -> str:
+    return read_text(path, 1 << 20) if path.exists() else ""
+
+
+def _picture(title: str, name: str) -> str:
+    return f"![{title}](results/{name}.png)"
+
+
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"

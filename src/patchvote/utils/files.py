@@ -1,0 +1,109 @@
+"""Files that are either whole or absent.
+
+Every file that patchvote writes goes to a temporary name in the same folder, is synced, and is then renamed: a reader,
+a crash or a full disk never meets half a file. What a killed process left half-written in a folder is removed by the
+next one that writes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ..errors import PatchvoteError
+from .reading import open_regular
+from .temporary import remove_leavings, temporary_file
+
+
+def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write `parts` one after the other; `path` is at every moment absent, or old and whole, or new and whole.
+
+    A symbolic link is followed, so that the link stays and its target is replaced. A file that is replaced keeps its
+    mode. What is no ordinary file (a folder, a device, a pipe) is never replaced.
+    """
+    with write_and_hold(path, parts):
+        pass
+
+
+@contextlib.contextmanager
+def write_and_hold(path: Path, parts: Iterable[bytes | memoryview]) -> Iterator[None]:
+    """Write as `write_atomically` does, and keep the file locked until the end: others see that its owner lives."""
+    path = Path(os.path.realpath(path))
+    mode = _mode_of(path)
+    remove_leavings(path.parent)
+    with temporary_file(path.parent) as (temporary, file):
+        if mode is not None:
+            temporary.chmod(mode)  # before anything is in it: a private file is private at every moment
+        for part in parts:
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+        if os.name == "nt":  # where no open file can be renamed, and there is no lock to keep
+            file.close()
+        temporary.replace(path)
+        _sync_folder(path.parent)
+        yield
+
+
+def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file that the user asked for, as `write_atomically` does.
+
+    Raises
+    ------
+    PatchvoteError
+        It cannot be written; the message says why in one sentence.
+    """
+    try:
+        write_atomically(path, parts)
+    except OSError as error:
+        raise PatchvoteError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder that the user asked for, and those above it.
+
+    Raises
+    ------
+    PatchvoteError
+        It cannot be made; the message says why in one sentence.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PatchvoteError(f"the folder {path} cannot be made: {error.strerror or error}.") from error
+
+
+def _mode_of(path: Path) -> int | None:
+    """Return the permissions of an ordinary file; None where there is none yet."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EEXIST, "something that is no ordinary file has this name", str(path))
+    return stat.S_IMODE(status.st_mode)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` survive a power cut, where the system can (Windows cannot open folders)."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of an ordinary file's bytes, in hexadecimal."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

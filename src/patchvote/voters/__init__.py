@@ -1,0 +1,1 @@
+"""VOTES: estimators that learn from bags, and the scorers with which their descriptors vote."""

@@ -1,0 +1,209 @@
+"""Adapted: a voter for photos of another domain (another camera, place, style) than those it learned from.
+
+Photos of the new domain, the target, are at hand but have no labels. Two things are done with them:
+
+- **Gains.** A network's features are stronger or weaker in another domain, as colours are under another lamp. Every
+  feature of the source gets the gain that makes its mean that of the target: a white balance of features. (Where
+  features may be negative, their means are shifted instead.) The voter then learns in the target's own terms, and the
+  target's photos need no change at all. But a target of nothing but mugs has the mean of mugs, whatever its camera. So
+  gains are also tried with the source's classes in the shares in which the voter finds them in the target, and are
+  taken so where photos are then named with clearly more confidence.
+- **Self-training.** The voter names the target's photos; those it is surest of, the same share of every class, become
+  training images beside the source's, and it learns anew; twice.
+
+A target may also hold photos of something else altogether, and learning from its own mistakes would make a voter
+confidently wrong about them. Therefore the unadapted voter's rejection stays in force: what it calls "none of these"
+remains so, and no sure name is given to it (`veto`). Photos that are unlike all classes, since their probability is
+nearer to guessing than to the threshold of rejection, take no part in gains and self-training. Where adapting looks
+unsafe (`doubts`), it is not done.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ..bags.bags import Bags
+from ..bags.store import Store
+from .bag_svm import BagSVM
+from .doubts import AdaptationWarning, collapsed, too_few, unlike
+from .labels import check_labels
+from .self_training import Adaptation
+from .veto import limited
+from .votes import NONE, check_bags
+
+
+class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Makes a voter fit for another domain, from photos of it that have no labels.
+
+    Parameters
+    ----------
+    voter : estimator, optional
+        What learns; ``BagSVM(C=0.3)`` by default. Some of the labels that it gives itself will be wrong, so it is
+        held tighter than where all are right. Its `calibration` decides whether photos can be rejected.
+    shares : sequence of float, default (0.5, 0.8)
+        A round of self-training each: the share of the target's photos, of every class, that becomes training images.
+        Empty for none.
+    gains : bool, default True
+        Whether features of the source get gains.
+    insist : bool, default False
+        Whether to adapt where adapting looks unsafe, with all photos of the target taking part: the caller vouches
+        that they show the voter's classes. Rejected photos are still reported as rejected.
+
+    Attributes
+    ----------
+    voter_ : estimator
+        What was learned. It does not know what the unadapted voter rejects, so use it without this wrapper only where
+        every photo shows one of the classes.
+    unadapted_ : estimator
+        The voter before adapting, whose rejection stays in force.
+    rejected_ : array of shape (photos of the target,)
+        Which of them the unadapted voter rejects.
+    unlike_ : array of shape (photos of the target,)
+        Which of the rejected ones are unlike all classes; they take no part.
+    refusal_ : str or None
+        Why the target was not used, in which case `voter_` is the unadapted voter; an `AdaptationWarning` says it too.
+    classes_ : array
+        The classes, sorted.
+    history_ : list of dict
+        Of each round, how many photos of the target were taken, and how many were named otherwise than before.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> photos = [rng.random((20, 3)) + np.eye(3)[label] for label in (0, 1) for _ in range(20)]
+    >>> labels = ["sea"] * 20 + ["land"] * 20
+    >>> reddish = [photo * [1.0, 6.0, 1.0] for photo in photos]
+    >>> float(np.mean(BagSVM().fit(photos, labels).predict(reddish) == labels))
+    0.5
+    >>> float(np.mean(Adapted().fit(photos, labels, reddish).predict(reddish) == labels))
+    1.0
+    """
+
+    def __init__(
+        self,
+        voter: Any = None,
+        *,
+        shares: Sequence[float] = (0.5, 0.8),
+        gains: bool = True,
+        insist: bool = False,
+    ) -> None:
+        self.voter = voter
+        self.shares = shares
+        self.gains = gains
+        self.insist = insist
+
+    def fit(self, X: Any, y: Any, target: Any, target_y: Any = None, *, unadapted: Any = None) -> Self:
+        """Learn from labelled photos of the source and photos of the target.
+
+        Parameters
+        ----------
+        X : Bags, list of arrays, array, or Store
+            Photos of the source.
+        y : array of shape (photos,)
+            Their classes.
+        target : Bags, list of arrays, array, or Store
+            Photos of the target.
+        target_y : sequence, optional
+            Their classes where they are known, and None where they are not.
+        unadapted : fitted estimator, optional
+            The voter whose rejection stays in force; by default, `voter` fitted to the labelled photos.
+        """
+        voter = BagSVM(C=0.3) if self.voter is None else self.voter
+        if not all(isinstance(share, (int, float)) and 0 < share <= 1 for share in self.shares):
+            raise ValueError(f"shares of Adapted must be numbers above 0, up to 1, got {self.shares!r}.")
+        source, photos = _bags(X, voter), _bags(target, voter)
+        if source.dim != photos.dim:
+            raise ValueError(f"the source has {source.dim} features a descriptor, the target {photos.dim}.")
+        labels = check_labels(y, len(source))
+        has_label, known_labels = _known(target_y, len(photos), labels)
+        adaptation = Adaptation(voter, source, labels, photos[has_label], known_labels, photos[~has_label])
+        self.unadapted_ = adaptation.learn(source, voter=voter) if unadapted is None else unadapted
+        self.history_: list[dict[str, Any]] = []
+        self.rejected_, self.unlike_ = _doubtful(self.unadapted_, photos)
+        self.rejected_[has_label] = self.unlike_[has_label] = False
+        self.refusal_ = None
+        if not self.insist:
+            far = unlike(self.rejected_[~has_label], self.unlike_[~has_label])
+            self.refusal_ = far or too_few(int(np.sum(~self.unlike_)))
+        if self.refusal_ is None:
+            left_out = self.unlike_[~has_label] & (not self.insist)
+            self.voter_, self.history_ = adaptation.run(
+                self.unadapted_, left_out, self.gains, self.shares, agreeing=self.insist
+            )
+            if not left_out.all() and not self.insist:
+                before, after = (voter.predict(adaptation.unknown) for voter in (self.unadapted_, self.voter_))
+                self.refusal_ = collapsed(before[~left_out], after[~left_out])
+        if self.refusal_ is not None:
+            self.voter_, self.history_ = self.unadapted_, []
+            warnings.warn(self.refusal_, AdaptationWarning, stacklevel=2)
+        self.classes_ = self.voter_.classes_
+        return self
+
+    # --- answering, as the voter does -------------------------------------------------------------------------------
+
+    def votes(self, X: Any) -> npt.NDArray[Any]:
+        """Return the vote of every descriptor for every class."""
+        check_is_fitted(self)
+        return np.asarray(self.voter_.votes(X))
+
+    def decision_function(self, X: Any) -> npt.NDArray[Any]:
+        """Return the mean vote of each bag."""
+        check_is_fitted(self)
+        return np.asarray(self.voter_.decision_function(X))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Name photos of the target."""
+        check_is_fitted(self)
+        return np.asarray(self.voter_.predict(X))
+
+    def predict_proba(self, X: Any) -> npt.NDArray[Any]:
+        """Return the probability of each class, for each bag.
+
+        A bag that the unadapted voter rejects has no class that reaches the threshold of rejection (see `veto`).
+        """
+        check_is_fitted(self)
+        before, probability = self.unadapted_.predict_proba(X), self.voter_.predict_proba(X)
+        limit, threshold = self.unadapted_.rejection_threshold_, self.voter_.rejection_threshold_
+        columns = np.searchsorted(self.classes_, self.unadapted_.classes_)
+        return limited(probability, before, limit, threshold, columns)
+
+    def predict_or_none(self, X: Any, none: Any = NONE) -> npt.NDArray[Any]:
+        """Name each bag, or say `none` where no class is likely enough, before or after adapting."""
+        check_is_fitted(self)
+        probability = self.predict_proba(X)
+        labels = self.classes_[np.argmax(probability, axis=1)].astype(object)
+        labels[probability.max(axis=1) < self.voter_.rejection_threshold_] = none
+        return np.asarray(labels)
+
+
+def _doubtful(voter: Any, bags: Bags) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which bags a voter rejects, and which of them are nearer to guessing than to the threshold."""
+    probability = voter.predict_proba(bags)
+    sure, guess, threshold = probability.max(axis=1), 1 / probability.shape[1], voter.rejection_threshold_
+    return sure < threshold, sure < (guess + threshold) / 2
+
+
+def _bags(X: Any, voter: Any) -> Bags:
+    """Read bags; for a voter that looks at their means alone, one descriptor a bag is all that is kept."""
+    bags = X.load()[0] if isinstance(X, Store) else Bags.of(X)
+    check_bags(bags)
+    return Bags.of(bags.means()) if isinstance(voter, BagSVM) else bags
+
+
+def _known(target_y: Any, count: int, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+    """Return which photos of the target have labels, and these labels."""
+    if target_y is None:
+        return np.zeros(count, bool), labels[:0]
+    has = np.array([label is not None for label in target_y])
+    if len(has) != count:
+        raise ValueError(f"the target has {count} photos, but {len(has)} labels.")
+    if not has.any():
+        return has, labels[:0]
+    return has, check_labels(np.array([label for label in target_y if label is not None]), int(has.sum()))

@@ -1,0 +1,1 @@
+"""Voters that remember descriptors: NBNN and LocalNBNN."""

@@ -1,0 +1,190 @@
+"""The exact nearest neighbours of descriptors in a bank, faster than brute force by doing less.
+
+Brute force is one matrix product over all features, and libraries already run it at the processor's full speed. Here a
+cheaper product gives a proven lower bound of every distance (`bounds`); whoever's bound is above the distance to an
+actual candidate is out, and full distances are computed of the few that remain. The answer is exact. Whether that pays
+depends on the data: the first queries of a bank tell, and where too many remain, the bank is searched by brute force.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
+
+from ...utils.machine import cores
+from .bounds import MOST_FEATURES, Bounds, EvenRotation, Floats, Indices, Turned, pair_distances
+
+_PAIRS = 1 << 20  # bounds that one thread holds at once: 4 MB, which stay in cache
+_PART = 1 << 16  # rows of a bank that brute force looks at at once
+_PROBE = 16  # queries that tell whether bounds pay
+FEWEST_TO_BOUND = 1536  # a bank with fewer descriptors is searched by brute force
+
+# What a pair costs, as multiply-adds of the plain product, measured on two processors: a feature of the float32 and
+# of the 8-bit product; the passes over the bounds; a pair that is bounded again; a pair whose distance is computed.
+_FLOAT32, _INT8, _PASSES, _AGAIN, _DISTANCE = 1.0, 0.42, 160, 5_000, 18_000
+_PAYS = 0.85  # share of the plain product's cost below which bounds are taken
+
+
+class Bank:
+    """Descriptors to be searched.
+
+    Parameters
+    ----------
+    values : array of shape (n, features)
+        The bank, float32 or float16. A float16 bank takes half the memory and is searched by brute force.
+    rotation : EvenRotation, optional
+        Shared by the banks of all classes; without it, the search is brute force.
+
+    Attributes
+    ----------
+    pays : bool or None
+        Whether bounds are used; None until the first queries have told.
+    """
+
+    def __init__(self, values: npt.NDArray[Any], rotation: EvenRotation | None = None) -> None:
+        self.values = np.ascontiguousarray(values)
+        self._bounds: Bounds | None = None
+        fits = len(values) >= FEWEST_TO_BOUND and values.shape[1] <= MOST_FEATURES
+        if rotation is not None and values.dtype == np.float32 and fits:
+            self._bounds = Bounds(self.values, rotation)
+        self.pays: bool | None = None if self._bounds is not None else False
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def nearest(self, queries: Floats | Turned, k: int = 1) -> tuple[Floats, Indices]:
+        """Find the `k` nearest of the bank for each query.
+
+        Parameters
+        ----------
+        queries : array of shape (queries, features), or Turned
+            Turned by the rotation of this bank before, or not.
+        k : int
+            Neighbours to find.
+
+        Returns
+        -------
+        distances : array of shape (queries, k)
+            Squared, in rising order.
+        indices : array of shape (queries, k)
+            Rows of the bank.
+        """
+        if k > len(self):
+            raise ValueError(f"the bank has {len(self)} descriptors, fewer than the {k} neighbours asked for.")
+        if self._bounds is not None and self.pays is not False:
+            turned = queries if isinstance(queries, Turned) else self._bounds.rotation(queries)
+            if self.pays is None:
+                self.pays = _pays(self._bounds, turned[:_PROBE], k)
+            if self.pays:
+                return _by_bounds(self._bounds, turned, k)
+        plain = queries.values if isinstance(queries, Turned) else np.ascontiguousarray(queries, np.float32)
+        return self._brute_force(plain, k)
+
+    def _brute_force(self, queries: Floats, k: int) -> tuple[Floats, Indices]:
+        """Keep the best `k` while going through the bank in parts of bounded size.
+
+        faiss computes distances by products, which rounds: it is asked for two more, and distances are computed anew.
+        """
+        best = np.full((len(queries), 0), np.inf, np.float32)
+        indices = np.zeros((len(queries), 0), np.int64)
+        for start in range(0, len(self), _PART):
+            part = self.values[start : start + _PART].astype(np.float32, copy=False)
+            _, chosen = faiss.knn(queries, part, min(k + 2, len(part)))
+            rows = np.repeat(np.arange(len(queries)), chosen.shape[1])
+            exact = pair_distances(queries, rows, part, chosen.ravel()).reshape(chosen.shape)
+            best, indices = np.hstack([best, exact]), np.hstack([indices, chosen + start])
+            order = np.lexsort((indices, best), axis=1)[:, :k]
+            best, indices = np.take_along_axis(best, order, 1), np.take_along_axis(indices, order, 1)
+        return best, indices
+
+
+def _pays(bounds: Bounds, queries: Turned, k: int) -> bool:
+    """Find out from a few queries whether bounds cost less than the plain product."""
+    _, _, again, full = _nearest(bounds, queries, k)
+    pairs = max(1, len(queries)) * len(bounds.bank)
+    product = bounds.rotation.head * (_INT8 if bounds.rotation.coarse else _FLOAT32)
+    cost = product + _PASSES + (_AGAIN * again + _DISTANCE * full) / pairs
+    return bool(cost < _PAYS * queries.values.shape[1])
+
+
+def _by_bounds(bounds: Bounds, queries: Turned, k: int) -> tuple[Floats, Indices]:
+    """Find the `k` nearest for each query, a block of queries per core."""
+    distances = np.empty((len(queries), k), np.float32)
+    indices = np.empty((len(queries), k), np.int64)
+    size = max(16, _PAIRS // len(bounds.bank))
+
+    def work(start: int) -> None:
+        rows = slice(start, start + size)
+        distances[rows], indices[rows], _, _ = _nearest(bounds, queries[rows], k)
+
+    on_all_cores(work, range(0, len(queries), size))
+    return distances, indices
+
+
+def _nearest(bounds: Bounds, query: Turned, k: int) -> tuple[Floats, Indices, int, int]:
+    """Find the `k` nearest for a block of queries.
+
+    Returns
+    -------
+    distances, indices
+        As of `Bank.nearest`.
+    again, full : int
+        Pairs that were bounded a second time, and pairs whose distance was computed.
+    """
+    bank, bound = bounds.bank, bounds.below(query)
+    # Some that look near are actual candidates: nobody farther than the k-th of them can be an answer.
+    first = part_winners(bound, 4 * k)
+    rows = np.repeat(np.arange(len(query)), first.shape[1])
+    candidates = pair_distances(query.values, rows, bank.values, first.ravel()).reshape(first.shape)
+    limit = np.partition(candidates, k - 1, axis=1)[:, k - 1]
+
+    allowed = limit - query.whole + bounds.slack(query)
+    row, column = np.divmod(np.flatnonzero(bound <= allowed[:, None]), bound.shape[1])
+    again = len(row)
+    stay = bounds.closer(bound[row, column], query, row, column) <= allowed[row]
+    row, column = row[stay], column[stay]
+    distance = pair_distances(query.values, row, bank.values, column)
+
+    order = np.lexsort((column, distance, row))
+    row, column, distance = row[order], column[order], distance[order]
+    picked = np.searchsorted(row, np.arange(len(query)))[:, None] + np.arange(k)
+    return distance[picked], column[picked], again, len(row)
+
+
+def part_winners(values: npt.NDArray[Any], parts: int) -> Indices:
+    """Return the column of the smallest value in each of at least `parts` parts of every row: one pass, no sorting."""
+    parts = min(parts, values.shape[1])
+    width = values.shape[1] // parts
+    whole = values[:, : width * parts].reshape(len(values), parts, width).argmin(axis=2) + np.arange(parts) * width
+    if width * parts == values.shape[1]:
+        return np.asarray(whole)
+    last = values[:, width * parts :].argmin(axis=1) + width * parts
+    return np.hstack([whole, last[:, None]])
+
+
+def on_all_cores(work: Callable[[int], None], items: range) -> None:
+    """Run `work` for each item, a core each; libraries inside it keep to that core.
+
+    Two libraries with threads of their own, spinning while they wait for one another, would halve the speed.
+    """
+    controller, pool = _workers()
+    with controller.limit(limits=1, user_api="blas"):
+        for _ in pool.map(work, items):
+            pass
+
+
+@functools.cache
+def _workers() -> tuple[ThreadpoolController, ThreadPoolExecutor]:
+    """Make the threads once; finding the libraries and starting threads takes longer than a small search."""
+    return ThreadpoolController(), ThreadPoolExecutor(cores(), "patchvote-search", initializer=_one_thread)
+
+
+def _one_thread() -> None:
+    faiss.omp_set_num_threads(1)  # for the calling thread only

@@ -1,0 +1,1 @@
+"""Voters that learn prototypes: SNBNL and NBNL."""

@@ -1,0 +1,298 @@
+"""SNBNL: scalable Naive Bayes Non-linear Learning.
+
+Every class has a few prototypes; a descriptor votes for a class with phi(W^T x) of its products with them. Prototypes
+are learned by STOML3: softmax loss on single descriptors, stochastic majorisation-minimisation. Training is a loop over
+minibatches, so it can stop, go on, and take in new images and new classes at any time.
+
+References
+----------
+Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convolutional Neural Networks", CVPR 2016.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils import check_random_state
+
+from ...bags.copies import copy_groups
+from ..labels import hold_out
+from .base import PrototypeVoter
+from .minibatches import TrainingData
+from .start import dead_prototypes, first_prototypes, seed_anew
+from .stoml3 import Stoml3
+
+Callback = Callable[[dict[str, Any]], Any]
+
+
+class SNBNL(PrototypeVoter):
+    """Votes with a few learned prototypes a class, trained by STOML3.
+
+    Parameters
+    ----------
+    prototypes : int, default 10
+        Prototypes a class. With 1, a vote is a rectified linear function.
+    q : float, default 2
+        How the products with a class's prototypes become one vote: ``||[z]_+||_q``, from 1 (sum of the positive ones)
+        to ``numpy.inf`` (the largest one).
+    lam : float, default 1e-4
+        Strength of the regulariser. The paper's 1 under-fits standardised descriptors.
+    curvature : float, default 0.3
+        L of the surrogate: larger makes smaller steps. The paper's 1 stops short of what the data can teach.
+    minibatch : int, default 1000
+        Descriptors a step.
+    passes : int, default 3
+        Passes over the data.
+    min_steps : int, default 100
+        Make at least so many steps, with more passes where the data are few.
+    start : {"random", "data", "kmeans"}, default "random"
+        Where prototypes begin: small random numbers, random descriptors of the class, or its k-means centres.
+    start_scale : float, default 0.01
+        Size of the start: standard deviation of the random numbers, factor on descriptors and centres.
+    position_weight : float, default 1
+        Weight of the two position features beside the standardised descriptor; 0 leaves them out.
+    standardise : bool, default True
+        Bring every feature to mean 0 and deviation 1 over the training descriptors.
+    class_weight : dict, "balanced" or None
+        As in scikit-learn; weights of the classes.
+    held_out : float, default 0
+        Share of the images held out for early stopping: training ends when their accuracy has not risen for two
+        passes, and the best prototypes are kept.
+    calibration : float, default 0.2
+        Share of the images held out to set the temperature of the probabilities and the threshold of rejection, by a
+        training of its own; the final training then uses all images. 0 leaves the temperature at 1, as do fewer than
+        50 images.
+    rejection : float, default 0.05
+        Share of the rightly named held-out images that "none of these" may cost.
+    average : bool, default True
+        Use the mean of the prototypes over the last pass, which evens out what large steps throw about.
+    block : int, default 400,000
+        Descriptors held in memory at once; larger data are read in blocks, in each pass anew.
+    device : str, optional
+        Let torch make the steps on this device ("cuda", "mps", "cpu"; needs the extra ``torch``). By default that of
+        the tensors that come, where they are tensors of torch on a device of their own, and else numpy.
+    callback : function, optional
+        Called after each pass with what is known of it; returning True ends the training.
+    random_state : int or None, default 0
+        Seed of everything random.
+
+    Attributes
+    ----------
+    classes_ : array
+        The classes, sorted.
+    weights_ : array of shape (prototypes, classes, features)
+        The prototypes, in the space of standardised features.
+    mean_, scale_ : arrays
+        A feature x is standardised to ``(x - mean_) * scale_``.
+    steps_ : int
+        Steps made.
+    history_ : list of dict
+        Of each pass its loss, dead prototypes and, where images were held out, their accuracy.
+    dead_prototypes_ : int
+        Prototypes that no training descriptor excited in the last pass; they were seeded anew.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> bags = [rng.normal(loc=label, size=(20, 4)) for label in (0, 1) for _ in range(10)]
+    >>> labels = ["sea"] * 10 + ["land"] * 10
+    >>> voter = SNBNL(prototypes=2).fit(bags, labels)
+    >>> voter.predict([np.ones((5, 4))])
+    array(['land'], dtype='<U4')
+    """
+
+    _whole = {"prototypes": 1, "minibatch": 1, "passes": 1, "min_steps": 0, "block": 1}  # noqa: RUF012
+    _ranges = {  # noqa: RUF012
+        "q": (1, math.inf),
+        "lam": (0, 1e12),
+        "curvature": (1e-12, 1e12),
+        "start_scale": (0, 1e12),
+        "position_weight": (0, 1e12),
+        "held_out": (0, 0.9),
+        "calibration": (0, 0.9),
+        "rejection": (0, 1),
+    }
+
+    def __init__(
+        self,
+        prototypes: int = 10,
+        *,
+        q: float = 2.0,
+        lam: float = 1e-4,
+        curvature: float = 0.3,
+        minibatch: int = 1000,
+        passes: int = 3,
+        min_steps: int = 100,
+        start: str = "random",
+        start_scale: float = 0.01,
+        position_weight: float = 1.0,
+        standardise: bool = True,
+        class_weight: Any = None,
+        held_out: float = 0.0,
+        calibration: float = 0.2,
+        rejection: float = 0.05,
+        average: bool = True,
+        block: int = 400_000,
+        device: str | None = None,
+        callback: Callback | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        self.prototypes = prototypes
+        self.q = q
+        self.lam = lam
+        self.curvature = curvature
+        self.minibatch = minibatch
+        self.passes = passes
+        self.min_steps = min_steps
+        self.start = start
+        self.start_scale = start_scale
+        self.position_weight = position_weight
+        self.standardise = standardise
+        self.class_weight = class_weight
+        self.held_out = held_out
+        self.calibration = calibration
+        self.rejection = rejection
+        self.average = average
+        self.block = block
+        self.device = device
+        self.callback = callback
+        self.random_state = random_state
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn prototypes from labelled images; see `PrototypeVoter.fit`."""
+        self.device_ = self.device or _device_of(X)
+        return super().fit(X, y, sample_weight)
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from more images, in one pass over them; they may be of classes never seen before.
+
+        Statistics for standardisation come from the first call (or from `fit`) and stay: give it a sample that is like
+        what will come. Probabilities keep the temperature that they have.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        classes : array, optional
+            Classes to expect, at the first call; others may still come later.
+        """
+        self._check_settings()
+        self.device_ = self.device or _device_of(X)
+        first = not hasattr(self, "weights_")
+        learned = self.classes_ if not first else np.unique(classes) if classes is not None else None
+        data = self._training_data(X, y, sample_weight, learned, reset=first)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        if first:
+            self._standardise(data)
+            self._not_calibrated()
+            self.history_, self.steps_ = [], 0
+            self.weights_ = self._first_prototypes(data, rng)
+        elif learned is not None and len(self.classes_) > len(learned):
+            grown = rng.standard_normal((self.prototypes, len(self.classes_), data.dim)) * self.start_scale
+            grown[:, np.isin(self.classes_, learned)] = self.weights_
+            self.weights_ = grown.astype(self.weights_.dtype)
+        learner = self._learner(self.weights_, self.steps_)
+        data.dtype = self.weights_.dtype.type
+        self._one_pass(learner, data, rng)
+        self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, 0
+        return self
+
+    def _train(self, data: TrainingData, seed: int) -> None:
+        """Make prototypes from nothing."""
+        rng = np.random.default_rng(seed)
+        groups = copy_groups(data.means()) if self.held_out > 0 else None
+        keep, out = hold_out(data.images, data.labels, self.held_out, seed, groups)
+        training = data.only(keep) if len(out) else data
+        learner = self._learner(self._first_prototypes(training, rng))
+        self.history_ = []
+        self._passes(learner, training, rng, data, out)
+
+    def _passes(
+        self,
+        learner: Any,
+        training: TrainingData,
+        rng: np.random.Generator,
+        data: TrainingData,
+        out: npt.NDArray[np.int64],
+    ) -> None:
+        steps = max(1, round(training.descriptors / self.minibatch))
+        passes = max(self.passes, math.ceil(self.min_steps / steps))
+        best: tuple[float, npt.NDArray[Any]] | None = None
+        stale = 0
+        for index in range(passes):
+            last = index == passes - 1
+            if self.average and last:
+                learner.begin_mean()
+            loss, dead = self._one_pass(learner, training, rng, reseed=not last)
+            self.weights_ = learner.weights if learner.mean is None else learner.mean
+            self.steps_, self.dead_prototypes_ = learner.t, dead
+            told = {"pass": index + 1, "passes": passes, "steps": learner.t, "loss": loss, "dead": dead}
+            if len(out):
+                right = self._mean_votes(self._images(data, out)).argmax(axis=1) == data.labels[out]
+                told["held_out_accuracy"] = float(right.mean())
+                stale += 1
+                if best is None or told["held_out_accuracy"] > best[0]:
+                    best, stale = (told["held_out_accuracy"], self.weights_.copy()), 0
+            self.history_.append(told)
+            if (self.callback is not None and self.callback(told) is True) or stale >= 2:
+                break
+        if best is not None:
+            self.weights_ = best[1]
+
+    def _one_pass(
+        self,
+        learner: Any,
+        data: TrainingData,
+        rng: np.random.Generator,
+        reseed: bool = False,
+    ) -> tuple[float, int]:
+        """Learn from every minibatch once; return the mean loss, and how many prototypes nothing excited.
+
+        Dead prototypes are seeded anew on request.
+        """
+        total, count = 0.0, 0
+        for x, labels, weight in data.minibatches(rng, self.minibatch, self.mean_, self.scale_):
+            total += learner.step(x, labels, weight)
+            count += 1
+        weights = learner.weights
+        dead = dead_prototypes(weights, x)
+        if reseed and len(dead):
+            seed_anew(weights, dead, x, labels, rng, self.start_scale)
+            learner.weights = weights
+        return total / count, len(dead)
+
+    def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Any:
+        """Return what makes the steps: here, or on the device that was asked for."""
+        if self.device_ is None:
+            return Stoml3(weights, self.q, self.lam, self.curvature, step)
+        # By name, since torch is no part of the core.
+        device = importlib.import_module("patchvote.nn.device")
+        return device.DeviceStoml3(weights, self.q, self.lam, self.curvature, step, self.device_)
+
+    def _first_prototypes(self, data: TrainingData, rng: np.random.Generator) -> npt.NDArray[Any]:
+        classes = len(self.classes_)
+        if self.start == "random":
+            return (rng.standard_normal((self.prototypes, classes, data.dim)) * self.start_scale).astype(data.dtype)
+        values, labels, _ = data.sample(rng, min(self.block, 100_000))
+        values = (values - self.mean_) * (self.scale_ * self.start_scale)
+        seed = int(rng.integers(2**31))
+        return first_prototypes(values, labels, self.prototypes, classes, self.start, seed).astype(data.dtype)
+
+    def _check_settings(self) -> None:
+        super()._check_settings()
+        if self.start not in ("random", "data", "kmeans"):
+            raise ValueError(f"start of SNBNL must be 'random', 'data' or 'kmeans', got {self.start!r}.")
+
+
+def _device_of(X: Any) -> str | None:
+    """Return the device on which the bags lie, where that is not the memory of this machine."""
+    first = X[0] if isinstance(X, list) and X else X
+    device = str(getattr(first, "device", "cpu"))
+    return None if device.partition(":")[0] == "cpu" else device

@@ -1,0 +1,104 @@
+"""How votes become answers: from descriptors to votes, mean votes, probabilities.
+
+Nothing here learns, and nothing needs more than numpy: a command that names one photo must not wait for the import of a
+library that it does not use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..bags.bags import Bags
+from ..utils.float16 import all_finite, to_float32
+from .ml3 import phi
+
+NONE = "none of these"
+
+# Descriptors whose votes are held in memory at once.
+_CHUNK = 16_384
+
+Vote = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+
+
+def votes_in_chunks(bags: Bags, positions: bool, vote: Vote) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    """Vote in chunks of bounded size, so that one huge bag takes no more memory than many small ones."""
+    for start in range(0, len(bags.values), _CHUNK):
+        rows = slice(start, min(start + _CHUNK, len(bags.values)))
+        yield rows, vote(with_positions(bags, rows, positions))
+
+
+def mean_votes(bags: Bags, positions: bool, vote: Vote) -> npt.NDArray[np.float64]:
+    """Return the mean vote of each bag, ``(bags, classes)``, summed in float64."""
+    sums, owner = np.zeros((len(bags), 0)), bags.owner
+    for rows, votes in votes_in_chunks(bags, positions, vote):
+        sums = sums if sums.shape[1] else np.zeros((len(bags), votes.shape[1]))
+        first, last = owner[rows][0], owner[rows][-1]
+        starts = np.searchsorted(owner[rows], np.arange(first, last + 1))
+        sums[first : last + 1] += np.add.reduceat(votes.astype(np.float64), starts, axis=0)
+    return np.asarray(sums / bags.sizes[:, None])
+
+
+def prototype_votes(
+    values: npt.NDArray[Any],
+    weights: npt.NDArray[Any],
+    mean: npt.NDArray[np.float64],
+    scale: npt.NDArray[np.float64],
+    q: float,
+) -> npt.NDArray[Any]:
+    """Return phi of the products of standardised descriptors with the prototypes of each class.
+
+    Standardisation is folded into the prototypes: W (x - mean) * scale = (W * scale) x - (W * scale) mean.
+    """
+    prototypes, classes, dim = weights.shape
+    flat = (weights.reshape(-1, dim) * scale).astype(weights.dtype)
+    shift = flat @ mean.astype(flat.dtype)
+    products = flat @ values.astype(flat.dtype, copy=False).T
+    products -= shift[:, None]
+    return np.asarray(phi(products.reshape(prototypes, classes, len(values)), q).T)
+
+
+def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Softmax along the last axis."""
+    power = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(power / power.sum(axis=-1, keepdims=True))
+
+
+def with_positions(bags: Bags, rows: slice | npt.NDArray[np.int64], positions: bool) -> npt.NDArray[Any]:
+    """Return some descriptors as float32 or better; with the centres of their boxes in 0..1 if `positions` is set."""
+    values = bags.values[rows]
+    values = to_float32(values) if values.dtype == np.float16 else values
+    if not positions:
+        return values
+    return np.concatenate([values, centres(bags, rows).astype(values.dtype)], axis=1)
+
+
+def centres(bags: Bags, rows: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """Return the centres of the boxes of some descriptors, in 0..1 of the image."""
+    return np.asarray((bags.boxes[rows, :2] + bags.boxes[rows, 2:]) / 2)
+
+
+def has_positions(bags: Bags) -> bool:
+    """Whether the boxes say anything: bags of plain arrays look everywhere at once."""
+    return bool((bags.boxes != np.array([0, 0, 1, 1], np.float32)).any())
+
+
+def check_bags(bags: Bags) -> None:
+    """Refuse empty bags and numbers that are not finite, by the number of the bag."""
+    if len(bags) == 0:
+        raise ValueError("there are no bags.")
+    if (bags.sizes == 0).any():
+        raise ValueError(f"bag {int(np.argmin(bags.sizes))} is empty: every bag needs at least one descriptor.")
+    if bags.values.dtype.kind not in "fiub":
+        raise ValueError(f"descriptors must be numbers, got {bags.values.dtype}.")
+    rows = 1024  # few enough to stay in cache
+    for start in range(0, len(bags.values), rows):
+        if all_finite(bags.values[start : start + rows]):
+            continue
+        bad = np.flatnonzero(~np.isfinite(bags.values[start : start + rows]).all(axis=1))
+        row = start + int(bad[0])
+        bag = int(np.searchsorted(bags.offsets, row, side="right")) - 1
+        raise ValueError(f"bag {bag} has a descriptor (number {row - bags.offsets[bag]}) with NaN or infinity.")
