@@ -40,8 +40,8 @@ sys.path.insert(0, sys.argv[1])
 warnings.simplefilter("ignore")
 from patchvote import Dense, Extractor, Photo, PhotoError, Recipe, images
 from patchvote.backbones import open_onnx
-from patchvote.images import decode
-from patchvote.machine import forget_peak_memory, peak_memory
+from patchvote.photos.decode import decode
+from patchvote.utils.machine import forget_peak_memory, peak_memory
 
 def resident():
     line = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))

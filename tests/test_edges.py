@@ -179,19 +179,30 @@ def test_standard_input_that_is_closed_names_no_photo(place, command, monkeypatc
     assert "standard input is closed" in done.err
 
 
+STREAM = "bags.extract.Extractor.stream"
+
+
 @pytest.mark.parametrize(
     ("parts", "where", "says"),
     [
-        (("fit", "photos", "new.patchvote", *FIT), "extract.Extractor.stream", "new.patchvote was not written."),
-        (("add", "m.patchvote", "photos", "--no-cache"), "extract.Extractor.stream", "m.patchvote was not written."),
-        (("evaluate", "m.patchvote", "photos"), "extract.Extractor.stream", "interrupted."),
-        (("predict", "m.patchvote", "photos", "-o", "new.csv"), "extract.Extractor.stream", "new.csv was not written."),
-        (("predict", "m.patchvote", "photos"), "extract.Extractor.stream", "interrupted."),
-        (("explain", "m.patchvote", "photos/iris/0.jpg"), "picture.draw", "interrupted."),
-        (("export", "m.patchvote", "new.onnx"), "export.export_model", "interrupted."),
-        (("info", "m.patchvote"), "model.read_model", "interrupted."),
-        (("extract", "photos", "store", "--network", "tiny.onnx"), "extract.Extractor.stream", "is kept in store"),
-        (("demo", "new"), "demo.make_photos", "interrupted."),
+        (("fit", "photos", "new.patchvote", *FIT), STREAM, "new.patchvote was not written."),
+        (
+            ("add", "m.patchvote", "photos", "--no-cache"),
+            STREAM,
+            "m.patchvote was not written.",
+        ),
+        (("evaluate", "m.patchvote", "photos"), STREAM, "interrupted."),
+        (
+            ("predict", "m.patchvote", "photos", "-o", "new.csv"),
+            STREAM,
+            "new.csv was not written.",
+        ),
+        (("predict", "m.patchvote", "photos"), STREAM, "interrupted."),
+        (("explain", "m.patchvote", "photos/iris/0.jpg"), "models.report.picture.draw", "interrupted."),
+        (("export", "m.patchvote", "new.onnx"), "models.export.export_model", "interrupted."),
+        (("info", "m.patchvote"), "models.model.read_model", "interrupted."),
+        (("extract", "photos", "store", "--network", "tiny.onnx"), STREAM, "is kept in store"),
+        (("demo", "new"), "cli.demo.make_photos", "interrupted."),
         (("protocol", "scene15"), "protocols.protocol.Protocol.load", "interrupted."),
     ],
 )

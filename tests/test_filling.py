@@ -22,7 +22,7 @@ RECIPE = Recipe(sampling=Dense(sides=(64,)))
 CHILD = """
 import sys, time
 from patchvote import Dense, Extractor, Recipe
-import patchvote.filling as module
+import patchvote.bags.fill as module
 module._SHARD_BYTES, module._LOOK_AROUND = {shard_bytes}, 4
 extractor = Extractor(Recipe(sampling=Dense(sides=(64,))), jobs=2)
 inner = extractor.backbone
@@ -32,7 +32,7 @@ class Slow:
         time.sleep({delay})
         return inner(images)
 extractor.backbone = Slow()
-import patchvote.shards as shards
+import patchvote.bags.shard as shards
 whole = shards._safetensors
 def slowly(*arguments):  # so that a kill often strikes in the middle of a write
     for part in whole(*arguments):

@@ -10,7 +10,7 @@ def test_the_peak_of_memory_rises_with_what_is_taken_and_can_be_forgotten():
     """In a process of its own: here, other tests may have left memory that is given back at any time."""
     code = """
 import numpy as np
-from patchvote.machine import forget_peak_memory, peak_memory
+from patchvote.utils.machine import forget_peak_memory, peak_memory
 forget_peak_memory()
 before = peak_memory()
 taken = np.ones(40_000_000, np.uint8)

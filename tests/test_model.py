@@ -202,7 +202,7 @@ def test_a_mutated_file_takes_no_more_memory_than_the_file_is_large(tmp_path):
     code = """
 import resource, sys
 from pathlib import Path
-from patchvote.model import read_model
+from patchvote.models.model import read_model
 from patchvote import ModelError
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in Path(sys.argv[1]).iterdir():

@@ -21,7 +21,7 @@ sys.meta_path.insert(0, Absent())
 import numpy, patchvote
 for name in patchvote.__all__:
     getattr(patchvote, name)
-import patchvote.cli, patchvote.demo
+import patchvote.cli, patchvote.cli.demo
 print(len(patchvote.Extractor()(numpy.zeros((64, 64, 3), numpy.uint8))))
 """
     assert run(code) == "1\n"

@@ -21,7 +21,7 @@ from quick_network import QUICK, QuickNetwork
 WRITES_SLOWLY = """
 import sys, time
 from pathlib import Path
-from patchvote.files import write_atomically
+from patchvote.utils.files import write_atomically
 def parts():
     yield b"file,label\\n"
     print("at work", flush=True)
