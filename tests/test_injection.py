@@ -130,7 +130,7 @@ def test_a_page_a_card_and_a_graph_hold_names_as_names(command, photos, tmp_path
 
 def test_the_name_of_a_tensor_stays_a_name_in_the_settings_of_a_tuned_network(tmp_path):
     pytest.importorskip("torch")
-    from patchvote.nn.fine_tune import Tuned
+    from patchvote.nn import Tuned
 
     graph = onnx.load(network_in(tmp_path))
     graph.graph.output[0].name = hostile = 'x"\ncolor = "BGR"\n#'

@@ -18,10 +18,27 @@ from ..errors import PatchvoteError, PhotoError
 from ..photos.decode import opened, resized
 from ..photos.find import Photo
 from ..utils.machine import cores
+from .settings import TuningSettings
 
 
 class Seen:
-    """What the trunk says of every photo: of training photos several variants, on disk; of others as they are."""
+    """What the trunk says of every photo: of training photos several variants, on disk; of others as they are.
+
+    Parameters
+    ----------
+    folder : path
+        Where to keep what it says.
+    photos : list of Photo
+        All photos.
+    keep, out : arrays of int
+        Places of the photos to train on, and of those to hold out.
+    trunk : OnnxBackbone
+        The frozen part of the network, whose spec has the stride of the whole network.
+    settings : TuningSettings
+        Size of the photos, and how many variants of each.
+    progress : function, optional
+        Called with "look", how many photos are done, and of how many.
+    """
 
     def __init__(
         self,
@@ -30,12 +47,10 @@ class Seen:
         keep: npt.NDArray[np.int64],
         out: npt.NDArray[np.int64],
         trunk: OnnxBackbone,
-        side: int,
-        stride: int,
-        variants: int,
-        seed: int,
+        settings: TuningSettings,
         progress: Callable[[str, int, int], None] | None,
     ) -> None:
+        side, variants, stride = settings.side, settings.variants, trunk.spec.stride or 1
         self.skipped: list[PhotoError] = []
         self.held_out: dict[int, npt.NDArray[np.float16]] = {}
         self.training: list[int] = []
@@ -50,7 +65,7 @@ class Seen:
                     size = Dense((side,)).input_size(image.width, image.height, side, stride)
                     tiles = [pixels(image, size)]
                 else:
-                    rng = np.random.default_rng([seed, index])
+                    rng = np.random.default_rng([settings.seed, index])
                     tiles = [variant(image, side, rng) for _ in range(variants)]
             return [trunk(tile[None])[0] for tile in tiles]
 

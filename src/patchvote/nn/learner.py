@@ -1,0 +1,200 @@
+"""The training loop of fine-tuning: tail and head learn from what the trunk said, pass after pass."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from ..bags.boxes import cell_boxes
+from ..models.memory import REMEMBERED
+from ..models.scores import Scores
+from ..voters.base import fit_temperature
+from ..voters.votes import softmax
+from .checkpoints import read_checkpoint, write_checkpoint
+from .layers import VoteHead
+from .onnx_module import OnnxModule
+from .settings import TuningSettings
+from .trunk import Seen
+
+Progress = Callable[[str, int, int], None]
+
+_REJECTION = 0.05  # of the rightly named held-out photos that "none of these" may cost
+
+
+class Learner:
+    """Trains tail and head, pass after pass.
+
+    Parameters
+    ----------
+    rest : OnnxModule
+        The tail of the network.
+    head : module
+        From feature maps to scores.
+    seen : Seen
+        What the trunk says of every photo.
+    numbers : array of int
+        Class number of every photo.
+    settings : TuningSettings
+        How to learn.
+    device : torch.device
+        Where to learn.
+    """
+
+    def __init__(
+        self,
+        rest: OnnxModule,
+        head: nn.Module,
+        seen: Seen,
+        numbers: npt.NDArray[np.int64],
+        settings: TuningSettings,
+        device: torch.device,
+    ) -> None:
+        self.rest, self.head, self.seen, self.settings, self.device = rest, head, seen, settings, device
+        self.labels = torch.from_numpy(numbers[seen.training])
+        self.numbers = numbers
+        groups = [{"params": list(rest.parameters()), "lr": settings.rate}]
+        groups.append({"params": list(head.parameters()), "lr": settings.head_rate})
+        self.optimiser = torch.optim.AdamW(groups, weight_decay=settings.decay)
+        self.history: list[dict[str, float]] = []
+        self.best: dict[str, Tensor] = {}
+
+    def run(self, checkpoint: Path | None, mark: str, progress: Progress | None) -> list[dict[str, float]]:
+        """Make all passes, going on from a checkpoint where there is one; return the loss and accuracy of each."""
+        if checkpoint is not None and checkpoint.exists():
+            self._read(checkpoint, mark)
+        elif isinstance(self.head, VoteHead):
+            self._standardise(self.head)
+        while not self._done():
+            index = len(self.history)
+            loss = self._one_pass(index)
+            accuracy = self._accuracy()
+            if not self.best or self._is_best(accuracy):
+                self.best = {name: value.clone() for name, value in self._state().items()}
+            self.history.append({"pass": index + 1, "loss": loss, "held_out_accuracy": accuracy})
+            if checkpoint is not None:
+                self._write(checkpoint, mark)
+            if progress is not None:
+                progress("fine-tune", index + 1, self.settings.passes)
+        self._load(self.best)
+        return self.history
+
+    def _is_best(self, accuracy: float) -> bool:
+        """Whether no weights before are better; of equals the later are, having learned with smaller steps."""
+        return not self.seen.held_out or accuracy >= max(record["held_out_accuracy"] for record in self.history)
+
+    def _done(self) -> bool:
+        accuracies = [record["held_out_accuracy"] for record in self.history]
+        stale = int(np.argmax(accuracies[::-1])) if accuracies and self.seen.held_out else 0  # since the last best
+        return len(self.history) >= self.settings.passes or stale >= self.settings.patience
+
+    def _one_pass(self, index: int) -> float:
+        settings, total = self.settings, 0.0
+        self.head.train()
+        torch.manual_seed(settings.seed * 100_003 + index)  # a head may draw lots; resumed, it must draw the same
+        rng = np.random.default_rng([settings.seed, index])
+        order = rng.permutation(len(self.labels))
+        variants = rng.integers(settings.variants, size=len(order))
+        batches = np.array_split(order, max(1, round(len(order) / settings.batch)))
+        for number, rows in enumerate(batches):
+            share = (index + number / len(batches)) / settings.passes
+            for group, rate in zip(self.optimiser.param_groups, (settings.rate, settings.head_rate), strict=True):
+                group["lr"] = rate * (1 + np.cos(np.pi * share)) / 2
+            self.optimiser.zero_grad()
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type != "cpu"):
+                features = self.rest(self.seen.batch(rows, variants[rows]).to(self.device))
+            scores = self.head(features.float())  # votes have squares and roots: not for half precision
+            loss = nn.functional.cross_entropy(scores, self.labels[rows].to(self.device))
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimiser.step()
+            total += float(loss.detach()) * len(rows)
+        return total / len(order)
+
+    @torch.no_grad()
+    def _held_out_votes(self) -> npt.NDArray[np.float64]:
+        votes = []
+        self.head.eval()
+        for features in self.seen.held_out.values():
+            x = torch.from_numpy(features.astype(np.float32)).movedim(-1, 0)[None].to(self.device)
+            votes.append(self.head(self.rest(x))[0].cpu().double().numpy())
+        return np.array(votes)
+
+    def _accuracy(self) -> float:
+        """Return the share of held-out photos that are named rightly."""
+        expected = self.numbers[list(self.seen.held_out)]
+        return float(np.mean(self._held_out_votes().argmax(axis=1) == expected)) if len(expected) else 0.0
+
+    def held_out_scores(self, classes: tuple[str, ...], names: tuple[str, ...]) -> tuple[Scores | None, float]:
+        """Return the answers for held-out photos, and the temperature that was set on them."""
+        images = list(self.seen.held_out)
+        if not images:
+            return None, 1.0
+        votes, expected = self._held_out_votes(), self.numbers[images]
+        temperature = fit_temperature(votes, expected)
+        probability = softmax(votes / temperature)
+        sure = probability.max(axis=1)[probability.argmax(axis=1) == expected]
+        threshold = float(np.quantile(sure, _REJECTION)) if len(sure) else 0.0
+        return Scores(classes, tuple(names[i] for i in images), expected, probability, threshold), temperature
+
+    @torch.no_grad()
+    def memory(self, classes: int) -> dict[str, npt.NDArray[Any]]:
+        """Return some descriptors of each class, with their boxes: what a model remembers of its photos."""
+        rng = np.random.default_rng(self.settings.seed)
+        values, boxes, numbers = [], [], []
+        for number in range(classes):
+            rows = rng.permutation(np.flatnonzero(self.labels.numpy() == number))[: REMEMBERED // 4]
+            if not len(rows):
+                continue
+            maps = self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device)).cpu().numpy()
+            cells = maps.transpose(0, 2, 3, 1).reshape(-1, maps.shape[1])
+            places = np.tile(cell_boxes(*maps.shape[2:]), (len(rows), 1))
+            chosen = rng.permutation(len(cells))[:REMEMBERED]
+            values.append(cells[chosen].astype(np.float16))
+            boxes.append(places[chosen])
+            numbers.append(np.full(len(chosen), number))
+        return {
+            "memory_values": np.concatenate(values),
+            "memory_boxes": np.concatenate(boxes),
+            "memory_class": np.concatenate(numbers).astype(np.int64),
+        }
+
+    @torch.no_grad()
+    def _standardise(self, head: VoteHead) -> None:
+        """Let the head know the mean and the deviation of what the tail gives at first."""
+        rows = np.sort(np.random.default_rng(self.settings.seed).permutation(len(self.labels))[:256])
+        head.standardise([self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device))])
+
+    # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Tensor]:
+        state = {f"tail.{name}": value for name, value in self.rest.state_dict().items()}
+        return state | {f"head.{name}": value for name, value in self.head.state_dict().items()}
+
+    def _load(self, state: dict[str, Tensor]) -> None:
+        for module, prefix in ((self.rest, "tail."), (self.head, "head.")):
+            own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            module.load_state_dict(own)
+
+    def _write(self, path: Path, mark: str) -> None:
+        kept = {f"now.{name}": value for name, value in self._state().items()}
+        kept |= {f"best.{name}": value for name, value in self.best.items()}
+        for number, state in self.optimiser.state_dict()["state"].items():
+            kept |= {f"optimiser.{number}.{key}": torch.as_tensor(value) for key, value in state.items()}
+        write_checkpoint(path, kept, mark, self.history)
+
+    def _read(self, path: Path, mark: str) -> None:
+        kept, self.history = read_checkpoint(path, mark)
+        self._load({name.removeprefix("now."): value for name, value in kept.items() if name.startswith("now.")})
+        self.best = {name.removeprefix("best."): v for name, v in kept.items() if name.startswith("best.")}
+        state = copy.deepcopy(self.optimiser.state_dict())
+        for name, value in kept.items():
+            if name.startswith("optimiser."):
+                _, number, key = name.split(".")
+                state["state"].setdefault(int(number), {})[key] = value
+        self.optimiser.load_state_dict(state)

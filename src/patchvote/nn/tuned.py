@@ -1,0 +1,119 @@
+"""What fine-tuning gives back: a network and a head that learned together, and how they become a model's files."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+from torch import nn
+
+from ..backbones import NetworkSpec, open_onnx
+from ..bags.boxes import Dense
+from ..bags.recipe import Recipe
+from ..errors import PatchvoteError, PhotoError
+from ..models.fit import plain_settings
+from ..models.model import Model, write_model
+from ..models.report.card import card
+from ..models.scores import Scores
+from ..utils.files import write_file
+from ..version import __version__
+from ..voters.prototypes.snbnl import SNBNL
+from .layers import VoteHead
+
+if TYPE_CHECKING:
+    import onnx
+
+_STEPS = 400  # that sNBNL would have made: how small a step is when photos are added later
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tuned:
+    """A network and a head that learned together.
+
+    Parameters
+    ----------
+    graph : onnx.ModelProto
+        The network, from pixels to its feature map.
+    head : module
+        From the feature map to the votes.
+    spec : NetworkSpec
+        What the network was like before.
+    classes : tuple of str
+        In the order of the votes.
+    side : int
+        Longest side of a photo.
+    history : list of dict
+        Of every pass its loss and the accuracy on held-out photos.
+    skipped : list of PhotoError
+        Photos that could not be read.
+    held_out : Scores or None
+        Answers for the held-out photos beside their classes.
+    temperature : float
+        Of the probabilities, set on them.
+    memory : dict of arrays
+        Some descriptors of each class, as a model keeps them.
+    images : dict
+        Photos of each class.
+    """
+
+    graph: onnx.ModelProto
+    head: nn.Module
+    spec: NetworkSpec
+    classes: tuple[str, ...]
+    side: int
+    history: list[dict[str, float]]
+    skipped: list[PhotoError]
+    held_out: Scores | None
+    temperature: float
+    memory: dict[str, npt.NDArray[Any]]
+    images: dict[str, int]
+
+    def save(self, path: str | Path) -> None:
+        """Write a model for `ImageClassifier.load`, and its network to an ONNX file of the same name beside it."""
+        head = self.head
+        if not isinstance(head, VoteHead) or head.positions or len(head.level_weight) != 1:
+            raise PatchvoteError("a model is made of a VoteHead of one level without positions.")
+        network = self.save_network(Path(path).with_suffix(".onnx"))
+        voter = SNBNL(head.vote.weight.shape[0], q=head.vote.q)
+        arrays = {"weights": head.vote.weight, "mean": head.mean, "scale": head.scale}
+        model = Model(
+            "SNBNL",
+            self.classes,
+            Recipe(network.name, Dense((self.side,), whole=False)),  # beside the model, wherever that goes
+            open_onnx(network).spec.fingerprint,
+            plain_settings(voter),
+            False,
+            self.temperature,
+            self.held_out.threshold if self.held_out else 0.0,
+            {name: value.detach().numpy() for name, value in arrays.items()} | self.memory,
+            {
+                "made": {"patchvote": __version__, "date": datetime.date.today().isoformat()},
+                "images": self.images,
+                "held_out": self.held_out.summary() if self.held_out else None,
+                "steps": _STEPS,
+                "chosen": {
+                    "words": f"{voter.prototypes} prototypes a class",
+                    "why": f"trained together with the last stages of {self.spec.name}",
+                },
+            },
+        )
+        write_model(dataclasses.replace(model, card=card(model)), path)
+
+    def save_network(self, path: str | Path) -> Path:
+        """Write the network to an ONNX file, and what it takes to a TOML file beside it."""
+        path, told = Path(path), self.spec.preprocessing
+        lines = [
+            f"output = {json.dumps(self.graph.graph.output[0].name, ensure_ascii=False)}",  # a name may hold quotes
+            f"mean = {list(told.mean)}",
+            f"scale = {list(told.scale)}",
+            f'color = "{told.color}"',
+            f"size = {self.spec.size}",
+            f"stride = {self.spec.stride}",
+        ]
+        write_file(path, [self.graph.SerializeToString()])
+        write_file(path.with_suffix(".toml"), ["\n".join([*lines, ""]).encode()])
+        return path
