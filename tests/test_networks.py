@@ -8,7 +8,7 @@ from PIL import Image
 
 from conftest import tiny_weights, write_tiny_network
 from patchvote import Extractor, NetworkError, Photo, Recipe
-from patchvote.backbones import EMBEDDED, Preprocessing, cache, efficientnet, load, load_embedded, open_onnx
+from patchvote.backbones import EMBEDDED, Preprocessing, cache, efficientnet, embedded, load, open_onnx
 from patchvote.photos.decode import load_image
 
 # What ImageNet calls the things on these photos, and the packages whose wheels carry the photos.
@@ -34,7 +34,7 @@ def square(path: Path, size: int) -> np.ndarray:
 @pytest.mark.parametrize(("package", "file"), NAMES)
 def test_the_embedded_networks_name_real_photos(network, package, file):
     folder = Path(__import__(package).__file__).parent
-    net = load_embedded(network, "logits")
+    net = embedded.load(network, output="logits")
     best = int(net(square(folder / file, net.spec.size)[None])[0].argmax())
     assert best in NAMES[package, file]
 

@@ -14,8 +14,7 @@ torch = pytest.importorskip("torch")
 
 import torch_models  # noqa: E402
 from patchvote import Dense, Extractor, NetworkError, Patch, Recipe  # noqa: E402
-from patchvote.backbones import load  # noqa: E402
-from patchvote.backbones.torch_network import TorchName  # noqa: E402
+from patchvote.backbones import NetworkName, load  # noqa: E402
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
 
@@ -217,7 +216,7 @@ def test_a_network_of_a_library_without_weights_is_refused(engine, monkeypatch):
 
 
 def test_a_name_is_cut_into_its_parts():
-    assert TorchName.parse("timm:vit_small?pretrained=yes&size=384") == TorchName(
+    assert NetworkName.parse("timm:vit_small?pretrained=yes&size=384") == NetworkName(
         "timm", "vit_small", "", {"pretrained": "yes", "size": "384"}
     )
 

@@ -76,3 +76,14 @@ class UntypedNetworkError(NetworkError, ModelError):
 
 class ModelChangedError(ModelError):
     """A model file was changed by somebody else since it was read, and was therefore not written."""
+
+
+def first_line(error: BaseException) -> str:
+    r"""Return the first line of what an error of somebody else's code says, or its type where it says nothing.
+
+    Examples
+    --------
+    >>> first_line(OSError("no weights here\nand more lines")), first_line(MemoryError())
+    ('no weights here', 'MemoryError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

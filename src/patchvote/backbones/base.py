@@ -9,10 +9,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from typing import Any, Literal, Protocol
+import math
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import onnx
 
 Activation = Literal["after", "before"]
 
@@ -116,3 +120,23 @@ class Backbone(Protocol):
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe ``(n, h, w, 3)`` RGB images: ``(n, rows, columns, d)``, or ``(n, d)`` where there is no stride."""
         ...
+
+
+@runtime_checkable
+class HasGraph(Protocol):
+    """A backbone that is a graph in ONNX, and so can be exported with a model and fine-tuned."""
+
+    def graph(self) -> onnx.ModelProto:
+        """Return the graph, from images in the network's own numbers and layout to the descriptors."""
+        ...
+
+
+def stride_of(side: int, cells: int) -> int:
+    """Return the pixels between two cells of a feature map: the power of two that is nearest to side / cells.
+
+    Examples
+    --------
+    >>> stride_of(224, 7), stride_of(35, 16)
+    (32, 2)
+    """
+    return max(1, int(2 ** round(math.log2(side / cells))))

@@ -22,9 +22,15 @@ import numpy.typing as npt
 
 from ..errors import NetworkError
 from ..utils.files import file_digest
-from .base import Activation, NetworkSpec, Preprocessing
+from .base import Activation, NetworkSpec, Preprocessing, stride_of
+from .names import NetworkName
 
 _ACTIVATIONS = {"ReLU", "PReLU", "Sigmoid", "TanH", "ELU", "ReLU6"}
+
+
+def load(name: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> CaffeBackbone:
+    """Load a network of Caffe; OpenCV has threads of its own, and computes on the CPU."""
+    return CaffeBackbone(name, activation)
 
 
 class CaffeBackbone:
@@ -75,7 +81,7 @@ class CaffeBackbone:
         )
         self.spec = spec
         answer = self._forward(np.zeros((1, size, size, 3), np.uint8))
-        stride = max(1, int(2 ** round(np.log2(size / answer.shape[2])))) if _is_map(answer) else None
+        stride = stride_of(size, answer.shape[2]) if _is_map(answer) else None
         self.spec = dataclasses.replace(spec, dim=answer.shape[1], stride=stride)
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
@@ -101,25 +107,19 @@ def _is_map(answer: npt.NDArray[Any]) -> bool:
 
 
 def _parse(name: str) -> tuple[Path, Path, str, dict[str, str]]:
-    rest, _, said = name.removeprefix("caffe:").partition("?")
-    files, _, blob = rest.partition("@")
-    prototxt, _, weights = files.partition(",")
-    if not (prototxt and weights and blob):
+    asked = NetworkName.parse(name, ("mean", "scale"))
+    prototxt, _, weights = asked.what.partition(",")
+    scale = asked.options.get("scale", "1")
+    if not (prototxt and weights and asked.layer):
         raise NetworkError(
             f"{name!r} does not name a network. Names have the form caffe:deploy.prototxt,weights.caffemodel@fc7."
         )
-    options: dict[str, str] = {}
-    for part in filter(None, said.split("&")):
-        key, _, value = part.partition("=")
-        if key not in ("mean", "scale") or not value:
-            raise NetworkError(f"{part!r} is no option of {name!r}. Options: mean, scale.")
-        options[key] = value
     for path in (prototxt, weights):
         if not Path(path).is_file():
             raise NetworkError(f"there is no file {path}.")
-    if not re.fullmatch(r"\d+(\.\d+)?", options.get("scale", "1")) or float(options.get("scale", "1")) == 0:
-        raise NetworkError(f"scale must be a number above 0, got {options['scale']!r}.")
-    return Path(prototxt), Path(weights), blob, options
+    if not re.fullmatch(r"\d+(\.\d+)?", scale) or float(scale) == 0:
+        raise NetworkError(f"scale must be a number above 0, got {scale!r}.")
+    return Path(prototxt), Path(weights), asked.layer, asked.options
 
 
 def _layer(text: str, blob: str, activation: Activation, there: list[str]) -> str:

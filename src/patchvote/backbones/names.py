@@ -1,4 +1,7 @@
-"""Names of networks: the embedded ones, several joined, and names that stand in a file.
+"""Names of networks: their parts, the embedded ones, several joined, and names that stand in a file.
+
+The name of one network is ``engine:what@layer?key=value&key=value``; `NetworkName` cuts it into these parts, whichever
+engine it is for.
 
 A name can do much: ``torch:package.module:function`` imports and calls, ``timm:…?pretrained=yes`` downloads, a path
 opens whatever lies there. What the user types may do all that. What merely stands in a file (a model, a store, a
@@ -9,6 +12,8 @@ ONNX files in the folder of the file. Everything else is loaded when the user ty
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Collection
 from pathlib import Path, PureWindowsPath
 
 from ..errors import NetworkError, UntypedNetworkError
@@ -16,6 +21,61 @@ from ..errors import NetworkError, UntypedNetworkError
 EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 JOIN = "+"  # between the names of networks
 _MOST_JOINED = 8  # each is held in memory, and every photo goes through each
+
+
+@dataclasses.dataclass(frozen=True)
+class NetworkName:
+    """The parts of the name of one network; those that it does not have are empty.
+
+    Parameters
+    ----------
+    engine : str
+        What makes the network; the beginning of the name.
+    what : str
+        What the engine is to make.
+    layer : str
+        The layer that is read.
+    options : dict
+        Values by key.
+
+    Examples
+    --------
+    >>> NetworkName.parse("torchvision:vgg16@fc7?weights=vgg.safetensors")
+    NetworkName(engine='torchvision', what='vgg16', layer='fc7', options={'weights': 'vgg.safetensors'})
+    """
+
+    engine: str
+    what: str = ""
+    layer: str = ""
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, name: str, known: Collection[str] | None = None) -> NetworkName:
+        """Cut a name into its parts.
+
+        Parameters
+        ----------
+        name : str
+            The name of one network.
+        known : collection of str, optional
+            Keys that the options may have; any by default.
+
+        Raises
+        ------
+        NetworkError
+            An option is not known, or has no value.
+        """
+        rest, _, query = name.partition("?")
+        rest, _, layer = rest.partition("@")
+        engine, _, what = rest.partition(":")
+        options: dict[str, str] = {}
+        for part in filter(None, query.split("&")):
+            key, _, value = part.partition("=")
+            if not key or not value or (known is not None and key not in known):
+                listed = f" Options: {', '.join(known)}." if known else " Options have the form key=value."
+                raise NetworkError(f"{part!r} is no option of {name!r}.{listed}")
+            options[key] = value
+        return cls(engine, what, layer, options)
 
 
 class NameFromFile(str):

@@ -1,6 +1,6 @@
-"""Run an ONNX graph with ONNX Runtime: the embedded networks, and any file that a user brings.
+"""Open any ONNX file that a user brings as a network.
 
-A user's file needs its preprocessing described, in arguments or in a small TOML file beside it (`net.toml` beside
+Such a file needs its preprocessing described, in arguments or in a small TOML file beside it (`net.toml` beside
 `net.onnx`); everything else (axes, size, dimension, stride) is read from the graph or found by running it once.
 """
 
@@ -18,57 +18,14 @@ from ..errors import NetworkError
 from ..utils.reading import read_toml
 from ..utils.schema import brief
 from ..utils.suggest import nearest
-from .base import Activation, NetworkSpec, Preprocessing
+from .base import Activation, NetworkSpec, Preprocessing, stride_of
 from .graph import cut, output_names
 from .graph_file import read_graph
+from .onnx_backbone import OnnxBackbone
 from .session import Session
 
 _MAX_SIDE = 4096  # of the input, in pixels; the largest networks take about 1,000
 _MAX_PIXELS = 1 << 26  # of all images that a graph takes at once, where it fixes them: 0.8 GB as float32
-
-
-class OnnxBackbone:
-    """A graph in ONNX Runtime.
-
-    Parameters
-    ----------
-    spec : NetworkSpec
-        What the network is like.
-    graph : bytes
-        The serialised graph, cut so that its only output is the descriptors.
-    threads : int, default 1
-        Threads of one call. One is best where several photos are at work at once; use all cores where one photo is
-        to be answered as soon as possible.
-    device : {"cpu", "cuda", "mps"}, default "cpu"
-        Where ONNX Runtime computes.
-    bounded : bool, default False
-        Whether time and memory are limited, as for every graph that comes from a file.
-    """
-
-    def __init__(
-        self, spec: NetworkSpec, graph: bytes, threads: int = 1, device: str = "cpu", *, bounded: bool = False
-    ) -> None:
-        self.spec = spec
-        self.session = Session(graph, spec.name, threads=threads, device=device, bounded=bounded)
-
-    def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """Describe ``(n, h, w, 3)`` RGB images."""
-        return self.describe(self.spec.preprocessing(images))
-
-    def describe(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Describe images that are already in the network's own numbers and layout."""
-        try:
-            result = self.session.run(tensor)
-            if self.spec.stride is None:
-                return result.reshape(len(tensor), self.spec.dim)
-            result = result.transpose(0, 2, 3, 1) if self.spec.output_layout == "NCHW" else result
-            if result.shape[::3] != (len(tensor), self.spec.dim):
-                raise ValueError(f"it gave {result.shape}")
-            return result
-        except NetworkError:
-            raise
-        except Exception as error:  # ONNX Runtime's exceptions have no common base
-            raise NetworkError(f"{self.spec.name} cannot take an input of shape {tensor.shape}: {error}") from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,20 +136,33 @@ def open_onnx(
     path = Path(path)
     told = dataclasses.replace(OnnxSettings.beside(path), **settings)
     model, digest = read_graph(path)
-    output = told.output
-    if output is None:
-        names = output_names(model)
-        if len(names) != 1:
-            shown = ", ".join(names)[:500]
-            raise NetworkError(
-                f"{path} has {len(names)} outputs ({shown}): say which to read, with output=… or in a line "
-                f'output = "…" of {path.with_suffix(".toml").name} beside it.'
-            )
-        output = names[0]
-    graph = _serialised(cut(model, output, activation), path)
+    output = told.output or _only_output(model, path)
     spec = NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, output)
-    backbone = OnnxBackbone(spec, graph, threads, device, bounded=True)
-    layout, fixed = _read_input(backbone.session, path)
+
+    def read() -> bytes:
+        return _serialised(cut(read_graph(path)[0], output, activation), path)
+
+    graph = _serialised(cut(model, output, activation), path)
+    backbone = OnnxBackbone(spec, graph, threads, device, bounded=True, read=read)
+    backbone.spec = _described(spec, backbone.session, told, path)
+    return backbone
+
+
+def _only_output(model: Any, path: Path) -> str:
+    """Name the output of a graph that has one."""
+    names = output_names(model)
+    if len(names) != 1:
+        shown = ", ".join(names)[:500]
+        raise NetworkError(
+            f"{path} has {len(names)} outputs ({shown}): say which to read, with output=… or in a line "
+            f'output = "…" of {path.with_suffix(".toml").name} beside it.'
+        )
+    return names[0]
+
+
+def _described(spec: NetworkSpec, session: Session, told: OnnxSettings, path: Path) -> NetworkSpec:
+    """Complete what is known of a network by what its graph says, and by what it answers."""
+    layout, fixed = _read_input(session, path)
     size = told.size or (max(fixed) if fixed else 224)
     preprocessing = told.preprocessing(layout)
 
@@ -200,19 +170,22 @@ def open_onnx(
     # high where it may be, so that the map's rows and columns can be told from its channels. A graph that names no size
     # may still work with one only.
     sizes = [fixed] if fixed else [(size, 2 * size), (size, size)]
-    result, height, width = _ask(backbone.session, preprocessing, sizes, path)
-    dim, rows, output_layout = _read_output(result, height, width, output, path)
-    stride = None if rows is None else told.stride or max(1, int(2 ** np.round(np.log2(height / rows))))
-    backbone.spec = dataclasses.replace(
-        backbone.spec,
+    result, height, width = _ask(session, preprocessing, sizes, path)
+    dim, rows, output_layout = _read_output(result, height, width, spec.output, path)
+    return dataclasses.replace(
+        spec,
         dim=dim,
         size=size,
-        stride=stride,
+        stride=None if rows is None else told.stride or stride_of(height, rows),
         preprocessing=preprocessing,
         fixed_size=fixed,
         output_layout="NHWC" if output_layout == "NHWC" else "NCHW",
     )
-    return backbone
+
+
+def load(name: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> OnnxBackbone:
+    """Load the file of this path; the engine of names that end in .onnx."""
+    return open_onnx(name, activation=activation, threads=threads, device=device)
 
 
 def _serialised(model: Any, path: Path) -> bytes:

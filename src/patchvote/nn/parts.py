@@ -10,7 +10,7 @@ import torch
 
 from ..backbones import EMBEDDED, NetworkSpec, Preprocessing, graph_of
 from ..backbones.graph import cut, tail
-from ..backbones.onnx_file import OnnxBackbone
+from ..backbones.onnx_backbone import OnnxBackbone
 from ..errors import NetworkError, PatchvoteError
 from .onnx_module import OnnxModule
 

@@ -1,0 +1,76 @@
+"""Run an ONNX graph with ONNX Runtime as a network: what the embedded, the converted and the users' networks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import NetworkError
+from .base import NetworkSpec
+from .session import Session
+
+if TYPE_CHECKING:
+    import onnx
+
+
+class OnnxBackbone:
+    """A graph in ONNX Runtime.
+
+    Parameters
+    ----------
+    spec : NetworkSpec
+        What the network is like.
+    graph : bytes
+        The serialised graph, cut so that its only output is the descriptors.
+    threads : int, default 1
+        Threads of one call. One is best where several photos are at work at once; use all cores where one photo is
+        to be answered as soon as possible.
+    device : {"cpu", "cuda", "mps"}, default "cpu"
+        Where ONNX Runtime computes.
+    bounded : bool, default False
+        Whether time and memory are limited, as for every graph that comes from a file.
+    read : function, optional
+        Reads the serialised graph again, so that it need not be held in memory beside the copy of ONNX Runtime.
+    """
+
+    def __init__(
+        self,
+        spec: NetworkSpec,
+        graph: bytes,
+        threads: int = 1,
+        device: str = "cpu",
+        *,
+        bounded: bool = False,
+        read: Callable[[], bytes] | None = None,
+    ) -> None:
+        self.spec = spec
+        self._read = read or (lambda: graph)
+        self.session = Session(graph, spec.name, threads=threads, device=device, bounded=bounded)
+
+    def graph(self) -> onnx.ModelProto:
+        """Return the graph, from a batch of images in the network's own numbers to the descriptors."""
+        import onnx
+
+        return onnx.load_from_string(self._read())
+
+    def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Describe ``(n, h, w, 3)`` RGB images."""
+        return self.describe(self.spec.preprocessing(images))
+
+    def describe(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Describe images that are already in the network's own numbers and layout."""
+        try:
+            result = self.session.run(tensor)
+            if self.spec.stride is None:
+                return result.reshape(len(tensor), self.spec.dim)
+            result = result.transpose(0, 2, 3, 1) if self.spec.output_layout == "NCHW" else result
+            if result.shape[::3] != (len(tensor), self.spec.dim):
+                raise ValueError(f"it gave {result.shape}")
+            return result
+        except NetworkError:
+            raise
+        except Exception as error:  # ONNX Runtime's exceptions have no common base
+            raise NetworkError(f"{self.spec.name} cannot take an input of shape {tensor.shape}: {error}") from error

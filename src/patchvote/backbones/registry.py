@@ -1,0 +1,111 @@
+"""The engines that make networks from their names: ours, and those that other packages bring.
+
+An engine is a function ``load(name, *, activation, threads, device)`` that returns a `base.Backbone`. It gets the whole
+name, which `names.NetworkName.parse` cuts into its parts, and the settings of `patchvote.backbones.load`. A package
+brings an engine by an entry point in the group ``patchvote.backbones``; in its pyproject.toml:
+
+    [project.entry-points."patchvote.backbones"]
+    colours = "my_package.colours:load"
+
+From then on ``colours``, and every name that begins with ``colours:``, ``colours@`` or ``colours?``, is a network:
+``patchvote fit photos --network colours:hsv?bins=8`` calls ``my_package.colours.load("colours:hsv?bins=8", …)``.
+
+- The `spec` of what it returns must describe the network fully: `weights` is a hash that changes whenever descriptors
+  do, since bags are cached by it, and `activation` is the one that was asked for.
+- A method ``graph()`` (`base.HasGraph`) makes a network fit for export and fine-tuning; it may be left out.
+- The names of our own engines and networks, and names that end in .onnx, stay ours.
+- A name that was read from a file never reaches an engine but that of the embedded networks (see `names`).
+
+Other packages are looked for only when a name is not one of ours, or when all engines are to be listed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import Protocol
+
+from ..errors import NetworkError, PatchvoteError, first_line
+from ..utils.suggest import nearest
+from .base import Activation, Backbone, NetworkSpec
+from .names import EMBEDDED, NetworkName
+
+GROUP = "patchvote.backbones"  # of the entry points
+
+# By the beginning of a name: the module of this room whose function `load` is the engine. Imported when it is needed.
+_OURS = {"caffe": "caffe_network", "timm": "torch_network", "torch": "torch_network", "torchvision": "torch_network"}
+
+
+class Engine(Protocol):
+    """Makes a network from its name."""
+
+    def __call__(self, name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
+        """Load the network."""
+        ...
+
+
+def engines() -> list[str]:
+    """Return the names of all engines, ours and those of other packages.
+
+    Examples
+    --------
+    >>> engines()[:4]
+    ['caffe', 'timm', 'torch', 'torchvision']
+    """
+    others = {entry.name for entry in importlib.metadata.entry_points(group=GROUP)}
+    return [*_OURS, *sorted(others - _OURS.keys())]
+
+
+def load_one(name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
+    """Load one network by the engine that its name asks for.
+
+    Raises
+    ------
+    NetworkError
+        There is no such network, or it cannot be loaded.
+    """
+    prefix = name.partition(":")[0]
+    if name in EMBEDDED:
+        module = "embedded"
+    elif prefix in _OURS:
+        module = _OURS[prefix]
+    elif name.lower().endswith(".onnx"):
+        module = "onnx_file"
+    else:
+        return _load_by_other(name, activation=activation, threads=threads, device=device)
+    load: Engine = importlib.import_module(f".{module}", __package__).load
+    return load(name, activation=activation, threads=threads, device=device)
+
+
+def _load_by_other(name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
+    """Load a network by an engine of another package, whose code may raise anything and return anything."""
+    engine = NetworkName.parse(name).engine
+    found = {entry.value: entry for entry in importlib.metadata.entry_points(group=GROUP, name=engine)}
+    if not found:
+        known = engines() if ":" in name else [*EMBEDDED, *engines()]
+        raise NetworkError(f"there is no network {name!r}.{nearest(engine, known)} A path must end in .onnx.")
+    if len(found) > 1:
+        raise NetworkError(
+            f"several packages bring an engine {engine!r} ({', '.join(sorted(found))}): uninstall all but one of them."
+        )
+    (entry,) = found.values()
+    source = f"the engine {engine!r} ({entry.value})"
+    try:
+        load = entry.load()
+    except Exception as error:  # importing a package may raise anything
+        raise NetworkError(f"{source} cannot be imported: {first_line(error)}") from error
+    try:
+        backbone: Backbone = load(name, activation=activation, threads=threads, device=device)
+    except PatchvoteError:
+        raise
+    except Exception as error:
+        raise NetworkError(f"{source} cannot load {name!r}: {first_line(error)}") from error
+    spec = getattr(backbone, "spec", None)
+    if not callable(backbone) or not isinstance(spec, NetworkSpec):
+        raise NetworkError(
+            f"{source} returned {type(backbone).__name__!r} for {name!r}, which is no backbone: it must be callable "
+            "and have a `spec` of the type NetworkSpec."
+        )
+    if spec.activation != activation:
+        raise NetworkError(f"{name} cannot be read {activation!r} its last activation, only {spec.activation!r} it.")
+    return backbone

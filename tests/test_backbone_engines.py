@@ -1,0 +1,167 @@
+"""Networks of other packages come in through entry points."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command import Command
+from patchvote import Dense, Extractor, ImageClassifier, ModelError, NetworkError, Recipe
+from patchvote.backbones import EMBEDDED, NetworkName, engines, graph_of, load
+from third_party import install
+
+COLOURS = '''
+"""Describes every cell of 32 px by the mean of its colours, and by a constant."""
+
+import hashlib
+
+import numpy as np
+
+from patchvote.backbones import NetworkName, NetworkSpec, Preprocessing
+
+
+class Colours:
+    def __init__(self, name, power):
+        weights = hashlib.sha256(str(power).encode()).hexdigest()
+        self.spec = NetworkSpec(name, 4, 64, 32, Preprocessing(), "after", weights, "colours")
+        self.power = power
+
+    def __call__(self, images):
+        n, height, width, _ = images.shape
+        cells = images.reshape(n, height // 32, 32, width // 32, 32, 3).astype(np.float32) / 255
+        mean = cells.mean(axis=(2, 4)) ** self.power
+        return np.concatenate([mean, np.ones_like(mean[..., :1])], axis=-1)
+
+
+def load(name, **settings):
+    asked = NetworkName.parse(name, ("power",))
+    return Colours(name, float(asked.options.get("power", 2 if asked.what == "square" else 1)))
+
+
+def broken(name, **settings):
+    raise ValueError("no colours today\\nand more lines")
+
+
+def nothing(name, **settings):
+    return "a network"
+'''
+
+ENTRY_POINTS = """
+[patchvote.backbones]
+colours = colour_networks:load
+broken = colour_networks:broken
+nothing = colour_networks:nothing
+gone = colour_networks:gone
+efficientnet-lite0 = colour_networks:broken
+torch = colour_networks:broken
+"""
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (2, 64, 96, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> Path:
+    """A folder on Python's path in which another package is installed."""
+    folder = install(tmp_path / "site", "colour_networks", COLOURS, ENTRY_POINTS)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")])))
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
+    yield folder
+    sys.modules.pop("colour_networks", None)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys) -> Command:
+    return Command(monkeypatch, capsys)
+
+
+def test_a_network_of_another_package_is_loaded_by_its_name_and_options(package):
+    plain, power = load("colours"), load("colours?power=3")
+    np.testing.assert_allclose(power(IMAGES)[..., :3], plain(IMAGES)[..., :3] ** 3, rtol=1e-5)
+    np.testing.assert_allclose(load("colours:square")(IMAGES)[..., :3], plain(IMAGES)[..., :3] ** 2, rtol=1e-5)
+    assert plain.spec.fingerprint != power.spec.fingerprint
+    assert load(f"{EMBEDDED[0]}+colours").spec.dim == 1280 + 4
+    assert "colours" in engines()
+
+
+def test_it_works_in_every_command_from_fit_to_evaluate(package, photo_folder, tmp_path, command):
+    model, photo = tmp_path / "m.patchvote", next((photo_folder / "brick").iterdir())
+    name = "colours?power=0.5"
+    fitted = command("fit", photo_folder, model, "--network", name, "--no-report")
+    assert fitted.code == 0, fitted.err
+    assert name in command("info", model).out
+    for words in (
+        ("predict", model, photo),
+        ("explain", model, photo, "-o", tmp_path / "evidence.png"),
+        ("evaluate", model, photo_folder, "--no-report"),
+    ):
+        done = command(*words, "--network", name)
+        assert done.code == 0, done.err
+    classifier = ImageClassifier.load(model, network=name)
+    classifier.save(tmp_path / "again.patchvote")
+    again = ImageClassifier.load(tmp_path / "again.patchvote", network=name)
+    np.testing.assert_array_equal(again.predict_proba([photo]), classifier.predict_proba([photo]))
+
+
+def test_a_model_file_that_names_it_does_not_load_it_until_the_user_repeats_the_name(package, photo_folder, tmp_path):
+    classifier = ImageClassifier(Recipe("colours", Dense((64,))), cache=False).fit(photo_folder)
+    classifier.save(tmp_path / "m.patchvote")
+    del sys.modules["colour_networks"]
+    with pytest.raises(ModelError, match="names the network 'colours'.* it is not taken from a file"):
+        ImageClassifier.load(tmp_path / "m.patchvote")
+    with pytest.raises(NetworkError, match="it is not taken from a file"):
+        Extractor(Recipe.from_json(classifier.model.recipe.to_json()))
+    assert "colour_networks" not in sys.modules
+    assert ImageClassifier.load(tmp_path / "m.patchvote", network="colours").model.recipe.network == "colours"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("broken", r"the engine 'broken' \(colour_networks:broken\) cannot load 'broken': no colours today$"),
+        ("gone:x", r"the engine 'gone' \(colour_networks:gone\) cannot be imported: .*gone"),
+        ("nothing", "returned 'str' for 'nothing', which is no backbone"),
+        ("colours?size=3", "'size=3' is no option of 'colours.size=3'. Options: power"),
+        ("colours?power", "'power' is no option of 'colours.power'. Options have the form key=value"),
+        ("coulours:square", "there is no network 'coulours:square'. Did you mean 'colours'?"),
+    ],
+)
+def test_what_goes_wrong_in_another_package_is_one_network_error(name, says, package):
+    with pytest.raises(NetworkError, match=says):
+        load(name)
+
+
+def test_a_network_that_cannot_be_read_before_its_activation_says_so(package):
+    with pytest.raises(NetworkError, match="colours cannot be read 'before' its last activation, only 'after' it"):
+        load("colours", activation="before")
+
+
+def test_a_network_without_a_graph_is_neither_exported_nor_fine_tuned(package):
+    with pytest.raises(NetworkError, match="colours has no graph in ONNX"):
+        graph_of("colours")
+
+
+def test_two_packages_that_bring_one_name_are_told_apart_by_nobody(package, tmp_path, monkeypatch):
+    other = install(tmp_path / "other", "more_networks", COLOURS, "[patchvote.backbones]\ncolours = more_networks:load")
+    monkeypatch.syspath_prepend(other)
+    with pytest.raises(NetworkError, match="several packages .* 'colours' .colour_networks:load, more_networks:load."):
+        load("colours")
+
+
+def test_our_names_stay_ours_and_other_packages_are_not_looked_for_by_them(package, tmp_path, monkeypatch):
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: pytest.fail("other packages were looked for"))
+    assert load("efficientnet-lite0").spec.dim == 1280
+    with pytest.raises(NetworkError, match="does not name a network. Names have the form torch:package"):
+        load("torch:nothing")
+    with pytest.raises(NetworkError, match="cannot be read: No such file"):
+        load(str(tmp_path / "what?is=this.onnx"))
+
+
+def test_a_name_without_options_or_layer_has_them_empty():
+    assert NetworkName.parse("colours") == NetworkName("colours", "", "", {})
+    assert NetworkName.parse("a:b:c@d.e?f=g=h&i=j@k:l") == NetworkName("a", "b:c", "d.e", {"f": "g=h", "i": "j@k:l"})
