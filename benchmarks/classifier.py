@@ -54,8 +54,8 @@ def measure_fit(train: list[Photo], test: list[Photo], folder: Path) -> tuple[li
     begin = time.perf_counter()
     classifier = ImageClassifier(cache=folder / "cache").fit(train)
     total = time.perf_counter() - begin
-    seconds = classifier.model.about["seconds"]
-    told = classifier.model.about["held_out"]
+    seconds = classifier.model.about.seconds
+    told = classifier.model.about.held_out
     scores = classifier.evaluate(test)
     inside = told["interval"][0] <= scores.accuracy <= told["interval"][1]
     again = ImageClassifier(cache=folder / "cache", voter="nbnn", budget=0).fit(train)

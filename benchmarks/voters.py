@@ -132,7 +132,7 @@ def measure_search(data: tuple[Bags, np.ndarray, Bags, np.ndarray]) -> list[Reco
         rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         return -np.concatenate([faiss.knn(rows, bank, 1)[0] for bank in banks], axis=1)
 
-    ways = {"faiss": brute_force, "exact": exact._vote, "pca": approximate._vote}
+    ways = {"faiss": brute_force, "exact": exact.scorer().vote, "pca": approximate.scorer().vote}
     for vote in ways.values():  # libraries warm up
         vote(test.values[:1000])
     seconds = dict.fromkeys(ways, 0.0)

@@ -87,3 +87,11 @@ def write_tiny_network(path: Path, *, shape: tuple = ("n", 3, "h", "w"), channel
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path)
     return path
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run a command in this process: `command("info", "m.patchvote")` gives its code and what it printed."""
+    from command import Command
+
+    return Command(monkeypatch, capsys)

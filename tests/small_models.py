@@ -12,14 +12,42 @@ from pathlib import Path
 import numpy as np
 
 from patchvote import Recipe
-from patchvote.models.checks import expected_arrays
-from patchvote.models.model import KINDS, Model, read_model
+from patchvote.errors import PatchvoteError
+from patchvote.models.about import About
+from patchvote.models.file import read_model
+from patchvote.models.model import Model
 from patchvote.utils.checksums import checksum
 from patchvote.utils.tensors import contents
+from patchvote.voters.registry import kind_of, scorer_class
 from patchvote.voters.veto import veto_of
 
+STEERING = ("names", "descriptors", "steps")
 
-def prototypes_model(kind: str = "SNBNL", **changes) -> Model:
+
+def made(kind, classes, recipe, fingerprint, settings, positions, temperature, threshold, arrays, about=None, card=""):
+    """Make a model from what stands in its file."""
+    told = {name: value for name, value in (about or {}).items() if name not in STEERING}
+    steering = {name: value for name, value in (about or {}).items() if name in STEERING}
+    if "names" in steering:
+        steering["names"] = tuple(steering["names"])
+    scorer = scorer_class(kind_of(kind))(arrays, settings, len(classes), positions)
+    about = About.from_plain(told)
+    return Model(scorer, classes, recipe, fingerprint, temperature, threshold, about, card, **steering)
+
+
+def remade(model: Model, *, arrays=None, settings=None, positions=None, **fields) -> Model:
+    """Return a model with other arrays, settings or fields; every part of it is checked again."""
+    old, classes = model.scorer, fields.get("classes", model.classes)
+    scorer = type(old)(
+        old.arrays if arrays is None else arrays,
+        old.settings if settings is None else settings,
+        len(classes),
+        old.positions if positions is None else positions,
+    )
+    return dataclasses.replace(model, scorer=scorer, **fields)
+
+
+def prototypes_model(kind: str = "snbnl", **changes) -> Model:
     rng = np.random.default_rng(0)
     arrays = {
         "weights": rng.normal(size=(2, 3, 8)).astype(np.float32),
@@ -30,13 +58,13 @@ def prototypes_model(kind: str = "SNBNL", **changes) -> Model:
         "memory_class": np.arange(12) % 3,
     }
     about = {"images": {"cat": 5, "dog": 6, "Käse <b>": 7}, "held_out": None, "tried": [], "seconds": {}}
-    made = Model(
+    model = made(
         kind, ("Käse <b>", "cat", "dog"), Recipe(), "abc", {"q": 2.0}, True, 1.5, 0.3, arrays, about, "# A card"
     )
-    return dataclasses.replace(made, **changes)
+    return remade(model, **changes)
 
 
-def bank_model(kind: str = "NBNN") -> Model:
+def bank_model(kind: str = "nbnn") -> Model:
     rng = np.random.default_rng(0)
     arrays = {
         "values": rng.normal(size=(9, 6)).astype(np.float16),
@@ -45,7 +73,7 @@ def bank_model(kind: str = "NBNN") -> Model:
         "boxes": np.tile(np.array([0, 0, 1, 1], np.float32), (9, 1)),
         "mean": np.zeros(6, np.float32),
     }
-    return Model(kind, ("a", "b", "c"), Recipe(), "abc", {}, False, 1.0, 0.0, arrays)
+    return made(kind, ("a", "b", "c"), Recipe(), "abc", {}, False, 1.0, 0.0, arrays)
 
 
 def linear_model() -> Model:
@@ -57,23 +85,24 @@ def linear_model() -> Model:
         "class": np.arange(12) % 3,
     }
     about = {"images": {"a": 4, "b": 4, "c": 4}, "chosen": {"words": "linear votes", "why": "as asked for"}}
-    return Model("BagSVM", ("a", "b", "c"), Recipe(), "abc", {"power": 0.5, "C": 1.0}, False, 0.5, 0.1, arrays, about)
+    return made("bag-svm", ("a", "b", "c"), Recipe(), "abc", {"power": 0.5, "C": 1.0}, False, 0.5, 0.1, arrays, about)
 
 
 def adapted_model() -> Model:
     """A model that was adapted to other photos, and keeps what it was before."""
     model = linear_model()
-    before = veto_of(model.arrays["linear"] + 0.1, model.arrays["bias"], 0.7, 0.4)
-    return dataclasses.replace(model, arrays={**model.arrays, **before})
+    arrays = model.scorer.arrays
+    before = veto_of(arrays["linear"] + 0.1, arrays["bias"], 0.7, 0.4, np.arange(3))
+    return remade(model, arrays={**arrays, **before})
 
 
 ALL_KINDS = {
-    "BagSVM": linear_model(),
-    "adapted BagSVM": adapted_model(),
-    "SNBNL": prototypes_model(),
-    "NBNL": prototypes_model("NBNL"),
-    "NBNN": bank_model(),
-    "LocalNBNN": bank_model("LocalNBNN"),
+    "bag-svm": linear_model(),
+    "adapted bag-svm": adapted_model(),
+    "snbnl": prototypes_model(),
+    "nbnl": prototypes_model("nbnl"),
+    "nbnn": bank_model(),
+    "local-nbnn": bank_model("local-nbnn"),
 }
 
 
@@ -86,7 +115,17 @@ def header_of(path: Path) -> dict:
 
 @functools.lru_cache(maxsize=8)
 def _arrays(path: Path, modified: int) -> dict[str, np.ndarray]:
-    return read_model(path).arrays
+    return read_model(path).scorer.arrays
+
+
+def _known(text: str) -> dict:
+    """The arrays that a reader of this header would read."""
+    kind = re.search(r'"kind": "([\w-]+)"', text)
+    try:
+        schema = scorer_class(kind_of(kind[1])).schema if kind else None
+    except PatchvoteError:
+        return {}
+    return {**schema.arrays, **schema.kept} if schema else {}
 
 
 def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> Path:
@@ -97,8 +136,7 @@ def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> P
     header["__metadata__"] = {"patchvote_model": text}
     if signed:
         arrays = _arrays(whole, whole.stat().st_mtime_ns)
-        kind = re.search(r'"kind": "(\w+)"', text)
-        known = expected_arrays(kind[1], arrays) if kind and kind[1] in KINDS else arrays
+        known = _known(text) or arrays
         found = checksum([*contents({name: arrays[name] for name in known if name in arrays}), text.encode()])
         header["__metadata__"]["patchvote_checksum"] = found
     line = json.dumps(header).encode()
@@ -109,14 +147,16 @@ def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> P
 
 def same(one: Model, other: Model) -> bool:
     """Whether two models are the same, to the last bit."""
-    fields = [field.name for field in dataclasses.fields(Model) if field.name != "arrays"]
+    fields = [field.name for field in dataclasses.fields(Model) if field.name != "scorer"]
+    ours, theirs = one.scorer, other.scorer
     return (
         all(getattr(one, name) == getattr(other, name) for name in fields)
-        and one.arrays.keys() == other.arrays.keys()
+        and (ours.kind, ours.settings, ours.positions) == (theirs.kind, theirs.settings, theirs.positions)
+        and ours.arrays.keys() == theirs.arrays.keys()
         and all(
-            array.dtype == other.arrays[name].dtype
-            and array.shape == other.arrays[name].shape
-            and array.tobytes() == other.arrays[name].tobytes()
-            for name, array in one.arrays.items()
+            array.dtype == theirs.arrays[name].dtype
+            and array.shape == theirs.arrays[name].shape
+            and array.tobytes() == theirs.arrays[name].tobytes()
+            for name, array in ours.arrays.items()
         )
     )

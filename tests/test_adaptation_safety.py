@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import numpy as np
@@ -12,12 +11,13 @@ from PIL import Image
 
 from patchvote import Adapted, BagSVM, Dense, ImageClassifier, ModelError, Recipe
 from patchvote.models.export import export_model
-from patchvote.models.model import read_model, write_model
+from patchvote.models.file import read_model, write_model
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import find_photos
 from patchvote.voters.doubts import AdaptationWarning, collapsed, unlike
 from patchvote.voters.veto import limited
 from patchvote.voters.votes import NONE
+from small_models import remade
 from test_bag_svm import photos
 from test_cli import patchvote
 
@@ -191,9 +191,9 @@ def test_rejection_stays_in_force_in_a_model_that_was_adapted_saved_and_taught_m
     again.add(known, ["page"] * 4)  # a class that the first model did not know has no veto, the others have
     assert [answer.label for answer in again.answers(known)] == ["page"] * 4
     bag = again._extractor([known[0]])
-    votes = again._votes(bag).mean(axis=0) / again.model.temperature
+    votes = again.model.scorer.votes(bag).mean(axis=0) / again.model.temperature
     assert again.predict_proba(known[:1])[0].max() == pytest.approx(np.exp(votes.max()) / np.exp(votes).sum(), abs=1e-6)
-    assert [again.classes[i] for i in again.model.arrays["unadapted_class"]] == list(classifier.classes)
+    assert [again.classes[i] for i in again.model.scorer.arrays["unadapted_class"]] == list(classifier.classes)
 
 
 def test_an_exported_graph_rejects_what_the_adapted_model_rejects(model, photo_folder, other_photos, tmp_path):
@@ -212,7 +212,7 @@ def test_a_damaged_veto_is_refused(model, photo_folder, tmp_path):
     classifier = ImageClassifier.load(model, cache=False).adapt(photo_folder)
     good = classifier.model
     write_model(good, tmp_path / "good.patchvote")
-    assert "unadapted_linear" in read_model(tmp_path / "good.patchvote").arrays
+    assert "unadapted_linear" in read_model(tmp_path / "good.patchvote").scorer.arrays
     for change in (
         {"unadapted_class": np.array([0, 1, 2, 9])},
         {"unadapted_class": np.array([0, 1])},
@@ -221,9 +221,9 @@ def test_a_damaged_veto_is_refused(model, photo_folder, tmp_path):
         {"unadapted_linear": np.zeros((4, 3))},
     ):
         with pytest.raises(ModelError):
-            dataclasses.replace(good, arrays=good.arrays | change)
+            remade(good, arrays=good.scorer.arrays | change)
     with pytest.raises(ModelError, match="missing"):
-        dataclasses.replace(good, arrays={k: v for k, v in good.arrays.items() if k != "unadapted_class"})
+        remade(good, arrays={k: v for k, v in good.scorer.arrays.items() if k != "unadapted_class"})
 
 
 def test_evaluate_shows_before_and_after_adapting(model, photo_folder, tmp_path):
@@ -244,8 +244,8 @@ def test_fit_keeps_the_plain_model_where_the_target_is_unlike_anything_learned(p
     with pytest.warns(AdaptationWarning):
         classifier = ImageClassifier(SMALL, cache=tmp_path / "c").fit(photo_folder, target=other_photos)
     assert "not adapted" in str(classifier.refusal)
-    assert "adapted" not in classifier.model.about
+    assert classifier.model.about.adapted is None
     assert classifier.scores is not None
     insisting = ImageClassifier(SMALL, cache=tmp_path / "c").fit(photo_folder, target=other_photos, insist=True)
     assert insisting.refusal is None
-    assert insisting.model.about["adapted"]["rejected"] > 6
+    assert insisting.model.about.adapted["rejected"] > 6

@@ -36,7 +36,7 @@ def classifier(cache: Path) -> ImageClassifier:
 
 
 def learned(one: ImageClassifier) -> dict[str, list]:
-    return {name: array.tolist() for name, array in one.model.arrays.items()}
+    return {name: array.tolist() for name, array in one.model.scorer.arrays.items()}
 
 
 def store_of(cache: Path) -> Store:
@@ -193,7 +193,7 @@ def test_images_in_memory_are_known_again_by_their_content_in_whatever_order(tmp
 def test_one_image_may_stand_in_a_list_twice(tmp_path):
     images = pixels_of(1)
     found = classifier(tmp_path / "cache").fit([*images, images[0].copy()], [*LABELS, LABELS[0]])
-    assert found.model.about["images"] == {"blue": 4, "red": 5}
+    assert found.model.about.images == {"blue": 4, "red": 5}
     assert found.filled.extracted == 8
 
 

@@ -7,15 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from command import Command, network_in
+from command import network_in
 from patchvote import NBNL, NBNN, SNBNL, Bags
 from patchvote.models.choose import Candidate, choose
 from patchvote.utils.budget import cut_short, fit_until
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    return Command(monkeypatch, capsys)
 
 
 def bags_of(count: int, size: int, seed: int = 0) -> tuple[Bags, np.ndarray]:
@@ -27,7 +22,7 @@ def bags_of(count: int, size: int, seed: int = 0) -> tuple[Bags, np.ndarray]:
 
 def test_nbnl_ends_within_the_budget_and_says_so():
     bags, numbers = bags_of(40, 300)
-    slow = Candidate("slow", NBNL(10, rounds=10_000))
+    slow = Candidate("slow", NBNL(10, max_iter=10_000))
     began = time.perf_counter()
     choice = choose([slow], bags, numbers, budget=3)
     assert time.perf_counter() - began < 30  # without the budget, hours
@@ -36,7 +31,7 @@ def test_nbnl_ends_within_the_budget_and_says_so():
 
 
 def test_the_command_says_what_the_budget_cut(command, photo_folder, tmp_path, monkeypatch):
-    endless = [Candidate("NBNL", NBNL(rounds=10**6))]
+    endless = [Candidate("NBNL", NBNL(max_iter=10**6))]
     monkeypatch.setattr("patchvote.models.fit.candidates_for", lambda voter, seed: endless)
     done = command(
         *("fit", photo_folder, tmp_path / "m.patchvote", "--network", network_in(tmp_path), "--no-cache"),
@@ -48,7 +43,7 @@ def test_the_command_says_what_the_budget_cut(command, photo_folder, tmp_path, m
     assert "of 1000000 rounds" in done.out
 
 
-@pytest.mark.parametrize("voter", [NBNL(2, rounds=4), SNBNL(2, calibration=0)])
+@pytest.mark.parametrize("voter", [NBNL(2, max_iter=4), SNBNL(2, calibration=0)])
 def test_a_budget_that_is_not_reached_changes_nothing(voter):
     bags, numbers = bags_of(12, 20)
     one, two = fit_until(voter, time.perf_counter() + 1e6, bags, numbers), fit_until(voter, np.inf, bags, numbers)
@@ -65,14 +60,14 @@ def test_nbnl_asks_after_each_round_whether_to_go_on():
         seen.extend([told["round"]] if "loss" in told else [])
         return len(seen) == 3
 
-    assert cut_short(NBNL(2, rounds=9, callback=stop).fit(bags, numbers)) == "3 of 9 rounds"
+    assert cut_short(NBNL(2, max_iter=9, callback=stop).fit(bags, numbers)) == "3 of 9 rounds"
     assert seen == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("steps", "ended"), [(20, "0 of 2 rounds"), (300, "0 of 2 rounds"), (420, "1 of 2 rounds")])
 def test_nbnl_can_end_within_a_round_and_votes_with_what_it_has(steps, ended):
     bags, numbers = bags_of(12, 1000)  # 120 steps a round, after 240 of a linear start
-    voter = NBNL(2, rounds=2, callback=lambda told: told.get("steps", 0) >= steps).fit(bags, numbers)
+    voter = NBNL(2, max_iter=2, callback=lambda told: told.get("steps", 0) >= steps).fit(bags, numbers)
     assert cut_short(voter) == ended
     assert np.isfinite(voter.weights_).all()
     assert voter.predict(bags).shape == (12,)

@@ -13,7 +13,7 @@ def numbers_of(labels: np.ndarray) -> np.ndarray:
 
 
 def good_and_bad() -> list[Candidate]:
-    hasty = SNBNL(1, start_scale=100, minibatch=10**6, passes=1, min_steps=0, calibration=0)  # one step from chaos
+    hasty = SNBNL(1, start_scale=100, batch_size=10**6, max_iter=1, min_steps=0, calibration=0)  # one step from chaos
     return [Candidate("bad", hasty), Candidate("good", SNBNL(2, calibration=0))]
 
 

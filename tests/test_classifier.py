@@ -52,13 +52,13 @@ def test_folder_manifest_and_list_give_the_same_model(fitted, photo_folder, cach
 
 
 def test_a_second_fit_with_other_settings_spends_no_time_in_the_network(fitted, photo_folder, cache):
-    again = ImageClassifier(SMALL, cache=cache, voter=SNBNL(3, lam=0.01))
+    again = ImageClassifier(SMALL, cache=cache, voter=SNBNL(3, alpha=0.01))
     again._extractor.backbone = None  # whatever asks the network fails
     spec = fitted._extractor.backbone
     again._extractor.backbone = dataclasses.make_dataclass("NoNetwork", [("spec", object)])(spec.spec)
     again.fit(photo_folder)
     assert (again.filled.extracted, again.filled.kept) == (0, 40)
-    assert again.model.settings["prototypes"] == 3
+    assert again.model.scorer.settings["n_prototypes"] == 3
 
 
 def test_without_a_cache_nothing_is_kept(photo_folder, tmp_path, monkeypatch):
@@ -88,8 +88,8 @@ def test_the_held_out_accuracy_is_that_of_photos_never_trained_on(fitted):
 
 def test_a_budget_of_nothing_still_tries_one(photo_folder, cache):
     quick = ImageClassifier(SMALL, cache=cache, budget=0).fit(photo_folder)
-    assert len(quick.model.about["tried"]) == 1
-    assert "no time to try" in quick.model.about["chosen"]["why"]
+    assert len(quick.model.about.tried) == 1
+    assert "no time to try" in quick.model.about.chosen["why"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -100,7 +100,7 @@ def test_very_few_photos_a_class_are_enough_to_begin(photo_folder, cache, count)
     classifier = ImageClassifier(SMALL, cache=cache).fit(few)
     right = np.mean(classifier.predict(others) == [photo.label for photo in others])
     assert right > 0.6
-    held_out = classifier.model.about["held_out"]
+    held_out = classifier.model.about.held_out
     if count == 1:
         assert held_out is None
         assert "Not known: there were too few photos" in classifier.model.card
@@ -113,8 +113,8 @@ def test_a_class_with_one_photo_beside_larger_ones_is_learned(photo_folder, cach
     photos = find_photos(photo_folder)
     chosen = [photo for photo in photos if photo.label != "brick"] + [p for p in photos if p.label == "brick"][:1]
     classifier = ImageClassifier(SMALL, cache=cache).fit(chosen)
-    assert classifier.model.about["images"]["brick"] == 1
-    assert classifier.model.about["held_out"]["classes"]["brick"]["images"] == 0
+    assert classifier.model.about.images["brick"] == 1
+    assert classifier.model.about.held_out["classes"]["brick"]["images"] == 0
 
 
 @pytest.mark.parametrize("voter", ["snbnl", "nbnn", NBNN(condense=20), SNBNL(2, q=np.inf)])
@@ -209,12 +209,12 @@ def test_more_photos_and_new_classes_are_learned_without_the_old_ones(photo_fold
         assert classifier.classes == ("brick", "grass", "gravel")
         assert np.mean(classifier.predict(new) == "gravel") > 0.8
         assert np.mean(classifier.predict(known) == before) > 0.9
-        assert classifier.model.about["images"] == {"brick": 10, "grass": 10, "gravel": 10}
-        assert classifier.model.about["added"][0]["new_classes"] == ["gravel"]
+        assert classifier.model.about.images == {"brick": 10, "grass": 10, "gravel": 10}
+        assert classifier.model.about.added[0]["new_classes"] == ["gravel"]
         assert "measures it anew" in classifier.model.card
 
 
-@pytest.mark.parametrize("voter", [NBNL(2, rounds=2), NBNN(condense=20)])
+@pytest.mark.parametrize("voter", [NBNL(2, max_iter=2), NBNN(condense=20)])
 def test_a_model_that_cannot_learn_more_says_so(photo_folder, cache, voter):
     photos = find_photos(photo_folder)
     classifier = ImageClassifier(SMALL, cache=cache, voter=voter).fit(photos[:20])
@@ -347,7 +347,7 @@ def test_a_target_that_cannot_be_used_is_told_before_any_work(photo_folder, tmp_
 
 def test_a_model_that_keeps_no_means_of_its_photos_says_so_when_asked_to_adapt(photo_folder, other_camera, cache):
     classifier = ImageClassifier(SMALL, cache=cache, voter="snbnl").fit(photo_folder)
-    with pytest.raises(PatchvoteError, match="fit it with --voter bagsvm"):
+    with pytest.raises(PatchvoteError, match="fit it with --voter bag-svm"):
         classifier.adapt(other_camera)
 
 
@@ -356,7 +356,7 @@ def test_photos_added_to_linear_votes_count_as_if_they_had_been_there_at_first(p
     old = [photo for photo in photos if photo.label != "grass"]
     new = [photo for photo in photos if photo.label == "grass"]
     grown = ImageClassifier(SMALL, cache=cache).fit(old).add(new)
-    strength = grown.model.settings["C"]
+    strength = grown.model.scorer.settings["C"]
     together = ImageClassifier(SMALL, cache=cache, voter=BagSVM(strength)).fit(old + new)
-    votes = [classifier._votes(classifier._extractor([photos[0]])) for classifier in (grown, together)]
+    votes = [classifier.model.scorer.votes(classifier._extractor([photos[0]])) for classifier in (grown, together)]
     np.testing.assert_allclose(votes[0], votes[1], atol=1e-3)

@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from command import Command, network_in
+from command import network_in
 from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, ImageClassifier, Store, find_photos
 from patchvote.bags.copies import copy_groups, describe_copies
 from patchvote.bags.fill import fill
 from patchvote.models.choose import _splits
 from patchvote.voters.bag_svm import pooled
 from patchvote.voters.labels import hold_out
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    return Command(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +123,10 @@ def test_copied_photos_do_not_flatter_the_accuracy(arbitrary, tmp_path):
     copied = ImageClassifier(cache=tmp_path / "cache").fit(twice)
     assert len(copied.scores) == 2 * len(once.scores)
     assert copied.scores.accuracy == pytest.approx(once.scores.accuracy, abs=0.15)
-    assert copied.model.about["copies"]["groups"] == 16
+    assert copied.model.about.copies["groups"] == 16
 
 
-@pytest.mark.parametrize("voter", [BagSVM(), SNBNL(1, passes=1), NBNN()])
+@pytest.mark.parametrize("voter", [BagSVM(), SNBNL(1, max_iter=1), NBNN()])
 def test_probabilities_are_not_set_on_copies_of_what_was_learned(voter):
     rng = np.random.default_rng(0)
     bags = [rng.random((6, 80)) for _ in range(60)]

@@ -14,18 +14,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from command import Command, network_in
+from command import network_in
 from patchvote import ImageClassifier, PatchvoteError, Recipe
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.splits import Split, write_lists
 from test_cli import words
 
 FIT = ("--network", "tiny.onnx", "--no-cache")
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    return Command(monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -200,7 +195,7 @@ STREAM = "bags.extract.Extractor.stream"
         (("predict", "m.patchvote", "photos"), STREAM, "interrupted."),
         (("explain", "m.patchvote", "photos/iris/0.jpg"), "models.report.picture.draw", "interrupted."),
         (("export", "m.patchvote", "new.onnx"), "models.export.export_model", "interrupted."),
-        (("info", "m.patchvote"), "models.model.read_model", "interrupted."),
+        (("info", "m.patchvote"), "models.file.read_model", "interrupted."),
         (("extract", "photos", "store", "--network", "tiny.onnx"), STREAM, "is kept in store"),
         (("demo", "new"), "cli.demo.make_photos", "interrupted."),
         (("protocol", "scene15"), "protocols.protocol.Protocol.load", "interrupted."),

@@ -15,19 +15,14 @@ import onnx
 import pytest
 from PIL import Image
 
-from command import Command, network_in
+from command import network_in
 from patchvote import Dense, ImageClassifier, Recipe
-from patchvote.models.model import write_model
+from patchvote.models.file import write_model
 
 FORMULA, COLOUR, LINES, REVERSED = '=HYPERLINK("x")', "red\x1b[31m\x9b5m", "a\nb", "one\u202eowt"
 NO_TEXT = os.fsdecode(b"caf\xe9")
 NAMES = (FORMULA, COLOUR, LINES, REVERSED, NO_TEXT)
 OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    return Command(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,9 @@ import pytest
 
 from patchvote import ModelError, PatchvoteError
 from patchvote.cli.info import model_info
-from patchvote.models.model import Model, checksum_of, read_model, write_model
-from small_models import ALL_KINDS, header_of, same, with_header
+from patchvote.models.file import checksum_of, read_model, write_model
+from patchvote.models.model import Model
+from small_models import ALL_KINDS, header_of, remade, same, with_header
 
 
 def written(model: Model, folder: Path) -> Path:
@@ -62,19 +63,19 @@ def test_every_bit_of_every_array_counts(kind, tmp_path):
 
 
 def test_a_flipped_exponent_of_a_weight_is_noticed_even_in_a_file_without_a_checksum(tmp_path):
-    model = ALL_KINDS["BagSVM"]
-    linear = model.arrays["linear"].copy()
+    model = ALL_KINDS["bag-svm"]
+    linear = model.scorer.arrays["linear"].copy()
     linear.view(np.uint64)[1, 2] ^= 1 << 62
     path = old_file(model, tmp_path)
     data = path.read_bytes()
-    path.write_bytes(data.replace(model.arrays["linear"].tobytes(), linear.tobytes()))
+    path.write_bytes(data.replace(model.scorer.arrays["linear"].tobytes(), linear.tobytes()))
     assert path.read_bytes() != data
     with pytest.raises(ModelError, match="'linear' has a number of .*, so large that votes would overflow"):
         read_model(path)
 
 
 def test_a_checksum_that_was_taken_off_is_missed(tmp_path):
-    whole = written(ALL_KINDS["SNBNL"], tmp_path)
+    whole = written(ALL_KINDS["snbnl"], tmp_path)
     bare = with_header(whole, tmp_path / "bare", json.dumps(header_of(whole)), signed=False)
     with pytest.raises(ModelError, match="does not have the checksum"):
         read_model(bare)
@@ -92,7 +93,7 @@ def test_a_file_of_before_loads_and_info_says_that_it_has_no_checksum(kind, tmp_
 
 
 def test_info_tells_the_checksum_that_was_verified(tmp_path, capsys):
-    path = written(ALL_KINDS["BagSVM"], tmp_path)
+    path = written(ALL_KINDS["bag-svm"], tmp_path)
     model_info(path, card=False, as_json=False)
     assert f"checksum   {checksum_of(path)}, verified" in capsys.readouterr().out
     model_info(path, card=False, as_json=True)
@@ -100,12 +101,12 @@ def test_info_tells_the_checksum_that_was_verified(tmp_path, capsys):
 
 
 def test_the_checksum_depends_on_types_and_shapes_and_words(tmp_path):
-    model = ALL_KINDS["SNBNL"]
+    model = ALL_KINDS["snbnl"]
     kinds = [
         model,
         dataclasses.replace(model, card="# Another card"),
-        dataclasses.replace(model, arrays={**model.arrays, "mean": model.arrays["mean"].astype(np.float32)}),
-        dataclasses.replace(model, arrays={**model.arrays, "scale": model.arrays["mean"] ** 2 + 0.1}),
+        remade(model, arrays={**model.scorer.arrays, "mean": model.scorer.arrays["mean"].astype(np.float32)}),
+        remade(model, arrays={**model.scorer.arrays, "scale": model.scorer.arrays["mean"] ** 2 + 0.1}),
     ]
     assert len({checksum_of(written(one, tmp_path)) for one in kinds}) == len(kinds)
 

@@ -115,7 +115,7 @@ def test_the_objective_does_not_rise_over_a_round_solved_exactly(q):
 
 def test_the_stochastic_solver_lowers_the_objective_round_by_round():
     bags, labels = make_bags(40)
-    voter = NBNL(2, rounds=12, lam=0.01, q=2).fit(bags, labels)
+    voter = NBNL(2, max_iter=12, alpha=0.01, q=2).fit(bags, labels)
     losses = [told["loss"] for told in voter.history_]
     # The inner solver is stochastic: a round may end a little above the one before, not more than its noise.
     assert all(after <= before + 0.02 for before, after in itertools.pairwise(losses))

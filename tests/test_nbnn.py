@@ -151,10 +151,10 @@ def test_local_votes_equal_the_algorithm_as_printed():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"neighbours": 0}, "neighbours of NBNN must be a whole number of at least 1, got 0"),
-        ({"neighbours": 10**6}, "fewer than 1000000 neighbours"),
-        ({"search": "fast"}, "search of NBNN must be 'exact', 'pca', 'hnsw' or 'ivf', got 'fast'"),
-        ({"dtype": "int8"}, "dtype of NBNN must be 'float32' or 'float16', got 'int8'"),
+        ({"n_neighbors": 0}, "n_neighbors of NBNN must be a whole number of at least 1, got 0"),
+        ({"n_neighbors": 10**6}, "fewer than 1000000 neighbours"),
+        ({"search": "fast"}, "search of NBNN must be one of 'exact', 'pca', 'hnsw', 'ivf', got 'fast'"),
+        ({"dtype": "int8"}, "dtype of NBNN must be one of 'float32', 'float16', got 'int8'"),
         ({"condense": 0}, "condense of NBNN"),
         ({"position_weight": -1}, "position_weight of NBNN"),
     ],

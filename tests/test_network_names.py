@@ -27,10 +27,12 @@ from patchvote import (
 )
 from patchvote.backbones import load, open_onnx
 from patchvote.models.export import export_model
-from patchvote.models.model import Model, read_model, write_model
+from patchvote.models.file import read_model, write_model
+from patchvote.models.model import Model
 from patchvote.protocols.protocol import Protocol, Setting
 from patchvote.protocols.results import Results
 from patchvote.protocols.runner import Selection, plan
+from small_models import made
 from test_cli import patchvote
 
 HOSTILE = {
@@ -94,7 +96,7 @@ def model_of(network: str, fingerprint: str = "abc", features: int = 6) -> Model
     }
     classes = ("Straße & Café", "brick", "grass", "gravel")
     recipe = Recipe(network, Dense((64,), whole=False))
-    return Model("BagSVM", classes, recipe, fingerprint, {"power": 0.5}, False, 1.0, 0.0, arrays)
+    return made("bag-svm", classes, recipe, fingerprint, {"power": 0.5}, False, 1.0, 0.0, arrays)
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

@@ -11,17 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from command import Command, network_in
+from command import network_in
 from conftest import ROOT
 from patchvote import ImageClassifier, PatchvoteError, Recipe
 from patchvote.cli.demo import run as run_demo
 from patchvote.photos.outputs import check_outputs
 from patchvote.utils.marks import Kind, kind_of
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    return Command(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="module")

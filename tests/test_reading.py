@@ -100,7 +100,7 @@ def test_a_file_that_claims_to_be_empty_and_is_not_is_refused(tmp_path, target):
 
 @pytest.mark.parametrize("make", [pipe, endless])
 def test_a_model_that_is_no_ordinary_file_says_what_it_is(tmp_path, make):
-    from patchvote.models.model import read_model
+    from patchvote.models.file import read_model
 
     with pytest.raises(ModelError, match=r"is not a model: it is a (pipe|device), not an ordinary file"):
         within(SECONDS, read_model, make(tmp_path / "model.patchvote"))

@@ -8,15 +8,10 @@ import shutil
 import numpy as np
 import pytest
 
-from command import Command, network_in
+from command import network_in
 from patchvote import Bags
 from patchvote.models.choose import Candidate, Tried, _why, choose
 from patchvote.models.report.card import accuracy_of
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    return Command(monkeypatch, capsys)
 
 
 @pytest.fixture

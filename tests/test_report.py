@@ -14,6 +14,7 @@ from patchvote import PatchvoteError, Recipe
 from patchvote.models.model import Model
 from patchvote.models.report.page import Mistake, write_report
 from patchvote.models.scores import Scores
+from small_models import made
 
 HOSTILE = (
     "\"'><img src=x onerror=hacked=1>",
@@ -59,8 +60,8 @@ def make_model(classes, scores, **about) -> Model:
         "made": {"patchvote": "0.0", "date": "2025-01-01"},
         "added": [],
     }
-    settings = {"prototypes": 1, "q": 2.0}
-    return Model("SNBNL", tuple(classes), Recipe(), "f" * 16, settings, False, 0.02, 0.2, arrays, told | about)
+    settings = {"n_prototypes": 1, "q": 2.0}
+    return made("snbnl", tuple(classes), Recipe(), "f" * 16, settings, False, 0.02, 0.2, arrays, told | about)
 
 
 def make_mistakes(scores, image) -> list[Mistake]:

@@ -120,9 +120,9 @@ def fitted(photos: Path, cache: Path) -> ImageClassifier:
 
 
 def same_model(one: ImageClassifier, other: ImageClassifier) -> None:
-    assert one.model.arrays.keys() == other.model.arrays.keys()
-    for name, array in one.model.arrays.items():
-        np.testing.assert_array_equal(array, other.model.arrays[name])
+    assert one.model.scorer.arrays.keys() == other.model.scorer.arrays.keys()
+    for name, array in one.model.scorer.arrays.items():
+        np.testing.assert_array_equal(array, other.model.scorer.arrays[name])
 
 
 def the_shard(cache: Path) -> Path:

@@ -13,11 +13,13 @@ from test_voters import make_bags
 
 def test_a_full_batch_fit_is_the_pseudocode_on_standardised_descriptors():
     bags, labels = make_bags(12)
-    voter = SNBNL(2, lam=0.1, minibatch=10**6, passes=30, min_steps=0, calibration=0, curvature=4.0).fit(bags, labels)
+    voter = SNBNL(2, alpha=0.1, batch_size=10**6, max_iter=30, min_steps=0, calibration=0, curvature=4.0).fit(
+        bags, labels
+    )
     x = np.concatenate(bags)
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     y = np.repeat(np.unique(labels, return_inverse=True)[1], [len(bag) for bag in bags])
-    start = SNBNL(2, passes=1, min_steps=0, minibatch=10**6, calibration=0, lam=0.1, curvature=4.0)
+    start = SNBNL(2, max_iter=1, min_steps=0, batch_size=10**6, calibration=0, alpha=0.1, curvature=4.0)
     starts: list[np.ndarray] = []
     original = start._first_prototypes
     start._first_prototypes = lambda data, rng: starts.append(original(data, rng).copy()) or starts[0].copy()
@@ -71,7 +73,7 @@ def test_a_store_and_its_bags_give_the_same_voter_and_blocks_a_like_one(tmp_path
     from_store = SNBNL().fit(store)
     from_bags = SNBNL().fit(loaded, names)
     np.testing.assert_allclose(from_store.decision_function(test), from_bags.decision_function(test), rtol=1e-4)
-    in_blocks = SNBNL(block=100, minibatch=50).fit(store)
+    in_blocks = SNBNL(block=100, batch_size=50).fit(store)
     assert in_blocks.score(test, expected) > 0.85
 
 
@@ -94,7 +96,7 @@ def test_partial_fit_takes_images_in_portions_and_new_classes_later():
     bags, labels = make_bags(240, classes=4)
     test, expected = make_bags(60, classes=4, seed=2)
     early = np.isin(labels, ["land", "sky"])
-    voter = SNBNL(2, minibatch=100)
+    voter = SNBNL(2, batch_size=100)
     for index in range(0, 120, 30):
         chosen = np.flatnonzero(early)[index : index + 30]
         voter.partial_fit([bags[i] for i in chosen], labels[chosen])
@@ -128,7 +130,7 @@ def test_classes_can_be_announced():
 def test_dead_prototypes_are_counted_and_seeded_anew():
     bags, labels = make_bags(60)
     x = [np.abs(bag) for bag in bags]  # all features positive: a prototype of negative numbers is never excited
-    voter = SNBNL(3, standardise=False, minibatch=100, passes=3, min_steps=0, calibration=0)
+    voter = SNBNL(3, standardise=False, batch_size=100, max_iter=3, min_steps=0, calibration=0)
     voter._first_prototypes = lambda data, rng: np.full((3, 3, 8), -0.1)
     voter.fit(x, labels)
     assert voter.history_[0]["dead"] == 9
@@ -151,7 +153,7 @@ def test_weights_of_classes_and_images_shift_the_decision():
 
 def test_held_out_images_stop_the_training_and_the_best_prototypes_stay():
     bags, labels = make_bags(90)
-    voter = SNBNL(2, held_out=0.3, passes=40, min_steps=0, minibatch=50, calibration=0).fit(bags, labels)
+    voter = SNBNL(2, validation_fraction=0.3, max_iter=40, min_steps=0, batch_size=50, calibration=0).fit(bags, labels)
     accuracy = [told["held_out_accuracy"] for told in voter.history_]
     assert len(accuracy) < 40
     assert max(accuracy) == accuracy[-3]  # two passes without a better one end it
@@ -160,20 +162,20 @@ def test_held_out_images_stop_the_training_and_the_best_prototypes_stay():
 def test_a_callback_sees_every_pass_and_can_end_it():
     bags, labels = make_bags(30)
     told = []
-    SNBNL(2, passes=5, min_steps=0, calibration=0, callback=told.append).fit(bags, labels)
+    SNBNL(2, max_iter=5, min_steps=0, calibration=0, callback=told.append).fit(bags, labels)
     assert [part["pass"] for part in told] == [1, 2, 3, 4, 5]
     assert told[-1]["loss"] < told[0]["loss"]
-    voter = SNBNL(2, passes=5, min_steps=0, calibration=0, callback=lambda part: part["pass"] == 2).fit(bags, labels)
+    voter = SNBNL(2, max_iter=5, min_steps=0, calibration=0, callback=lambda part: part["pass"] == 2).fit(bags, labels)
     assert len(voter.history_) == 2
 
 
 def test_averaging_gives_the_mean_of_the_last_pass():
     bags, labels = make_bags(30)
-    settings = {"passes": 3, "min_steps": 0, "minibatch": 10**6, "calibration": 0}
+    settings = {"max_iter": 3, "min_steps": 0, "batch_size": 10**6, "calibration": 0}
     last, mean = (SNBNL(2, average=average, **settings).fit(bags, labels).weights_ for average in (False, True))
     np.testing.assert_allclose(mean, last)  # one step a pass: the mean of one
-    several = SNBNL(2, average=True, passes=3, min_steps=0, minibatch=20, calibration=0).fit(bags, labels)
-    plain = SNBNL(2, average=False, passes=3, min_steps=0, minibatch=20, calibration=0).fit(bags, labels)
+    several = SNBNL(2, average=True, max_iter=3, min_steps=0, batch_size=20, calibration=0).fit(bags, labels)
+    plain = SNBNL(2, average=False, max_iter=3, min_steps=0, batch_size=20, calibration=0).fit(bags, labels)
     assert not np.allclose(several.weights_, plain.weights_)
 
 
@@ -193,15 +195,15 @@ def test_probabilities_are_calibrated_on_held_out_images():
 @pytest.mark.parametrize(
     ("setting", "value", "says"),
     [
-        ("prototypes", 0, "prototypes of SNBNL must be a whole number of at least 1, got 0"),
-        ("prototypes", 2.5, "prototypes of SNBNL must be a whole number"),
-        ("q", 0.5, "q of SNBNL must be a number from 1 to inf, got 0.5"),
-        ("lam", -1, "lam of SNBNL"),
+        ("n_prototypes", 0, "n_prototypes of SNBNL must be a whole number of at least 1, got 0"),
+        ("n_prototypes", 2.5, "n_prototypes of SNBNL must be a whole number"),
+        ("q", 0.5, "q of SNBNL must be a number from 1 to 1e[+]300, got 0.5"),
+        ("alpha", -1, "alpha of SNBNL"),
         ("curvature", 0, "curvature of SNBNL"),
-        ("minibatch", 0, "minibatch of SNBNL"),
-        ("start", "middle", "start of SNBNL must be 'random', 'data' or 'kmeans', got 'middle'"),
-        ("held_out", 1.0, "held_out of SNBNL"),
-        ("lam", math.nan, "lam of SNBNL"),
+        ("batch_size", 0, "batch_size of SNBNL"),
+        ("start", "middle", "start of SNBNL must be one of 'random', 'data', 'kmeans', got 'middle'"),
+        ("validation_fraction", 1.0, "validation_fraction of SNBNL"),
+        ("alpha", math.nan, "alpha of SNBNL"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(setting, value, says):

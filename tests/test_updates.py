@@ -11,18 +11,13 @@ import time
 
 import pytest
 
-from command import Command, network_in
+from command import network_in
 from patchvote import ImageClassifier
 from patchvote.errors import ModelChangedError
+from patchvote.models.file import read_model, write_model
 from patchvote.models.known import known_photos, with_photos
-from patchvote.models.model import read_model, write_model
 from patchvote.utils.locking import locked, stamp
 from test_cli import words
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    return Command(monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -130,7 +125,7 @@ def test_the_same_folder_added_twice_counts_once(made, command):
     assert (told["images"]["cat"], told["known"], told["changed"]) == (2, 2, False)
 
 
-@pytest.mark.parametrize("voter", ["bagsvm", "snbnl", "nbnn"])
+@pytest.mark.parametrize("voter", ["bag-svm", "snbnl", "nbnn"])
 def test_photos_that_fit_learned_are_not_counted_again(photo_folder, tmp_path, voter):
     photos = shutil.copytree(photo_folder, tmp_path / "photos")
     from patchvote import Recipe
@@ -153,7 +148,7 @@ def test_a_known_photo_of_another_class_is_named_and_not_learned(made, command):
     done = command("add", model, folder / "wrong", "--no-cache")
     assert done.code == 3
     assert "skipped grass/x.png: it was learned as brick, and is not learned as grass, too." in done.err
-    assert read_model(model).about["images"]["grass"] == 10
+    assert read_model(model).about.images["grass"] == 10
 
 
 def test_a_model_of_before_knows_no_photos_and_begins_to(made, command):

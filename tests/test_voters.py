@@ -13,16 +13,27 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from patchvote import NBNL, NBNN, SNBNL, Bags, BagSVM, LocalNBNN
+from patchvote import NBNL, NBNN, SNBNL, Adapted, Bags, BagSVM, LocalNBNN
 from patchvote.voters.votes import NONE
 
 # Lengths tell the classes of `make_bags` apart as well as directions do, so the local voter keeps them.
-VOTERS = [NBNN(), LocalNBNN(normalise=False), NBNL(rounds=5, calibration=0.2), SNBNL(), BagSVM()]
+VOTERS = [NBNN(), LocalNBNN(normalise=False), NBNL(max_iter=5, calibration=0.2), SNBNL(), BagSVM()]
 each_voter = pytest.mark.parametrize("voter", VOTERS, ids=lambda voter: type(voter).__name__)
 
 
+def expected_failures(estimator) -> dict[str, str]:
+    equivalence = "check_sample_weight_equivalence_on_dense_data"
+    if isinstance(estimator, (NBNN, LocalNBNN)):
+        return {equivalence: "an image is remembered or not: one that is given twice has two neighbours to offer"}
+    if isinstance(estimator, (BagSVM, Adapted)):
+        return {equivalence: "liblinear visits images in a random order, and stops within a tolerance"}
+    return {}
+
+
 @pytest.mark.filterwarnings("ignore")
-@parametrize_with_checks([NBNN(), LocalNBNN(), NBNL(), SNBNL(), BagSVM()])
+@parametrize_with_checks(
+    [NBNN(), LocalNBNN(), NBNL(), SNBNL(), BagSVM(), Adapted()], expected_failed_checks=expected_failures
+)
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
 
@@ -186,7 +197,7 @@ def test_bad_bags_and_labels_are_named(voter, bags, labels, says):
 def test_bags_of_another_network_are_refused(voter, data):
     train, labels, _, _ = data
     fitted = clone(voter).fit(train, labels)
-    with pytest.raises(ValueError, match="bags have 9 features a descriptor, but .* is expecting 8 features"):
+    with pytest.raises(ValueError, match="bags have 9 features per descriptor, but .* is expecting 8 features"):
         fitted.predict([np.ones((2, 9))])
 
 
@@ -201,5 +212,5 @@ def test_whole_numbers_and_half_precision_are_taken(voter, data):
 
 def test_grid_search_chooses_settings_over_bags(data):
     train, labels, test, expected = data
-    search = GridSearchCV(SNBNL(calibration=0), {"prototypes": [1, 3], "q": [2, math.inf]}, cv=2).fit(train, labels)
+    search = GridSearchCV(SNBNL(calibration=0), {"n_prototypes": [1, 3], "q": [2, math.inf]}, cv=2).fit(train, labels)
     assert search.best_estimator_.score(test, expected) > 0.85

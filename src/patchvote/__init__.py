@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from .bags.fill import Filled, fill
     from .bags.recipe import Recipe
     from .bags.store import Store
-    from .classifier import Answer, ImageClassifier
+    from .classifier import ImageClassifier
     from .errors import ModelError, NetworkError, PatchvoteError, PhotoError, StoreError
+    from .models.answers import Answer
     from .models.evidence import Evidence, Match
     from .models.export import export_model
     from .models.model import Model
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Adapted": "voters.adapted",
-    "Answer": "classifier",
+    "Answer": "models.answers",
     "BagSVM": "voters.bag_svm",
     "Bags": "bags.bags",
     "Dense": "bags.boxes",

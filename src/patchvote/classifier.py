@@ -10,14 +10,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
-import os
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
-import numpy.typing as npt
 
 from .bags.bags import Bags
 from .bags.cache import cached_bags
@@ -25,60 +21,28 @@ from .bags.extract import Extractor
 from .bags.fill import Filled
 from .bags.recipe import Recipe
 from .bags.store import Store
-from .errors import ModelChangedError, ModelError, PatchvoteError, PhotoError
-from .models.evidence import Evidence, Match
+from .errors import PatchvoteError, PhotoError
+from .models.answers import Answer, answer_of
+from .models.evidence import Evidence
 from .models.known import known_photos, short
-from .models.model import Model, network_of, read_model, write_model
+from .models.measure import measure
+from .models.model import network_of
+from .models.namer import Namer
+from .models.saved import Saved
 from .models.scores import Scores
 from .photos.decode import SHOWN, load_image
 from .photos.find import Photo, Source, find_photos, labelled
 from .photos.passed_over import PassedOver
-from .utils.locking import locked, stamp
 from .utils.suggest import nearest
-from .voters.pooling import shared_votes
-from .voters.veto import with_veto
-from .voters.votes import prototype_votes, softmax, votes_in_chunks
+from .utils.timing import Progress
+from .voters.registry import DEFAULT, kind_of, scorer_class
 
 if TYPE_CHECKING:
     from .backbones import Backbone
-
-VOTERS = ("auto", "bagsvm", "snbnl", "nbnl", "nbnn", "localnbnn")
-
-Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
+    from .models.fit import Fitted
 
 
-@dataclasses.dataclass(frozen=True)
-class Answer:
-    """What a photo is called.
-
-    Parameters
-    ----------
-    name : str
-        The photo.
-    label : str or None
-        Its likeliest class; None where it could not be read.
-    probability : float
-        Of that class.
-    runner_up : str or None
-        The second likeliest class.
-    runner_up_probability : float
-        Of that one.
-    rejected : bool
-        Whether "none of these" is the better answer.
-    error : PhotoError or None
-        Why it could not be read.
-    """
-
-    name: str
-    label: str | None
-    probability: float = 0.0
-    runner_up: str | None = None
-    runner_up_probability: float = 0.0
-    rejected: bool = False
-    error: PhotoError | None = None
-
-
-class ImageClassifier:
+class ImageClassifier(Namer):
     """Learns to tell photos apart from a few examples of each class, and shows why.
 
     Parameters
@@ -86,8 +50,8 @@ class ImageClassifier:
     recipe : Recipe, optional
         How a photo becomes a bag.
     voter : str or estimator, default "auto"
-        "auto" takes `BagSVM` and tries a few settings of it on held-out images; "snbnl", "nbnl", "nbnn" or
-        "localnbnn" name another voter; an estimator of this package is used as it is.
+        "auto" takes `BagSVM` and tries a few settings of it on held-out images; "snbnl", "nbnl", "nbnn", "local-nbnn"
+        or a name that another package brings means that voter; an estimator that is a `Voter` is used as it is.
     budget : float, default 60
         Seconds that trying settings and the training may take, besides the network. At least one is always tried.
     cache : path, None or False
@@ -131,36 +95,19 @@ class ImageClassifier:
         seed: int = 0,
         backbone: Backbone | None = None,
     ) -> None:
-        if isinstance(voter, str) and voter not in VOTERS:
-            raise PatchvoteError(f"there is no voter {voter!r}.{nearest(voter, VOTERS)}")
+        self._kind = _kind(voter)
         self.recipe, self.voter, self.budget, self.cache, self.seed = recipe or Recipe(), voter, budget, cache, seed
-        self._extractor = Extractor(self.recipe, backbone=backbone, jobs=jobs)
-        self._model: Model | None = None
-        self._voter: Any = None  # the estimator, where it is at hand
+        super().__init__(Extractor(self.recipe, backbone=backbone, jobs=jobs))
         self.scores: Scores | None = None
+        self.before: Scores | None = None
         self._mistakes: tuple[Evidence, ...] = ()
         self._photos: dict[str, Photo] = {}
         self.skipped: list[PhotoError] = []
         self.passed_over = PassedOver()
         self.known = 0
-        self._place: Path | None = None  # of the model's file, and what it was like when it was read or written
-        self._stamp: tuple[int, ...] | None = None
         self.filled = Filled(0)
         self.refusal: str | None = None
-        self.before: Scores | None = None
         self.damaged: list[str] = []
-
-    @property
-    def model(self) -> Model:
-        """What was learned."""
-        if self._model is None:
-            raise PatchvoteError("this classifier has learned nothing yet: call fit, or load a model.")
-        return self._model
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The classes that it tells apart, sorted."""
-        return self.model.classes
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -194,9 +141,8 @@ class ImageClassifier:
         self.passed_over = found.passed_over
         if target is not None:  # a wrong path or voter is told now, not after minutes of work
             self.passed_over += find_photos(target).passed_over.without_folders()
-            name = self.voter if isinstance(self.voter, str) else type(self.voter).__name__
-            if name.lower() not in ("auto", "bagsvm"):
-                raise PatchvoteError(f"a model of {name} cannot be adapted to a target: take the default voter.")
+            if not scorer_class(self._kind).adapts:
+                raise PatchvoteError(f"a model of {self._kind} cannot be adapted to a target: take the default voter.")
         # Learning needs scikit-learn, whose import takes a second or two: time enough while the network works.
         threading.Thread(target=importlib.import_module, args=(f"{__package__}.models.fit",), daemon=True).start()
         with self._bags_of(found, photos, progress, seconds) as store:
@@ -211,18 +157,16 @@ class ImageClassifier:
                 progress=progress,
                 seconds=seconds,
             )
-        self._model, self._voter, self.scores, self._mistakes = (
-            fitted.model,
-            fitted.voter,
-            fitted.held_out,
-            fitted.mistakes,
-        )
+        self._take(fitted)
         if target is not None:
             skipped, photos_of_source = self.skipped, self._photos
             self.adapt(target, insist=insist, progress=progress)
             self.skipped, self._photos = skipped + self.skipped, photos_of_source
             self.scores, self._mistakes = fitted.held_out, fitted.mistakes
         return self
+
+    def _take(self, fitted: Fitted) -> None:
+        self._model, self.scores, self._mistakes = fitted.model, fitted.held_out, fitted.mistakes
 
     def adapt(self, photos: Source, *, insist: bool = False, progress: Progress | None = None) -> Self:
         """Make the model fit for photos like these, whose classes need not be known (see `Adapted`).
@@ -254,7 +198,7 @@ class ImageClassifier:
         from .models.adapt import adapt_model
 
         fitted, self.refusal = adapt_model(store, self.model, insist=insist, seconds={})
-        self._model, self._voter, self.scores, self._mistakes = fitted.model, fitted.voter, None, ()
+        self._take(fitted)
 
     def add(self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None) -> Self:
         """Learn more photos, of known classes or new ones, without the photos that were learned before.
@@ -262,7 +206,7 @@ class ImageClassifier:
         Photos that the model has learned from are not learned again (`known` counts them); those that it has learned
         as another class are left out, and named in `skipped`.
         """
-        from .models.fit import add_to_model
+        from .models.add import add_to_model
 
         seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
         self.passed_over = found.passed_over
@@ -270,7 +214,7 @@ class ImageClassifier:
             fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
         self.known = fitted.known
         self.skipped = [*self.skipped, *fitted.refused]
-        self._model, self._voter, self.scores, self._mistakes = fitted.model, fitted.voter, None, ()
+        self._take(fitted)
         return self
 
     @contextlib.contextmanager
@@ -326,63 +270,7 @@ class ImageClassifier:
                 yield self._answer(photo.name, bag, errors.get(photo.name))
 
     def _answer(self, name: str, bag: Bags | None, error: PhotoError | None) -> Answer:
-        if bag is None:
-            return Answer(name, None, error=error)
-        (probability,) = self._probability(bag)
-        first, second = np.argsort(-probability, kind="stable")[:2]
-        return Answer(
-            name,
-            self.classes[first],
-            float(probability[first]),
-            self.classes[second],
-            float(probability[second]),
-            bool(probability[first] < self.model.threshold),
-        )
-
-    def predict(self, photos: Source) -> npt.NDArray[np.str_]:
-        """Name photos.
-
-        Raises
-        ------
-        PhotoError
-            For the first photo that cannot be read; `answers` goes on past such photos.
-        """
-        return np.asarray(np.array(self.classes)[self.predict_proba(photos).argmax(axis=1)])
-
-    def predict_proba(self, photos: Source) -> npt.NDArray[np.float64]:
-        """Return the probability of each class of `classes` for each photo; raises as `predict` does."""
-        rows = []
-        for item in self._extractor.stream(find_photos(photos)):
-            if item.bag is None:
-                raise item.error or PhotoError(item.photo.name, "could not be read.")
-            rows.append(self._probability(item.bag))
-        return np.concatenate(rows)
-
-    def explain(self, photo: Source, label: str | None = None) -> Evidence:
-        """Tell where the votes of one photo come from.
-
-        Parameters
-        ----------
-        photo : Source
-            One photo.
-        label : str, optional
-            The class to find matches for, where the voter remembers training photos; the likeliest by default.
-        """
-        (one,) = _exactly_one(find_photos(photo))
-        (item,) = self._extractor.stream([one])
-        if item.bag is None:
-            raise item.error or PhotoError(one.name, "could not be read.")
-        votes = self._votes(item.bag)
-        evidence = Evidence(
-            one.name,
-            self.classes,
-            votes.astype(np.float64),
-            item.bag.boxes.astype(np.float64),
-            self._probability(item.bag, votes)[0],
-        )
-        wanted = label or evidence.ranking[0]
-        evidence.number(wanted)
-        return dataclasses.replace(evidence, matches=self._matches(item.bag, evidence, wanted))
+        return Answer(name, None, error=error) if bag is None else answer_of(self.model, name, bag)
 
     def evaluate(
         self,
@@ -424,17 +312,19 @@ class ImageClassifier:
             )
         self.before, self.refusal, self.skipped, self.known = None, None, [], 0
         known = known_photos(self.model.about)
+        expected = {photo.name: str(photo.label) for photo in found}
         if adapt:
             with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
                 self.known = sum(short(entry.digest) in known for entry in store.entries)
-                self.before = self._scored(found, _one_by_one(store))
+                self.before, _ = measure(self.model, _one_by_one(store), expected)
                 self._adapt_to(store, insist)
-                scores = self._scored(found, _one_by_one(store))
+                scores, mistakes = measure(self.model, _one_by_one(store), expected)
         else:
-            scores = self._scored(found, self._readable(found, known, progress))
+            scores, mistakes = measure(self.model, self._readable(found, known, progress), expected)
+        if scores is None:
+            raise PatchvoteError(f"not one of the {len(found)} photos can be read. {self.skipped[0]}")
         self._photos = {photo.name: photo for photo in found}
-        worst = [self._photos[scores.names[i]] for i in scores.worst()]
-        self.scores, self._mistakes = scores, tuple(self.explain([photo]) for photo in worst)
+        self.scores, self._mistakes = scores, mistakes
         return scores
 
     def _readable(
@@ -449,18 +339,6 @@ class ImageClassifier:
             else:
                 self.known += short(item.digest) in known
                 yield item.photo.name, item.bag
-
-    def _scored(self, photos: list[Photo], bags: Iterable[tuple[str, Bags]]) -> Scores:
-        """Compare answers for bags, given with the names of their photos, with the labels of these."""
-        number = {photo.name: self.classes.index(str(photo.label)) for photo in photos}
-        answered = [(name, self._probability(bag)) for name, bag in bags]
-        if not answered:
-            raise PatchvoteError(f"not one of the {len(photos)} photos can be read. {self.skipped[0]}")
-        names = tuple(name for name, _ in answered)
-        probability = np.concatenate([row for _, row in answered])
-        return Scores(
-            self.classes, names, np.array([number[name] for name in names]), probability, self.model.threshold
-        )
 
     def report(self, path: str | Path, *, title: str, measured: str) -> None:
         """Write what the last `fit` or `evaluate` found to one HTML file.
@@ -482,69 +360,7 @@ class ImageClassifier:
                 shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
         write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
 
-    def _probability(self, bag: Bags, votes: npt.NDArray[Any] | None = None) -> npt.NDArray[np.float64]:
-        """Return the probability of each class, ``(1, classes)``, for a bag; its votes may be given."""
-        model, votes = self.model, self._votes(bag) if votes is None else votes
-        probability = softmax(votes.mean(axis=0, dtype=np.float64, keepdims=True) / model.temperature)
-        if "unadapted_linear" not in model.arrays:
-            return probability
-        return with_veto(probability, bag.means(), model.arrays, float(model.settings["power"]), model.threshold)
-
-    def _votes(self, bag: Bags) -> npt.NDArray[Any]:
-        """Return the vote of every descriptor of one photo."""
-        model = self.model
-        if "linear" in model.arrays:
-            return shared_votes(bag, model.arrays["linear"], model.arrays["bias"], float(model.settings["power"]))
-        return np.concatenate([votes for _, votes in votes_in_chunks(bag, model.positions, self._vote)])
-
-    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        model = self.model
-        if "weights" in model.arrays:
-            arrays, q = model.arrays, float(model.settings["q"])
-            return prototype_votes(values, arrays["weights"], arrays["mean"], arrays["scale"], q)
-        return np.asarray(self._estimator()._vote(values))
-
-    def _estimator(self) -> Any:
-        """Return the voter as an estimator, made from the model where need be."""
-        if self._voter is None:
-            from .models.fit import voter_of
-
-            self._voter = voter_of(self.model)
-        return self._voter
-
-    def _matches(self, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:
-        names = self.model.about.get("names")
-        if not names or not hasattr(self._estimator(), "matches") or self._estimator().condense is not None:
-            return ()  # the centres of a condensed bank come from no single photo
-        images, boxes, distances = self._estimator().matches(bag, label)
-        order = np.argsort(-evidence.advantage(label), kind="stable")
-        return tuple(
-            Match(_box(bag.boxes[i]), str(names[images[i]]), _box(boxes[i]), float(distances[i])) for i in order
-        )
-
     # --- keeping ----------------------------------------------------------------------------------------------------
-
-    def save(self, path: str | Path) -> None:
-        """Write the model to one file, whole or not at all.
-
-        Raises
-        ------
-        ModelChangedError
-            It is the file that the model was read from or last written to, and somebody has changed it since.
-        """
-        place = Path(os.path.realpath(path))
-        with locked(place):
-            if self.is_from(place) and stamp(place) != self._stamp:
-                raise ModelChangedError(
-                    f"{path} was changed by another process since it was read: it was not written. Load it again and "
-                    "repeat."
-                )
-            write_model(self.model, path)
-            self._place, self._stamp = place, stamp(place)
-
-    def is_from(self, path: str | Path) -> bool:
-        """Whether the model was read from this file, or last written to it."""
-        return self._place is not None and self._place == Path(os.path.realpath(path))
 
     @classmethod
     def load(
@@ -574,23 +390,13 @@ class ImageClassifier:
         ModelError
             The file is no model, is damaged, was made by a later version or with another network.
         """
-        place = Path(os.path.realpath(path))
-        seen = stamp(place)  # before it is read: a change in between is noticed later
-        model = read_model(path)
+        model, saved = Saved.read(path)
+        recipe = model.recipe
         if backbone is None:
-            recipe = dataclasses.replace(model.recipe, network=network or network_of(model, path))
-        else:
-            recipe = model.recipe
+            recipe = dataclasses.replace(recipe, network=network or network_of(model, path))
         classifier = cls(recipe, cache=cache, jobs=jobs, seed=seed, backbone=backbone)
-        spec = classifier._extractor.backbone.spec
-        if spec.fingerprint != model.fingerprint:
-            raise ModelError(
-                f"{path} was made with a network of fingerprint {model.fingerprint}, but {spec.name} has "
-                f"{spec.fingerprint}: its votes would mean nothing. Load it with the network that it was made with."
-            )
-        if spec.dim != model.features:
-            raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")
-        classifier._model, classifier._place, classifier._stamp = model, place, seen
+        classifier._open(model, saved, path)
+        classifier._kind = model.kind
         return classifier
 
 
@@ -599,12 +405,13 @@ def _one_by_one(store: Store) -> Iterator[tuple[str, Bags]]:
         yield name, store.load([index])[0]
 
 
-def _exactly_one(photos: list[Photo]) -> list[Photo]:
-    if len(photos) != 1:
-        raise PatchvoteError(f"evidence is drawn for one photo at a time, got {len(photos)}.")
-    return photos
-
-
-def _box(edges: npt.NDArray[Any]) -> tuple[float, float, float, float]:
-    left, top, right, bottom = (float(edge) for edge in edges)
-    return left, top, right, bottom
+def _kind(voter: Any) -> str:
+    """Return the kind of a voter, given by name or as an estimator; whatever is neither is refused."""
+    if isinstance(voter, str):
+        return DEFAULT if voter == "auto" else kind_of(voter)
+    kind = getattr(voter, "kind", None)
+    if not isinstance(kind, str) or not hasattr(voter, "scorer") or isinstance(voter, type):
+        raise PatchvoteError(
+            f"voter must be the name of a voter or an estimator that is one, such as SNBNL(), got {voter!r:.80}."
+        )
+    return kind

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..classifier import Answer
+from ..models.answers import Answer
 from ..models.scores import Scores
 from ..utils.terminal import printable, printable_json
 from ..voters.votes import NONE

@@ -49,9 +49,9 @@ def run(folder: Path, *, force: bool = False) -> None:
     show(f"{_TRAIN * len(PHOTOS)} crops to learn from, {_TEST * len(PHOTOS)} from other parts of the photos to test on")
     classifier = ImageClassifier(cache=folder / "bags").fit(train)
     about = classifier.model.about
-    for one in about["tried"]:
+    for one in about.tried:
         show(f"  tried {one['words']}: {100 * one['accuracy']:.0f} % of the crops held out")
-    show(f"chose {about['chosen']['words']}: {about['chosen']['why']}")
+    show(f"chose {about.chosen['words']}: {about.chosen['why']}")
     classifier.save(folder / "model.patchvote")
 
     scores = classifier.evaluate(test)

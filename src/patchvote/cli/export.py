@@ -21,7 +21,8 @@ def export(
 ) -> None:
     """Write MODEL as one ONNX graph, for any runtime: a photo in, class scores and maps of votes out."""
     from ..models.export import export_model
-    from ..models.model import network_of, read_model
+    from ..models.file import read_model
+    from ..models.model import network_of
     from ..photos.outputs import check_outputs, network_files
     from ..utils.marks import Kind
 

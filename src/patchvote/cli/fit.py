@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..utils.terminal import show, show_json
+from ..voters.registry import OWN
 from .common import (
     Cache,
     Force,
@@ -34,14 +35,17 @@ from .common import (
 )
 from .streams import interruption
 
+_VOTERS = f"auto, {', '.join(OWN)}, or one that another package brings."
+
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
+    from ..models.about import Added
 
 
 def fit(
     photos: PhotosArgument,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="File to write.")] = Path("model.patchvote"),
-    voter: Annotated[str, typer.Option(help="auto, bagsvm, snbnl, nbnl, nbnn or localnbnn.")] = "auto",
+    voter: Annotated[str, typer.Option(help=_VOTERS)] = "auto",
     target: Annotated[
         Path | None,
         typer.Option(help="Photos like those to come, without classes, where another camera or place takes them."),
@@ -90,7 +94,7 @@ def fit(
     elif not quiet:
         show(*_fit_lines(classifier, model, page))
         if verbose:
-            show(*_seconds_lines(about["seconds"], classifier))
+            show(*_seconds_lines(about.seconds, classifier))
     leave(classifier)
 
 
@@ -125,8 +129,8 @@ def add(
     with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {target} was not written."):
         classifier, changed = add_and_save(classifier, photos, target, reload=read, progress=line.stage)
     tell_skipped(classifier)
-    nothing: dict[str, Any] = {"images": {}, "new_classes": []}
-    added = classifier.model.about["added"][-1] if changed else nothing
+    nothing: Added = {"date": "", "images": {}, "new_classes": []}
+    added = classifier.model.about.added[-1] if changed else nothing
     if as_json:
         show_json({"model": str(target), **added, **_told(classifier), "changed": changed, "known": classifier.known})
     elif not quiet:
@@ -134,12 +138,12 @@ def add(
     leave(classifier)
 
 
-def _add_lines(classifier: ImageClassifier, target: Path, added: dict[str, Any]) -> list[str]:
+def _add_lines(classifier: ImageClassifier, target: Path, added: Added) -> list[str]:
     again = f"{classifier.known:,} photos were learned before, and are not counted again."
     if not added["images"]:
         return [f"{target}: there was nothing new to learn.", *([again] if classifier.known else [])]
     what = ", ".join(f"{count:,} of {label}" for label, count in added["images"].items())
-    fresh = f" New: {', '.join(added['new_classes'])}." if added["new_classes"] else ""
+    fresh = f" New: {', '.join(new)}." if (new := added.get("new_classes", [])) else ""
     return [
         f"{target}: learned {what}.{fresh} It now knows {len(classifier.classes)} classes.",
         *([again] if classifier.known else []),
@@ -152,7 +156,7 @@ def _told(classifier: ImageClassifier) -> dict[str, Any]:
     kept = {"extracted": filled.extracted, "kept": filled.kept, "reused": filled.reused}
     skipped = [{"name": error.name, "reason": error.reason} for error in classifier.skipped]
     keys = ("images", "held_out", "copies", "tried", "chosen", "cut", "adapted", "seconds")
-    told = {key: about.get(key) for key in keys} | {"refusal": classifier.refusal}
+    told = {key: getattr(about, key) for key in keys} | {"refusal": classifier.refusal}
     return {**told, "photos": kept, "skipped": skipped, "passed_over": classifier.passed_over.plain()}
 
 
@@ -160,14 +164,14 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
     from ..models.report.card import accuracy_sentence, copies_sentences, cut_sentences
 
     about = classifier.model.about
-    photos = sum(about["images"].values())
+    photos = sum(about.images.values())
     lines = [f"{photos:,} photos of {len(classifier.classes)} classes"]
-    width = max((len(one["words"]) for one in about["tried"]), default=0)
-    for one in about["tried"]:
+    width = max((len(one["words"]) for one in about.tried), default=0)
+    for one in about.tried:
         lines.append(f"  tried {one['words']:<{width}}  {100 * one['accuracy']:5.1f} %  in {one['seconds']:.1f} s")
-    lines.append(f"chose {about['chosen']['words']}: {about['chosen']['why']}.")
-    lines.extend([accuracy_sentence(about["held_out"]), *copies_sentences(about["copies"]), *cut_sentences(about)])
-    if adapted := about.get("adapted"):
+    lines.append(f"chose {about.chosen['words']}: {about.chosen['why']}.")
+    lines.extend([accuracy_sentence(about.held_out), *copies_sentences(about.copies), *cut_sentences(about.cut)])
+    if adapted := about.adapted:
         lines.append(
             f"adapted to {adapted['photos']:,} photos without classes, {adapted['taken']:,} of them sure enough to "
             f'learn from and {adapted["rejected"]:,} still "none of these"; the accuracy above was measured before, on '

@@ -13,8 +13,7 @@ _WITHOUT = "none: an earlier version wrote this file, and damage to it may go un
 
 def model_info(path: Path, card: bool, as_json: bool) -> None:
     """Tell what a model is and how good it is."""
-    from ..models.known import KEY
-    from ..models.model import checksum_of, read_model
+    from ..models.file import checksum_of, read_model
     from ..models.report.card import accuracy_of
 
     model, checksum = read_model(path), checksum_of(path)
@@ -23,13 +22,14 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
         return
     if as_json:
         told = {"kind": model.kind, "classes": list(model.classes), "recipe": json.loads(model.recipe.to_json())}
-        about = {key: value for key, value in model.about.items() if key != KEY}  # digests are of use to `add` alone
+        about = model.about.to_plain() | {"descriptors": dict(model.descriptors), "steps": model.steps}
+        del about["photos"]  # digests are of use to `add` alone
         told |= {"fingerprint": model.fingerprint, "checksum": checksum, "about": about}
         show_json({"model": str(path), **told})
         return
-    images = model.about.get("images", {})
+    images = model.about.images
     rows = [
-        ("model", f"{path} ({size(path)}), {model.kind}: {model.about.get('chosen', {}).get('words', '')}"),
+        ("model", f"{path} ({size(path)}), {model.kind}: {model.about.chosen.get('words', '')}"),
         ("network", f"{model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})"),
         ("checksum", f"{checksum}, verified" if checksum else _WITHOUT),
         ("accuracy", accuracy_of(model.about)),

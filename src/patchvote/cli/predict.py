@@ -18,7 +18,7 @@ from .common import SKIPPED, Force, Insist, Jobs, ModelArgument, ModelNetwork, Q
 from .streams import interruption
 
 if TYPE_CHECKING:
-    from ..classifier import Answer
+    from ..models.answers import Answer
     from ..photos.find import Found
 
 

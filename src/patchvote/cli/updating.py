@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..classifier import ImageClassifier, Progress
+from ..classifier import ImageClassifier
 from ..errors import ModelChangedError
 from ..photos.find import Source
+from ..utils.timing import Progress
 
 _ATTEMPTS = 20  # each time that one fails, another process has succeeded
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
-from typing import Any
 
 from sklearn.base import clone
 
 from ..bags.bags import Bags
 from ..bags.store import Store
 from ..errors import PatchvoteError
+from ..utils.timing import timed
 from ..voters.adapted import Adapted
 from ..voters.bag_svm import BagSVM, pooled
-from ..voters.veto import ARRAYS, veto_of
-from .fit import Fitted, arrays_of, plain_settings, timed, voter_of
-from .model import Model
+from ..voters.veto import ARRAYS
+from .about import AdaptedTo
+from .fit import Fitted
+from .model import Model, voter_of
 from .report.card import card
 
 _TIGHT = 0.3  # C of votes that learn from labels they gave themselves
@@ -49,47 +50,44 @@ def adapt_model(
     voter = voter_of(model)
     if not isinstance(voter, BagSVM):
         raise PatchvoteError(
-            f"a model of {model.kind} does not keep what adapting takes: fit it with --voter bagsvm (the default)."
+            f"a model of {model.kind} does not keep what adapting takes: fit it with --voter bag-svm (the default)."
         )
-    veto = {name: model.arrays[name] for name in ARRAYS if name in model.arrays}
     with timed(seconds, "training"):
         tight = clone(voter).set_params(C=min(voter.C, _TIGHT), calibration=_HELD_OUT)
         known, labels = Bags.of(voter.vectors_), voter.classes_[voter.class_]
-        unadapted = _unadapted(voter, veto)
-        adapted = Adapted(tight, insist=insist).fit(known, labels, pooled(store), unadapted=unadapted)
+        adapted = Adapted(tight, insist=insist)
+        adapted.fit(known, labels, pooled(store), unadapted=_unadapted(voter))
     if adapted.refusal_ is not None:
         return Fitted(model, voter), adapted.refusal_
-    fitted = adapted.voter_
-    chosen = {"words": f"linear votes, C = {fitted.C:g}", "why": "held tighter, to adapt to photos without classes"}
-    about = {
-        **model.about,
-        "chosen": chosen,
-        "adapted": {
-            "date": datetime.date.today().isoformat(),
-            "photos": len(store),
-            "taken": adapted.history_[-1]["taken"] if adapted.history_ else 0,
-            "rejected": int(adapted.rejected_.sum()),
-        },
+    told: AdaptedTo = {
+        "date": datetime.date.today().isoformat(),
+        "photos": len(store),
+        "taken": adapted.history_[-1]["taken"] if adapted.history_ else 0,
+        "rejected": int(adapted.rejected_.sum()),
     }
-    if not veto:
-        veto = veto_of(voter.linear_, voter.bias_, model.temperature, model.threshold)
+    words = f"linear votes, C = {adapted.voter_.C:g}"
     new = dataclasses.replace(
         model,
-        settings=plain_settings(fitted),
-        temperature=fitted.temperature_,
-        threshold=fitted.rejection_threshold_,
-        arrays=arrays_of(fitted) | veto,
-        about=about,
+        scorer=adapted.scorer(),
+        temperature=adapted.temperature_,
+        threshold=adapted.rejection_threshold_,
+        about=dataclasses.replace(
+            model.about,
+            chosen={"words": words, "why": "held tighter, to adapt to photos without classes"},
+            adapted=told,
+        ),
     )
-    return Fitted(dataclasses.replace(new, card=card(new)), fitted), None
+    return Fitted(dataclasses.replace(new, card=card(new)), adapted), None
 
 
-def _unadapted(voter: BagSVM, veto: dict[str, Any]) -> BagSVM:
+def _unadapted(voter: BagSVM) -> BagSVM:
     """Return the voter whose rejection stays in force: of a model that was adapted before, the first one."""
-    if not veto:
+    if not hasattr(voter, "unadapted_linear_"):
         return voter
-    first = copy.copy(voter)
+    veto, first = voter.scorer().arrays, copy.copy(voter)
     first.linear_, first.bias_ = veto["unadapted_linear"], veto["unadapted_bias"]
     first.classes_ = voter.classes_[veto["unadapted_class"]]
     first.temperature_, first.rejection_threshold_ = 1.0, float(veto["unadapted_threshold"][0])
+    for name in ARRAYS:
+        delattr(first, f"{name}_")
     return first

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import StratifiedKFold
+from sklearn.utils.validation import has_fit_parameter
 
 from ..bags.bags import Bags
 from ..utils.budget import fit_until
-from ..voters.base import fit_temperature
+from ..voters.base import Candidate
+from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.labels import hold_out, split_groups
-from ..voters.prototypes.base import PrototypeVoter
 from ..voters.votes import softmax
 
 _MANY = 400  # images from which on one split is enough
@@ -30,14 +31,6 @@ _SHARE = 0.2  # of the images, held out
 _FOLDS = 5
 _LEAST_SECONDS = 1.0  # that the first candidate gets whatever the budget: what takes less is never cut short
 _FIRST_ASKED = 16  # images that are asked about in any case, and tell how long the others will take
-
-
-@dataclasses.dataclass(frozen=True)
-class Candidate:
-    """Settings to try, and in words what they are."""
-
-    words: str
-    voter: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +84,7 @@ class Choice:
 def choose(
     candidates: Sequence[Candidate],
     bags: Bags,
-    numbers: npt.NDArray[np.int64],
+    labels: npt.NDArray[Any],
     *,
     budget: float,
     groups: npt.NDArray[np.int64] | None = None,
@@ -111,8 +104,8 @@ def choose(
         The first is tried in any case.
     bags : Bags
         The images.
-    numbers : array of int
-        Number of the class of each, from 0.
+    labels : array
+        The class of each.
     budget : float
         Seconds for the trials and one more training.
     groups : array of int, optional
@@ -126,6 +119,7 @@ def choose(
     tell : function, optional
         Called after each trial with all of them.
     """
+    _, numbers = np.unique(labels, return_inverse=True)
     splits = _splits(numbers, seed, groups)
     if not splits:
         none, aside = np.zeros((0, int(numbers.max()) + 1)), "" if groups is None else " (copies aside)"
@@ -142,7 +136,7 @@ def choose(
         if trials and spent + max(one.told.seconds + one.training for one in trials) > budget:
             break
         until = began + max(budget, _LEAST_SECONDS) if not trials else math.inf
-        trials.append(_try(candidate, bags, numbers, splits, asked, until))
+        trials.append(_try(candidate, bags, labels, splits, asked, until))
         if tell is not None:
             tell([one.told for one in trials])
         if len(trials[0].images) < wanted:  # a later candidate would be asked about other images
@@ -152,14 +146,13 @@ def choose(
     if not trials:
         raise ValueError("there is no candidate to try.")
     best, tried = trials[chosen], [one.told for one in trials]
-    sure = best.probability.max(axis=1)[best.probability.argmax(axis=1) == numbers[best.images]]
     return Choice(
         candidates[chosen],
         tried,
         best.images,
         best.probability,
         best.temperature,
-        float(np.quantile(sure, rejection)) if len(sure) else 0.0,
+        threshold_for(best.probability, numbers[best.images], rejection),
         _why(tried, chosen, len(candidates)),
         best.voters,
         best.voter_of,
@@ -184,7 +177,7 @@ class _Trial:
 def _try(
     candidate: Candidate,
     bags: Bags,
-    numbers: npt.NDArray[np.int64],
+    labels: npt.NDArray[Any],
     splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
     asked: list[Bags],
     until: float,
@@ -195,6 +188,7 @@ def _try(
     splits that have not begun are left out.
     """
     start = time.perf_counter()
+    _, numbers = np.unique(labels, return_inverse=True)
     voters: list[Any] = []
     images, means, training = [], [], 0.0
     for index, ((keep, out), part) in enumerate(zip(splits, asked, strict=True)):
@@ -202,7 +196,7 @@ def _try(
         if voters and now > until:
             break
         end = now + max(0.0, until - now) / (len(splits) - index + 1)
-        voters.append(_fitted(candidate.voter, bags, numbers, keep, end))
+        voters.append(_fitted(candidate.voter, bags, labels, keep, end))
         training = max(training, time.perf_counter() - now)
         chosen, votes = _ask(voters[-1], part, end)
         images.append(out[chosen])
@@ -239,13 +233,13 @@ def _clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
     return float(apart.mean()) > float(apart.std()) / math.sqrt(len(apart))
 
 
-def _fitted(voter: Any, bags: Bags, numbers: npt.NDArray[np.int64], keep: npt.NDArray[np.int64], until: float) -> Any:
+def _fitted(voter: Any, bags: Bags, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float) -> Any:
     """Train on some of the images."""
-    if isinstance(voter, PrototypeVoter):  # a weight of 0 leaves images out, and copies nothing
-        weight = np.zeros(len(bags))
-        weight[keep] = 1
-        return fit_until(voter, until, bags, numbers, sample_weight=weight)
-    return fit_until(voter, until, bags[keep].astype(np.float32), numbers[keep])
+    if not has_fit_parameter(voter, "sample_weight"):
+        return fit_until(voter, until, bags[keep].astype(np.float32), labels[keep])
+    weight = np.zeros(len(bags))  # a weight of 0 leaves images out, and copies nothing
+    weight[keep] = 1
+    return fit_until(voter, until, bags, labels, sample_weight=weight)
 
 
 def _splits(

@@ -7,10 +7,11 @@ many photos keep none either: there, every photo counts as unknown.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Iterable
 
-KEY = "photos"  # in what a model tells about itself: for each class a list of digests
+from .about import About
+
 _DIGITS = 16  # of a SHA-256 in hexadecimal: two of a million photos share them with a chance of 1 in 10 million
 _MOST = 200_000  # photos whose digests are kept: they take 4 MB of the model's header
 
@@ -20,36 +21,34 @@ def short(digest: str) -> str:
     return digest[:_DIGITS]
 
 
-def known_photos(about: Mapping[str, Any]) -> dict[str, set[str]]:
+def known_photos(about: About) -> dict[str, set[str]]:
     """Return the classes under which photos were learned, by their short digests.
 
     Examples
     --------
-    >>> known_photos({"photos": {"cat": ["00ff"], "dog": ["00ff", "1234"]}})["1234"]
+    >>> known_photos(About(photos={"cat": ["00ff"], "dog": ["00ff", "1234"]}))["1234"]
     {'dog'}
-    >>> known_photos({})
+    >>> known_photos(About())
     {}
     """
-    kept = about.get(KEY)
     known: dict[str, set[str]] = collections.defaultdict(set)
-    for label, digests in kept.items() if isinstance(kept, dict) else ():
-        for digest in digests if isinstance(digests, list) else ():
-            known[str(digest)].add(str(label))
+    for label, digests in about.photos.items():
+        for digest in digests:
+            known[digest].add(label)
     return dict(known)
 
 
-def with_photos(about: Mapping[str, Any], photos: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return what a model tells about itself, with more photos as pairs of class and digest.
+def with_photos(about: About, photos: Iterable[tuple[str, str]]) -> About:
+    """Return what is told of a model, with more photos as pairs of class and digest.
 
     Examples
     --------
-    >>> with_photos({}, [("cat", "00ff")])
-    {'photos': {'cat': ['00ff']}}
+    >>> with_photos(About(), [("cat", "00ff")]).photos
+    {'cat': ['00ff']}
     """
-    kept = about.get(KEY)
-    by_class = {label: list(digests) for label, digests in kept.items()} if isinstance(kept, dict) else {}
+    by_class = {label: list(digests) for label, digests in about.photos.items()}
     for label, digest in photos:
         by_class.setdefault(label, []).append(short(digest))
     if sum(map(len, by_class.values())) > _MOST:
         by_class = {}
-    return {**about, KEY: by_class}
+    return dataclasses.replace(about, photos=by_class)

@@ -1,44 +1,33 @@
-"""The model: all that is needed to name photos, as one value and as one file.
+"""The model: all that is needed to name photos, as one value.
 
-The file is in the safetensors format: arrays, and a header of JSON with classes, recipe, fingerprint of the network,
-settings, scores and a card for people. Reading it runs no code: it gives numbers and words, and every one of them is
-checked before anybody uses it. A checksum over all of it tells a damaged file from a whole one; files that were written
-before there was one are read without.
+It holds a scorer and what surrounds it: the names of the classes, how a photo becomes a bag, how sure it may be.
+Whoever holds a `Model` may rely on all of it: whatever does not fit is refused when the model is made or read (`file`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import io
-import itertools
-import json
-import math
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save
 
 from ..backbones.names import beside
+from ..bags.bags import Bags
 from ..bags.recipe import Recipe
-from ..errors import ModelError, PatchvoteError
-from ..utils.checksums import checksum
-from ..utils.files import write_atomically
-from ..utils.reading import open_regular
-from ..utils.schema import brief
-from ..utils.tensors import check_bounds, contents, empty, fill, parse, read_header
-from .checks import KINDS as KINDS
-from .checks import check_arrays, check_certainty, check_names, check_types, expected_arrays
-from .header import check_words
+from ..errors import ModelError
+from ..utils.schema import brief, text
+from ..voters.registry import voter_class
+from ..voters.scorer import Scorer
+from ..voters.settings import MAX_NAME
+from .about import About, check_about
 
-VERSION = 1
-_KEY, _CHECKSUM = "patchvote_model", "patchvote_checksum"
-_ALGORITHM = "xxh3_64"  # of the checksum, as the header names it
-_MOST_BYTES = 1 << 40
-_MOST_WORDS = 1 << 25  # characters of the header; in the file, where quotes are escaped, it may take twice as many
+_MAX_CLASSES = 100_000
+_TEMPERATURES = 1e-20, 1e20  # votes divided by them stay well within float64
+_FINGERPRINT = text(256)
+_CARD = text(1 << 23)  # characters; the card of 100,000 classes
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,54 +36,80 @@ class Model:
 
     Parameters
     ----------
-    kind : str
-        Name of the voter: one of `KINDS`.
+    scorer : Scorer
+        What votes.
     classes : tuple of str
         What it tells apart, sorted.
     recipe : Recipe
         How a photo becomes a bag.
     fingerprint : str
         Of the network.
-    settings : dict
-        Of the voter.
-    positions : bool
-        Whether positions take part in the votes.
     temperature, threshold : float
         Of the probabilities, and of "none of these".
-    arrays : dict of arrays
-        What the voter learned.
-    about : dict
-        What people want to know: counts, scores, choices, times, as plain values.
+    about : About
+        What people want to know.
     card : str
         The same in words, as Markdown.
+    names : tuple of str
+        The training photos, where the scorer remembers parts of them.
+    descriptors : mapping
+        How many descriptors of each class were learned.
+    steps : int
+        Steps that the training made, where it goes by steps.
     """
 
-    kind: str
+    scorer: Scorer
     classes: tuple[str, ...]
     recipe: Recipe
     fingerprint: str
-    settings: dict[str, Any]
-    positions: bool
     temperature: float
     threshold: float
-    arrays: dict[str, npt.NDArray[Any]]
-    about: dict[str, Any] = dataclasses.field(default_factory=dict)
+    about: About = dataclasses.field(default_factory=About)
     card: str = ""
+    names: tuple[str, ...] = ()
+    descriptors: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    steps: int = 0
 
     def __post_init__(self) -> None:
-        check_types(self.kind, self.arrays)
-        check_names(self.classes)
-        check_certainty(self.temperature, self.threshold)
-        check_words(self.kind, self.classes, self.settings, self.fingerprint, self.about, self.card)
-        named = self.about.get("names")
-        images = None if named is None else len(named)
-        check_arrays(self.kind, self.arrays, len(self.classes), self.positions, self.settings, images)
+        _check_classes(self.classes)
+        least, most = _TEMPERATURES
+        if not least <= self.temperature <= most or not 0 <= self.threshold <= 1:
+            raise ModelError(f"temperature {self.temperature} or threshold {self.threshold} are out of range.")
+        for name, check, value in (
+            ("fingerprint", _FINGERPRINT, self.fingerprint),
+            ("about", check_about, self.about.to_plain()),
+            ("card", _CARD, self.card),
+        ):
+            if (wrong := check(value)) is not None:
+                raise ModelError(f"{name}{wrong}.")
+        if self.scorer.classes != len(self.classes):
+            raise ModelError(f"votes for {self.scorer.classes} classes do not fit {len(self.classes)} classes.")
+        self.scorer.check_settings(self.scorer.settings)
+        self.scorer.check_all(len(self.names) if self.names else None)
+
+    @property
+    def kind(self) -> str:
+        """The name of the voter."""
+        return self.scorer.kind
 
     @property
     def features(self) -> int:
         """Features of a descriptor, without positions."""
-        array = next(self.arrays[name] for name in ("linear", "weights", "values") if name in self.arrays)
-        return int(array.shape[-1]) - 2 * self.positions
+        return self.scorer.features
+
+    def probability(self, bag: Bags, votes: npt.NDArray[Any] | None = None) -> npt.NDArray[np.float64]:
+        """Return the probability of each class, ``(classes,)``, for one bag, whose votes may be given."""
+        # Without the votes of all descriptors at once, which are many where classes are.
+        mean = None if votes is None else votes.mean(axis=0, dtype=np.float64, keepdims=True)
+        scores = self.scorer.scores(bag) if mean is None else mean
+        return np.asarray(self.scorer.probability(scores, bag, self.temperature, self.threshold)[0])
+
+
+def voter_of(model: Model) -> Any:
+    """Make the estimator that a model's scorer came from, so that it can learn more."""
+    voter = voter_class(model.kind).from_scorer(model.scorer, model.classes, model.temperature, model.threshold)
+    voter.steps_ = model.steps
+    return voter
 
 
 def network_of(model: Model, path: str | Path) -> str:
@@ -110,137 +125,13 @@ def network_of(model: Model, path: str | Path) -> str:
     return beside(model.recipe.network, Path(path))
 
 
-def write_model(model: Model, path: str | Path) -> None:
-    """Write a model and its checksum to a file, whole or not at all."""
-    header = {
-        "version": VERSION,
-        "kind": model.kind,
-        "classes": list(model.classes),
-        "recipe": json.loads(model.recipe.to_json()),
-        "fingerprint": model.fingerprint,
-        "settings": model.settings,
-        "positions": model.positions,
-        "temperature": model.temperature,
-        "threshold": model.threshold,
-        "about": model.about,
-        "card": model.card,
-        "checksum": _ALGORITHM,
-    }
-    path, text = Path(path), json.dumps(header, allow_nan=False)
-    arrays = {name: np.ascontiguousarray(model.arrays[name]) for name in expected_arrays(model.kind, model.arrays)}
-    metadata = {_KEY: text, _CHECKSUM: checksum([*contents(arrays), text.encode()])}
-    try:
-        _check_length(text)
-        check_bounds(text.encode())
-        write_atomically(path, [save(arrays, metadata)])
-    except OSError as error:
-        raise ModelError(f"{path} cannot be written: {error.strerror or error}.") from error
-    except ValueError as error:  # it could not be read again
-        raise ModelError(
-            f"{path} cannot be written: {error}. It has too many photos or classes for one file."
-        ) from None
-
-
-def read_model(path: str | Path) -> Model:
-    """Read a model from a file, and verify its checksum where it has one.
-
-    Raises
-    ------
-    ModelError
-        It is no model, is damaged, or was made by a later version.
-    """
-    path = Path(path)
-    with _opened(path) as file:
-        metadata, places = read_header(file)
-        header = _header(path, metadata.get(_KEY))
-        kind = header.get("kind")
-        if not isinstance(kind, str) or kind not in KINDS:
-            raise ModelError(f"{path} holds a voter that this version does not know: {brief(kind)}.")
-        wanted = {name: places[name] for name in expected_arrays(kind, places) if name in places}
-        arrays = empty(wanted)
-        found = checksum(itertools.chain(fill(file, wanted, arrays), [metadata[_KEY].encode()]))
-    if found != metadata.get(_CHECKSUM, found if "checksum" not in header else None):
-        raise ModelError(
-            f"{path} is damaged: its content does not have the checksum that it was written with. Take it from a "
-            "backup, or fit it again."
-        )
-    try:
-        return _from_header(header, arrays)
-    except ModelError as error:
-        raise ModelError(f"{path} is damaged: {error}") from error
-    except (PatchvoteError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged: what its header says makes no sense ({str(error)[:300]}).") from error
-
-
-def checksum_of(path: str | Path) -> str | None:
-    """Return the checksum that a model file carries; None for a file that was written before models had one."""
-    with _opened(Path(path)) as file:
-        return read_header(file)[0].get(_CHECKSUM)
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a file, and turn whatever reading it raises into a `ModelError` that names it."""
-    try:
-        file = open_regular(path)
-    except OSError as error:
-        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise ModelError(f"{path} is not a model: {why}. `patchvote fit PHOTOS {path.name}` makes one.") from None
-    try:
-        with file:
-            if path.stat().st_size > _MOST_BYTES:
-                raise ModelError(f"{path} is larger than any model.")
-            yield file
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise ModelError(f"{path} is not a model, or is damaged: {error}.") from error
-    except MemoryError as error:
-        raise ModelError(f"{path} is larger than the memory of this machine.") from error
-
-
-def _header(path: Path, text: str | None) -> dict[str, Any]:
-    if text is None:
-        raise ModelError(f"{path} is a safetensors file, but not a model of patchvote.")
-    _check_length(text)
-    header = parse(text.encode())
-    version = header.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ModelError(f"{path} is damaged: it does not say which version of the format it has.")
-    if version > VERSION:
-        raise ModelError(
-            f"{path} has version {brief(version)} of the format; this patchvote knows up to {VERSION}. "
-            "Install a newer patchvote: pip install --upgrade patchvote"
-        )
-    return header
-
-
-def _check_length(text: str) -> None:
-    if len(text) > _MOST_WORDS:
-        raise ValueError(f"its header has {len(text):,} characters, more than {_MOST_WORDS:,}")
-
-
-def _from_header(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Model:
-    if not isinstance(header["classes"], list):
-        raise ModelError(f"classes must be a list, got {brief(header['classes'])}.")
-    if not isinstance(header["positions"], bool):
-        raise ModelError(f"positions must be true or false, got {brief(header['positions'])}.")
-    return Model(
-        header["kind"],
-        tuple(header["classes"]),
-        Recipe.from_json(json.dumps(header["recipe"])),
-        header["fingerprint"],
-        header["settings"],
-        header["positions"],
-        _number(header["temperature"], "temperature"),
-        _number(header["threshold"], "threshold"),
-        arrays,
-        header.get("about", {}),
-        header.get("card", ""),
-    )
-
-
-def _number(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ModelError(f"{name} is {brief(value)}, not a number.")
-    return float(value)
+def _check_classes(classes: tuple[str, ...]) -> None:
+    """Refuse classes that no training can have made: too few, too many, without a name, not in order."""
+    if not 2 <= len(classes) <= _MAX_CLASSES or not all(isinstance(label, str) and label for label in classes):
+        raise ModelError(f"it needs from 2 to {_MAX_CLASSES:,} classes with names, and has {len(classes)}.")
+    for label in classes:
+        # Arrays of text end at a NUL, so that no training can have seen such a name.
+        if len(label) > MAX_NAME or label[-1] == "\0":
+            raise ModelError(f"a class must have a name of at most {MAX_NAME:,} characters, got {brief(label)}.")
+    if list(classes) != sorted(set(classes)):
+        raise ModelError("its classes are not in order, or one is there twice.")

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+WORST = 12  # mistakes that are shown
+
 
 def interval(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
     """Return the interval in which a share lies with 95 % confidence, by Wilson's score.
@@ -146,7 +148,7 @@ class Scores:
         """By how much the answers are surer, or less sure, than they are right, on average over the groups."""
         return sum(group.images * abs(group.sure - group.right) for group in self.reliability()) / max(len(self), 1)
 
-    def worst(self, count: int = 12) -> npt.NDArray[np.int64]:
+    def worst(self, count: int = WORST) -> npt.NDArray[np.int64]:
         """Return the numbers of the images that are named wrongly, the surest first."""
         wrong = np.flatnonzero(self.predicted != self.expected)
         return np.asarray(wrong[np.argsort(-self.sure[wrong], kind="stable")][:count])

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from ..bags.boxes import cell_boxes
-from ..models.memory import REMEMBERED
 from ..models.scores import Scores
-from ..voters.base import fit_temperature
+from ..voters.calibration import fit_temperature
+from ..voters.prototypes.memory import REMEMBERED
 from ..voters.votes import softmax
 from .checkpoints import read_checkpoint, write_checkpoint
 from .layers import VoteHead

@@ -15,13 +15,15 @@ from ..backbones import NetworkSpec, open_onnx
 from ..bags.boxes import Dense
 from ..bags.recipe import Recipe
 from ..errors import PatchvoteError, PhotoError
-from ..models.fit import plain_settings
-from ..models.model import Model, write_model
+from ..models.about import About
+from ..models.file import write_model
+from ..models.model import Model
 from ..models.report.card import card
 from ..models.scores import Scores
 from ..utils.files import write_file
 from ..version import __version__
 from ..voters.prototypes.snbnl import SNBNL
+from ..voters.prototypes.votes import SnbnlVotes
 from .layers import VoteHead
 
 if TYPE_CHECKING:
@@ -78,28 +80,27 @@ class Tuned:
         if not isinstance(head, VoteHead) or head.positions or len(head.level_weight) != 1:
             raise PatchvoteError("a model is made of a VoteHead of one level without positions.")
         network = self.save_network(Path(path).with_suffix(".onnx"))
-        voter = SNBNL(head.vote.weight.shape[0], q=head.vote.q)
-        arrays = {"weights": head.vote.weight, "mean": head.mean, "scale": head.scale}
+        settings = SNBNL(head.vote.weight.shape[0], q=head.vote.q)._plain_settings()
+        learned = {"weights": head.vote.weight, "mean": head.mean, "scale": head.scale}
+        arrays = {name: value.detach().numpy() for name, value in learned.items()} | self.memory
+        held_out: Any = self.held_out.summary() if self.held_out else None
         model = Model(
-            "SNBNL",
+            SnbnlVotes(arrays, settings, len(self.classes)),
             self.classes,
             Recipe(network.name, Dense((self.side,), whole=False)),  # beside the model, wherever that goes
             open_onnx(network).spec.fingerprint,
-            plain_settings(voter),
-            False,
             self.temperature,
             self.held_out.threshold if self.held_out else 0.0,
-            {name: value.detach().numpy() for name, value in arrays.items()} | self.memory,
-            {
-                "made": {"patchvote": __version__, "date": datetime.date.today().isoformat()},
-                "images": self.images,
-                "held_out": self.held_out.summary() if self.held_out else None,
-                "steps": _STEPS,
-                "chosen": {
-                    "words": f"{voter.prototypes} prototypes a class",
+            About(
+                made={"patchvote": __version__, "date": datetime.date.today().isoformat()},
+                images=self.images,
+                held_out=held_out,
+                chosen={
+                    "words": f"{settings['n_prototypes']} prototypes per class",
                     "why": f"trained together with the last stages of {self.spec.name}",
                 },
-            },
+            ),
+            steps=_STEPS,
         )
         write_model(dataclasses.replace(model, card=card(model)), path)
 

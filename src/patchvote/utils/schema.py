@@ -12,6 +12,7 @@ from typing import Any
 
 Check = Callable[[Any], str | None]
 
+_ENDLESS = 1 << 53  # a largest number that is there for safety, and that nobody needs to be told
 _DEEPEST = 8  # levels of lists and tables inside a value that has no schema of its own
 _MOST_UNKNOWN = 100  # such values in a record
 
@@ -43,10 +44,11 @@ def text(longest: int) -> Check:
 
 def whole(least: int, most: int) -> Check:
     """Accept a whole number, both ends included."""
+    bounds = f"of at least {least:,}" if most >= _ENDLESS else f"from {least:,} to {most:,}"
     return lambda value: (
         None
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-        else f" must be a whole number from {least:,} to {most:,}, got {brief(value)}"
+        else f" must be a whole number {bounds}, got {brief(value)}"
     )
 
 

@@ -26,20 +26,24 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..bags.bags import Bags
 from ..bags.store import Store
-from .bag_svm import BagSVM
+from ..errors import PatchvoteError
+from .bag_svm import BagSVM, pooled
+from .base import Voter
 from .doubts import AdaptationWarning, collapsed, too_few, unlike
 from .labels import check_labels
+from .linear import LinearVotes
+from .scorer import Scorer
 from .self_training import Adaptation
-from .veto import limited
-from .votes import NONE, check_bags
+from .veto import limited, veto_of
+from .votes import check_bags
 
 
-class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Adapted(Voter):
     """Makes a voter fit for another domain, from photos of it that have no labels.
 
     Parameters
@@ -47,6 +51,9 @@ class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     voter : estimator, optional
         What learns; ``BagSVM(C=0.3)`` by default. Some of the labels that it gives itself will be wrong, so it is
         held tighter than where all are right. Its `calibration` decides whether photos can be rejected.
+    target : Bags, list of arrays, array, or Store, optional
+        Photos of the target, where they are not given to `fit`: for tools that know of `X` and `y` only. Without any,
+        it is the voter, not adapted.
     shares : sequence of float, default (0.5, 0.8)
         A round of self-training each: the share of the target's photos, of every class, that becomes training images.
         Empty for none.
@@ -90,45 +97,63 @@ class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         voter: Any = None,
         *,
+        target: Any = None,
         shares: Sequence[float] = (0.5, 0.8),
         gains: bool = True,
         insist: bool = False,
     ) -> None:
         self.voter = voter
+        self.target = target
         self.shares = shares
         self.gains = gains
         self.insist = insist
 
-    def fit(self, X: Any, y: Any, target: Any, target_y: Any = None, *, unadapted: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, target: Any = None, target_y: Any = None, *, unadapted: Any = None) -> Self:
         """Learn from labelled photos of the source and photos of the target.
 
         Parameters
         ----------
         X : Bags, list of arrays, array, or Store
             Photos of the source.
-        y : array of shape (photos,)
-            Their classes.
-        target : Bags, list of arrays, array, or Store
-            Photos of the target.
+        y : array of shape (photos,), optional
+            Their classes; may be left out for a store, which knows them.
+        target : Bags, list of arrays, array, or Store, optional
+            Photos of the target; those that the estimator was made with by default.
         target_y : sequence, optional
             Their classes where they are known, and None where they are not.
         unadapted : fitted estimator, optional
             The voter whose rejection stays in force; by default, `voter` fitted to the labelled photos.
         """
         voter = BagSVM(C=0.3) if self.voter is None else self.voter
+        if not isinstance(voter, Voter):
+            raise ValueError(f"voter of Adapted must be a voter, got {voter!r}.")
         if not all(isinstance(share, (int, float)) and 0 < share <= 1 for share in self.shares):
             raise ValueError(f"shares of Adapted must be numbers above 0, up to 1, got {self.shares!r}.")
-        source, photos = _bags(X, voter), _bags(target, voter)
-        if source.dim != photos.dim:
-            raise ValueError(f"the source has {source.dim} features a descriptor, the target {photos.dim}.")
-        labels = check_labels(y, len(source))
+        images, labels = self._read_labelled(X, y, reset=True)
+        self._set_classes(labels)
+        source, target = _bags(images, voter), self.target if target is None else target
+        self.history_: list[dict[str, Any]] = []
+        self.refusal_: str | None = None
+        if target is None:
+            self.voter_ = self.unadapted_ = clone(voter).fit(source, labels) if unadapted is None else unadapted
+            self.rejected_ = self.unlike_ = np.zeros(0, bool)
+        else:
+            photos = _bags(target, voter)
+            if source.dim != photos.dim:
+                raise ValueError(f"the source has {source.dim} features per descriptor, the target {photos.dim}.")
+            self._adapt(voter, source, labels, photos, target_y, unadapted)
+        self.classes_, self.positions_ = self.voter_.classes_, self.voter_.positions_
+        self.temperature_, self.rejection_threshold_ = self.voter_.temperature_, self.voter_.rejection_threshold_
+        return self
+
+    def _adapt(
+        self, voter: Voter, source: Bags, labels: npt.NDArray[Any], photos: Bags, target_y: Any, unadapted: Any
+    ) -> None:
         has_label, known_labels = _known(target_y, len(photos), labels)
         adaptation = Adaptation(voter, source, labels, photos[has_label], known_labels, photos[~has_label])
         self.unadapted_ = adaptation.learn(source, voter=voter) if unadapted is None else unadapted
-        self.history_: list[dict[str, Any]] = []
         self.rejected_, self.unlike_ = _doubtful(self.unadapted_, photos)
         self.rejected_[has_label] = self.unlike_[has_label] = False
-        self.refusal_ = None
         if not self.insist:
             far = unlike(self.rejected_[~has_label], self.unlike_[~has_label])
             self.refusal_ = far or too_few(int(np.sum(~self.unlike_)))
@@ -142,9 +167,52 @@ class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self.refusal_ = collapsed(before[~left_out], after[~left_out])
         if self.refusal_ is not None:
             self.voter_, self.history_ = self.unadapted_, []
-            warnings.warn(self.refusal_, AdaptationWarning, stacklevel=2)
-        self.classes_ = self.voter_.classes_
-        return self
+            warnings.warn(self.refusal_, AdaptationWarning, stacklevel=3)
+
+    # --- what a model asks ------------------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> str:
+        """The kind of the voter that was adapted: a model of it is one of that voter, with a veto."""
+        return str((self.voter or BagSVM()).kind)
+
+    @property
+    def means_only(self) -> bool:  # type: ignore[override]
+        """Whether the voter looks at the mean of every bag and nothing else."""
+        return bool((self.voter or BagSVM()).means_only)
+
+    def uncalibrated(self) -> Self:
+        """Return an unfitted copy whose voter holds nothing out."""
+        copy: Self = clone(self)
+        copy.set_params(voter=(BagSVM(C=0.3) if self.voter is None else self.voter).uncalibrated())
+        return copy
+
+    def scorer(self) -> Scorer:
+        """Return what votes, with the veto of the unadapted voter.
+
+        Raises
+        ------
+        PatchvoteError
+            The voter was adapted, and its scorer has no place for a veto.
+        """
+        check_is_fitted(self)
+        scorer: Scorer = self.voter_.scorer()
+        if self.voter_ is self.unadapted_:
+            return scorer
+        before = self.unadapted_.scorer()
+        if not (isinstance(scorer, LinearVotes) and isinstance(before, LinearVotes)):
+            raise PatchvoteError(
+                f"an adapted {scorer.kind} cannot be kept: nothing in it would reject what it rejected before. Adapt a "
+                "bag-svm (the default)."
+            )
+        columns = np.searchsorted(self.classes_, self.unadapted_.classes_)
+        limit, temperature = self.unadapted_.rejection_threshold_, self.unadapted_.temperature_
+        kept = veto_of(before.arrays["linear"], before.arrays["bias"], temperature, limit, columns)
+        return LinearVotes({**scorer.arrays, **kept}, scorer.settings, scorer.classes)
+
+    def _check_settings(self) -> None:
+        if self.voter is not None:
+            self.voter._check_settings()
 
     # --- answering, as the voter does -------------------------------------------------------------------------------
 
@@ -153,15 +221,9 @@ class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return np.asarray(self.voter_.votes(X))
 
-    def decision_function(self, X: Any) -> npt.NDArray[Any]:
-        """Return the mean vote of each bag."""
+    def _mean_votes(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self)
-        return np.asarray(self.voter_.decision_function(X))
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Name photos of the target."""
-        check_is_fitted(self)
-        return np.asarray(self.voter_.predict(X))
+        return np.asarray(self.voter_._mean_votes(self._read(X)))
 
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
         """Return the probability of each class, for each bag.
@@ -169,18 +231,13 @@ class Adapted(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A bag that the unadapted voter rejects has no class that reaches the threshold of rejection (see `veto`).
         """
         check_is_fitted(self)
-        before, probability = self.unadapted_.predict_proba(X), self.voter_.predict_proba(X)
+        bags = self._read(X)
+        before, probability = self.unadapted_.predict_proba(bags), self.voter_.predict_proba(bags)
+        if self.voter_ is self.unadapted_:
+            return np.asarray(probability)
         limit, threshold = self.unadapted_.rejection_threshold_, self.voter_.rejection_threshold_
         columns = np.searchsorted(self.classes_, self.unadapted_.classes_)
         return limited(probability, before, limit, threshold, columns)
-
-    def predict_or_none(self, X: Any, none: Any = NONE) -> npt.NDArray[Any]:
-        """Name each bag, or say `none` where no class is likely enough, before or after adapting."""
-        check_is_fitted(self)
-        probability = self.predict_proba(X)
-        labels = self.classes_[np.argmax(probability, axis=1)].astype(object)
-        labels[probability.max(axis=1) < self.voter_.rejection_threshold_] = none
-        return np.asarray(labels)
 
 
 def _doubtful(voter: Any, bags: Bags) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -192,9 +249,11 @@ def _doubtful(voter: Any, bags: Bags) -> tuple[npt.NDArray[np.bool_], npt.NDArra
 
 def _bags(X: Any, voter: Any) -> Bags:
     """Read bags; for a voter that looks at their means alone, one descriptor a bag is all that is kept."""
+    if voter.means_only and isinstance(X, Store):
+        return pooled(X)
     bags = X.load()[0] if isinstance(X, Store) else Bags.of(X)
     check_bags(bags)
-    return Bags.of(bags.means()) if isinstance(voter, BagSVM) else bags
+    return Bags.of(bags.means()) if voter.means_only else bags
 
 
 def _known(target_y: Any, count: int, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:

@@ -14,14 +14,15 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.svm import LinearSVC
-from sklearn.utils.validation import check_is_fitted
 
 from ..bags.bags import Bags
-from ..bags.copies import copy_groups
 from ..bags.store import Store
-from .base import FEWEST_TO_CALIBRATE, Voter
-from .labels import check_labels, hold_out, labels_of
-from .pooling import ROOT, bag_vectors, shared_votes
+from . import veto
+from .base import Candidate, Voter
+from .labels import check_weights
+from .linear import LinearVotes
+from .pooling import ROOT, bag_vectors
+from .scorer import Scorer
 from .votes import check_bags
 
 _AT_ONCE = 50_000  # descriptors of a store in memory
@@ -74,7 +75,15 @@ class BagSVM(Voter):
     True
     """
 
+    scorer_class = LinearVotes
+    means_only = True
     positions_ = False  # where a descriptor looks plays no part in the mean
+
+    linear_: npt.NDArray[Any]
+    bias_: npt.NDArray[Any]
+    vectors_: npt.NDArray[Any]
+    class_: npt.NDArray[np.int64]
+    weight_: npt.NDArray[np.float64]
 
     def __init__(
         self,
@@ -93,9 +102,24 @@ class BagSVM(Voter):
         self.rejection = rejection
         self.random_state = random_state
 
+    @classmethod
+    def candidates(cls, seed: int) -> list[Candidate]:
+        """Return two strengths of the fit.
+
+        Every class counts the same, however many photos it has: a new class of 20 photos beside old ones of 100 is
+        recognised in a tenth more of its photos, and more photos are named rightly over all.
+        """
+        return [
+            Candidate(
+                f"linear votes, C = {strength:g}",
+                cls(strength, class_weight="balanced", calibration=0, random_state=seed),
+            )
+            for strength in (1.0, 10.0)
+        ]
+
     # --- learning ---------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from labelled images.
 
         Parameters
@@ -104,58 +128,76 @@ class BagSVM(Voter):
             The images. A store may be larger than memory: its means are what is held.
         y : array of shape (images,), optional
             Their classes; may be left out for a store, which knows them.
+        sample_weight : array of shape (images,), optional
+            What each image counts; one that counts 0 is left out.
         """
         self._check_settings()
-        means, labels, signed = self._means_and_labels(X, y, reset=True)
+        means, labels = self._means_and_labels(X, y, reset=True)
+        numbers = self._set_classes(labels)
+        weight = check_weights(sample_weight, len(means))
+        images = np.flatnonzero(weight > 0)
+        signed = bool((means[images] < 0).any())
         self.power_ = (1.0 if signed else ROOT) if self.power == "auto" else float(self.power)
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
-        self._not_calibrated()
-        if len(self.classes_) < 2:
-            raise ValueError(f"BagSVM needs at least two classes, got one class: {self.classes_[0]!r}.")
-        if self.calibration > 0 and len(means) >= FEWEST_TO_CALIBRATE:
-            images, groups = np.arange(len(means)), copy_groups(means)
-            keep, out = hold_out(images, numbers, self.calibration, self.random_state, groups)
-            if len(out):
-                self._learn(means[keep], numbers[keep])
-                self._calibrate(self._scores(means[out]), numbers[out], self.rejection)
-        self._learn(means, numbers)
+
+        def train(part: npt.NDArray[np.int64], _: str) -> None:
+            self._learn(means[part], numbers[part], weight[part])
+
+        def scores(part: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+            return self.scorer().scores(Bags.of(means[part]))
+
+        self._train_and_calibrate(images, numbers, self.calibration, lambda: means, train, scores)
         return self
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn more images, of any class; the result is that of learning all of them at once.
 
         Probabilities keep the temperature that they have.
 
         Parameters
         ----------
-        X, y
+        X, y, sample_weight
             As in `fit`.
         classes : array, optional
             Not needed, since classes may come at any time; there for scikit-learn's tools.
         """
         if not hasattr(self, "vectors_"):
-            return self.fit(X, y)
+            return self.fit(X, y, sample_weight)
         self._check_settings()
-        means, labels, signed = self._means_and_labels(X, y, reset=False)
-        if signed and self.power == "auto" and self.power_ != 1:
+        means, labels = self._means_and_labels(X, y, reset=False)
+        if (means < 0).any() and self.power == "auto" and self.power_ != 1:
             raise ValueError("features are negative, those learned before are not: are they of one kind?")
-        known = np.union1d(self.classes_, labels)
-        before = np.searchsorted(known, self.classes_)[self.class_]
-        self.classes_ = known
-        numbers = np.concatenate([before, np.searchsorted(known, labels)])
-        self._learn(np.concatenate([self.vectors_, means]), numbers)
+        weight = check_weights(sample_weight, len(means))
+        before = self.classes_
+        numbers = self._set_classes(labels, before)
+        old = np.searchsorted(self.classes_, before)[self.class_]
+        learned = getattr(self, "weight_", np.ones(len(old)))
+        if veto.is_there(kept := self.scorer().arrays):
+            self.unadapted_class_ = veto.carried_over(kept, before, self.classes_)["unadapted_class"]
+        self._learn(
+            np.concatenate([self.vectors_, means[weight > 0]]),
+            np.concatenate([old, numbers[weight > 0]]),
+            np.concatenate([learned, weight[weight > 0]]),
+        )
         return self
 
-    def _learn(self, means: npt.NDArray[np.float32], numbers: npt.NDArray[np.int64]) -> None:
+    def _learn(
+        self, means: npt.NDArray[np.float32], numbers: npt.NDArray[np.int64], weight: npt.NDArray[np.float64]
+    ) -> None:
         self.vectors_, self.class_ = means, numbers.astype(np.int64)
         vectors = bag_vectors(means, self.power_)
-        centre = vectors.mean(axis=0)
+        equal = bool((weight == 1).all())
+        if not equal:
+            self.weight_ = weight
+        elif hasattr(self, "weight_"):
+            del self.weight_
+        centre = np.average(vectors, axis=0, weights=None if equal else weight)
         vectors -= centre
-        size = float(np.sqrt(np.square(vectors).sum(axis=1).mean())) or 1.0
+        lengths = np.square(vectors).sum(axis=1)
+        size = float(np.sqrt(np.average(lengths, weights=None if equal else weight))) or 1.0
         vectors /= size
-        weight = _by_number(self.class_weight, self.classes_)
-        solver = LinearSVC(C=self.C, class_weight=weight, random_state=self.random_state, max_iter=10_000)
-        solver.fit(vectors, numbers)
+        by_number = _by_number(self.class_weight, self.classes_)
+        solver = LinearSVC(C=self.C, class_weight=by_number, random_state=self._seed(), max_iter=10_000)
+        solver.fit(vectors, numbers, None if equal else weight)
         there = solver.classes_
         linear, bias = solver.coef_, solver.intercept_
         if len(there) == 2:  # one function tells two classes apart: half of it is for one, half against the other
@@ -165,53 +207,20 @@ class BagSVM(Voter):
         self.linear_[there] = linear / size
         self.bias_[there] = bias - self.linear_[there] @ centre
 
-    # --- voting -----------------------------------------------------------------------------------------------------
+    def _means_and_labels(self, X: Any, y: Any, *, reset: bool) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
+        """Return the mean of each bag, and its label."""
+        source, labels = self._read_labelled(X, y, reset=reset)
+        means = pooled(source).values if isinstance(source, Store) else source.means()
+        return np.asarray(means, np.float32), labels
 
-    def votes(self, X: Any) -> npt.NDArray[Any]:
-        """Return the vote of every descriptor for every class, ``(descriptors, classes)``.
+    # --- settings ---------------------------------------------------------------------------------------------------
 
-        What a descriptor says depends on its bag: of each feature it gets the share that it contributed to the mean.
-        """
-        check_is_fitted(self)
-        return shared_votes(self._read(X), self.linear_, self.bias_, self.power_)
+    def _plain_settings(self) -> dict[str, Any]:
+        """Return the settings, with the power that was taken."""
+        return super()._plain_settings() | ({"power": self.power_} if hasattr(self, "power_") else {})
 
-    def _mean_votes(self, X: Any) -> npt.NDArray[Any]:
-        check_is_fitted(self)
-        return self._scores(self._read(X).means())
-
-    def _scores(self, means: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        return np.asarray(bag_vectors(means, self.power_) @ self.linear_.T + self.bias_)
-
-    # --- reading ----------------------------------------------------------------------------------------------------
-
-    def _means_and_labels(
-        self, X: Any, y: Any, *, reset: bool
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any], bool]:
-        """Return the mean of each bag, its label, and whether any mean is negative."""
-        if isinstance(X, Store):
-            y = labels_of(X, y)
-            labels = check_labels(y, len(X))
-            if not reset and X.dim != self.n_features_in_:
-                raise ValueError(
-                    f"the store has {X.dim} features a descriptor, but {self.n_features_in_} were learned."
-                )
-            self.n_features_in_ = X.dim
-            means = np.asarray(pooled(X).values, np.float32)
-            return means, labels, bool((means < 0).any())
-        if y is None:
-            raise ValueError("BagSVM requires y to be passed, but the target y is None.")
-        bags = self._read(X, fitting=reset)
-        means = bags.means().astype(np.float32)
-        return means, check_labels(y, len(bags)), bool((means < 0).any())
-
-    def _check_settings(self) -> None:
-        for setting, least, most in (("C", 1e-12, 1e12), ("calibration", 0, 0.9), ("rejection", 0, 1)):
-            value = getattr(self, setting)
-            if not isinstance(value, (int, float, np.number)) or isinstance(value, bool) or not least <= value <= most:
-                raise ValueError(f"{setting} of BagSVM must be a number from {least:g} to {most:g}, got {value!r}.")
-        number = isinstance(self.power, (int, float, np.number)) and not isinstance(self.power, bool)
-        if self.power != "auto" and not (number and 0 < float(self.power) <= 1):
-            raise ValueError(f"power of BagSVM must be 'auto' or a number above 0, up to 1, got {self.power!r}.")
+    def _restored(self, scorer: Scorer) -> None:
+        self.power_ = float(scorer.settings["power"])
 
 
 def _by_number(class_weight: Any, classes: npt.NDArray[Any]) -> Any:

@@ -1,32 +1,47 @@
-"""What all voters share: reading bags, turning votes into labels and probabilities, and saying "none of these".
+"""Voter: the base of the estimators that vote.
 
 A voter gives every descriptor a vote for every class. The decision value of a bag is the mean of its votes; the largest
-names the bag. Probabilities are the softmax of the decision values at a temperature, and a bag is rejected when its
-largest probability is below a threshold; both are set on held-out images.
+names the bag. Here is what all voters share: reading images and labels, holding some out to set how sure they may be
+(`calibration`), and answering. How a descriptor votes is the business of the scorer that a voter hands over (`scorer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..bags.bags import Bags
-from .votes import NONE, check_bags, mean_votes, softmax, votes_in_chunks
+from ..bags.copies import copy_groups
+from ..bags.store import Store
+from ..errors import PatchvoteError
+from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
+from .labels import check_labels, hold_out, labels_of
+from .scorer import Scorer
+from .settings import fault_of, from_plain, plain
+from .votes import NONE, check_bags, softmax
 
-Floats = npt.NDArray[np.float32]
+Numbers = npt.NDArray[np.int64]
 
-# With fewer images, what is held out says too little: probabilities keep the temperature 1.
-FEWEST_TO_CALIBRATE = 50
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """Settings to try, and in words what they are."""
+
+    words: str
+    voter: Any
 
 
 class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators that vote; subclasses give `_vote` and `fit`.
+    """Base of the estimators that vote; subclasses give `scorer_class` and `fit`.
+
+    A fitted voter has an attribute ``name_`` for every array ``name`` of its scorer's schema.
 
     Attributes
     ----------
@@ -34,20 +49,97 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The classes, sorted.
     n_features_in_ : int
         Features of a descriptor.
+    positions_ : bool
+        Whether positions take part in the votes.
     temperature_ : float
         Of the softmax that turns decision values into probabilities.
     rejection_threshold_ : float
         Bags whose largest probability is smaller are "none of these".
     """
 
+    scorer_class: ClassVar[type[Scorer]]
+    means_only: ClassVar[bool] = False  # whether it looks at the mean of every bag and nothing else
+
     classes_: npt.NDArray[Any]
-    positions_: bool
+    positions_: bool = False
+    temperature_: float
+    rejection_threshold_: float
 
-    # --- what a subclass gives --------------------------------------------------------------------------------------
+    # --- what a model asks ------------------------------------------------------------------------------------------
 
-    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Give the votes ``(n, classes)`` of descriptors, positions appended where `positions_` says so."""
-        raise TypeError(f"{type(self).__name__} does not say how a descriptor votes.")
+    @property
+    def kind(self) -> str:
+        """The one name of the voter: in files, on the command line, in tables."""
+        return self.scorer_class.kind
+
+    @classmethod
+    def candidates(cls, seed: int) -> list[Candidate]:
+        """Return settings that are worth trying, the most promising first; what is random gets this seed."""
+        voter = cls()
+        known = voter.get_params(deep=False)
+        wanted = {"calibration": 0, "random_state": seed}
+        return [Candidate(cls.scorer_class.kind, voter.set_params(**{k: v for k, v in wanted.items() if k in known}))]
+
+    def uncalibrated(self) -> Self:
+        """Return an unfitted copy that holds nothing out: its caller sets how sure it may be."""
+        copy: Self = clone(self)
+        return copy.set_params(calibration=0) if "calibration" in copy.get_params(deep=False) else copy
+
+    def scorer(self) -> Scorer:
+        """Return what votes: arrays and settings, without the estimator."""
+        check_is_fitted(self)
+        schema = self.scorer_class.schema
+        names = [name for name in (*schema.arrays, *schema.kept) if hasattr(self, f"{name}_")]
+        arrays = {name: np.asarray(getattr(self, f"{name}_")) for name in names}
+        return self.scorer_class(arrays, self._plain_settings(), len(self.classes_), bool(self.positions_))
+
+    @classmethod
+    def from_scorer(
+        cls, scorer: Scorer, classes: Sequence[str], temperature: float = 1.0, threshold: float = 0.0
+    ) -> Self:
+        """Make the fitted estimator that a scorer came from, so that it can learn more."""
+        try:
+            voter = cls(**{name: from_plain(value) for name, value in scorer.settings.items()})
+            voter._check_settings()
+        except (TypeError, ValueError) as error:
+            raise PatchvoteError(f"the model has settings that {scorer.kind} does not take: {error}") from error
+        voter.classes_, voter.n_features_in_ = np.array(classes), scorer.features
+        voter.positions_, voter.temperature_, voter.rejection_threshold_ = scorer.positions, temperature, threshold
+        for name, array in scorer.arrays.items():
+            setattr(voter, f"{name}_", array)
+        voter._restored(scorer)
+        return voter
+
+    def remember(self, bags: Bags, numbers: Numbers, rng: np.random.Generator) -> None:
+        """Keep of the training images what learning more will take, where that is not kept anyway."""
+
+    def learn_more(
+        self, bags: Bags, labels: npt.NDArray[Any], seen: Mapping[str, int], rng: np.random.Generator
+    ) -> None:
+        """Learn images of classes that are known or new, without those that were learned before.
+
+        Parameters
+        ----------
+        bags, labels
+            The new images.
+        seen : mapping
+            How many descriptors of each class were learned before.
+        rng : Generator
+            Of whatever is random.
+        """
+        if not self.can_learn_more:
+            raise PatchvoteError(
+                f"a model of {self.kind} with these settings cannot learn more: fit it again with all photos."
+            )
+        self.partial_fit(bags.astype(np.float32), labels)
+
+    @property
+    def can_learn_more(self) -> bool:
+        """Whether images can be added to what was learned."""
+        return hasattr(self, "partial_fit")
+
+    def _restored(self, scorer: Scorer) -> None:
+        """Set what a fitted estimator has besides the arrays of its scorer."""
 
     # --- what users call --------------------------------------------------------------------------------------------
 
@@ -65,8 +157,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Descriptors of all bags, one bag after the other.
         """
         check_is_fitted(self)
-        chunks = votes_in_chunks(self._read(X), self.positions_, self._vote)
-        return np.concatenate([votes for _, votes in chunks])
+        return self.scorer().votes(self._read(X))
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
         """Return the mean vote of each bag: ``(bags, classes)``, or for two classes the second's minus the first's."""
@@ -80,8 +171,9 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
         """Return the probability of each class, for each bag."""
-        means = self._mean_votes(X)
-        return softmax(means / self.temperature_)
+        check_is_fitted(self)
+        scorer, bags = self.scorer(), self._read(X)
+        return scorer.probability(scorer.scores(bags), bags, self.temperature_, self.rejection_threshold_)
 
     def predict_or_none(self, X: Any, none: Any = NONE) -> npt.NDArray[Any]:
         """Name each bag, or say `none` where no class is likely enough."""
@@ -90,7 +182,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels[probability.max(axis=1) < self.rejection_threshold_] = none
         return np.asarray(labels)
 
-    # --- reading bags -----------------------------------------------------------------------------------------------
+    # --- reading images ---------------------------------------------------------------------------------------------
 
     def _read(self, X: Any, *, fitting: bool = False) -> Bags:
         """Turn anything that means bags into checked `Bags`."""
@@ -103,27 +195,101 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.n_features_in_ = bags.dim
         elif bags.dim != self.n_features_in_:
             raise ValueError(
-                f"bags have {bags.dim} features a descriptor, but {type(self).__name__} is expecting "
+                f"bags have {bags.dim} features per descriptor, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input. Were they extracted with the same network?"
             )
         return bags
 
+    def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags | Store, npt.NDArray[Any]]:
+        """Return checked images, of which a store stays where it is, and their labels."""
+        if not isinstance(X, Store):
+            if y is None:
+                raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+            bags = self._read(X, fitting=reset)
+            return bags, check_labels(y, len(bags))
+        if not reset and X.dim != self.n_features_in_:
+            raise ValueError(f"the store has {X.dim} features per descriptor, but {self.n_features_in_} were learned.")
+        self.n_features_in_ = X.dim
+        return X, check_labels(labels_of(X, y), len(X))
+
+    def _set_classes(self, labels: npt.NDArray[Any], learned: npt.NDArray[Any] | None = None) -> Numbers:
+        """Set `classes_` to those of the labels and those `learned` before; return the numbers of the labels."""
+        known = np.unique(labels) if learned is None else np.union1d(learned, labels)
+        if len(known) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs images of at least two classes, got one class: {known[0]!r}."
+            )
+        self.classes_ = known
+        return np.searchsorted(known, labels).astype(np.int64)
+
     def _mean_votes(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self)
-        return mean_votes(self._read(X), self.positions_, self._vote)
+        return self.scorer().scores(self._read(X))
 
-    # --- probabilities ----------------------------------------------------------------------------------------------
+    # --- training and probabilities ---------------------------------------------------------------------------------
 
-    def _calibrate(self, means: npt.NDArray[Any], labels: npt.NDArray[np.int64], rejection: float) -> None:
-        """Set temperature and threshold from the mean votes of held-out images and the numbers of their classes."""
-        self.temperature_ = fit_temperature(means, labels)
-        probability = softmax(means / self.temperature_)
-        right = probability.argmax(axis=1) == labels
-        sure = probability.max(axis=1)[right]
-        self.rejection_threshold_ = float(np.quantile(sure, rejection)) if len(sure) else 0.0
+    def _train_and_calibrate(
+        self,
+        images: Numbers,
+        numbers: Numbers,
+        share: float,
+        means: Callable[[], npt.NDArray[Any]],
+        train: Callable[[Numbers, str], None],
+        scores: Callable[[Numbers], npt.NDArray[Any]],
+        seed: int | None = None,
+    ) -> None:
+        """Hold some images out, train on the others to set how sure to be; then train on all.
 
-    def _not_calibrated(self) -> None:
+        Parameters
+        ----------
+        images : array of int
+            Numbers of the images to learn from.
+        numbers : array of int
+            Numbers of the classes of all images.
+        share : float
+            Of the images, to be held out.
+        means : function
+            Gives the mean descriptor of every image: copies are held out together.
+        train : function
+            Called with the images to train on, and whether for the "calibration" or as the "final" training.
+        scores : function
+            Called with images after a training; gives their mean votes.
+        seed : int, optional
+            Of the choice; that of `random_state` by default.
+        """
         self.temperature_, self.rejection_threshold_ = 1.0, 0.0
+        if share > 0 and len(images) >= FEWEST_TO_CALIBRATE:
+            groups = copy_groups(means())
+            keep, out = hold_out(images, numbers, share, self._seed() if seed is None else seed, groups)
+            if len(out):
+                train(keep, "calibration")
+                held_out = scores(out)
+                temperature = fit_temperature(held_out, numbers[out])
+                threshold = threshold_for(softmax(held_out / temperature), numbers[out], self.rejection)
+                train(images, "final")
+                self.temperature_, self.rejection_threshold_ = temperature, threshold
+                return
+        train(images, "final")
+
+    def _seed(self) -> int:
+        """Return a seed of `random_state`, which may be a seed, a `RandomState` or None, as in scikit-learn."""
+        if isinstance(self.random_state, (int, np.integer)):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31))
+
+    # --- settings ---------------------------------------------------------------------------------------------------
+
+    def _check_settings(self) -> None:
+        """Refuse settings that the scorer's schema refuses: one table for the estimator and for the model file."""
+        wrong = fault_of(self._plain_settings(), self.scorer_class.schema.settings)
+        if wrong is not None:
+            name, _, rest = wrong.partition(" ")
+            raise ValueError(f"{name} of {type(self).__name__} {rest}.")
+
+    def _plain_settings(self) -> dict[str, Any]:
+        """Return the settings that a model keeps, as plain values."""
+        known = self.scorer_class.schema.settings
+        return {name: plain(value) for name, value in self.get_params(deep=False).items() if name in known}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -142,49 +308,3 @@ def _means_bags(X: Any) -> bool:
 def _is_bag(item: Any) -> bool:
     array = isinstance(item, np.ndarray) or hasattr(item, "__array__")  # tensors of torch are arrays, too
     return isinstance(item, Bags) or (array and item.ndim == 2)
-
-
-def fit_temperature(means: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> float:
-    """Find the temperature at which the softmax of `means` gives `labels` the smallest log loss.
-
-    Of n images, all named rightly, one would not conclude that every other will be: labels count as right with a
-    probability of (n + 1) / (n + 2), as Platt (1999) has it, or the temperature would go to 0.
-    """
-    gap = means - means.max(axis=1, keepdims=True)
-    scale = max(float(np.abs(gap).mean()), 1e-12)
-    doubt = 1 / (len(labels) + 2)
-
-    def loss(log_temperature: float) -> float:
-        shifted = gap / (scale * np.exp(log_temperature))
-        right = shifted[np.arange(len(labels)), labels]
-        wrong = (shifted.sum(axis=1) - right) / max(1, shifted.shape[1] - 1)
-        told = (1 - doubt) * right + doubt * wrong
-        return float(np.mean(np.log(np.exp(shifted).sum(axis=1)) - told))
-
-    best = minimize_scalar(loss, bounds=(-8.0, 8.0), method="bounded")
-    return float(scale * np.exp(best.x))
-
-
-def temperature_for(votes: npt.NDArray[Any], confidence: float, least: float) -> float:
-    """Find the smallest temperature, from `least` on, at which the mean confidence is no larger than `confidence`.
-
-    Parameters
-    ----------
-    votes : array of shape (images, classes)
-        Mean votes.
-    confidence : float
-        The largest mean of the largest probabilities.
-    least : float
-        The smallest temperature.
-    """
-    low, high = 0.0, float(np.log(1000.0))  # of the logarithm of the factor; beyond, all classes are equally likely
-
-    def mean_confidence(log_factor: float) -> float:
-        return float(softmax(votes / (least * np.exp(log_factor))).max(axis=1).mean())
-
-    if mean_confidence(low) <= confidence:
-        return least
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if mean_confidence(middle) > confidence else (low, middle)
-    return float(least * np.exp(high))

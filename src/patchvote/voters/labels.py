@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 
 def check_labels(y: Any, count: int) -> npt.NDArray[Any]:
@@ -35,18 +35,35 @@ def labels_of(store: Any, y: Any) -> Any:
     return y
 
 
+def check_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
+    """Return what each image counts: 1 where nothing is said; none may be negative, and not all 0."""
+    if sample_weight is None:
+        return np.ones(count)
+    weight = np.asarray(sample_weight, np.float64)
+    weight = np.full(count, float(weight)) if weight.ndim == 0 else weight
+    if weight.shape != (count,):
+        raise ValueError(f"sample_weight.shape == {weight.shape}, expected ({count},): one number per image.")
+    if not np.isfinite(weight).all():
+        raise ValueError("sample_weight has NaN or infinity.")
+    if (weight < 0).any():
+        raise ValueError(f"sample_weight must not be negative, got {weight.min()}.")
+    if not (weight > 0).any():
+        raise ValueError("sample_weight is zero for every image: no image has a weight above 0.")
+    return weight
+
+
 def image_weights(
     classes: npt.NDArray[Any], numbers: npt.NDArray[Any], labels: Any, class_weight: Any, sample_weight: Any
 ) -> npt.NDArray[np.float64]:
     """Return what each image counts: its sample weight times the weight of its class."""
-    weight = np.ones(len(numbers)) if sample_weight is None else None
-    if weight is None:
-        weight = np.array(_check_sample_weight(sample_weight, np.empty((len(numbers), 1)), dtype=np.float64))
-    if (weight < 0).any():
-        raise ValueError(f"sample_weight must not be negative, got {weight.min()}.")
-    if class_weight is not None:
-        weight = weight * compute_class_weight(class_weight, classes=classes, y=labels)[numbers]
-    return weight
+    weight = check_weights(sample_weight, len(numbers))
+    if class_weight is None:
+        return weight
+    if isinstance(class_weight, dict):  # classes that it does not name count 1, as in scikit-learn
+        of_class = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
+    else:
+        of_class = compute_class_weight(class_weight, classes=classes, y=labels)
+    return np.asarray(weight * of_class[numbers])
 
 
 def hold_out(

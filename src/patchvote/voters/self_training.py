@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from ..bags.bags import Bags
-from .base import FEWEST_TO_CALIBRATE, fit_temperature, temperature_for
+from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, temperature_for, threshold_for
 from .gains import moved
 from .labels import hold_out
 from .votes import softmax
@@ -117,7 +117,7 @@ class Adaptation:
             labelled, labels = labelled[keep], labels[keep]
         if taken is not None and names is not None and len(taken):
             labelled, labels = Bags.join([labelled, self.unknown[taken]]), np.concatenate([labels, names])
-        return clone(_uncalibrated(self.voter) if voter is None else voter).fit(labelled, labels)
+        return (self.voter.uncalibrated() if voter is None else clone(voter)).fit(labelled, labels)
 
     def _labelled(self, source: Bags) -> tuple[Bags, npt.NDArray[Any]]:
         if not len(self.known):
@@ -185,19 +185,9 @@ class Adaptation:
             votes = voter._mean_votes(self.unknown)
             alike = float(np.mean(voter.classes_[votes.argmax(axis=1)] == unadapted.predict(self.unknown)))
             voter.temperature_ = temperature_for(votes, alike, voter.temperature_)
-        voter.rejection_threshold_ = _threshold(*held_out, voter.temperature_, getattr(self.voter, "rejection", 0.05))
-
-
-def _threshold(votes: npt.NDArray[Any], numbers: npt.NDArray[np.int64], temperature: float, rejection: float) -> float:
-    """Return the probability that all but a share of the rightly named photos reach."""
-    probability = softmax(votes / temperature)
-    sure = probability.max(axis=1)[probability.argmax(axis=1) == numbers]
-    return float(np.quantile(sure, rejection)) if len(sure) else 0.0
-
-
-def _uncalibrated(voter: Any) -> Any:
-    """Return the voter without a calibration of its own, which would hold out photos that it named itself."""
-    return clone(voter).set_params(calibration=0) if hasattr(voter, "calibration") else voter
+        votes, numbers = held_out
+        probability = softmax(votes / voter.temperature_)
+        voter.rejection_threshold_ = threshold_for(probability, numbers, getattr(self.voter, "rejection", 0.05))
 
 
 def lead(means: npt.NDArray[Any]) -> npt.NDArray[Any]:

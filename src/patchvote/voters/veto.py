@@ -32,6 +32,11 @@ ORDER = 1e-3  # of the differences between classes that stay in any case, so tha
 _BELOW = 1 - 1e-9  # of the threshold: rounding must not lift a rejected photo over it
 
 
+def is_there(arrays: Arrays) -> bool:
+    """Whether a model's arrays hold a veto."""
+    return "unadapted_linear" in arrays
+
+
 def limited(
     probability: npt.NDArray[Any],
     before: npt.NDArray[Any],
@@ -99,18 +104,27 @@ def with_veto(
 
 
 def veto_of(
-    linear: npt.NDArray[Any], bias: npt.NDArray[Any], temperature: float, threshold: float
+    linear: npt.NDArray[Any],
+    bias: npt.NDArray[Any],
+    temperature: float,
+    threshold: float,
+    columns: npt.NDArray[np.int64],
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a veto, from an unadapted model's linear function, temperature and threshold."""
+    """Return the arrays of a veto, from an unadapted model's linear function, temperature and threshold.
+
+    `columns` are the numbers that its classes have in the adapted model.
+    """
     return {
         "unadapted_linear": np.asarray(linear / temperature, np.float64),
         "unadapted_bias": np.asarray(bias / temperature, np.float64),
-        "unadapted_class": np.arange(len(bias), dtype=np.int64),
+        "unadapted_class": np.asarray(columns, np.int64),
         "unadapted_threshold": np.array([threshold], np.float64),
     }
 
 
-def carried_over(arrays: Arrays, classes: Sequence[str], more: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+def carried_over(
+    arrays: Arrays, classes: Sequence[str] | npt.NDArray[Any], more: Sequence[str] | npt.NDArray[Any]
+) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of a model's veto, numbered for a model that knows more classes.
 
     Parameters

@@ -14,51 +14,38 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..utils.float16 import all_finite, to_float32
-from .ml3 import phi
 
 NONE = "none of these"
 
 # Descriptors whose votes are held in memory at once.
 _CHUNK = 16_384
+_NUMBERS = 1 << 25  # that they and what they are computed from may take
 
 Vote = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
-def votes_in_chunks(bags: Bags, positions: bool, vote: Vote) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-    """Vote in chunks of bounded size, so that one huge bag takes no more memory than many small ones."""
-    for start in range(0, len(bags.values), _CHUNK):
-        rows = slice(start, min(start + _CHUNK, len(bags.values)))
+def votes_in_chunks(
+    bags: Bags, positions: bool, vote: Vote, width: int = 1
+) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+    """Vote in chunks of bounded size, so that one huge bag takes no more memory than many small ones.
+
+    `width` is how many numbers the votes of one descriptor take while they are computed.
+    """
+    chunk = max(1, min(_CHUNK, _NUMBERS // width))
+    for start in range(0, len(bags.values), chunk):
+        rows = slice(start, min(start + chunk, len(bags.values)))
         yield rows, vote(with_positions(bags, rows, positions))
 
 
-def mean_votes(bags: Bags, positions: bool, vote: Vote) -> npt.NDArray[np.float64]:
+def mean_votes(bags: Bags, positions: bool, vote: Vote, width: int = 1) -> npt.NDArray[np.float64]:
     """Return the mean vote of each bag, ``(bags, classes)``, summed in float64."""
     sums, owner = np.zeros((len(bags), 0)), bags.owner
-    for rows, votes in votes_in_chunks(bags, positions, vote):
+    for rows, votes in votes_in_chunks(bags, positions, vote, width):
         sums = sums if sums.shape[1] else np.zeros((len(bags), votes.shape[1]))
         first, last = owner[rows][0], owner[rows][-1]
         starts = np.searchsorted(owner[rows], np.arange(first, last + 1))
         sums[first : last + 1] += np.add.reduceat(votes.astype(np.float64), starts, axis=0)
     return np.asarray(sums / bags.sizes[:, None])
-
-
-def prototype_votes(
-    values: npt.NDArray[Any],
-    weights: npt.NDArray[Any],
-    mean: npt.NDArray[np.float64],
-    scale: npt.NDArray[np.float64],
-    q: float,
-) -> npt.NDArray[Any]:
-    """Return phi of the products of standardised descriptors with the prototypes of each class.
-
-    Standardisation is folded into the prototypes: W (x - mean) * scale = (W * scale) x - (W * scale) mean.
-    """
-    prototypes, classes, dim = weights.shape
-    flat = (weights.reshape(-1, dim) * scale).astype(weights.dtype)
-    shift = flat @ mean.astype(flat.dtype)
-    products = flat @ values.astype(flat.dtype, copy=False).T
-    products -= shift[:, None]
-    return np.asarray(phi(products.reshape(prototypes, classes, len(values)), q).T)
 
 
 def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from ...utils.terminal import printable
+from ..about import About, AdaptedTo, Added, Copies, HeldOut
 from ..model import Model
 
 
 def card(model: Model) -> str:
     """Write the card of a model, as Markdown."""
     about = model.about
-    images: dict[str, int] = about.get("images", {})
+    images = about.images
     lines = [
         f"# A classifier of {len(model.classes)} classes",
         "",
@@ -29,18 +29,17 @@ def card(model: Model) -> str:
         "|---|---|",
         *(f"| {_text(label)} | {images.get(label, 0):,} |" for label in model.classes),
         "",
-        *_additions(about.get("added", [])),
-        *_adaptation(about.get("adapted")),
+        *_additions(about.added),
+        *_adaptation(about.adapted),
         "## How it was made",
         "",
         f"- network: {_text(model.recipe.network)}, {model.recipe.mode} (fingerprint {model.fingerprint})",
-        f"- voter: {model.kind}, {about.get('chosen', {}).get('words', 'as asked for')}"
-        f" ({about.get('chosen', {}).get('why', 'not known')})",
+        f"- voter: {model.kind}, {about.chosen.get('words', 'as asked for')} ({about.chosen.get('why', 'not known')})",
         *(
             f"- tried: {one['words']}: {100 * one['accuracy']:.1f} % of the held-out photos, log loss {one['loss']:.3f}"
-            for one in about.get("tried", [])
+            for one in about.tried
         ),
-        f"- patchvote {about.get('made', {}).get('patchvote', '?')}, {about.get('made', {}).get('date', '?')}",
+        f"- patchvote {about.made.get('patchvote', '?')}, {about.made.get('date', '?')}",
         "",
         "## Its limits",
         "",
@@ -50,14 +49,14 @@ def card(model: Model) -> str:
     return "\n".join(lines)
 
 
-def accuracy_of(about: dict[str, Any], text: Callable[[str], str] = str) -> str:
+def accuracy_of(about: About, text: Callable[[str], str] = str) -> str:
     """Say how many photos a model names rightly, and what has changed since that was measured."""
-    said = accuracy_sentence(about.get("held_out"), text=text)
-    added = sum(sum(one.get("images", {}).values()) for one in about.get("added", []))
+    said = accuracy_sentence(about.held_out, text=text)
+    added = sum(sum(one["images"].values()) for one in about.added)
     since = [f"{added:,} photos were added"] if added else []
-    if about.get("adapted"):
+    if about.adapted:
         since.append("it was adapted to other photos")
-    if not about.get("held_out") or not since:
+    if not about.held_out or not since:
         return said
     return (
         f"{said} That was measured before {' and '.join(since)}: `patchvote evaluate` measures the model as it is now."
@@ -65,7 +64,7 @@ def accuracy_of(about: dict[str, Any], text: Callable[[str], str] = str) -> str:
 
 
 def accuracy_sentence(
-    scores: dict[str, Any] | None, which: str = "photos that it had not seen", text: Callable[[str], str] = str
+    scores: HeldOut | None, which: str = "photos that it had not seen", text: Callable[[str], str] = str
 ) -> str:
     """Say how many photos are named rightly, how sure that is, and of which classes it says nothing."""
     if not scores:
@@ -78,14 +77,14 @@ def accuracy_sentence(
     )
 
 
-def _not_measured(scores: dict[str, Any], text: Callable[[str], str]) -> str:
+def _not_measured(scores: HeldOut, text: Callable[[str], str]) -> str:
     reasons = scores.get("left_out", {})
     missing = [label for label, own in scores.get("classes", {}).items() if not own["images"]]
     named = [f"{text(label)} ({reasons[label]})" if label in reasons else text(label) for label in missing]
     return f" This says nothing of {_some(named)}." if named else ""
 
 
-def copies_sentences(copies: dict[str, Any] | None, text: Callable[[str], str] = str) -> list[str]:
+def copies_sentences(copies: Copies | None, text: Callable[[str], str] = str) -> list[str]:
     """Say which photos are copies of one another, and which of them stand in several classes."""
     if not copies:
         return []
@@ -105,9 +104,8 @@ def copies_sentences(copies: dict[str, Any] | None, text: Callable[[str], str] =
     return said
 
 
-def cut_sentences(about: dict[str, Any]) -> list[str]:
+def cut_sentences(cut: list[str]) -> list[str]:
     """Say what there was no time for when the model was made."""
-    cut = about.get("cut", [])
     return [f"The budget of time cut it short: {'; '.join(cut)}. A larger `--budget` gives it more."] if cut else []
 
 
@@ -118,31 +116,31 @@ def _some(names: list[str], most: int = 5) -> str:
 
 def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
     """Say what not to expect of a model; `text` makes names fit for where the words will stand."""
-    images: dict[str, int] = model.about.get("images", {})
+    images = model.about.images
     few = [label for label in model.classes if images.get(label, 0) < 10]
     said = [
         "It knows its classes and nothing else. A photo of something else gets one of their names, or "
         f'"none of these" where its probability is below {model.threshold:.2f}.',
         "Photos from another camera, place or time may be named less well than photos like those it has seen"
-        + ("." if model.kind != "BagSVM" else "; `fit --target` and `predict --adapt` make up for much of that."),
+        + ("." if not model.scorer.adapts else "; `fit --target` and `predict --adapt` make up for much of that."),
     ]
     if few:
         said.append(f"Fewer than 10 photos were seen of: {_some(list(map(text, few)))}. A few more would help most.")
-    said.extend(copies_sentences(model.about.get("copies"), text))
-    said.extend(cut_sentences(model.about))
-    if len(model.about.get("tried", [])) > 1:
+    said.extend(copies_sentences(model.about.copies, text))
+    said.extend(cut_sentences(model.about.cut))
+    if len(model.about.tried) > 1:
         said.append("Settings were chosen on the same held-out photos, which flatters the accuracy a little.")
-    if model.about.get("adapted"):
+    if model.about.adapted:
         said.append(
             "It was adapted to other photos than those its accuracy was measured on; `patchvote evaluate` tells how it "
             "does on labelled photos of that kind."
         )
-    if model.about.get("added"):
+    if model.about.added:
         said.append("Photos were added after the accuracy was measured; `patchvote evaluate` measures it anew.")
     return said
 
 
-def _additions(added: list[dict[str, Any]]) -> list[str]:
+def _additions(added: list[Added]) -> list[str]:
     lines = []
     for one in added:
         what = ", ".join(f"{count} of {_text(label)}" for label, count in one.get("images", {}).items())
@@ -150,7 +148,7 @@ def _additions(added: list[dict[str, Any]]) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _adaptation(adapted: dict[str, Any] | None) -> list[str]:
+def _adaptation(adapted: AdaptedTo | None) -> list[str]:
     if not adapted:
         return []
     return [

@@ -1,7 +1,7 @@
 """LocalNBNN: one search for all classes.
 
 Only classes that are among the nearest neighbours of a descriptor get a vote from it: by how much they are nearer than
-the background, which is the first neighbour beyond. One search instead of one a class.
+the background, which is the first neighbour beyond. One search instead of one per class.
 
 References
 ----------
@@ -12,13 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from .approximate import make_bank, recall
 from .base import BankVoter
-
-_CANDIDATES = 128  # descriptors a query whose full distances are computed by the search "pca"
+from .votes import LocalVotes
 
 
 class LocalNBNN(BankVoter):
@@ -26,12 +21,14 @@ class LocalNBNN(BankVoter):
 
     Parameters
     ----------
-    neighbours : int, default 10
+    n_neighbors : int, default 10
         Nearest descriptors that are looked at; the next one is the background.
     search : {"exact", "pca", "hnsw", "ivf"}, default "exact"
         All but the first are approximate, and `recall_` tells which share of the neighbours they find.
     normalise, position_weight, dtype, calibration, rejection
         As in `NBNN`.
+    random_state : int or None, default 0
+        Seed of the choice of held-out images.
 
     Attributes
     ----------
@@ -47,43 +44,25 @@ class LocalNBNN(BankVoter):
     array(['land'], dtype='<U4')
     """
 
+    scorer_class = LocalVotes
+
     def __init__(
         self,
-        neighbours: int = 10,
+        n_neighbors: int = 10,
         *,
         normalise: bool = True,
         position_weight: float = 0.0,
         search: str = "exact",
         dtype: str = "float32",
-        calibration: int = 50,
+        calibration: float = 0.2,
         rejection: float = 0.05,
+        random_state: Any = 0,
     ) -> None:
-        self.neighbours = neighbours
+        self.n_neighbors = n_neighbors
         self.normalise = normalise
         self.position_weight = position_weight
         self.search = search
         self.dtype = dtype
         self.calibration = calibration
         self.rejection = rejection
-
-    def _make_searchable(self) -> None:
-        rotation = self._learn_rotation()
-        bank = self._bank_rows(np.arange(len(self.values_))).astype(self.dtype)
-        self._bank = make_bank(bank, rotation, self.search, _CANDIDATES)
-        self.recall_ = 1.0 if self.search == "exact" else self._measure_recall()
-
-    def _measure_recall(self) -> float:
-        rng = np.random.default_rng(0)
-        chosen = rng.choice(len(self.values_), size=min(500, len(self.values_)), replace=False)
-        count = min(self.neighbours + 1, len(self.values_))
-        return recall(self._bank, self._bank_rows(chosen), count)
-
-    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        count = min(self.neighbours, len(self._bank) - 1)
-        distances, found = self._bank.nearest(self._comparable(values), count + 1)
-        votes = np.zeros((len(values), len(self.classes_)), np.float32)
-        background = distances[:, -1]
-        rows = np.arange(len(values))
-        for place in range(count - 1, -1, -1):  # the nearest of a class comes last, and stays
-            votes[rows, self.class_[found[:, place]]] = background - distances[:, place]
-        return votes
+        self.random_state = random_state

@@ -15,11 +15,10 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.cluster import MiniBatchKMeans
 
-from ..votes import with_positions
-from .approximate import make_bank, recall
 from .base import BankVoter
-from .exact import FEWEST_TO_BOUND
+from .votes import NeighbourVotes
 
 
 class NBNN(BankVoter):
@@ -27,7 +26,7 @@ class NBNN(BankVoter):
 
     Parameters
     ----------
-    neighbours : int, default 1
+    n_neighbors : int, default 1
         Distances are averaged over so many nearest descriptors of a class.
     normalise : bool, default True
         Subtract the mean of the training descriptors and bring the rest to length 1 before comparing. The paper does
@@ -38,16 +37,16 @@ class NBNN(BankVoter):
     search : {"exact", "pca", "hnsw", "ivf"}, default "exact"
         All but the first are approximate, and `recall_` tells how often they find the nearest.
     condense : int or None
-        Keep so many k-means centres a class instead of all descriptors.
+        Keep so many k-means centres per class instead of all descriptors.
     dtype : {"float32", "float16"}, default "float32"
         In which the bank is kept; the second takes half the memory, and more time.
-    calibration : int, default 50
-        Images held out once to set the temperature of the probabilities and the threshold of rejection; 0 leaves the
-        temperature at 1, as do fewer than 50 images.
+    calibration : float, default 0.2
+        Share of the images held out once to set the temperature of the probabilities and the threshold of rejection, 50
+        images at most; 0 leaves the temperature at 1, as do fewer than 50 images in all.
     rejection : float, default 0.05
         Share of the rightly named held-out images that "none of these" may cost.
-    random_state : int, default 0
-        Seed of the k-means of `condense`.
+    random_state : int or None, default 0
+        Seed of the choice of held-out images, and of the k-means of `condense`.
 
     Attributes
     ----------
@@ -63,20 +62,22 @@ class NBNN(BankVoter):
     array(['land'], dtype='<U4')
     """
 
+    scorer_class = NeighbourVotes
+
     def __init__(
         self,
-        neighbours: int = 1,
+        n_neighbors: int = 1,
         *,
         normalise: bool = True,
         position_weight: float = 0.0,
         search: str = "exact",
         condense: int | None = None,
         dtype: str = "float32",
-        calibration: int = 50,
+        calibration: float = 0.2,
         rejection: float = 0.05,
         random_state: Any = 0,
     ) -> None:
-        self.neighbours = neighbours
+        self.n_neighbors = n_neighbors
         self.normalise = normalise
         self.position_weight = position_weight
         self.search = search
@@ -86,11 +87,16 @@ class NBNN(BankVoter):
         self.rejection = rejection
         self.random_state = random_state
 
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Remember more images, of any class; the result is that of `fit` with all of them."""
-        if self.condense is not None and hasattr(self, "values_"):
+        if hasattr(self, "values_") and not self.can_learn_more:
             raise ValueError("a condensed bank cannot take in more images: fit it again with all of them.")
-        return super().partial_fit(X, y, classes)
+        return super().partial_fit(X, y, classes, sample_weight)
+
+    @property
+    def can_learn_more(self) -> bool:
+        """Whether images can be added to what was learned: not to centres."""
+        return self.condense is None
 
     def matches(self, X: Any, label: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         """Tell which training descriptor of the class `label` each descriptor of `X` is nearest to.
@@ -104,62 +110,34 @@ class NBNN(BankVoter):
         distances : array of shape (descriptors,)
             Squared.
         """
-        if self.condense is not None:
-            raise ValueError("the centres of a condensed bank come from no single image.")
-        bags = self._read(X)
-        values = self._comparable(with_positions(bags, slice(0, len(bags.values)), self.positions_))
         (number,) = np.flatnonzero(self.classes_ == label)
-        distances, found = self._banks[number].nearest(values)
-        rows = np.flatnonzero(self.class_ == number)[found[:, 0]]
-        return self.image_[rows], self.boxes_[rows], distances[:, 0]
+        found = self.scorer().matches(self._read(X), int(number))
+        if found is None:
+            raise ValueError("the centres of a condensed bank come from no single image.")
+        return found
 
-    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        queries: Any = self._comparable(values)
-        if self._rotation is not None:
-            queries = self._rotation(queries)  # once for the banks of all classes
-        nearest = [bank.nearest(queries, self.neighbours)[0].mean(axis=1) for bank in self._banks]
-        return -np.stack(nearest, axis=1)
-
-    def _make_searchable(self) -> None:
-        if self.condense is not None and self.image_.max() >= 0:
-            self._condense(self.condense)
-        large = self.search == "pca" or np.bincount(self.class_).max() >= FEWEST_TO_BOUND
-        self._rotation = self._learn_rotation() if large else None
-        self._banks = []
-        for number, label in enumerate(self.classes_):
-            own = self._bank_rows(self.class_ == number).astype(self.dtype)
-            if len(own) < self.neighbours:
-                raise ValueError(
-                    f"class {label!r} has {len(own)} descriptors, fewer than {self.neighbours} neighbours."
-                )
-            self._banks.append(make_bank(own, self._rotation, self.search))
-        self.recall_ = 1.0 if self.search == "exact" else self._measure_recall()
-
-    def _condense(self, count: int) -> None:
-        from sklearn.cluster import MiniBatchKMeans
-
+    def _condense(self) -> None:
+        self._check_enough()
+        if self.condense is None:
+            return
         values, numbers = [], []
         for number in range(len(self.classes_)):
             own = self._comparable(self.values_[self.class_ == number])
-            if len(own) > count:
-                means = MiniBatchKMeans(count, n_init=1, random_state=self.random_state, batch_size=4096)
+            if len(own) > self.condense:
+                means = MiniBatchKMeans(self.condense, n_init=1, random_state=self._seed(), batch_size=4096)
                 own = means.fit(own).cluster_centers_.astype(np.float32)
             values.append(own.astype(self.dtype))
             numbers.append(np.full(len(own), number))
         self.values_, self.class_ = np.concatenate(values), np.concatenate(numbers)
         self.image_ = np.full(len(self.values_), -1)
         self.boxes_ = np.tile(np.array([0, 0, 1, 1], np.float32), (len(self.values_), 1))
+        self._check_enough()
 
-    def _measure_recall(self) -> float:
-        rng = np.random.default_rng(0)
-        shares = []
-        for number in rng.permutation(len(self.classes_))[:5]:
-            others = np.flatnonzero(self.class_ != number)
-            chosen = rng.choice(others, size=min(100, len(others)), replace=False)
-            shares.append(recall(self._banks[number], self._bank_rows(chosen)))
-        return float(np.mean(shares))
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        if self.condense is not None and (not isinstance(self.condense, (int, np.integer)) or self.condense < 1):
-            raise ValueError(f"condense of NBNN must be a whole number above 0 or None, got {self.condense!r}.")
+    def _check_enough(self) -> None:
+        """Refuse a class with fewer descriptors than neighbours are asked for."""
+        counts = np.bincount(self.class_, minlength=len(self.classes_))
+        if counts.min() < self.n_neighbors:
+            label = self.classes_[counts.argmin()]
+            raise ValueError(
+                f"class {label!r} has {counts.min()} descriptors, fewer than {self.n_neighbors} neighbours."
+            )

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from sklearn.utils import check_random_state
 
 from ...bags.bags import Bags
-from ...bags.copies import copy_groups
 from ...bags.store import Store
-from ..base import FEWEST_TO_CALIBRATE, Voter
-from ..labels import check_labels, hold_out, image_weights, labels_of
-from ..votes import prototype_votes
+from ..base import Voter
+from ..labels import image_weights
+from ..scorer import Scorer
+from .memory import Memory
 from .minibatches import TrainingData
 
 
@@ -27,10 +27,10 @@ class PrototypeVoter(Voter):
     mean_, scale_ : arrays
         A feature x is standardised to ``(x - mean_) * scale_``.
     history_ : list of dict
-        What is known of each pass or round of the training.
+        What is known of each pass or round of the final training.
     """
 
-    prototypes: int
+    n_prototypes: int
     q: float
     position_weight: float
     standardise: bool
@@ -41,14 +41,12 @@ class PrototypeVoter(Voter):
     random_state: Any
 
     weights_: npt.NDArray[Any]
+    mean_: npt.NDArray[np.float64]
+    scale_: npt.NDArray[np.float64]
     history_: list[dict[str, Any]]
 
-    # Settings that subclasses check: the smallest whole number, and the range of a number, that each may have.
-    _whole: dict[str, int]
-    _ranges: dict[str, tuple[float, float]]
-
-    def _train(self, data: TrainingData, seed: int) -> None:
-        """Make prototypes from nothing."""
+    def _train(self, data: TrainingData, seed: int, training: str) -> None:
+        """Make prototypes from nothing; `training` says whether for the "calibration" or as the "final" training."""
         raise TypeError(f"{type(self).__name__} does not say how it learns.")
 
     # --- learning ---------------------------------------------------------------------------------------------------
@@ -63,21 +61,21 @@ class PrototypeVoter(Voter):
         y : array of shape (images,), optional
             Their classes; may be left out for a store, which knows them.
         sample_weight : array of shape (images,), optional
-            What each image counts.
+            What each image counts; one that counts 0 is left out.
         """
         self._check_settings()
         data = self._training_data(X, y, sample_weight)
         seeds = check_random_state(self.random_state).randint(2**31, size=3)
         self._standardise(data)
-        self._not_calibrated()
-        if self.calibration > 0 and len(data.images) >= FEWEST_TO_CALIBRATE:
-            groups = copy_groups(data.means())
-            keep, out = hold_out(data.images, data.labels, self.calibration, int(seeds[0]), groups)
-            if len(out):
-                self._train(data.only(keep), int(seeds[1]))
-                means = self._mean_votes(self._images(data, out))
-                self._calibrate(means, data.labels[out], self.rejection)
-        self._train(data, int(seeds[1]))
+
+        def train(images: npt.NDArray[np.int64], training: str) -> None:
+            self._train(data if training == "final" else data.only(images), int(seeds[1]), training)
+
+        def scores(images: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+            return self._mean_votes(self._images(data, images))
+
+        images, share = data.images, self.calibration
+        self._train_and_calibrate(images, data.labels, share, data.means, train, scores, int(seeds[0]))
         return self
 
     def _training_data(
@@ -90,27 +88,10 @@ class PrototypeVoter(Voter):
         reset: bool = True,
     ) -> TrainingData:
         """Check images and labels, and set `classes_` to the classes `learned` before and those of `y`."""
-        if isinstance(X, Store):
-            y = labels_of(X, y)
-            if not reset and X.dim != self.n_features_in_:
-                raise ValueError(
-                    f"the store has {X.dim} features a descriptor, but {self.n_features_in_} were learned."
-                )
-            self.n_features_in_ = X.dim
-            source: Bags | Store = X
-        else:
-            if y is None:
-                raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-            source = self._read(X, fitting=reset)
-        labels = check_labels(y, len(source))
-        known = np.unique(labels) if learned is None else np.union1d(learned, labels)
-        if len(known) < 2:
-            raise ValueError(f"{type(self).__name__} needs at least two classes, got one class: {known[0]!r}.")
-        self.classes_, numbers = known, np.searchsorted(known, labels)
-        weight = image_weights(known, numbers, labels, self.class_weight, sample_weight)
-        data = TrainingData(source, numbers.astype(np.int64), weight, self.block)
-        if not len(data.images):
-            raise ValueError("no image has a weight above 0.")
+        source, labels = self._read_labelled(X, y, reset=reset)
+        numbers = self._set_classes(labels, learned)
+        weight = image_weights(self.classes_, numbers, labels, self.class_weight, sample_weight)
+        data = TrainingData(source, numbers, weight, self.block)
         if reset:
             self.positions_ = data.positions and self.position_weight > 0
         data.positions, data.dim = self.positions_, source.dim + 2 * self.positions_
@@ -128,20 +109,14 @@ class PrototypeVoter(Voter):
     def _images(self, data: TrainingData, images: npt.NDArray[np.int64]) -> Bags:
         return data.source.load(images)[0] if isinstance(data.source, Store) else data.source[images]
 
-    # --- voting -----------------------------------------------------------------------------------------------------
+    # --- learning more ----------------------------------------------------------------------------------------------
 
-    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return prototype_votes(values, self.weights_, self.mean_, self.scale_, self.q)
+    def remember(self, bags: Bags, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
+        """Keep a few random descriptors of each class (see `memory`)."""
+        self._keep(Memory.of(bags, numbers, len(self.classes_), rng))
 
-    # --- settings ---------------------------------------------------------------------------------------------------
+    def _keep(self, memory: Memory) -> None:
+        self.memory_values_, self.memory_boxes_, self.memory_class_ = memory.values, memory.boxes, memory.numbers
 
-    def _check_settings(self) -> None:
-        name = type(self).__name__
-        for setting, fewest in self._whole.items():
-            value = getattr(self, setting)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < fewest:
-                raise ValueError(f"{setting} of {name} must be a whole number of at least {fewest}, got {value!r}.")
-        for setting, (least, most) in self._ranges.items():
-            value = getattr(self, setting)
-            if not isinstance(value, (int, float, np.number)) or isinstance(value, bool) or not least <= value <= most:
-                raise ValueError(f"{setting} of {name} must be a number from {least:g} to {most:g}, got {value!r}.")
+    def _restored(self, scorer: Scorer) -> None:
+        self.steps_, self.n_iter_, self.history_ = 0, 0, []

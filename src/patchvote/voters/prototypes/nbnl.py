@@ -23,6 +23,7 @@ import numpy.typing as npt
 from ..ml3 import hinge_loss, phi_and_gradient
 from .base import PrototypeVoter
 from .minibatches import TrainingData
+from .votes import NbnlVotes
 
 _STEPS_BETWEEN = 20  # after so many steps the callback is asked whether to go on: often enough for a budget of seconds
 _FEWEST_STEPS = 10  # in a round, with more epochs where the data are few
@@ -35,55 +36,52 @@ class NBNL(PrototypeVoter):
 
     Parameters
     ----------
-    prototypes : int, default 10
-        Prototypes a class.
+    n_prototypes : int, default 10
+        Prototypes per class.
     q : float, default 3
         As in `SNBNL`; the published ML3 calls it p = 1.5.
-    lam : float or None
-        Strength of the regulariser, ``lam / 2 ||W||^2``; one over the number of descriptors by default.
-    rounds : int, default 30
+    alpha : float or None
+        Strength of the regulariser, ``alpha / 2 ||W||^2``; one over the number of descriptors by default.
+    max_iter : int, default 30
         Rounds of the concave-convex procedure.
     epochs : int, default 1
         Passes over the data in each round.
-    minibatch : int, default 100
-        Descriptors a step.
+    batch_size : int, default 100
+        Descriptors per step.
     position_weight, standardise, class_weight, calibration, rejection, block, random_state
         As in `SNBNL`.
     callback : function, optional
         Called after each round with what is known of it, and every few steps with the rounds and steps so far;
-        returning True ends the training. A round that is not complete counts only where it is the first.
+        returning True ends the training; ``training`` says which of the two, as in `SNBNL`. A round that is not
+        complete counts only where it is the first.
 
     Attributes
     ----------
+    n_iter_ : int
+        Rounds begun, in the final training.
     history_ : list of dict
-        Of each round its mean hinge loss and the objective before it.
+        Of each round its number, how many there are to be, and the mean hinge loss of its last epoch.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> bags = [rng.normal(loc=label, size=(20, 4)) for label in (0, 1) for _ in range(10)]
-    >>> voter = NBNL(prototypes=2, rounds=5).fit(bags, ["sea"] * 10 + ["land"] * 10)
+    >>> voter = NBNL(n_prototypes=2, max_iter=5).fit(bags, ["sea"] * 10 + ["land"] * 10)
     >>> voter.predict([np.ones((5, 4))])
     array(['land'], dtype='<U4')
     """
 
-    _whole = {"prototypes": 1, "minibatch": 1, "rounds": 1, "epochs": 1, "block": 1}  # noqa: RUF012
-    _ranges = {  # noqa: RUF012
-        "q": (1, math.inf),
-        "position_weight": (0, 1e12),
-        "calibration": (0, 0.9),
-        "rejection": (0, 1),
-    }
+    scorer_class = NbnlVotes
 
     def __init__(
         self,
-        prototypes: int = 10,
+        n_prototypes: int = 10,
         *,
         q: float = 3.0,
-        lam: float | None = None,
-        rounds: int = 30,
+        alpha: float | None = None,
+        max_iter: int = 30,
         epochs: int = 1,
-        minibatch: int = 100,
+        batch_size: int = 100,
         position_weight: float = 1.0,
         standardise: bool = True,
         class_weight: Any = None,
@@ -93,12 +91,12 @@ class NBNL(PrototypeVoter):
         callback: Callable[[dict[str, Any]], Any] | None = None,
         random_state: Any = 0,
     ) -> None:
-        self.prototypes = prototypes
+        self.n_prototypes = n_prototypes
         self.q = q
-        self.lam = lam
-        self.rounds = rounds
+        self.alpha = alpha
+        self.max_iter = max_iter
         self.epochs = epochs
-        self.minibatch = minibatch
+        self.batch_size = batch_size
         self.position_weight = position_weight
         self.standardise = standardise
         self.class_weight = class_weight
@@ -108,24 +106,25 @@ class NBNL(PrototypeVoter):
         self.callback = callback
         self.random_state = random_state
 
-    def _train(self, data: TrainingData, seed: int) -> None:
+    def _train(self, data: TrainingData, seed: int, training: str) -> None:
+        self._training = training
         rng = np.random.default_rng(seed)
         self.history_ = []
         total = float((data.weight * data.source.sizes).sum())
-        lam = 1 / total if self.lam is None else self.lam
-        solver = _Solver(data, rng, self.minibatch, self.mean_, self.scale_, lam, self._is_over)
-        epochs = max(self.epochs, math.ceil(_FEWEST_STEPS / max(1, round(data.descriptors / self.minibatch))))
+        lam = 1 / total if self.alpha is None else self.alpha
+        solver = _Solver(data, rng, self.batch_size, self.mean_, self.scale_, lam, self._is_over)
+        epochs = max(self.epochs, math.ceil(_FEWEST_STEPS / max(1, round(data.descriptors / self.batch_size))))
 
-        noise = rng.standard_normal((self.prototypes, len(self.classes_), data.dim))
+        noise = rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim))
         linear = np.zeros((1, len(self.classes_), data.dim), data.dtype)
         linear, loss = solver.run(linear, 2 * epochs, linear_gradient)
         # All prototypes of a class begin as its linear SVM, so that phi of their equal products is the product itself,
         # with some noise to part them.
         noise *= 0.1 * float(np.abs(linear).mean())
-        weights = (linear * self.prototypes ** (-1 / self.q) + noise).astype(data.dtype)
+        weights = (linear * self.n_prototypes ** (-1 / self.q) + noise).astype(data.dtype)
         self.weights_ = weights.copy()
 
-        for index in range(self.rounds):
+        for index in range(self.max_iter):
             tangent = weights.copy()
 
             def gradient(now: npt.NDArray[Any], x: Any, labels: Any, weight: Any, at: Any = tangent) -> Any:
@@ -135,18 +134,15 @@ class NBNL(PrototypeVoter):
                 mean, loss = solver.run(weights, epochs, gradient)
                 if not solver.ended or index == 0:
                     self.weights_ = mean  # the average of the last round
-            self.history_.append({"round": index + (not solver.ended), "rounds": self.rounds, "loss": loss})
+            told = {"training": training, "round": index + (not solver.ended), "rounds": self.max_iter, "loss": loss}
+            self.history_.append(told)
+            self.n_iter_ = index + 1
             if solver.ended or (self.callback is not None and self.callback(self.history_[-1]) is True):
                 break
 
     def _is_over(self, steps: int) -> bool:
-        told = {"round": len(self.history_), "rounds": self.rounds, "steps": steps}
+        told = {"training": self._training, "round": len(self.history_), "rounds": self.max_iter, "steps": steps}
         return self.callback is not None and self.callback(told) is True
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        if self.lam is not None and (not isinstance(self.lam, (int, float, np.number)) or not 0 < self.lam < math.inf):
-            raise ValueError(f"lam of NBNL must be a number above 0 or None, got {self.lam!r}.")
 
 
 class _Solver:
@@ -162,7 +158,7 @@ class _Solver:
         lam: float,
         is_over: Callable[[int], bool],
     ) -> None:
-        self.data, self.rng, self.minibatch, self.mean, self.scale, self.lam = data, rng, minibatch, mean, scale, lam
+        self.data, self.rng, self.batch_size, self.mean, self.scale, self.alpha = data, rng, minibatch, mean, scale, lam
         self.is_over, self.ended = is_over, False
         self.step = 0
         self.radius = 0.0  # mean squared length of the descriptors seen
@@ -176,12 +172,12 @@ class _Solver:
         """
         for _ in range(epochs):
             mean, count, total = np.zeros_like(weights), 0, 0.0
-            for x, labels, weight in self.data.minibatches(self.rng, self.minibatch, self.mean, self.scale):
+            for x, labels, weight in self.data.minibatches(self.rng, self.batch_size, self.mean, self.scale):
                 loss, gradient = gradient_of(weights, x, labels, weight)
                 self.radius = self.radius or float(weight @ np.einsum("ij,ij->i", x, x) / weight.sum())
                 # As for strongly convex functions, but never longer than the descriptors' own length allows.
-                rate = 1 / (self.lam * self.step + self.radius)
-                weights *= weights.dtype.type(1 - rate * self.lam)
+                rate = 1 / (self.alpha * self.step + self.radius)
+                weights *= weights.dtype.type(1 - rate * self.alpha)
                 weights -= weights.dtype.type(rate) * gradient
                 self.step, count, total = self.step + 1, count + 1, total + loss
                 mean += (weights - mean) / count

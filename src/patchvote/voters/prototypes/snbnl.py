@@ -13,19 +13,26 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
 
+from ...bags.bags import Bags
 from ...bags.copies import copy_groups
+from ..base import Candidate
 from ..labels import hold_out
 from .base import PrototypeVoter
+from .memory import Memory
 from .minibatches import TrainingData
 from .start import dead_prototypes, first_prototypes, seed_anew
 from .stoml3 import Stoml3
+from .votes import SnbnlVotes
+
+_CURVATURE = 0.2  # of the candidates: fewer descriptors make fewer steps, which have to be larger
+_ADDING_STEPS = 100  # at least so many when photos are added; twice as many cost old classes half a point more
 
 Callback = Callable[[dict[str, Any]], Any]
 
@@ -35,18 +42,18 @@ class SNBNL(PrototypeVoter):
 
     Parameters
     ----------
-    prototypes : int, default 10
-        Prototypes a class. With 1, a vote is a rectified linear function.
+    n_prototypes : int, default 10
+        Prototypes per class. With 1, a vote is a rectified linear function.
     q : float, default 2
         How the products with a class's prototypes become one vote: ``||[z]_+||_q``, from 1 (sum of the positive ones)
         to ``numpy.inf`` (the largest one).
-    lam : float, default 1e-4
+    alpha : float, default 1e-4
         Strength of the regulariser. The paper's 1 under-fits standardised descriptors.
     curvature : float, default 0.3
         L of the surrogate: larger makes smaller steps. The paper's 1 stops short of what the data can teach.
-    minibatch : int, default 1000
-        Descriptors a step.
-    passes : int, default 3
+    batch_size : int, default 1000
+        Descriptors per step.
+    max_iter : int, default 3
         Passes over the data.
     min_steps : int, default 100
         Make at least so many steps, with more passes where the data are few.
@@ -60,7 +67,7 @@ class SNBNL(PrototypeVoter):
         Bring every feature to mean 0 and deviation 1 over the training descriptors.
     class_weight : dict, "balanced" or None
         As in scikit-learn; weights of the classes.
-    held_out : float, default 0
+    validation_fraction : float, default 0
         Share of the images held out for early stopping: training ends when their accuracy has not risen for two
         passes, and the best prototypes are kept.
     calibration : float, default 0.2
@@ -77,7 +84,8 @@ class SNBNL(PrototypeVoter):
         Let torch make the steps on this device ("cuda", "mps", "cpu"; needs the extra ``torch``). By default that of
         the tensors that come, where they are tensors of torch on a device of their own, and else numpy.
     callback : function, optional
-        Called after each pass with what is known of it; returning True ends the training.
+        Called after each pass with what is known of it; returning True ends the training. With `calibration` there are
+        two trainings, and ``training`` says which: "calibration", then "final".
     random_state : int or None, default 0
         Seed of everything random.
 
@@ -91,49 +99,42 @@ class SNBNL(PrototypeVoter):
         A feature x is standardised to ``(x - mean_) * scale_``.
     steps_ : int
         Steps made.
+    n_iter_ : int
+        Passes made, in the final training.
     history_ : list of dict
-        Of each pass its loss, dead prototypes and, where images were held out, their accuracy.
+        Of each pass of the final training its loss, dead prototypes and, where images were held out, their accuracy.
     dead_prototypes_ : int
-        Prototypes that no training descriptor excited in the last pass; they were seeded anew.
+        Prototypes that no descriptor of the very last minibatch excited. (Those that are dead at the end of an earlier
+        pass are seeded anew.)
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
     >>> bags = [rng.normal(loc=label, size=(20, 4)) for label in (0, 1) for _ in range(10)]
     >>> labels = ["sea"] * 10 + ["land"] * 10
-    >>> voter = SNBNL(prototypes=2).fit(bags, labels)
+    >>> voter = SNBNL(n_prototypes=2).fit(bags, labels)
     >>> voter.predict([np.ones((5, 4))])
     array(['land'], dtype='<U4')
     """
 
-    _whole = {"prototypes": 1, "minibatch": 1, "passes": 1, "min_steps": 0, "block": 1}  # noqa: RUF012
-    _ranges = {  # noqa: RUF012
-        "q": (1, math.inf),
-        "lam": (0, 1e12),
-        "curvature": (1e-12, 1e12),
-        "start_scale": (0, 1e12),
-        "position_weight": (0, 1e12),
-        "held_out": (0, 0.9),
-        "calibration": (0, 0.9),
-        "rejection": (0, 1),
-    }
+    scorer_class = SnbnlVotes
 
     def __init__(
         self,
-        prototypes: int = 10,
+        n_prototypes: int = 10,
         *,
         q: float = 2.0,
-        lam: float = 1e-4,
+        alpha: float = 1e-4,
         curvature: float = 0.3,
-        minibatch: int = 1000,
-        passes: int = 3,
+        batch_size: int = 1000,
+        max_iter: int = 3,
         min_steps: int = 100,
         start: str = "random",
         start_scale: float = 0.01,
         position_weight: float = 1.0,
         standardise: bool = True,
         class_weight: Any = None,
-        held_out: float = 0.0,
+        validation_fraction: float = 0.0,
         calibration: float = 0.2,
         rejection: float = 0.05,
         average: bool = True,
@@ -142,19 +143,19 @@ class SNBNL(PrototypeVoter):
         callback: Callback | None = None,
         random_state: Any = 0,
     ) -> None:
-        self.prototypes = prototypes
+        self.n_prototypes = n_prototypes
         self.q = q
-        self.lam = lam
+        self.alpha = alpha
         self.curvature = curvature
-        self.minibatch = minibatch
-        self.passes = passes
+        self.batch_size = batch_size
+        self.max_iter = max_iter
         self.min_steps = min_steps
         self.start = start
         self.start_scale = start_scale
         self.position_weight = position_weight
         self.standardise = standardise
         self.class_weight = class_weight
-        self.held_out = held_out
+        self.validation_fraction = validation_fraction
         self.calibration = calibration
         self.rejection = rejection
         self.average = average
@@ -162,6 +163,14 @@ class SNBNL(PrototypeVoter):
         self.device = device
         self.callback = callback
         self.random_state = random_state
+
+    @classmethod
+    def candidates(cls, seed: int) -> list[Candidate]:
+        """Return few prototypes per class, and one."""
+        return [
+            Candidate(words, cls(count, batch_size=700, curvature=_CURVATURE, calibration=0, random_state=seed))
+            for words, count in (("4 prototypes per class", 4), ("1 prototype per class", 1))
+        ]
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -191,49 +200,70 @@ class SNBNL(PrototypeVoter):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         if first:
             self._standardise(data)
-            self._not_calibrated()
-            self.history_, self.steps_ = [], 0
+            self.temperature_, self.rejection_threshold_ = 1.0, 0.0
+            self.history_, self.steps_, self.n_iter_ = [], 0, 0
             self.weights_ = self._first_prototypes(data, rng)
         elif learned is not None and len(self.classes_) > len(learned):
-            grown = rng.standard_normal((self.prototypes, len(self.classes_), data.dim)) * self.start_scale
+            grown = rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim)) * self.start_scale
             grown[:, np.isin(self.classes_, learned)] = self.weights_
             self.weights_ = grown.astype(self.weights_.dtype)
         learner = self._learner(self.weights_, self.steps_)
         data.dtype = self.weights_.dtype.type
         self._one_pass(learner, data, rng)
         self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, 0
+        self.n_iter_ += 1
         return self
 
-    def _train(self, data: TrainingData, seed: int) -> None:
-        """Make prototypes from nothing."""
+    def learn_more(
+        self, bags: Bags, labels: npt.NDArray[Any], seen: Mapping[str, int], rng: np.random.Generator
+    ) -> None:
+        """Learn new images together with the memory of the old ones."""
+        known, memory = self.classes_, Memory(self.memory_values_, self.memory_boxes_, self.memory_class_)
+        old, there = memory.bags()
+        new = bags.astype(np.float32)
+        both, y = Bags.join([old, new]), np.concatenate([known[there], labels])
+        weight = np.ones(len(both))
+        # An old class counts as much as a new one. By number of photos, a new class of 20 beside old ones of 100 would
+        # be recognised in half of its photos only.
+        weight[: len(old)] = len(new.values) / len(np.unique(labels)) / old.sizes
+        steps, curvature = max(1, round(len(both.values) / self.batch_size)), self.curvature
+        self.curvature = max(curvature, 1.0)  # smaller steps than at first: old classes shall keep what they know
+        for _ in range(-(-_ADDING_STEPS // steps)):
+            self.partial_fit(both, y, sample_weight=weight)
+        self.curvature = curvature
+        self._keep(memory.merged(known, new, labels, self.classes_, seen, rng))
+
+    def _train(self, data: TrainingData, seed: int, training: str) -> None:
         rng = np.random.default_rng(seed)
-        groups = copy_groups(data.means()) if self.held_out > 0 else None
-        keep, out = hold_out(data.images, data.labels, self.held_out, seed, groups)
-        training = data.only(keep) if len(out) else data
-        learner = self._learner(self._first_prototypes(training, rng))
+        groups = copy_groups(data.means()) if self.validation_fraction > 0 else None
+        keep, out = hold_out(data.images, data.labels, self.validation_fraction, seed, groups)
+        part = data.only(keep) if len(out) else data
+        learner = self._learner(self._first_prototypes(part, rng))
         self.history_ = []
-        self._passes(learner, training, rng, data, out)
+        self._passes(learner, part, rng, data, out, training)
 
     def _passes(
         self,
         learner: Any,
-        training: TrainingData,
+        part: TrainingData,
         rng: np.random.Generator,
         data: TrainingData,
         out: npt.NDArray[np.int64],
+        training: str,
     ) -> None:
-        steps = max(1, round(training.descriptors / self.minibatch))
-        passes = max(self.passes, math.ceil(self.min_steps / steps))
+        steps = max(1, round(part.descriptors / self.batch_size))
+        passes = max(self.max_iter, math.ceil(self.min_steps / steps))
         best: tuple[float, npt.NDArray[Any]] | None = None
         stale = 0
         for index in range(passes):
             last = index == passes - 1
             if self.average and last:
                 learner.begin_mean()
-            loss, dead = self._one_pass(learner, training, rng, reseed=not last)
+            loss, dead = self._one_pass(learner, part, rng, reseed=not last)
             self.weights_ = learner.weights if learner.mean is None else learner.mean
             self.steps_, self.dead_prototypes_ = learner.t, dead
-            told = {"pass": index + 1, "passes": passes, "steps": learner.t, "loss": loss, "dead": dead}
+            told = {"training": training, "pass": index + 1, "passes": passes, "steps": learner.t}
+            told |= {"loss": loss, "dead": dead}
             if len(out):
                 right = self._mean_votes(self._images(data, out)).argmax(axis=1) == data.labels[out]
                 told["held_out_accuracy"] = float(right.mean())
@@ -241,6 +271,7 @@ class SNBNL(PrototypeVoter):
                 if best is None or told["held_out_accuracy"] > best[0]:
                     best, stale = (told["held_out_accuracy"], self.weights_.copy()), 0
             self.history_.append(told)
+            self.n_iter_ = index + 1
             if (self.callback is not None and self.callback(told) is True) or stale >= 2:
                 break
         if best is not None:
@@ -258,7 +289,7 @@ class SNBNL(PrototypeVoter):
         Dead prototypes are seeded anew on request.
         """
         total, count = 0.0, 0
-        for x, labels, weight in data.minibatches(rng, self.minibatch, self.mean_, self.scale_):
+        for x, labels, weight in data.minibatches(rng, self.batch_size, self.mean_, self.scale_):
             total += learner.step(x, labels, weight)
             count += 1
         weights = learner.weights
@@ -271,24 +302,19 @@ class SNBNL(PrototypeVoter):
     def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Any:
         """Return what makes the steps: here, or on the device that was asked for."""
         if self.device_ is None:
-            return Stoml3(weights, self.q, self.lam, self.curvature, step)
+            return Stoml3(weights, self.q, self.alpha, self.curvature, step)
         # By name, since torch is no part of the core.
         device = importlib.import_module("patchvote.nn.device")
-        return device.DeviceStoml3(weights, self.q, self.lam, self.curvature, step, self.device_)
+        return device.DeviceStoml3(weights, self.q, self.alpha, self.curvature, step, self.device_)
 
     def _first_prototypes(self, data: TrainingData, rng: np.random.Generator) -> npt.NDArray[Any]:
         classes = len(self.classes_)
         if self.start == "random":
-            return (rng.standard_normal((self.prototypes, classes, data.dim)) * self.start_scale).astype(data.dtype)
+            return (rng.standard_normal((self.n_prototypes, classes, data.dim)) * self.start_scale).astype(data.dtype)
         values, labels, _ = data.sample(rng, min(self.block, 100_000))
         values = (values - self.mean_) * (self.scale_ * self.start_scale)
         seed = int(rng.integers(2**31))
-        return first_prototypes(values, labels, self.prototypes, classes, self.start, seed).astype(data.dtype)
-
-    def _check_settings(self) -> None:
-        super()._check_settings()
-        if self.start not in ("random", "data", "kmeans"):
-            raise ValueError(f"start of SNBNL must be 'random', 'data' or 'kmeans', got {self.start!r}.")
+        return first_prototypes(values, labels, self.n_prototypes, classes, self.start, seed).astype(data.dtype)
 
 
 def _device_of(X: Any) -> str | None:

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
 import numpy as np
 
-from ..voters.veto import ORDER, Arrays
+from ..utils.onnx_graph import GraphBuilder
+from .veto import ORDER, Arrays
 
 _BELOW = 1 - 1e-6  # of the threshold: in float32, what is nearer to it may be rounded up to it
 
 
-class Nodes(Protocol):
-    """What adds nodes and constants to a graph, and returns the names of their values."""
-
-    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node."""
-
-    def constant(self, value: Any, dtype: Any = np.float32) -> str:
-        """Add a constant."""
-
-    def ints(self, *values: int) -> str:
-        """Add a constant of whole numbers."""
-
-
-def limited_nodes(graph: Nodes, probability: str, vector: str, arrays: Arrays, classes: int, threshold: float) -> str:
+def limited_nodes(
+    graph: GraphBuilder, probability: str, vector: str, arrays: Arrays, classes: int, threshold: float
+) -> str:
     """Limit the probabilities of a photo that the unadapted model rejects.
 
     Parameters
     ----------
-    graph : Nodes
+    graph : GraphBuilder
         Where nodes are added.
     probability : str
         Value of shape (classes,): what the adapted model says.

@@ -1,0 +1,178 @@
+"""About: what people want to know of a model. Nothing here steers what it does.
+
+In a model's file it is a table of plain values. Every one of them is printed, added up or written into reports, so each
+has a type that these can rely on: `check_about` refuses a file whose values have other types or sizes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NotRequired, Self, TypedDict
+
+from ..utils.schema import either, listed, number, one_of, record, table, text, whole
+from ..voters.settings import MAX_NAME
+
+
+class Made(TypedDict, total=False):
+    """With which version, and when."""
+
+    patchvote: str
+    date: str
+
+
+class Chosen(TypedDict, total=False):
+    """The settings in words, and why they were chosen."""
+
+    words: str
+    why: str
+
+
+class TriedSettings(TypedDict):
+    """What settings came to on held-out photos."""
+
+    words: str
+    accuracy: float
+    loss: float
+    seconds: float
+
+
+class HeldOut(TypedDict):
+    """How photos that it had not seen were named (`Scores.summary`), and why it says nothing of some classes."""
+
+    images: int
+    accuracy: float
+    interval: list[float]
+    rejected: NotRequired[int]
+    calibration_error: NotRequired[float | None]
+    classes: NotRequired[dict[str, Any]]
+    left_out: NotRequired[dict[str, str]]
+
+
+class Added(TypedDict):
+    """Photos that were added later."""
+
+    date: str
+    images: dict[str, int]
+    new_classes: NotRequired[list[str]]
+
+
+class AdaptedTo(TypedDict, total=False):
+    """Photos that it was adapted to."""
+
+    date: str
+    photos: int
+    taken: int
+    rejected: int
+
+
+class Copies(TypedDict):
+    """Photos that are copies of one another (`describe_copies`)."""
+
+    groups: int
+    photos: int
+    examples: list[list[str]]
+    in_several_classes: int
+    examples_in_several_classes: list[list[list[str]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class About:
+    """What is told of a model.
+
+    Parameters
+    ----------
+    made, chosen, tried, held_out, added, adapted, copies
+        See the types above.
+    images : dict
+        Photos of each class that it learned from.
+    seconds : dict
+        What took how long.
+    cut : list of str
+        What there was no time for.
+    photos : dict
+        Digests of the photos of each class (see `known`).
+    more : dict
+        What a later version tells, which is kept as it is.
+    """
+
+    made: Made = dataclasses.field(default_factory=Made)
+    images: dict[str, int] = dataclasses.field(default_factory=dict)
+    chosen: Chosen = dataclasses.field(default_factory=Chosen)
+    tried: list[TriedSettings] = dataclasses.field(default_factory=list)
+    held_out: HeldOut | None = None
+    added: list[Added] = dataclasses.field(default_factory=list)
+    adapted: AdaptedTo | None = None
+    copies: Copies | None = None
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    cut: list[str] = dataclasses.field(default_factory=list)
+    photos: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    more: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_plain(cls, table: dict[str, Any]) -> Self:
+        """Make it from the table of a file, already checked."""
+        known = {field.name for field in dataclasses.fields(cls)} - {"more"}
+        own = {name: value for name, value in table.items() if name in known}
+        return cls(**own, more={name: value for name, value in table.items() if name not in known})
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as the table of a file."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "more"}
+        return own | self.more
+
+
+_WORDS = text(10_000)  # a sentence
+_PATH = text(1 << 15)  # the longest path of any system
+_COUNT = whole(0, 1 << 53)
+_SECONDS = number(0, 1e12)
+_SHARE = number(0, 1)
+_NONE = one_of(None)
+
+_IMAGES = table(_COUNT, text(MAX_NAME))
+_HELD_OUT = record(
+    {"images": _COUNT, "accuracy": _SHARE, "interval": listed(_SHARE, length=2)},
+    {
+        "rejected": _COUNT,
+        "calibration_error": either(_NONE, _SHARE),
+        "classes": table(
+            record({"images": _COUNT}, {"found": either(_NONE, _SHARE), "right": either(_NONE, _SHARE)}),
+            text(MAX_NAME),
+        ),
+        "left_out": table(_WORDS, text(MAX_NAME)),
+    },
+)
+_COPIES = record(
+    {
+        "groups": _COUNT,
+        "photos": _COUNT,
+        "examples": listed(listed(_PATH)),
+        "in_several_classes": _COUNT,
+        "examples_in_several_classes": listed(listed(listed(_PATH, length=2))),
+    }
+)
+_ABOUT = record(
+    {},
+    {
+        "made": record({}, {"patchvote": _WORDS, "date": _WORDS}),
+        "images": _IMAGES,
+        "descriptors": _IMAGES,
+        "tried": listed(
+            record({"words": _WORDS, "accuracy": _SHARE, "loss": number(-1e300, 1e300), "seconds": _SECONDS})
+        ),
+        "chosen": record({}, {"words": _WORDS, "why": _WORDS}),
+        "held_out": either(_NONE, _HELD_OUT),
+        "added": listed(record({"date": _WORDS, "images": _IMAGES}, {"new_classes": listed(text(MAX_NAME))})),
+        "adapted": either(_NONE, record({}, {"date": _WORDS, "photos": _COUNT, "taken": _COUNT, "rejected": _COUNT})),
+        "steps": _COUNT,
+        "seconds": table(_SECONDS, _WORDS),
+        "names": listed(_PATH),
+        "copies": either(_NONE, _COPIES),
+        "cut": listed(_WORDS),
+        "photos": table(listed(text(64)), text(MAX_NAME)),
+    },
+)
+
+
+def check_about(about: Any) -> str | None:
+    """Say what is wrong with the table of a file, or None."""
+    return _ABOUT(about)

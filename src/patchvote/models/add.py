@@ -1,0 +1,96 @@
+"""Adding to a model: more photos, of known classes or new ones, without those that it learned from before.
+
+Linear votes keep the mean of every photo, and banks every descriptor, and so learn new photos as if they had been there
+at first. A model of prototypes keeps a memory, and learns new photos together with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ..bags.store import Store
+from ..errors import PatchvoteError, PhotoError
+from ..utils.timing import timed
+from ..voters.bag_svm import pooled
+from .about import About, Added
+from .fit import Fitted
+from .known import known_photos, short, with_photos
+from .model import Model, voter_of
+from .report.card import card
+
+
+def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, float]) -> Fitted:
+    """Learn more bags, of classes that the model knows or of new ones.
+
+    Photos that the model has learned from are not
+    learned again; where it has learned them as another class, they are refused.
+    """
+    voter = voter_of(model)
+    if not voter.can_learn_more:
+        raise PatchvoteError(
+            f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
+        )
+    fresh, known, refused = _sorted_out(store, model)
+    if not fresh:
+        return Fitted(model, voter, known=known, refused=refused)
+    store = store.only(fresh)
+    labels = store.labels.astype(str)
+    with timed(seconds, "training"):
+        bags = pooled(store) if voter.means_only else store.load(dtype=store.dtype)[0]
+        voter.learn_more(bags, labels, model.descriptors, np.random.default_rng(seed))
+    counts, sizes = _by_class(labels, np.ones(len(store), np.int64)), _by_class(labels, store.sizes)
+    new = dataclasses.replace(
+        model,
+        scorer=voter.scorer(),
+        classes=tuple(str(label) for label in voter.classes_),
+        names=(*model.names, *store.names) if model.names else (),
+        descriptors=_together(model.descriptors, sizes),
+        steps=int(getattr(voter, "steps_", model.steps)),
+        about=_about_added(store, model, counts),
+    )
+    return Fitted(dataclasses.replace(new, card=card(new)), voter, known=known, refused=refused)
+
+
+def _by_class(labels: npt.NDArray[np.str_], counts: npt.NDArray[np.int64]) -> dict[str, int]:
+    return {label: int(counts[labels == label].sum()) for label in np.unique(labels).tolist()}
+
+
+def _together(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {label: one.get(label, 0) + other.get(label, 0) for label in {**one, **other}}
+
+
+def _sorted_out(store: Store, model: Model) -> tuple[list[str], int, tuple[PhotoError, ...]]:
+    """Return the names of photos that a model does not know, how many it knows, and those with another class."""
+    known = known_photos(model.about)
+    fresh, again, refused = [], 0, []
+    for entry in store.entries:
+        label, digest = str(entry.label), short(entry.digest)
+        before = known.setdefault(digest, set())
+        if not before:
+            before.add(label)
+            fresh.append(entry.name)
+        elif label in before:
+            again += 1
+        else:
+            said = f"it was learned as {', '.join(sorted(before))}, and is not learned as {label}, too."
+            refused.append(PhotoError(entry.name, f"{said} To change its class, fit again with all photos."))
+    return fresh, again, tuple(refused)
+
+
+def _about_added(store: Store, model: Model, counts: dict[str, int]) -> About:
+    """Tell what people want to know of a model that has learned more photos."""
+    added: Added = {
+        "date": datetime.date.today().isoformat(),
+        "images": counts,
+        "new_classes": sorted(set(counts) - set(model.classes)),
+    }
+    about = dataclasses.replace(
+        model.about, images=_together(model.about.images, counts), added=[*model.about.added, added]
+    )
+    labels = store.labels.astype(str).tolist()
+    return with_photos(about, zip(labels, (entry.digest for entry in store.entries), strict=True))

@@ -1,0 +1,53 @@
+"""Measuring a model on labelled photos: each goes through the network once, and the surest mistakes keep their bags."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from ..bags.bags import Bags
+from .answers import evidence_of
+from .evidence import Evidence
+from .model import Model
+from .scores import WORST, Scores
+
+
+def measure(
+    model: Model, bags: Iterable[tuple[str, Bags]], labels: Mapping[str, str]
+) -> tuple[Scores | None, tuple[Evidence, ...]]:
+    """Compare answers for bags with labels.
+
+    Parameters
+    ----------
+    model : Model
+        What answers.
+    bags : iterable of pairs
+        Names of photos, and their bags, one at a time.
+    labels : mapping
+        The class of each photo, by name.
+
+    Returns
+    -------
+    scores : Scores or None
+        Answers beside what they should have been; None where there was no bag.
+    mistakes : tuple of Evidence
+        Of the surest mistakes, the surest first.
+    """
+    names: list[str] = []
+    rows: list[npt.NDArray[np.float64]] = []
+    mistakes: list[tuple[float, int, Bags]] = []
+    for name, bag in bags:
+        probability = model.probability(bag)
+        if model.classes[int(probability.argmax())] != labels[name]:
+            bisect.insort(mistakes, (-float(probability.max()), len(names), bag), key=lambda one: one[:2])
+            del mistakes[WORST:]
+        names.append(name)
+        rows.append(probability)
+    if not rows:
+        return None, ()
+    expected = np.array([model.classes.index(labels[name]) for name in names])
+    scores = Scores(model.classes, tuple(names), expected, np.stack(rows), model.threshold)
+    return scores, tuple(evidence_of(model, names[index], bag) for _, index, bag in mistakes)

@@ -1,0 +1,58 @@
+"""Saved: where a model's file is, and what it was like when it was read or written, so that no change gets lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Self
+
+from ..errors import ModelChangedError
+from ..utils.locking import locked, stamp
+from .file import read_model, write_model
+from .model import Model
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """The file of a model, as it was when it was last seen.
+
+    Parameters
+    ----------
+    place : Path or None
+        The file, without links; None where there is none yet.
+    seen : tuple or None
+        What changes whenever it is replaced.
+    """
+
+    place: Path | None = None
+    seen: tuple[int, ...] | None = None
+
+    @classmethod
+    def read(cls, path: str | Path) -> tuple[Model, Self]:
+        """Read a model, and what its file is like."""
+        place = Path(os.path.realpath(path))
+        seen = stamp(place)  # before it is read: a change in between is noticed later
+        return read_model(path), cls(place, seen)
+
+    def is_at(self, path: str | Path) -> bool:
+        """Whether this is that file."""
+        return self.place is not None and self.place == Path(os.path.realpath(path))
+
+    def write(self, model: Model, path: str | Path) -> Self:
+        """Write a model, whole or not at all, and return what its file is like then.
+
+        Raises
+        ------
+        ModelChangedError
+            It is this file, and somebody has changed it since.
+        """
+        place = Path(os.path.realpath(path))
+        with locked(place):
+            if self.is_at(place) and stamp(place) != self.seen:
+                raise ModelChangedError(
+                    f"{path} was changed by another process since it was read: it was not written. Load it again and "
+                    "repeat."
+                )
+            write_model(model, path)
+            return type(self)(place, stamp(place))

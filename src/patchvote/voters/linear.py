@@ -1,0 +1,126 @@
+"""LinearVotes: a linear score of a bag's vector, shared out among its descriptors (`pooling`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..bags.bags import Bags
+from ..errors import ModelError
+from ..utils.onnx_graph import GraphBuilder
+from ..utils.schema import brief, either, one_of
+from . import veto
+from .onnx_nodes import Exported, as_map, cells, mean_cell, size, softmax_of
+from .pooling import bag_vectors, shared_votes
+from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class
+from .settings import CLASS_WEIGHT, PART, SEED, SHARE, STRENGTH
+from .veto_nodes import limited_nodes
+from .votes import softmax
+
+
+def _power(value: Any) -> str | None:
+    """Accept a power that the features of a mean can have."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
+    return None if fits else f" must be 'auto' or a number above 0, up to 1, got {brief(value)}"
+
+
+class LinearVotes(Scorer):
+    """The votes of `BagSVM`; of a model that was adapted, under the veto of the unadapted one."""
+
+    kind = "bag-svm"
+    adapts = True
+    schema = Schema(
+        arrays={"linear": (2, FLOATS), "bias": (1, FLOATS), "vectors": (2, FLOATS), "class": (1, WHOLE)},
+        kept={**veto.ARRAYS, "weight": (1, FLOATS)},
+        settings={
+            "C": STRENGTH,
+            "power": either(one_of("auto"), _power),
+            "class_weight": CLASS_WEIGHT,
+            "calibration": PART,
+            "rejection": SHARE,
+            "random_state": SEED,
+        },
+        needed=("power",),
+    )
+
+    @property
+    def features(self) -> int:
+        """Features of a descriptor."""
+        return int(self.arrays["linear"].shape[1])
+
+    @property
+    def power(self) -> float:
+        """Exponent of the features of a bag's mean."""
+        return float(self.settings["power"])
+
+    def votes(self, bags: Bags) -> npt.NDArray[np.float64]:
+        """Return the vote of every descriptor; it depends on the bag that the descriptor is in."""
+        return shared_votes(bags, self.arrays["linear"], self.arrays["bias"], self.power)
+
+    def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
+        """Return the score of each bag, which is the mean of its descriptors' votes."""
+        return np.asarray(bag_vectors(bags.means(), self.power) @ self.arrays["linear"].T + self.arrays["bias"])
+
+    def probability(
+        self, scores: npt.NDArray[np.float64], bags: Bags, temperature: float, threshold: float
+    ) -> npt.NDArray[np.float64]:
+        """Return the probabilities; what the unadapted model rejects stays below the threshold."""
+        found = softmax(scores / temperature)
+        if not veto.is_there(self.arrays):
+            return found
+        return veto.with_veto(found, bags.means(), self.arrays, self.power, threshold)
+
+    def check(self, images: int | None = None) -> None:
+        """Refuse arrays that do not fit each other."""
+        arrays, classes = self.arrays, self.classes
+        if not isinstance(self.settings["power"], (int, float)):
+            raise ModelError("settings.power must be a number.")
+        if len(arrays["linear"]) != classes or arrays["bias"].shape != (classes,):
+            raise ModelError(f"votes of the shape {arrays['linear'].shape} do not fit {classes} classes.")
+        if self.features < 1:
+            raise ModelError("its descriptors have no features.")
+        if self.positions:
+            raise ModelError("linear votes have no positions.")
+        if arrays["vectors"].shape != (len(arrays["class"]), self.features):
+            raise ModelError("the vectors of its photos do not fit its votes.")
+        check_every_class(arrays["class"], classes)
+        weight = arrays.get("weight", np.ones(len(arrays["class"])))
+        if len(weight) != len(arrays["class"]) or weight.min() < 0:
+            raise ModelError("the weights of its photos do not fit them.")
+        if (wrong := veto.fault(arrays, classes, self.features)) is not None:
+            raise ModelError(wrong)
+
+    def to_onnx(
+        self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
+    ) -> Exported:
+        """Add the vector of the bag, its score, and each cell's share of it."""
+        flat = [cells(graph, one) for one in maps]
+        every = [mean_cell(graph, flat[0]), *flat] if whole else flat
+        total, count = graph.sum(every[0], 1), size(graph, every[0])
+        for one in every[1:]:
+            total, count = graph.node("Add", total, graph.sum(one, 1)), graph.node("Add", count, size(graph, one))
+        mean = graph.node("Div", total, count)
+        vector = self._vector_nodes(graph, mean)
+        weights, bias = graph.constant(self.arrays["linear"]), graph.constant(self.arrays["bias"][:, None])
+        scores = graph.node("Add", graph.node("MatMul", weights, vector), bias)
+        empty = graph.node("Equal", mean, graph.constant(0.0))
+        share = graph.node("Div", vector, graph.node("Where", empty, graph.constant(1.0), mean))
+        shared = graph.node("Mul", weights, graph.node("Transpose", share, perm=[1, 0]))
+        votes = [graph.node("Add", graph.node("MatMul", shared, one), bias) for one in flat]
+        scores = graph.node("Squeeze", scores, graph.ints(1))
+        probability = softmax_of(graph, scores, temperature)
+        if veto.is_there(self.arrays):
+            probability = limited_nodes(graph, probability, vector, self.arrays, self.classes, threshold)
+        return Exported([as_map(graph, vote, one) for vote, one in zip(votes, maps, strict=True)], scores, probability)
+
+    def _vector_nodes(self, graph: GraphBuilder, mean: str) -> str:
+        """Add the vector ``(d, 1)`` of a bag, from its mean."""
+        root = mean
+        if self.power != 1:
+            power = graph.node("Pow", graph.node("Abs", mean), graph.constant(self.power))
+            root = graph.node("Mul", graph.node("Sign", mean), power)
+        length = graph.node("Sqrt", graph.sum(graph.node("Mul", root, root), 0))
+        none = graph.node("Equal", length, graph.constant(0.0))
+        return graph.node("Div", root, graph.node("Where", none, graph.constant(1.0), length))

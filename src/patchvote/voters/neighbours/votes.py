@@ -1,0 +1,243 @@
+"""NeighbourVotes and LocalVotes: descriptors vote by how near the remembered descriptors of a class are."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...bags.bags import Bags
+from ...errors import ModelError, PatchvoteError
+from ...utils.onnx_graph import GraphBuilder
+from ...utils.schema import either, flag, one_of
+from ..onnx_nodes import Exported
+from ..scorer import FLOATS, WHOLE, DescriptorScorer, Schema, check_boxes, check_every_class
+from ..settings import AT_LEAST_ONE, NONE, PART, SEED, SHARE, WEIGHT
+from ..votes import with_positions
+from .approximate import APPROXIMATE, Rotation, make_bank, recall
+from .bounds import EvenRotation, squares
+from .exact import FEWEST_TO_BOUND
+
+_PCA_FEATURES = 128  # leading features that the search "pca" looks at
+_SAMPLE = 20_000  # descriptors from which a rotation is learned
+_CANDIDATES = 128  # descriptors per query of `LocalNBNN` whose full distances are computed by the search "pca"
+
+_ARRAYS = {
+    "values": (2, FLOATS),
+    "class": (1, WHOLE),
+    "image": (1, WHOLE),
+    "boxes": (2, FLOATS),
+    "mean": (1, FLOATS),
+}
+_SETTINGS = {
+    "n_neighbors": AT_LEAST_ONE,
+    "normalise": flag,
+    "position_weight": WEIGHT,
+    "search": one_of("exact", *APPROXIMATE),
+    "dtype": one_of("float32", "float16"),
+    "calibration": PART,
+    "rejection": SHARE,
+}
+_RENAMED = {"neighbours": "n_neighbors"}
+
+
+def comparable(
+    values: npt.NDArray[Any], mean: npt.NDArray[Any] | None, position_weight: float | None
+) -> npt.NDArray[np.float32]:
+    """Bring descriptors to the form in which they are compared.
+
+    Parameters
+    ----------
+    values : array of shape (n, features)
+        Descriptors, with positions where they have a weight.
+    mean : array of shape (features without positions,) or None
+        Subtracted before they are brought to length 1; None leaves them as they are.
+    position_weight : float or None
+        Of the last two features; None where there are no positions.
+    """
+    values = values.astype(np.float32)
+    own = values if position_weight is None else values[:, :-2]
+    if mean is not None:
+        own -= mean
+        own /= np.maximum(np.sqrt(squares(own)), 1e-12)[:, None]
+    if position_weight is not None:
+        values[:, -2:] *= position_weight
+    return values
+
+
+class BankVotes(DescriptorScorer):
+    """What the votes of `NBNN` and `LocalNBNN` share: a bank of descriptors, made searchable when it is first asked."""
+
+    remembers = True
+
+    @property
+    def features(self) -> int:
+        """Features of a descriptor, without positions."""
+        return int(self.arrays["values"].shape[-1]) - 2 * self.positions
+
+    @classmethod
+    def upgraded(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return settings of a file of before under the names and with the meanings of now."""
+        settings = super().upgraded(settings)
+        held_out = settings.get("calibration")
+        if isinstance(held_out, int) and held_out > 0:  # it was a number of images
+            settings["calibration"] = 0.2
+        return settings
+
+    @functools.cached_property
+    def recall(self) -> float:
+        """Share of the neighbours that the search finds: 1 where it is exact."""
+        return 1.0 if self.search == "exact" else self._measured_recall()
+
+    def _measured_recall(self) -> float:
+        raise NotImplementedError
+
+    @property
+    def search(self) -> str:
+        """Name of the search."""
+        return str(self.settings.get("search", "exact"))
+
+    @property
+    def condensed(self) -> bool:
+        """Whether the bank holds centres of descriptors, which come from no single image."""
+        return self.settings.get("condense") is not None
+
+    def _neighbours(self) -> int:
+        return int(self.settings.get("n_neighbors", 1))
+
+    def _comparable(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        weight = float(self.settings.get("position_weight", 0.0)) if self.positions else None
+        return comparable(values, self.arrays["mean"] if self.settings.get("normalise", True) else None, weight)
+
+    def _rows(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return rows of the bank in the form in which they are compared."""
+        values = self.arrays["values"][rows]
+        return np.asarray(values, np.float32) if self.condensed else self._comparable(values)
+
+    def _learned_rotation(self) -> EvenRotation | Rotation | None:
+        """Learn what the search needs to know of the bank's descriptors; None where it needs nothing."""
+        bank, exact = self.arrays["values"], self.search == "exact"
+        few = bank.shape[1] <= _PCA_FEATURES
+        if few or self.search not in ("exact", "pca") or (exact and self._dtype != "float32"):
+            return None
+        rng = np.random.default_rng(0)
+        chosen = rng.choice(len(bank), size=min(_SAMPLE, len(bank)), replace=False)
+        sample = self._rows(np.sort(chosen))
+        return EvenRotation(sample) if exact else Rotation(sample, _PCA_FEATURES)
+
+    @property
+    def _dtype(self) -> str:
+        return str(self.settings.get("dtype", "float32"))
+
+    def check(self, images: int | None = None) -> None:
+        """Refuse arrays that do not fit each other, and a bank that names images that are not there."""
+        arrays, rows = self.arrays, len(self.arrays["values"])
+        if any(len(arrays[name]) != rows for name in ("class", "image", "boxes")):
+            raise ModelError("its bank has arrays of different lengths.")
+        if self.features < 1:
+            raise ModelError("its descriptors have no features.")
+        if arrays["mean"].shape != (self.features,):
+            raise ModelError("mean and bank have different numbers of features.")
+        check_boxes(arrays["boxes"])
+        self._check_fewest(check_every_class(arrays["class"], self.classes))
+        image = arrays["image"]
+        if (image != -1).any() if self.condensed else image.min() < 0:  # centres come from no image, all else from one
+            raise ModelError("its bank names images that are not there.")
+        if images is not None and image.max() >= images:
+            raise ModelError("its bank has descriptors of more images than it names.")
+
+    def _check_fewest(self, fewest: int) -> None:
+        """Refuse a bank whose rarest class has too few descriptors."""
+
+    def to_onnx(
+        self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
+    ) -> Exported:
+        """Refuse: a search is no graph."""
+        raise PatchvoteError(
+            f"a model of {self.kind} searches among remembered descriptors, which is no graph. Fit it with another "
+            "voter, such as the default."
+        )
+
+
+class NeighbourVotes(BankVotes):
+    """The votes of `NBNN`: minus the squared distance to the nearest descriptor of each class."""
+
+    kind = "nbnn"
+    schema = Schema(
+        arrays=_ARRAYS,
+        settings={**_SETTINGS, "condense": either(NONE, AT_LEAST_ONE), "random_state": SEED},
+        renamed=_RENAMED,
+    )
+
+    @functools.cached_property
+    def _rotation(self) -> EvenRotation | Rotation | None:
+        large = self.search == "pca" or np.bincount(self.arrays["class"]).max() >= FEWEST_TO_BOUND
+        return self._learned_rotation() if large else None
+
+    @functools.cached_property
+    def _banks(self) -> list[Any]:
+        owners = (self.arrays["class"] == number for number in range(self.classes))
+        return [make_bank(self._rows(own).astype(self._dtype), self._rotation, self.search) for own in owners]
+
+    def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return minus the mean squared distance to the nearest descriptors of each class."""
+        queries: Any = self._comparable(values)
+        if self._rotation is not None:
+            queries = self._rotation(queries)  # once for the banks of all classes
+        nearest = [bank.nearest(queries, self._neighbours())[0].mean(axis=1) for bank in self._banks]
+        return -np.stack(nearest, axis=1)
+
+    def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
+        """Tell which training descriptor of a class each descriptor is nearest to; None for a condensed bank."""
+        if self.condensed:
+            return None
+        values = self._comparable(with_positions(bags, slice(0, len(bags.values)), self.positions))
+        distances, found = self._banks[number].nearest(values)
+        rows = np.flatnonzero(self.arrays["class"] == number)[found[:, 0]]
+        return self.arrays["image"][rows], self.arrays["boxes"][rows], distances[:, 0]
+
+    def _check_fewest(self, fewest: int) -> None:
+        if fewest < self._neighbours():
+            raise ModelError(f"a class has {fewest} descriptors, fewer than {self._neighbours()} neighbours.")
+
+    def _measured_recall(self) -> float:
+        rng, numbers = np.random.default_rng(0), self.arrays["class"]
+        shares = []
+        for number in rng.permutation(self.classes)[:5]:
+            others = np.flatnonzero(numbers != number)
+            chosen = rng.choice(others, size=min(100, len(others)), replace=False)
+            shares.append(recall(self._banks[number], self._rows(chosen)))
+        return float(np.mean(shares))
+
+
+class LocalVotes(BankVotes):
+    """The votes of `LocalNBNN`: by how much the nearest descriptors of a class are nearer than the background."""
+
+    kind = "local-nbnn"
+    schema = Schema(arrays=_ARRAYS, settings={**_SETTINGS, "random_state": SEED}, renamed=_RENAMED)
+    remembers = False
+
+    @functools.cached_property
+    def _bank(self) -> Any:
+        bank = self._rows(np.arange(len(self.arrays["values"]))).astype(self._dtype)
+        return make_bank(bank, self._learned_rotation(), self.search, _CANDIDATES)
+
+    def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return votes for the classes among the nearest descriptors; others get none."""
+        count = min(self._neighbours(), len(self._bank) - 1)
+        distances, found = self._bank.nearest(self._comparable(values), count + 1)
+        votes = np.zeros((len(values), self.classes), np.float32)
+        background, rows = distances[:, -1], np.arange(len(values))
+        for place in range(count - 1, -1, -1):  # the nearest of a class comes last, and stays
+            votes[rows, self.arrays["class"][found[:, place]]] = background - distances[:, place]
+        return votes
+
+    def _neighbours(self) -> int:
+        return int(self.settings.get("n_neighbors", 10))
+
+    def _measured_recall(self) -> float:
+        rng, bank = np.random.default_rng(0), self.arrays["values"]
+        chosen = rng.choice(len(bank), size=min(500, len(bank)), replace=False)
+        return recall(self._bank, self._rows(chosen), min(self._neighbours() + 1, len(bank)))

@@ -1,0 +1,67 @@
+"""Steps that the votes of all scorers take in an ONNX graph; each returns the name of its value."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from ..utils.onnx_graph import GraphBuilder
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """The values that a scorer's nodes give.
+
+    Parameters
+    ----------
+    votes : list of str
+        Of shape (classes, rows, columns), one per scale.
+    scores, probability : str
+        Of shape (classes,).
+    """
+
+    votes: list[str]
+    scores: str
+    probability: str
+
+
+def cells(graph: GraphBuilder, one: str) -> str:
+    """Return a map ``(d, rows, columns)`` as ``(d, cells)``."""
+    return graph.node("Reshape", one, graph.ints(0, -1))
+
+
+def size(graph: GraphBuilder, flat: str) -> str:
+    """Return the number of cells of ``(d, cells)``."""
+    return graph.cast(graph.node("Gather", graph.node("Shape", flat), graph.ints(1)), "FLOAT")
+
+
+def as_map(graph: GraphBuilder, flat: str, like: str) -> str:
+    """Return ``(classes, cells)`` in the rows and columns of a map."""
+    grid = graph.node("Slice", graph.node("Shape", like), graph.ints(1), graph.ints(3))
+    return graph.node("Reshape", flat, graph.node("Concat", graph.ints(-1), grid, axis=0))
+
+
+def mean_cell(graph: GraphBuilder, first: str) -> str:
+    """Return the descriptor ``(d, 1)`` of the whole photo: the mean over the cells of the first scale."""
+    return graph.node("Div", graph.sum(first, 1), size(graph, first))
+
+
+def softmax_of(graph: GraphBuilder, scores: str, temperature: float) -> str:
+    """Return the probabilities of scores."""
+    return graph.node("Softmax", graph.node("Div", scores, graph.constant(temperature)), axis=0)
+
+
+def centres_of(graph: GraphBuilder, one: str) -> tuple[str, str]:
+    """Return the centres of the cells of a map, across and down, each ``(1, cells)``."""
+    shape = graph.node("Shape", one)
+    lines = []
+    for axis in (1, 2):
+        count = graph.node("Gather", shape, graph.constant(axis, np.int64))
+        steps = graph.node("Range", graph.constant(0, np.int64), count, graph.constant(1, np.int64))
+        middle = graph.node("Add", graph.cast(steps, "FLOAT"), graph.constant(0.5))
+        lines.append(graph.node("Div", middle, graph.cast(count, "FLOAT")))
+    grid = graph.node("Slice", shape, graph.ints(1), graph.ints(3))
+    down = graph.node("Expand", graph.node("Unsqueeze", lines[0], graph.ints(1)), grid)
+    across = graph.node("Expand", graph.node("Unsqueeze", lines[1], graph.ints(0)), grid)
+    return graph.node("Reshape", across, graph.ints(1, -1)), graph.node("Reshape", down, graph.ints(1, -1))

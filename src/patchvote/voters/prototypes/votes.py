@@ -1,0 +1,215 @@
+"""PrototypeVotes: every class has a few prototypes, and a descriptor votes with phi of its products with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ModelError
+from ...utils.onnx_graph import GraphBuilder
+from ...utils.schema import either, flag, one_of
+from ..ml3 import phi
+from ..onnx_nodes import Exported, as_map, cells, centres_of, mean_cell, size, softmax_of
+from ..scorer import FLOATS, MAX_NUMBER, WHOLE, DescriptorScorer, Schema, check_boxes, check_numbers
+from ..settings import (
+    AT_LEAST_ONE,
+    CLASS_WEIGHT,
+    COUNT,
+    NONE,
+    PART,
+    SEED,
+    SHARE,
+    STRENGTH,
+    WEIGHT,
+    Q,
+    from_plain,
+)
+
+_ARRAYS = {"weights": (3, FLOATS), "mean": (1, FLOATS), "scale": (1, FLOATS)}
+_MEMORY = {"memory_values": (2, FLOATS), "memory_boxes": (2, FLOATS), "memory_class": (1, WHOLE)}
+_SETTINGS = {
+    "n_prototypes": AT_LEAST_ONE,
+    "q": Q,
+    "alpha": WEIGHT,
+    "max_iter": AT_LEAST_ONE,
+    "batch_size": AT_LEAST_ONE,
+    "position_weight": WEIGHT,
+    "standardise": flag,
+    "class_weight": CLASS_WEIGHT,
+    "calibration": PART,
+    "rejection": SHARE,
+    "block": AT_LEAST_ONE,
+    "random_state": SEED,
+}
+_RENAMED = {"prototypes": "n_prototypes", "lam": "alpha", "minibatch": "batch_size"}
+_SCALES = 1e-30, 1e30  # one over the deviation of a feature
+
+
+def prototype_votes(
+    values: npt.NDArray[Any],
+    weights: npt.NDArray[Any],
+    mean: npt.NDArray[np.float64],
+    scale: npt.NDArray[np.float64],
+    q: float,
+) -> npt.NDArray[Any]:
+    """Return phi of the products of standardised descriptors with the prototypes of each class.
+
+    Standardisation is folded into the prototypes: W (x - mean) * scale = (W * scale) x - (W * scale) mean.
+    """
+    prototypes, classes, _ = weights.shape
+    flat, shift = _folded(weights, mean, scale)
+    products = flat @ values.astype(flat.dtype, copy=False).T
+    products -= shift[:, None]
+    return np.asarray(phi(products.reshape(prototypes, classes, len(values)), q).T)
+
+
+def _folded(
+    weights: npt.NDArray[Any], mean: npt.NDArray[Any], scale: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return prototypes ``(prototypes * classes, features)`` into which standardisation is folded, and their shift."""
+    flat = (weights.reshape(-1, weights.shape[-1]) * scale).astype(weights.dtype)
+    return flat, flat @ mean.astype(flat.dtype)
+
+
+class PrototypeVotes(DescriptorScorer):
+    """The votes of `SNBNL` and `NBNL`."""
+
+    @property
+    def features(self) -> int:
+        """Features of a descriptor, without positions."""
+        return int(self.arrays["weights"].shape[-1]) - 2 * self.positions
+
+    @property
+    def width(self) -> int:
+        """How many numbers the votes of one descriptor take while they are computed: a product per prototype."""
+        return len(self.arrays["weights"]) * self.classes
+
+    @property
+    def q(self) -> float:
+        """How the products with a class's prototypes become one vote."""
+        return float(from_plain(self.settings["q"]))
+
+    def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the votes of descriptors, with positions where they take part."""
+        return prototype_votes(values, self.arrays["weights"], self.arrays["mean"], self.arrays["scale"], self.q)
+
+    def check(self, images: int | None = None) -> None:
+        """Refuse arrays that do not fit each other, and prototypes whose votes would overflow."""
+        weights, dim = self.arrays["weights"], self.arrays["weights"].shape[2]
+        if len(weights) < 1 or weights.shape[1] != self.classes or self.arrays["mean"].shape != (dim,):
+            raise ModelError(f"prototypes of the shape {weights.shape} do not fit {self.classes} classes.")
+        if self.arrays["scale"].shape != (dim,):
+            raise ModelError("scale and prototypes have different numbers of features.")
+        if self.features < 1:
+            raise ModelError("its descriptors have no features.")
+        told = self.settings.get("n_prototypes", len(weights))
+        if told != len(weights):
+            raise ModelError(f"its settings speak of {told} prototypes, but it has {len(weights)}.")
+        self._check_memory()
+        self._check_reach()
+
+    def _check_memory(self) -> None:
+        missing = [name for name in _MEMORY if name not in self.arrays]
+        if len(missing) == len(_MEMORY):
+            return
+        if missing:
+            raise ModelError(f"the array {missing[0]!r} is missing.")
+        values, boxes, numbers = (self.arrays[name] for name in _MEMORY)
+        if values.shape[1] != self.features or len(values) != len(numbers):
+            raise ModelError("the memory does not fit the prototypes.")
+        if len(boxes) != len(values):
+            raise ModelError("the memory has arrays of different lengths.")
+        check_numbers(numbers, self.classes)
+        check_boxes(boxes)
+
+    def _check_reach(self) -> None:
+        """Refuse prototypes whose products with descriptors would overflow, once standardisation is folded in."""
+        weights, scale = self.arrays["weights"], self.arrays["scale"]
+        least, most = _SCALES
+        if not (scale.min() >= least and scale.max() <= most):
+            raise ModelError(f"the array 'scale' has numbers from {scale.min():.3g} to {scale.max():.3g}: no scales.")
+        largest = np.maximum(weights.max(axis=(0, 1)), -weights.min(axis=(0, 1))).astype(np.float64) * scale
+        if largest.max() > MAX_NUMBER:
+            raise ModelError("the arrays 'weights' and 'scale' are so large that votes would overflow.")
+
+    def to_onnx(
+        self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
+    ) -> Exported:
+        """Add the votes of every cell, and their mean."""
+        total, number, votes = None, None, []
+        if whole:
+            middle = graph.constant([[0.5]])
+            first = mean_cell(graph, cells(graph, maps[0]))
+            total = self._vote_nodes(graph, first, (middle, middle) if self.positions else None)
+            number = graph.constant([1.0])
+        for one in maps:
+            flat = cells(graph, one)
+            vote = self._vote_nodes(graph, flat, centres_of(graph, one) if self.positions else None)
+            votes.append(as_map(graph, vote, one))
+            own, count = graph.sum(vote, 1), size(graph, flat)
+            total = own if total is None else graph.node("Add", total, own)
+            number = count if number is None else graph.node("Add", number, count)
+        scores = graph.node("Squeeze", graph.node("Div", total or "", number or ""), graph.ints(1))
+        return Exported(votes, scores, softmax_of(graph, scores, temperature))
+
+    def _vote_nodes(self, graph: GraphBuilder, flat: str, places: tuple[str, str] | None) -> str:
+        """Add the votes ``(classes, cells)`` of cells ``(features, cells)``."""
+        count, classes, _ = self.arrays["weights"].shape
+        weights = _folded(self.arrays["weights"], self.arrays["mean"], self.arrays["scale"])[0].astype(np.float32)
+        shift = weights @ self.arrays["mean"].astype(np.float32)
+        z = graph.node("MatMul", graph.constant(weights[:, : self.features]), flat)
+        z = graph.node("Sub", z, graph.constant(shift[:, None]))
+        for column, place in enumerate(places or ()):
+            own = graph.constant(weights[:, self.features + column][:, None])
+            z = graph.node("Add", z, graph.node("Mul", own, place))
+        z = graph.node("Reshape", graph.node("Relu", z), graph.ints(count, classes, -1))
+        return self._norm_nodes(graph, z)
+
+    def _norm_nodes(self, graph: GraphBuilder, z: str) -> str:
+        """Add ``||z||_q`` over the first axis of ``(prototypes, classes, cells)``."""
+        if self.q == 1:
+            return graph.sum(z, 0, keep=False)
+        if self.q == np.inf:
+            parts = graph.node("Transpose", z, perm=[1, 2, 0])
+            top = graph.node("MaxPool", parts, kernel_shape=[len(self.arrays["weights"])])
+            return graph.node("Squeeze", top, graph.ints(2))
+        if self.q == 2:
+            return graph.node("Sqrt", graph.sum(graph.node("Mul", z, z), 0, keep=False))
+        power = graph.sum(graph.node("Pow", z, graph.constant(self.q)), 0, keep=False)
+        return graph.node("Pow", power, graph.constant(1 / self.q))
+
+
+class SnbnlVotes(PrototypeVotes):
+    """The votes of `SNBNL`."""
+
+    kind = "snbnl"
+    schema = Schema(
+        arrays=_ARRAYS,
+        kept=_MEMORY,
+        settings={
+            **_SETTINGS,
+            "curvature": STRENGTH,
+            "min_steps": COUNT,
+            "start": one_of("random", "data", "kmeans"),
+            "start_scale": WEIGHT,
+            "validation_fraction": PART,
+            "average": flag,
+        },
+        needed=("q",),
+        renamed={**_RENAMED, "passes": "max_iter", "held_out": "validation_fraction"},
+    )
+
+
+class NbnlVotes(PrototypeVotes):
+    """The votes of `NBNL`."""
+
+    kind = "nbnl"
+    schema = Schema(
+        arrays=_ARRAYS,
+        kept=_MEMORY,
+        settings={**_SETTINGS, "alpha": either(NONE, STRENGTH), "epochs": AT_LEAST_ONE},
+        needed=("q",),
+        renamed={**_RENAMED, "rounds": "max_iter"},
+    )

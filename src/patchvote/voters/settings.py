@@ -1,0 +1,63 @@
+"""What the settings of voters may be: one table per voter, for the estimator and for the model file alike.
+
+Settings are plain data here, because reading a model must not import the estimators, which need scikit-learn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..utils.schema import Check, either, number, one_of, table, text, whole
+
+MAX_NAME = 1_000  # characters of the name of a class; folders have at most 255
+
+COUNT = whole(0, 1 << 53)
+AT_LEAST_ONE = whole(1, 1 << 53)
+SHARE = number(0, 1)
+PART = number(0, 0.9)  # of the images, held out
+WEIGHT = number(0, 1e12)
+STRENGTH = number(1e-12, 1e12)
+NONE = one_of(None)
+SEED = either(NONE, whole(0, (1 << 32) - 1))
+CLASS_WEIGHT = either(NONE, one_of("balanced"), table(WEIGHT, text(MAX_NAME)))
+Q = either(one_of("inf"), number(1, 1e300))
+
+
+def plain(value: Any) -> Any:
+    """Return the value of a setting as JSON can say it.
+
+    Examples
+    --------
+    >>> plain(np.float64(0.5)), plain(math.inf), plain({np.int64(1): 2.0})
+    (0.5, 'inf', {'1': 2.0})
+    """
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (np.random.RandomState, np.random.Generator)):
+        return None  # no seed makes it again
+    if isinstance(value, np.generic):
+        value = value.item()
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def from_plain(value: Any) -> Any:
+    """Return the value of a setting that `plain` made."""
+    return math.inf if isinstance(value, str) and value == "inf" else value
+
+
+def fault_of(settings: Mapping[str, Any], known: Mapping[str, Check]) -> str | None:
+    """Say which setting is wrong and what it must be, or None.
+
+    Examples
+    --------
+    >>> fault_of({"q": 0.5}, {"q": Q})
+    'q must be a number from 1 to 1e+300, got 0.5'
+    """
+    for name, value in settings.items():
+        if name in known and (wrong := known[name](value)) is not None:
+            return f"{name}{wrong}"
+    return None

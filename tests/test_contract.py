@@ -1,0 +1,255 @@
+"""The contract of a voter: one name, one scorer, settings and weights that mean the same in all of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+
+from patchvote import (
+    NBNL,
+    NBNN,
+    SNBNL,
+    Adapted,
+    Bags,
+    BagSVM,
+    ImageClassifier,
+    LocalNBNN,
+    Model,
+    PatchvoteError,
+    Recipe,
+    Voter,
+)
+from patchvote.models.file import read_model, write_model
+from patchvote.models.model import voter_of
+from patchvote.voters.registry import OWN, kind_of, kinds, scorer_class, voter_class
+from quick_network import QUICK, QuickNetwork
+from test_voters import make_bags
+
+QUICKLY = {"snbnl": {"min_steps": 10}, "nbnl": {"max_iter": 2}}
+each_kind = pytest.mark.parametrize("kind", OWN)
+
+
+def made(kind: str, **settings) -> Voter:
+    return voter_class(kind)(**{**QUICKLY.get(kind, {}), **settings})
+
+
+@pytest.fixture(scope="module")
+def bags():
+    return make_bags(60, seed=1)
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+@each_kind
+def test_voter_scorer_and_registry_agree_on_the_one_name(kind):
+    assert voter_class(kind).scorer_class is scorer_class(kind)
+    assert scorer_class(kind).kind == made(kind).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("BagSVM", "bag-svm"), ("bagsvm", "bag-svm"), ("LocalNBNN", "local-nbnn"), ("localnbnn", "local-nbnn")],
+)
+def test_the_spellings_of_before_are_understood(name, kind):
+    assert kind_of(name) == kind
+    assert ImageClassifier(QUICK, voter=name, backbone=QuickNetwork())._kind == kind
+
+
+def test_a_mistyped_name_gets_the_nearest():
+    with pytest.raises(PatchvoteError, match=r"there is no voter 'snbl'\. Did you mean 'snbnl'"):
+        kind_of("snbl")
+    assert set(OWN) <= set(kinds())
+
+
+def test_reading_a_model_and_voting_imports_neither_scikit_learn_nor_the_estimators(tmp_path, bags):
+    for kind in OWN:
+        write_model(model_of(made(kind).fit(*bags)), tmp_path / kind)
+    np.savez(tmp_path / "bags.npz", *bags[0][:2])
+    code = """
+import sys, numpy as np
+from pathlib import Path
+from patchvote import Bags
+from patchvote.models.file import read_model
+bags = Bags.of(list(np.load(sys.argv[1] + "/bags.npz").values()))
+for kind in ("bag-svm", "snbnl", "nbnl", "nbnn", "local-nbnn"):
+    model = read_model(Path(sys.argv[1]) / kind)
+    model.probability(bags[:1])
+print("sklearn" in sys.modules, "patchvote.voters.base" in sys.modules)
+"""
+    told = subprocess.run([sys.executable, "-c", code, tmp_path], check=True, capture_output=True, text=True).stdout
+    assert told.split() == ["False", "False"]
+
+
+# --- scorers ---------------------------------------------------------------------------------------------------------
+
+
+def model_of(voter: Voter) -> Model:
+    classes = tuple(str(label) for label in voter.classes_)
+    return Model(voter.scorer(), classes, Recipe(), "abc", voter.temperature_, voter.rejection_threshold_)
+
+
+@each_kind
+def test_a_scorer_votes_as_its_estimator_also_from_a_file(kind, bags, tmp_path):
+    voter = made(kind).fit(*bags)
+    write_model(model_of(voter), tmp_path / "m")
+    model = read_model(tmp_path / "m")
+    some = Bags.of(bags[0][:5])
+    np.testing.assert_allclose(model.scorer.votes(some), voter.votes(some), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model.scorer.scores(some), voter._mean_votes(some), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(model.probability(some[:1]), voter.predict_proba(some[:1])[0], atol=1e-5)
+    again = voter_of(model)
+    assert isinstance(again, type(voter))
+    np.testing.assert_array_equal(again.predict(some), voter.predict(some))
+    assert json.dumps(again._plain_settings()) == json.dumps(model.scorer.settings)
+
+
+@each_kind
+def test_two_trainings_leave_the_first_scorer_as_it_was(kind, bags):
+    voter = made(kind).fit(*bags)
+    scorer, some = voter.scorer(), Bags.of(bags[0][:3])
+    before = scorer.votes(some)
+    voter.fit(*make_bags(60, seed=5))
+    np.testing.assert_array_equal(scorer.votes(some), before)
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("voter", [NBNN(rejection=5), LocalNBNN(rejection=5), SNBNL(rejection=5), BagSVM(rejection=5)])
+def test_a_share_above_one_is_refused(voter, bags):
+    with pytest.raises(ValueError, match="rejection of .* must be a number from 0 to 1, got 5"):
+        voter.fit(*bags)
+
+
+@pytest.mark.parametrize("voter", [NBNN(calibration=50), LocalNBNN(calibration=50)])
+def test_calibration_is_a_share_in_all_voters(voter, bags):
+    with pytest.raises(ValueError, match=r"calibration of .* must be a number from 0 to 0\.9, got 50"):
+        voter.fit(*bags)
+
+
+@each_kind
+def test_images_of_weight_zero_are_left_out(kind, bags):
+    (train, labels), (test, _) = bags, make_bags(20, seed=9)
+    weight = np.ones(len(train))
+    weight[::4] = 0
+    part = np.flatnonzero(weight)
+    with_weights = made(kind, calibration=0).fit(train, labels, sample_weight=weight)
+    without = made(kind, calibration=0).fit([train[i] for i in part], labels[part])
+    if kind in ("snbnl", "nbnl"):  # their minibatches are drawn in another order
+        assert np.mean(with_weights.predict(test) == without.predict(test)) > 0.9
+    else:
+        np.testing.assert_allclose(with_weights._mean_votes(test), without._mean_votes(test), rtol=1e-5, atol=1e-6)
+
+
+@each_kind
+@pytest.mark.parametrize("sample_weight", [[-1.0] * 60, [0.0] * 60, [1.0] * 59, [np.nan] * 60])
+def test_weights_that_make_no_sense_are_refused(kind, sample_weight, bags):
+    with pytest.raises(ValueError, match="sample_weight"):
+        made(kind).fit(*bags, sample_weight=sample_weight)
+
+
+def test_a_heavier_image_counts_more_and_is_remembered_so(bags):
+    train, labels = bags
+    weight = np.where(labels == "sea", 50.0, 1.0)
+    plain, heavy = BagSVM(C=0.01).fit(train, labels), BagSVM(C=0.01).fit(train, labels, sample_weight=weight)
+    test, _ = make_bags(60, seed=3)
+    sea = int(np.flatnonzero(plain.classes_ == "sea")[0])
+    assert heavy.predict_proba(test)[:, sea].mean() > 1.1 * plain.predict_proba(test)[:, sea].mean()
+    more, names = make_bags(6, seed=4)
+    at_once = BagSVM(C=0.01).fit(train + more, np.concatenate([labels, names]), np.append(weight, np.ones(6)))
+    np.testing.assert_allclose(heavy.partial_fit(more, names).linear_, at_once.linear_, atol=1e-3)
+
+
+@each_kind
+@pytest.mark.parametrize("state", [3, np.random.RandomState(3), None])
+def test_a_random_state_is_what_it_is_in_scikit_learn(kind, state, bags):
+    voter = made(kind, random_state=state).fit(*bags)
+    assert voter.score(*make_bags(30, seed=2)) > 0.8
+    assert voter.scorer().settings["random_state"] in (3, None)
+
+
+@pytest.mark.parametrize("voter", ["bag-svm", "snbnl"])
+def test_weights_of_classes_by_name_hold_while_settings_are_chosen_and_afterwards(voter):
+    rng = np.random.default_rng(0)
+    photos = [rng.integers(60, 160, (64, 64, 3)).astype(np.uint8) for _ in range(40)]
+    labels = ["heads", "tails"] * 20  # nothing tells them apart
+    estimator = made(voter, class_weight={"heads": 1.0, "tails": 1000.0})
+    classifier = ImageClassifier(QUICK, voter=estimator, backbone=QuickNetwork(), cache=False).fit(photos, labels)
+    assert classifier.scores is not None
+    named = [classifier.classes[number] for number in classifier.scores.predicted]
+    assert named.count("tails") > 36
+    assert list(classifier.predict(photos)).count("tails") > 36
+
+
+# --- what is no voter ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("voter", [LogisticRegression(), SNBNL, 3, None, object()])
+def test_what_is_no_voter_is_refused_before_any_photo_is_read(voter):
+    network = QuickNetwork()
+    with pytest.raises(PatchvoteError, match="voter must be the name of a voter or an estimator that is one"):
+        ImageClassifier(QUICK, voter=voter, backbone=network)
+    assert network.calls == 0
+
+
+# --- callbacks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "voter"), [("snbnl", SNBNL), ("nbnl", NBNL)])
+def test_a_callback_is_told_which_training_it_sees(kind, voter, bags):
+    seen: list[str] = []
+    settings = {**QUICKLY[kind], "calibration": 0.2}
+    fitted = voter(callback=lambda told: seen.append(told["training"]), **settings).fit(*bags)
+    order = [name for name, before in zip(seen, [None, *seen], strict=False) if name != before]
+    assert order == ["calibration", "final"]
+    assert {told["training"] for told in fitted.history_} == {"final"}
+    assert fitted.n_iter_ == len(fitted.history_)
+
+
+# --- adapted ---------------------------------------------------------------------------------------------------------
+
+
+def shifted(seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = np.array(["sea", "land"] * 20)
+    return [rng.random((20, 3)) + np.eye(3)[int(label == "land")] for label in labels], labels
+
+
+def test_an_adapted_voter_is_a_voter_that_can_be_cloned_and_searched_over():
+    (photos, labels), target = shifted(0), [photo * [1.0, 6.0, 1.0] for photo in shifted(1)[0]]
+    adapted = clone(Adapted(BagSVM(C=0.3), target=target)).fit(photos, labels)
+    assert isinstance(adapted, Voter)
+    assert adapted.score(target, shifted(1)[1]) == 1.0
+    search = GridSearchCV(Adapted(target=target), {"shares": [(), (0.5,)], "voter": [BagSVM(), BagSVM(C=0.1)]}, cv=2)
+    assert len(search.fit(photos, labels).cv_results_["params"]) == 4
+
+
+def test_an_adapted_voter_is_saved_with_its_veto(tmp_path):
+    photos, labels = shifted(0)
+    target = [photo * [1.0, 6.0, 1.0] for photo in shifted(1)[0]]
+    adapted = Adapted(BagSVM(C=0.3, calibration=0.4)).fit(photos * 2, [*labels, *labels], target)
+    write_model(model_of(adapted), tmp_path / "m")
+    model, strange = read_model(tmp_path / "m"), [np.full((5, 3), 0.5)]
+    for bag in (*target[:4], *strange):
+        np.testing.assert_allclose(model.probability(Bags.of([bag])), adapted.predict_proba([bag])[0], atol=1e-6)
+
+
+def test_an_adapted_voter_without_a_place_for_a_veto_is_not_saved():
+    (photos, labels), (target, _) = shifted(0), shifted(1)
+    adapted = Adapted(SNBNL(2, min_steps=20)).fit(photos, labels, target)
+    with pytest.raises(PatchvoteError, match="an adapted snbnl cannot be kept"):
+        adapted.scorer()
+
+
+def test_without_a_target_it_is_the_voter_itself():
+    photos, labels = shifted(0)
+    plain, adapted = BagSVM(C=0.3).fit(photos, labels), Adapted().fit(photos, labels)
+    np.testing.assert_array_equal(adapted.predict_proba(photos), plain.predict_proba(photos))

@@ -1,0 +1,80 @@
+"""Files of the version before the rooms: models under the names that voters and settings had then, and a store.
+
+They were written by that version, with the network of `quick_network`, and `answers.json` is what it answered.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchvote import NBNN, SNBNL, ImageClassifier, Store
+from patchvote.models.model import voter_of
+from quick_network import QuickNetwork
+
+BEFORE = Path(__file__).with_name("before")
+ANSWERS = json.loads((BEFORE / "answers.json").read_text())
+COLOURS = {"brick": (180, 60, 40), "grass": (60, 160, 50), "sky": (90, 140, 220)}
+
+
+def photos(count: int, rng: np.random.Generator) -> list[Image.Image]:
+    noisy = (
+        np.array(colour, float) + rng.normal(0, 35, (64, 96, 3)) for colour in COLOURS.values() for _ in range(count)
+    )
+    return [Image.fromarray(np.clip(one, 0, 255).astype(np.uint8)) for one in noisy]
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[Image.Image]:
+    rng = np.random.default_rng(7)
+    photos(6, rng)  # those that were learned
+    return photos(2, rng)
+
+
+def load(kind: str) -> ImageClassifier:
+    return ImageClassifier.load(BEFORE / f"{kind}.patchvote", backbone=QuickNetwork(), cache=False, jobs=1)
+
+
+@pytest.mark.parametrize("kind", ["bag-svm", "adapted", "snbnl", "nbnl", "nbnn", "local-nbnn"])
+def test_a_model_of_before_answers_as_it_did(kind, asked):
+    classifier, told = load(kind), ANSWERS[kind]
+    assert classifier.model.kind == ("bag-svm" if kind == "adapted" else kind)
+    assert classifier.model.threshold == told["threshold"]
+    np.testing.assert_allclose(classifier.predict_proba(asked), told["probability"], atol=1e-6)
+    np.testing.assert_allclose(classifier.explain(asked[0]).votes.sum(axis=0), told["evidence"], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bag-svm", "adapted", "snbnl", "nbnl", "nbnn", "local-nbnn"])
+def test_a_model_of_before_is_written_under_the_names_of_now_and_answers_the_same(kind, asked, tmp_path):
+    classifier = load(kind)
+    classifier.save(tmp_path / "now.patchvote")
+    again = ImageClassifier.load(tmp_path / "now.patchvote", backbone=QuickNetwork(), cache=False, jobs=1)
+    np.testing.assert_array_equal(again.predict_proba(asked), classifier.predict_proba(asked))
+    assert again.model.scorer.settings == classifier.model.scorer.settings
+
+
+def test_settings_of_before_get_their_names_and_meanings_of_now():
+    snbnl, nbnn = voter_of(load("snbnl").model), voter_of(load("nbnn").model)
+    assert isinstance(snbnl, SNBNL)
+    assert (snbnl.n_prototypes, snbnl.max_iter, snbnl.batch_size, snbnl.random_state) == (3, 2, 50, 1)
+    assert isinstance(nbnn, NBNN)
+    assert (nbnn.n_neighbors, nbnn.calibration) == (2, 0)
+
+
+@pytest.mark.parametrize("kind", ["bag-svm", "adapted", "snbnl", "nbnn", "local-nbnn"])
+def test_a_model_of_before_learns_more(kind, asked):
+    classifier = load(kind).add(asked, [label for label in COLOURS for _ in range(2)])
+    assert sum(classifier.model.about.images.values()) == 24
+    np.testing.assert_array_equal(classifier.predict(asked), [label for label in COLOURS for _ in range(2)])
+
+
+def test_a_store_of_before_is_read(tmp_path):
+    shutil.copytree(BEFORE / "store", tmp_path / "store")
+    store = Store.open(tmp_path / "store")
+    assert list(store.names) == ANSWERS["store"]["names"]
+    assert float(store.load(dtype=np.float32)[0].values.sum()) == pytest.approx(ANSWERS["store"]["sum"], rel=1e-6)
