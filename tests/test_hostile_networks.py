@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
 from conftest import write_tiny_network
 from patchvote import NetworkError
@@ -137,6 +139,111 @@ main()
     done = subprocess.run(words, capture_output=True, text=True, timeout=100)
     assert done.returncode == 1
     assert done.stderr == f"patchvote: {path} cannot be prepared: it took more than 1 seconds.\n"
+
+
+def slow_for_white_photos(path: Path) -> Path:
+    """Write a graph with one operation that takes hours for a white image and no time for any with a black pixel."""
+    nodes = [
+        helper.make_node("ReduceMin", ["image"], ["darkest"], keepdims=0),
+        helper.make_node("Cast", ["darkest"], ["whole"], to=TensorProto.INT64),
+        helper.make_node("Mul", ["whole", "many"], ["more"]),
+        helper.make_node("Add", ["more", "one"], ["length"]),
+        helper.make_node("Concat", ["one", "one", "length"], ["shape"], axis=0),
+        helper.make_node("Expand", ["value", "shape"], ["kernel"]),
+        helper.make_node("Concat", ["kernel", "kernel"], ["row"], axis=2),
+        helper.make_node("Conv", ["row", "kernel"], ["product"]),
+        helper.make_node("ReduceMin", ["product"], ["least"], keepdims=0),
+        helper.make_node("Add", ["image", "least"], ["out"]),
+    ]
+    value = numpy_helper.from_array(np.zeros((1, 1, 1), np.float32), "value")
+    return write(path, nodes, (ints("many", 40_000), ints("one", 1), value))
+
+
+def extract_white_photos(tmp_path: Path, seconds: float) -> subprocess.Popen[str]:
+    """Begin to extract two white photos by such a network in a process of its own, calls of which have a limit."""
+    path, photos = slow_for_white_photos(tmp_path / "slow.onnx"), tmp_path / "photos"
+    photos.mkdir()
+    for name, height in (("a.png", 32), ("b.png", 16)):  # of two shapes, so that they are two calls
+        Image.new("RGB", (32, height), "white").save(photos / name)
+    code = f"""
+import sys
+from patchvote.backbones import session
+from patchvote.cli import main
+session._CALL_SECONDS, session._GRACE_SECONDS = {seconds}, 0.1
+main()
+"""
+    words = [
+        sys.executable,
+        "-c",
+        code,
+        "extract",
+        photos,
+        tmp_path / "store",
+        "--network",
+        path,
+        "--sides",
+        32,
+        "-j",
+        1,
+    ]
+    return subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def test_one_operation_that_does_not_end_is_left_behind(tmp_path):
+    process = extract_white_photos(tmp_path, 1.0)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert "skipped a.png: " in errors
+    assert "slow.onnx does not answer: it took more than 1 seconds" in errors
+    assert "b.png" in errors
+    assert "an earlier call could not even be stopped" in errors  # and is not tried again for every photo
+
+
+def test_ctrl_c_ends_a_command_whose_network_does_not_end(tmp_path):
+    process = extract_white_photos(tmp_path, 1000.0)
+    while not (tmp_path / "store").exists():
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors.startswith("interrupted. What was extracted is kept")
+
+
+# --- operations -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["NonMaxSuppression", "NonZero", "Unique", "RegexFullMatch"])
+def test_operations_whose_cost_depends_on_the_photo_are_refused_where_they_are_used(tmp_path, operation):
+    odd = helper.make_node(operation, ["image"], ["odd"])
+    nodes = [
+        helper.make_node("Relu", ["image"], ["features"]),
+        odd,
+        helper.make_node("Cast", ["odd"], ["number"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMax", ["number"], ["top"], keepdims=0),
+        helper.make_node("Add", ["features", "top"], ["out"]),
+    ]
+    path = write(tmp_path / "a.onnx", nodes)
+    refused(path, f"has the operation '{operation}', which descriptors of photos do not need")
+    assert open_onnx(path, output="features").spec.dim == 3  # a detector may have it behind its features
+
+
+def test_operations_of_a_set_that_is_not_known_are_refused(tmp_path):
+    node = helper.make_node("Relu", ["image"], ["out"], domain="own")
+    refused(write(tmp_path / "a.onnx", [node]), "has the operation 'own.Relu'")
+
+
+def test_an_answer_whose_shape_depends_on_the_photo_is_refused(tmp_path):
+    nodes = [
+        helper.make_node("ReduceMax", ["image"], ["top"], keepdims=0),
+        helper.make_node("Cast", ["top"], ["length"], to=TensorProto.INT64),
+        helper.make_node("Unsqueeze", ["length", "zero"], ["more"]),
+        helper.make_node("Max", ["more", "one"], ["count"]),
+        helper.make_node("Concat", ["one", "count"], ["shape"], axis=0),
+        helper.make_node("Expand", ["top", "shape"], ["out"]),
+    ]
+    path = write(tmp_path / "a.onnx", nodes, (ints("one", 1), ints("zero", 0)))
+    refused(path, "must depend on the size of the image alone")
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

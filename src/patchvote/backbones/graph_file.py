@@ -1,7 +1,8 @@
 """Read an ONNX file, whatever it holds.
 
 A file may come from anyone. It is read without waiting for pipes and devices, and refused where its graph holds loops
-(they need not end), functions that unfold without bound, or weights in files outside its folder.
+(they need not end), operations whose cost depends on what a photo shows, functions that unfold without bound, or
+weights in files outside its folder.
 """
 
 from __future__ import annotations
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 _MAX_BYTES = (1 << 31) - 1  # of a graph with its weights: no message of protocol buffers can be larger
 _MAX_NODES = 200_000  # with all functions unfolded; the largest networks have some thousands
 _MAX_DEPTH = 100  # of functions that use functions
+
+# Operations that take longer for some images than for others, or return more (a trial run would say nothing of the next
+# photo), operations on text, and one that names a file. Descriptors need none; detectors have some behind the features.
+_REFUSED = frozenset(
+    {"NonMaxSuppression", "NonZero", "Unique", "Compress", "TfIdfVectorizer", "LabelEncoder", "Tokenizer", "EPContext"}
+    | {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch"}
+)
+# The standard, and ONNX Runtime's own for quantised and optimised graphs. A graph may define further ones itself.
+_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 Functions = dict[tuple[str, str], "onnx.FunctionProto"]
 
@@ -73,6 +83,27 @@ def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
     functions = {(function.domain, function.name): function for function in model.functions}
     if _unfolded(model.graph.node, functions, {}, 0) > _MAX_NODES:
         raise NetworkError(f"{path} has more than {_MAX_NODES:,} operations, which is more than any network has.")
+
+
+def check_operations(model: onnx.ModelProto, path: Path) -> None:
+    """Refuse operations that no network needs to describe a photo; `model` is the part of a graph that is used.
+
+    Raises
+    ------
+    NetworkError
+        There is such an operation.
+    """
+    functions = {(function.domain, function.name) for function in model.functions}
+    for body in [model.graph.node, *(function.node for function in model.functions)]:
+        for node in all_nodes(body):
+            if (node.domain, node.op_type) in functions:
+                continue
+            if node.op_type in _REFUSED or node.domain not in _DOMAINS:
+                name = f"{node.domain}.{node.op_type}" if node.domain not in _DOMAINS[:2] else node.op_type
+                raise NetworkError(
+                    f"{path} has the operation {name[:80]!r}, which descriptors of photos do not need and which may "
+                    "take any time. Read a tensor before it (output=…), or export the network without it."
+                )
 
 
 def _unfolded(

@@ -1,7 +1,7 @@
 """Open any ONNX file that a user brings as a network.
 
 Such a file needs its preprocessing described, in arguments or in a small TOML file beside it (`net.toml` beside
-`net.onnx`); everything else (axes, size, dimension, stride) is read from the graph or found by running it once.
+`net.onnx`); everything else (axes, size, dimension, stride) is read from the graph or found by running it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..utils.schema import brief
 from ..utils.suggest import nearest
 from .base import Activation, NetworkSpec, Preprocessing, stride_of
 from .graph import cut, output_names
-from .graph_file import read_graph
+from .graph_file import check_operations, read_graph
 from .onnx_backbone import OnnxBackbone
 from .session import Session
 
@@ -142,7 +142,9 @@ def open_onnx(
     def read() -> bytes:
         return _serialised(cut(read_graph(path)[0], output, activation), path)
 
-    graph = _serialised(cut(model, output, activation), path)
+    wanted = cut(model, output, activation)
+    check_operations(wanted, path)
+    graph = _serialised(wanted, path)
     backbone = OnnxBackbone(spec, graph, threads, device, bounded=True, read=read)
     backbone.spec = _described(spec, backbone.session, told, path)
     return backbone
@@ -166,7 +168,7 @@ def _described(spec: NetworkSpec, session: Session, told: OnnxSettings, path: Pa
     size = told.size or (max(fixed) if fixed else 224)
     preprocessing = told.preprocessing(layout)
 
-    # The graph's own shapes are often missing or symbolic, so it is asked: a blank image goes through, twice as wide as
+    # The graph's own shapes are often missing or symbolic, so it is asked: an image goes through, twice as wide as
     # high where it may be, so that the map's rows and columns can be told from its channels. A graph that names no size
     # may still work with one only.
     sizes = [fixed] if fixed else [(size, 2 * size), (size, size)]
@@ -198,11 +200,22 @@ def _serialised(model: Any, path: Path) -> bytes:
 def _ask(
     session: Session, preprocessing: Preprocessing, sizes: list[tuple[int, int]], path: Path
 ) -> tuple[npt.NDArray[np.float32], int, int]:
-    """Put a blank image through, of the first size that works; return the answer, and the image's height and width."""
+    """Put a blank image through, of the first size that works; return the answer, and the image's height and width.
+
+    What a graph does may depend on the image, so noise of that size goes through as well.
+    """
     problem: Exception | None = None
+    noise = np.random.default_rng(0)
     for height, width in sizes:
         try:
-            return session.first_run(preprocessing(np.zeros((1, height, width, 3), np.uint8))), height, width
+            blank = session.run(preprocessing(np.zeros((1, height, width, 3), np.uint8)))
+            other = session.run(preprocessing(noise.integers(0, 256, (1, height, width, 3), np.uint8)))
+            if other.shape != blank.shape:
+                raise NetworkError(
+                    f"{path} answers a blank image by {blank.shape} numbers and noise by {other.shape}: the shape must "
+                    "depend on the size of the image alone."
+                )
+            return blank, height, width
         except NetworkError:
             raise
         except Exception as error:  # ONNX Runtime's exceptions have no common base

@@ -3,6 +3,9 @@
 A graph is a program: it can compute for hours and ask for any amount of memory. What the package builds itself runs as
 it is. A graph from a file gets a limit of time for being prepared and for every call, and all such graphs together get
 a share of the machine's memory. Libraries of further operations are never loaded.
+
+ONNX Runtime looks between two operations whether it is to stop, never within one. A call that has a limit therefore
+runs in a thread that nobody has to wait for: past the limit, and on Ctrl-C, the thread is left behind.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ _CALL_SECONDS = 60.0  # of one call, and as many again per megapixel: slow netwo
 _GRACE_SECONDS = 5.0  # for work to end once it was told to
 _MEMORY_SHARE = 0.5  # of the machine's memory, for all graphs that come from files
 
-_abandoned: list[threading.Thread] = []
+_at_work: set[threading.Thread] = set()  # threads of `within` that have not ended, abandoned ones included
 
 _PROVIDERS = {"cpu": (), "cuda": ("CUDAExecutionProvider",), "mps": ("CoreMLExecutionProvider",)}
 
@@ -63,7 +66,7 @@ class Session:
 
         providers = _providers(device, onnxruntime.get_available_providers())
         options = _options(onnxruntime, threads, bounded)
-        self._name, self._bounded = name, bounded
+        self._name, self._bounded, self._abandoned = name, bounded, False
         make = functools.partial(onnxruntime.InferenceSession, graph, options, providers=providers)
 
         def stop() -> None:
@@ -87,10 +90,6 @@ class Session:
         """What the graph says of itself."""
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
-    def first_run(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Run a graph for the first time: as `run`, but without waiting for an operation that does not end."""
-        return within(_seconds(tensor), lambda: self.run(tensor), lambda: None, f"{self._name} does not answer")
-
     def run(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Run the graph; raises whatever ONNX Runtime raises, and `NetworkError` when time is up."""
         value = self._session.get_inputs()[0]
@@ -106,27 +105,38 @@ class Session:
     def _call(self, feeds: dict[str, npt.NDArray[np.float32]]) -> Any:
         if not self._bounded:
             return self._session.run(None, feeds)[0]
+        if self._abandoned:
+            raise NetworkError(f"{self._name} does not answer: an earlier call could not even be stopped.")
         import onnxruntime
 
         options = onnxruntime.RunOptions()
-        limit = sum(map(_seconds, feeds.values()))
-        timer = threading.Timer(limit, setattr, (options, "terminate", True))
-        timer.daemon = True
-        timer.start()
+
+        def stop() -> None:
+            options.terminate = True
+
+        limit, call = sum(map(_seconds, feeds.values())), functools.partial(self._session.run, None, feeds, options)
         try:
-            return self._session.run(None, feeds, options)[0]
-        except Exception as error:  # ONNX Runtime's exceptions have no common base
-            if options.terminate:
-                raise NetworkError(f"{self._name} does not answer: it took more than {limit:.0f} seconds.") from error
+            return within(limit, call, stop, f"{self._name} does not answer")[0]
+        except EndlessWorkError:
+            self._abandoned = True
             raise
-        finally:
-            timer.cancel()
+
+
+class EndlessWorkError(NetworkError):
+    """A network took too long, and goes on although it was told to stop."""
 
 
 def within(seconds: float, work: Callable[[], T], stop: Callable[[], None], what: str) -> T:
     """Return what `work` returns, or raise a `NetworkError` that begins with `what` after so many seconds.
 
     Work that does not end when it is told to stop goes on in a thread that does not keep the process alive.
+
+    Raises
+    ------
+    NetworkError
+        It took longer.
+    EndlessWorkError
+        It took longer, and is still going on.
     """
     future: Future[T] = Future()
 
@@ -135,23 +145,32 @@ def within(seconds: float, work: Callable[[], T], stop: Callable[[], None], what
             future.set_result(work())
         except BaseException as error:  # it belongs to the one who waits
             future.set_exception(error)
+        finally:
+            _at_work.discard(thread)
 
     thread = threading.Thread(target=run, daemon=True, name="patchvote-network")
+    _at_work.add(thread)
     thread.start()
     try:
         return future.result(seconds)
     except TimeoutError:
-        if future.done():
-            raise
+        if future.done():  # it ended at the last moment, or this is its own error
+            return future.result()
         stop()
         thread.join(_GRACE_SECONDS)
-        _abandoned.append(thread)
-        raise NetworkError(f"{what}: it took more than {seconds:.0f} seconds.") from None
+        kind = EndlessWorkError if thread.is_alive() else NetworkError
+        raise kind(f"{what}: it took more than {seconds:.0f} seconds.") from None
+    except KeyboardInterrupt:
+        stop()
+        raise
 
 
-def exit_past_abandoned(code: int) -> None:
-    """End the process at once where work goes on that could not be stopped: it would crash while Python ends."""
-    if any(thread.is_alive() for thread in _abandoned):
+def exit_past_work(code: int) -> None:
+    """End the process at once where a network is still at work: nobody waits for it, and Python would crash at its end.
+
+    Called by the command line when all else is done. It does not return where a thread of `within` has not ended.
+    """
+    if any(thread.is_alive() for thread in list(_at_work)):
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed, or full
                 stream.flush()

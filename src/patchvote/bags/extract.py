@@ -182,8 +182,10 @@ class _Pipeline:
     def __enter__(self) -> _Pipeline:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # After Ctrl-C, or where nobody wants the rest, what is under way is not waited for: it may take a minute.
+        wait = kind is None or issubclass(kind, Exception)
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
     def run(self, photos: Iterator[Photo]) -> Iterator[Described]:
         decoding: deque[Future[_Job]] = deque()

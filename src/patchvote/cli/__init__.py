@@ -138,7 +138,7 @@ def main() -> NoReturn:
     finally:
         close_streams()
     if session := sys.modules.get("patchvote.backbones.session"):  # only where a network was loaded
-        session.exit_past_abandoned(code if isinstance(code, int) else FAILED)
+        session.exit_past_work(code if isinstance(code, int) else FAILED)
     sys.exit(code)
 
 
