@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import importlib
 import threading
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,19 +21,15 @@ from .bags.extract import Extractor
 from .bags.fill import Filled
 from .bags.recipe import Recipe
 from .bags.store import Store
-from .errors import PatchvoteError, PhotoError
-from .models.answers import Answer, answer_of
-from .models.evidence import Evidence
+from .errors import PatchvoteError
+from .models.answers import Answer
 from .models.known import known_photos, short
 from .models.measure import measure
 from .models.model import network_of
 from .models.namer import Namer
 from .models.saved import Saved
 from .models.scores import Scores
-from .photos.decode import SHOWN, load_image
 from .photos.find import Photo, Source, find_photos, labelled
-from .photos.passed_over import PassedOver
-from .utils.suggest import nearest
 from .utils.timing import Progress
 from .voters.registry import DEFAULT, kind_of, scorer_class
 
@@ -64,16 +60,8 @@ class ImageClassifier(Namer):
 
     Attributes
     ----------
-    model : Model
-        What was learned.
-    scores : Scores or None
-        Answers beside what they should have been: for images that were held out, after `fit`, or after `evaluate`.
-    skipped : list of PhotoError
-        Photos that could not be read, in the last call.
-    passed_over : PassedOver
-        What the folder of the last call holds besides photos that can be read.
-    known : int
-        Photos of the last `add` or `evaluate` that the model had learned from before.
+    model, scores, skipped, passed_over, known
+        See `Namer`; after `fit`, `scores` has the answers for photos that were held out.
     filled : Filled
         What the last call took from the cache and what from the network.
     refusal : str or None
@@ -98,13 +86,7 @@ class ImageClassifier(Namer):
         self._kind = _kind(voter)
         self.recipe, self.voter, self.budget, self.cache, self.seed = recipe or Recipe(), voter, budget, cache, seed
         super().__init__(Extractor(self.recipe, backbone=backbone, jobs=jobs))
-        self.scores: Scores | None = None
         self.before: Scores | None = None
-        self._mistakes: tuple[Evidence, ...] = ()
-        self._photos: dict[str, Photo] = {}
-        self.skipped: list[PhotoError] = []
-        self.passed_over = PassedOver()
-        self.known = 0
         self.filled = Filled(0)
         self.refusal: str | None = None
         self.damaged: list[str] = []
@@ -255,12 +237,11 @@ class ImageClassifier(Namer):
         progress : function, optional
             Called while adapting with what is being done, how much of it is done, and of how much.
         """
+        if not adapt:
+            yield from super().answers(photos)
+            return
         found = find_photos(photos)
         self.passed_over = found.passed_over
-        if not adapt:
-            for item in self._extractor.stream(found):
-                yield self._answer(item.photo.name, item.bag, item.error)
-            return
         with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
             self._adapt_to(store, insist)
             errors = {error.name: error for error in self.skipped}
@@ -268,9 +249,6 @@ class ImageClassifier(Namer):
             for photo in found:
                 bag = store.load([number[photo.name]])[0] if photo.name in number else None
                 yield self._answer(photo.name, bag, errors.get(photo.name))
-
-    def _answer(self, name: str, bag: Bags | None, error: PhotoError | None) -> Answer:
-        return Answer(name, None, error=error) if bag is None else answer_of(self.model, name, bag)
 
     def evaluate(
         self,
@@ -302,63 +280,18 @@ class ImageClassifier(Namer):
         PatchvoteError
             A photo is of a class that the model does not know.
         """
-        found = labelled(photos, labels, 1)
-        self.passed_over = found.passed_over
-        strange = sorted({str(photo.label) for photo in found} - set(self.classes))
-        if strange:
-            raise PatchvoteError(
-                f"the model does not know the class {strange[0]!r}.{nearest(strange[0], self.classes)} "
-                "`patchvote add` teaches it a new class."
-            )
-        self.before, self.refusal, self.skipped, self.known = None, None, [], 0
-        known = known_photos(self.model.about)
+        self.before, self.refusal = None, None
+        if not adapt:
+            return super().evaluate(photos, labels, progress=progress)
+        found = self._labelled(photos, labels)
         expected = {photo.name: str(photo.label) for photo in found}
-        if adapt:
-            with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
-                self.known = sum(short(entry.digest) in known for entry in store.entries)
-                self.before, _ = measure(self.model, _one_by_one(store), expected)
-                self._adapt_to(store, insist)
-                scores, mistakes = measure(self.model, _one_by_one(store), expected)
-        else:
-            scores, mistakes = measure(self.model, self._readable(found, known, progress), expected)
-        if scores is None:
-            raise PatchvoteError(f"not one of the {len(found)} photos can be read. {self.skipped[0]}")
-        self._photos = {photo.name: photo for photo in found}
-        self.scores, self._mistakes = scores, mistakes
-        return scores
-
-    def _readable(
-        self, photos: list[Photo], known: Container[str], progress: Progress | None
-    ) -> Iterator[tuple[str, Bags]]:
-        """Yield names and bags of photos; those that cannot be read are noted, and known ones counted."""
-        for done, item in enumerate(self._extractor.stream(photos)):
-            if progress is not None:
-                progress("evaluate", done + 1, len(photos))
-            if item.bag is None:
-                self.skipped.append(item.error or PhotoError(item.photo.name, "could not be read."))
-            else:
-                self.known += short(item.digest) in known
-                yield item.photo.name, item.bag
-
-    def report(self, path: str | Path, *, title: str, measured: str) -> None:
-        """Write what the last `fit` or `evaluate` found to one HTML file.
-
-        Parameters
-        ----------
-        path : path
-            The file.
-        title : str
-            What to call it.
-        measured : str
-            On which photos the answers were measured, in words.
-        """
-        from .models.report.page import mistakes_of, write_report
-
-        shown = []
-        for evidence in self._mistakes:
-            with contextlib.suppress(PhotoError):  # it may be gone by now
-                shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
-        write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
+        known = known_photos(self.model.about)
+        with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
+            self.known = sum(short(entry.digest) in known for entry in store.entries)
+            self.before, _ = measure(self.model, _one_by_one(store), expected)
+            self._adapt_to(store, insist)
+            scores, mistakes = measure(self.model, _one_by_one(store), expected)
+        return self._measured(scores, mistakes, found)
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 

@@ -126,10 +126,34 @@ def choose(
         why = f"one image a class{aside} leaves none to try settings on"
         return Choice(candidates[0], [], np.zeros(0, np.int64), none, 1.0, 0.0, why)
     asked = [whole(out) if whole is not None else bags[out] for _, out in splits]
-    wanted = sum(len(out) for _, out in splits)
+    trials, chosen = _trials(candidates, bags, labels, splits, asked, budget, tell)
+    best, tried = trials[chosen], [one.told for one in trials]
+    return Choice(
+        candidates[chosen],
+        tried,
+        best.images,
+        best.probability,
+        best.temperature,
+        threshold_for(best.probability, numbers[best.images], rejection),
+        _why(tried, chosen, len(candidates)),
+        best.voters,
+        best.voter_of,
+        sum(len(out) for _, out in splits) - len(best.images),
+    )
+
+
+def _trials(
+    candidates: Sequence[Candidate],
+    bags: Bags,
+    labels: npt.NDArray[Any],
+    splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
+    asked: list[Bags],
+    budget: float,
+    tell: Callable[[list[Tried]], None] | None,
+) -> tuple[list[_Trial], int]:
+    """Try candidates as long as the next is likely to fit the budget; return the trials, and which one is best."""
     trials: list[_Trial] = []
-    chosen = 0
-    began = time.perf_counter()
+    chosen, wanted, began = 0, sum(len(out) for _, out in splits), time.perf_counter()
     for candidate in candidates:
         spent = time.perf_counter() - began
         # The training on all images comes last, and takes about as long as the longest on a part of them.
@@ -145,19 +169,7 @@ def choose(
             chosen = len(trials) - 1
     if not trials:
         raise ValueError("there is no candidate to try.")
-    best, tried = trials[chosen], [one.told for one in trials]
-    return Choice(
-        candidates[chosen],
-        tried,
-        best.images,
-        best.probability,
-        best.temperature,
-        threshold_for(best.probability, numbers[best.images], rejection),
-        _why(tried, chosen, len(candidates)),
-        best.voters,
-        best.voter_of,
-        wanted - len(best.images),
-    )
+    return trials, chosen
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

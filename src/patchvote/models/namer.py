@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from ..bags.bags import Bags
 from ..bags.extract import Extractor
 from ..errors import ModelError, PatchvoteError, PhotoError
-from ..photos.find import Source, find_photos
-from .answers import evidence_of
+from ..photos.decode import SHOWN, load_image
+from ..photos.find import Photo, Source, find_photos, labelled
+from ..photos.passed_over import PassedOver
+from ..utils.suggest import nearest
+from ..utils.timing import Progress
+from .answers import Answer, answer_of, evidence_of
 from .evidence import Evidence
+from .known import known_photos, short
+from .measure import measure
 from .model import Model
 from .saved import Saved
+from .scores import Scores
 
 
 class Namer:
@@ -23,12 +33,31 @@ class Namer:
     ----------
     extractor : Extractor
         Turns photos into bags.
+
+    Attributes
+    ----------
+    model : Model
+        What was learned.
+    scores : Scores or None
+        Answers beside what they should have been, after `evaluate`.
+    skipped : list of PhotoError
+        Photos that could not be read, in the last call.
+    passed_over : PassedOver
+        What the folder of the last call holds besides photos that can be read.
+    known : int
+        Photos of the last call with labels that the model had learned from before.
     """
 
     def __init__(self, extractor: Extractor) -> None:
         self._extractor = extractor
         self._model: Model | None = None
         self._saved = Saved()
+        self.scores: Scores | None = None
+        self._mistakes: tuple[Evidence, ...] = ()
+        self._photos: dict[str, Photo] = {}
+        self.skipped: list[PhotoError] = []
+        self.passed_over = PassedOver()
+        self.known = 0
 
     @property
     def model(self) -> Model:
@@ -41,6 +70,18 @@ class Namer:
     def classes(self) -> tuple[str, ...]:
         """The classes that it tells apart, sorted."""
         return self.model.classes
+
+    # --- answering --------------------------------------------------------------------------------------------------
+
+    def answers(self, photos: Source) -> Iterator[Answer]:
+        """Name one photo after the other, in order; one that cannot be read gets an answer with the reason."""
+        found = find_photos(photos)
+        self.passed_over = found.passed_over
+        for item in self._extractor.stream(found):
+            yield self._answer(item.photo.name, item.bag, item.error)
+
+    def _answer(self, name: str, bag: Bags | None, error: PhotoError | None) -> Answer:
+        return Answer(name, None, error=error) if bag is None else answer_of(self.model, name, bag)
 
     def predict(self, photos: Source) -> npt.NDArray[np.str_]:
         """Name photos.
@@ -78,6 +119,86 @@ class Namer:
         if item.bag is None:
             raise item.error or PhotoError(one.name, "could not be read.")
         return evidence_of(self.model, one.name, item.bag, label)
+
+    # --- measuring --------------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None
+    ) -> Scores:
+        """Compare answers for labelled photos with their labels; photos that cannot be read are left out and named.
+
+        Parameters
+        ----------
+        photos : Source
+            The photos.
+        labels : sequence of str, optional
+            Their classes; needed for a list, and else taken from folders or manifest.
+        progress : function, optional
+            Called with what is being done, how much of it is done, and of how much.
+
+        Raises
+        ------
+        PatchvoteError
+            A photo is of a class that the model does not know.
+        """
+        found = self._labelled(photos, labels)
+        expected = {photo.name: str(photo.label) for photo in found}
+        bags = self._readable(found, known_photos(self.model.about), progress)
+        return self._measured(*measure(self.model, bags, expected), found)
+
+    def _labelled(self, photos: Source, labels: Sequence[str] | None) -> list[Photo]:
+        """Find photos of classes that the model knows, and begin a new account of them."""
+        found = labelled(photos, labels, 1)
+        strange = sorted({str(photo.label) for photo in found} - set(self.classes))
+        if strange:
+            raise PatchvoteError(
+                f"the model does not know the class {strange[0]!r}.{nearest(strange[0], self.classes)} "
+                "`patchvote add` teaches it a new class."
+            )
+        self.passed_over, self.skipped, self.known = found.passed_over, [], 0
+        return found
+
+    def _measured(self, scores: Scores | None, mistakes: tuple[Evidence, ...], photos: list[Photo]) -> Scores:
+        if scores is None:
+            raise PatchvoteError(f"not one of the {len(photos)} photos can be read. {self.skipped[0]}")
+        self._photos = {photo.name: photo for photo in photos}
+        self.scores, self._mistakes = scores, mistakes
+        return scores
+
+    def _readable(
+        self, photos: list[Photo], known: Container[str], progress: Progress | None
+    ) -> Iterator[tuple[str, Bags]]:
+        """Yield names and bags of photos; those that cannot be read are noted, and known ones counted."""
+        for done, item in enumerate(self._extractor.stream(photos)):
+            if progress is not None:
+                progress("evaluate", done + 1, len(photos))
+            if item.bag is None:
+                self.skipped.append(item.error or PhotoError(item.photo.name, "could not be read."))
+            else:
+                self.known += short(item.digest) in known
+                yield item.photo.name, item.bag
+
+    def report(self, path: str | Path, *, title: str, measured: str) -> None:
+        """Write what the last `fit` or `evaluate` found to one HTML file.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        title : str
+            What to call it.
+        measured : str
+            On which photos the answers were measured, in words.
+        """
+        from .report.page import mistakes_of, write_report
+
+        shown = []
+        for evidence in self._mistakes:
+            with contextlib.suppress(PhotoError):  # it may be gone by now
+                shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
+        write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
+
+    # --- keeping ----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
         """Write the model to one file, whole or not at all.
