@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from PIL import Image
 
@@ -67,6 +70,14 @@ FIT = ("--network", "tiny.onnx", "--no-cache")
         (("export", "m.patchvote", "tiny.onnx"), "but this command reads it"),
         (("predict", "m.patchvote", "list.csv", "-o", "list.csv"), "but this command reads it"),
         (("add", "m.patchvote", "photos", "--output", "photos/iris/1.jpg"), "but this command reads it"),
+        (("fit", "photos", "tiny.toml", *FIT), "but this command reads it"),
+        (("evaluate", "m.patchvote", "photos", "--report", "tiny.onnx"), "but this command reads it"),
+        (("evaluate", "m.patchvote", "photos", "--report", "tiny.toml"), "but this command reads it"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg", "-o", "tiny.onnx"), "but this command reads it"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg", "--arrays", "tiny.toml"), "but this command reads it"),
+        (("add", "m.patchvote", "photos", "--output", "tiny.onnx"), "but this command reads it"),
+        (("add", "m.patchvote", "photos", "--output", "tiny.toml"), "but this command reads it"),
+        (("export", "m.patchvote", "tiny.toml"), "but this command reads it"),
         (("fit", "photos", "photos", *FIT), "it is a folder"),
         (("fit", "photos", "pipe", *FIT), "it is no ordinary file"),
         (("extract", "photos", "photos", "--network", "tiny.onnx"), "photos holds other files"),
@@ -85,6 +96,31 @@ def test_what_a_command_reads_or_also_writes_is_never_replaced_even_by_force(wor
         assert done.err.count("\n") == 1
     assert digests(place) == before
     assert (place / "pipe").is_fifo()
+
+
+def test_the_files_of_a_networks_weights_are_never_replaced(place, command):
+    graph = onnx.load(place / "tiny.onnx")
+    (place / "large").mkdir()
+    onnx.save(graph, place / "large" / "own.onnx", save_as_external_data=True, location="own.data", size_threshold=0)
+    (place / "large" / "own.toml").write_text('output = "features"\n')
+    before = digests(place)
+    words = ("fit", "photos", "large/own.data", "--network", "large/own.onnx", "--no-cache", "--force")
+    done = command(*words)
+    assert "large/own.data would be replaced by a model, but this command reads it." in done.err
+    assert digests(place) == before
+    assert command("fit", "photos", "large/m.patchvote", *words[3:]).code == 0
+    done = command("explain", "large/m.patchvote", "photos/iris/1.jpg", "-o", "large/own.data", "--force")
+    assert "but this command reads it" in done.err
+
+
+def test_the_list_on_standard_input_is_not_replaced_by_the_answers(place):
+    (place / "list.csv").write_text("photos/iris/1.jpg\n")
+    words = [sys.executable, "-m", "patchvote", "predict", "m.patchvote", "-", "-o", "list.csv", "--force"]
+    with (place / "list.csv").open() as file:
+        done = subprocess.run(words, stdin=file, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "list.csv would be replaced by a file of answers, but this command reads it as standard input." in done.stderr
+    assert (place / "list.csv").read_text() == "photos/iris/1.jpg\n"
 
 
 @pytest.mark.parametrize(

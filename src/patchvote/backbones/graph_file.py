@@ -67,6 +67,18 @@ def read_graph(path: Path) -> tuple[Any, str]:
     return model, digest
 
 
+def weight_files(path: Path) -> list[Path]:
+    """Return the files that hold weights of an ONNX file, wherever it says; none where it cannot be read."""
+    import onnx
+
+    try:
+        model = onnx.load_from_string(read_bytes(path, _MAX_BYTES))
+    except Exception:  # whoever uses the network will learn what is wrong with it
+        return []
+    told = [{entry.key: entry.value for entry in tensor.external_data} for tensor in _tensors(model)]
+    return [path.parent / location for location in sorted({one["location"] for one in told if one.get("location")})]
+
+
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -45,13 +46,15 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Compare the answers of MODEL for labelled PHOTOS with their labels, and write a report."""
-    from ..photos.outputs import check_outputs, network_files
+    from ..backbones.network_files import network_files
+    from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine
 
     page = report_file(model.with_name(f"{model.stem}-{photos.stem}.html"), report, no_report)
-    check_outputs([(page, Kind.report)], [model, photos, *network_files(network)], force=force)
     classifier = load(model, network=network, jobs=jobs)
+    inputs = itertools.chain([model, photos], network_files(classifier.recipe.network))
+    check_outputs([(page, Kind.report)], inputs, force=force)
     with ProgressLine("evaluate", quiet) as line:
         scores = classifier.evaluate(photos, adapt=adapt or insist, insist=insist, progress=line.stage)
     tell_skipped(classifier)

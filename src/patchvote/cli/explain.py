@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import Annotated
 
@@ -34,18 +35,20 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Draw where in PHOTO the votes for a class come from."""
+    from ..backbones.network_files import network_files
     from ..models.report.picture import draw, draw_matches, encoded
     from ..photos.decode import SHOWN, load_image
     from ..photos.find import Photo, find_photos
-    from ..photos.outputs import check_outputs, network_files
+    from ..photos.outputs import check_outputs
     from ..utils.files import write_file
     from ..utils.marks import Kind
 
     target = output or Path(f"{photo.stem}-evidence.png")
     parts = target.with_name(f"{target.stem}-matches.png") if photos is not None else None
     outputs = [(target, Kind.picture), (parts, Kind.picture), (arrays, Kind.arrays)]
-    check_outputs(outputs, [model, photo, photos, *network_files(network)], force=force)
     classifier = load(model, network=network, jobs=jobs)
+    inputs = itertools.chain([model, photo, photos], network_files(classifier.recipe.network))
+    check_outputs(outputs, inputs, force=force)
     evidence = classifier.explain(photo, label[0] if label else None)
     image = load_image(Photo(photo.name, photo), SHOWN)
     write_file(target, [encoded(draw(evidence, image, label))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Annotated
 
@@ -20,15 +21,16 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write MODEL as one ONNX graph, for any runtime: a photo in, class scores and maps of votes out."""
+    from ..backbones.network_files import network_files
     from ..models.export import export_model
     from ..models.file import read_model
     from ..models.model import network_of
-    from ..photos.outputs import check_outputs, network_files
+    from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
 
     read = read_model(model)
     network = network or network_of(read, model)
-    check_outputs([(output, Kind.graph)], [model, *network_files(network)], force=force)
+    check_outputs([(output, Kind.graph)], itertools.chain([model], network_files(network)), force=force)
     graph = export_model(read, output, network=network)
     opset = graph.opset_import[0].version
     outputs = [value.name for value in graph.graph.output]

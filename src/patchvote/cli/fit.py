@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,15 +67,16 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Learn to tell apart the classes in PHOTOS, a folder each, and write MODEL and a report."""
+    from ..backbones.network_files import network_files
     from ..bags.boxes import Dense, Patch
     from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
-    from ..photos.outputs import check_outputs, network_files
+    from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine
 
     page = report_file(model.with_suffix(".html"), report, no_report)
-    inputs = [photos, target, *network_files(network)]
+    inputs = itertools.chain([photos, target], network_files(network))
     check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force)
     recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
     classifier = ImageClassifier(
@@ -114,7 +116,8 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Teach MODEL more PHOTOS, of its classes or of new ones. The photos it was made from are not needed."""
-    from ..photos.outputs import check_outputs, network_files
+    from ..backbones.network_files import network_files
+    from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine
     from .updating import add_and_save
@@ -125,7 +128,8 @@ def add(
         return load(model, network=network, jobs=jobs, cache=False if no_cache else cache, seed=seed)
 
     classifier = read()
-    check_outputs([(target, Kind.model)], [photos, *network_files(network)], force=force)
+    inputs = itertools.chain([photos], network_files(classifier.recipe.network))
+    check_outputs([(target, Kind.model)], inputs, force=force)
     with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {target} was not written."):
         classifier, changed = add_and_save(classifier, photos, target, reload=read, progress=line.stage)
     tell_skipped(classifier)

@@ -40,7 +40,8 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON a photo.")] = False,
 ) -> None:
     """Name PHOTOS: a table on a terminal, CSV in a pipe or a file."""
-    from ..photos.outputs import check_outputs, network_files
+    from ..backbones.network_files import network_files
+    from ..photos.outputs import check_outputs
     from ..utils.files import write_file
     from ..utils.marks import Kind
     from .answers import csv_lines, json_lines, table_lines
@@ -49,8 +50,13 @@ def predict(
     if output is not None and output.suffix.lower() not in (".csv", ".jsonl"):
         raise PatchvoteError(f"--output writes .csv or .jsonl, got {output}.")
     paths = _paths(photos)
-    check_outputs([(output, Kind.answers)], [model, *paths, *network_files(network)], force=force)
     classifier = load(model, network=network, jobs=jobs)
+    listed = 0 if photos == ["-"] else None  # standard input, which may be the very file that is to be written
+    check_outputs(
+        [(output, Kind.answers)],
+        itertools.chain([model, listed, *paths], network_files(classifier.recipe.network)),
+        force=force,
+    )
     progress = ProgressLine("extract", quiet or not (adapt or insist))
     answers = classifier.answers(_photos(paths), adapt=adapt or insist, insist=insist, progress=progress.stage)
     bad = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from .manifests import ENDINGS as MANIFESTS
 
 
 def check_outputs(
-    outputs: Sequence[tuple[Path | None, Kind]], inputs: Iterable[Path | None], *, force: bool = False
+    outputs: Sequence[tuple[Path | None, Kind]], inputs: Iterable[Path | int | None], *, force: bool = False
 ) -> None:
     """Refuse outputs that would replace what they should not.
 
@@ -29,8 +28,9 @@ def check_outputs(
     ----------
     outputs : sequence of (path, kind)
         The files that will be written; None stands for one that was not asked for.
-    inputs : iterable of paths
-        What the command reads: files, and folders and manifests of photos; None likewise.
+    inputs : iterable of paths or ints
+        What the command reads: files, folders and manifests of photos, and numbers of open files such as 0, standard
+        input; None likewise. Drawn from only where an output exists.
     force : bool, default False
         Also replace files that patchvote did not write, as long as the command does not read them.
 
@@ -48,23 +48,17 @@ def check_outputs(
     existing = [(path, kind) for path, kind in wanted if path.exists()]
     if not existing:
         return
-    read: dict[tuple[int, int] | None, Path]
-    read = {key: path for path in _files(filter(None, inputs)) if (key := _identity(path))}
+    read = {key: path for path in _files(inputs) if (key := _identity(path))}
     for path, kind in existing:
         identity = _identity(path)
         if identity in read:
-            alias = "" if path == read[identity] else f" as {read[identity]}"
+            name = "standard input" if read[identity] == 0 else read[identity]
+            alias = "" if path == name else f" as {name}"
             raise PatchvoteError(
                 f"{path} would be replaced by {kind}, but this command reads it{alias}. Choose another name."
             )
         if not force:
             _check_owner(path, kind)
-
-
-def network_files(network: str | None) -> list[Path]:
-    """Return the files that the name of a network leads to; such a command reads them."""
-    parts = [network or "", *re.split("[+,@:]", network or "")]
-    return [Path(part) for part in parts if os.path.isfile(part)]  # noqa: PTH113 - raises for no name
 
 
 def _check_place(path: Path) -> None:
@@ -102,19 +96,23 @@ def _check_owner(path: Path, kind: Kind) -> None:
     )
 
 
-def _files(inputs: Iterable[Path]) -> Iterator[Path]:
+def _files(inputs: Iterable[Path | int | None]) -> Iterator[Path | int]:
     """Yield every file that the command reads."""
     for path in inputs:
+        if path is None:
+            continue
         yield path
+        if isinstance(path, int):
+            continue
         listed = path.suffix.lower() in MANIFESTS and os.path.isfile(path)  # noqa: PTH113 - raises for no name
         if listed or os.path.isdir(path):  # noqa: PTH112
             yield from (photo.source for photo in find_photos(path) if isinstance(photo.source, Path))
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path | int) -> tuple[int, int] | None:
     """Return what all names of one file have in common: links, and spellings that a file system holds equal."""
     with contextlib.suppress(OSError, ValueError):
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116 - also of an open file
         return status.st_dev, status.st_ino
     return None
 
