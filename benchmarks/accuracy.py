@@ -8,8 +8,6 @@ means of the cells kept in `results/`, which `patchvote protocol` computes (and,
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import time
@@ -17,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common import Record, options, record, write
 from patchvote import Extractor, Photo, find_photos
 from patchvote.protocols import Protocol
 from patchvote.protocols.page.summary import summarise
@@ -34,7 +33,7 @@ COSTLY = [
 ]
 
 
-def measure_costs(photos: list[Photo], quick: bool) -> list[dict[str, object]]:
+def measure_costs(photos: list[Photo], quick: bool) -> list[Record]:
     """Extract the same photos by every recipe in turns, so that other work on the machine meets all alike."""
     ways = [DEFAULT, *((recipe, network) for recipe, network, _ in COSTLY)]
     extractors = {way: Extractor(parse_recipe(*way)) for way in ways}
@@ -51,24 +50,21 @@ def measure_costs(photos: list[Photo], quick: bool) -> list[dict[str, object]]:
     records = []
     for recipe, network, goal in COSTLY:
         ratio = seconds[recipe, network] / seconds[DEFAULT]
-        print(f"{recipe} of {network}: {ratio:.2f} times the default recipe")
-        name = f"cost of {recipe}, {network}"
-        records.append({"name": name, "value": ratio, "unit": "ratio", "goal": goal, "peer": "the default recipe"})
+        records.append(record(f"cost of {recipe}, {network}", ratio, "ratio", goal, "the default recipe"))
     return records
 
 
-def kept_accuracies(results: Results) -> list[dict[str, object]]:
+def kept_accuracies(results: Results) -> list[Record]:
     """Return the means that the kept cells give."""
-    records = []
+    records: list[Record] = []
 
-    def record(name: str, value: float, goal: float | None, peer: str | None) -> None:
-        print(f"{name}: {value:.2f}" + (f" (goal {goal:.2f})" if goal is not None else ""))
-        records.append({"name": name, "value": value, "unit": "%", "goal": goal, "peer": peer})
+    def keep(name: str, value: float, goal: float | None, peer: str | None) -> None:
+        records.append(record(name, value, "%", goal, peer))
 
     scenes = {(r["voter"], r["recipe"], r["network"]): r for r in summarise(Protocol.load("scene15"), results)}
     for network, goal in (("efficientnet-lite0+efficientnet-lite2", 95.0), ("efficientnet-lite0", None)):
         if (row := scenes.get(("snbnl", "dense", network))) is not None:
-            record(f"Scene-15, sNBNL, {network}, {row['splits']} splits", row["mean"], goal, "the paper's 92.88")
+            keep(f"Scene-15, sNBNL, {network}, {row['splits']} splits", row["mean"], goal, "the paper's 92.88")
     office = Protocol.load("office-caltech")
     rows = [row for row in summarise(office, results) if row["recipe"] == "dense"]
     for setting, goal in zip(office.settings, (95.0, 96.0), strict=True):
@@ -79,8 +75,8 @@ def kept_accuracies(results: Results) -> list[dict[str, object]]:
         if all(pair in own for own in means.values() for pair in setting.main):
             own, whole = (np.array([means[voter][pair] for pair in setting.main]) for voter in means)
             name = f"Office+Caltech-10, {setting.name}, six pairs"
-            record(f"{name}, adapted BagSVM", float(own.mean()), goal, "whole image + SVM")
-            record(f"{name}, least lead over the whole image", float((own - whole).min()), -0.5, "whole image + SVM")
+            keep(f"{name}, adapted BagSVM", float(own.mean()), goal, "whole image + SVM")
+            keep(f"{name}, least lead over the whole image", float((own - whole).min()), -0.5, "whole image + SVM")
     for protocol in (Protocol.load("scene15-few"), Protocol.load("amazon-few")):
         found = {(row["setting"], row["voter"]): row for row in summarise(protocol, results)}
         for setting in protocol.settings:
@@ -90,24 +86,21 @@ def kept_accuracies(results: Results) -> list[dict[str, object]]:
                 best = max(others, key=lambda other: other["mean"])
                 error = row["deviation"] / row["splits"] ** 0.5
                 name = f"{protocol.title}: {setting.name} a class, the product's lead over the best simple voter"
-                record(name, row["mean"] - best["mean"], -error, best["voter"])
+                keep(name, row["mean"] - best["mean"], -error, best["voter"])
     return records
 
 
 def main() -> None:
     """Run what the command line asks for."""
     default = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data")) / "scene15"
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("--photos", type=Path, default=default, help="folder of photos; Scene-15 by default")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="kept cells")
-    parser.add_argument("--quick", action="store_true", help="about a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     words = parser.parse_args()
     photos = find_photos(words.photos)
     random.Random(0).shuffle(photos)
     figures = [*measure_costs(photos, words.quick), *kept_accuracies(Results(words.results))]
-    if words.json:
-        words.json.write_text(json.dumps(figures, indent=1))
+    write(figures, words.json)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ trial becomes a line of a .jsonl file, from which docs/results.md is made.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import os
@@ -24,6 +23,7 @@ import numpy as np
 from PIL import Image, ImageChops, ImageFilter, ImageOps
 from sklearn.base import clone
 
+from common import Record, options, record, write
 from patchvote import Adapted, Bags, BagSVM, Extractor, Photo, Recipe
 from patchvote.models.choose import choose
 from patchvote.models.fit import candidates_for
@@ -320,41 +320,39 @@ def shipped_trials(means: Means) -> Iterator[Trial]:
     yield trial("few classes", "shipped photos of one class", voter, (known[0][one], known[1][one]))
 
 
-def figures(trials: list[Trial]) -> list[dict[str, object]]:
+def figures(trials: list[Trial]) -> list[Record]:
     """Return what is to be reached, over rows of the table."""
     rows = summary(trials)
-    made: list[dict[str, object]] = []
+    made: list[Record] = []
 
-    def record(name: str, value: float, unit: str, goal: float | None, peer: str | None) -> None:
-        made.append({"name": name, "value": round(value, 2), "unit": unit, "goal": goal, "peer": peer})
+    def keep(name: str, value: float, unit: str, goal: float | None, peer: str | None) -> None:
+        made.append(record(name, round(value, 2), unit, goal, peer))
 
     helped = [row for row in rows if row["group"] == "pairs"] or [row for row in rows if row["group"] == "other pairs"]
     if helped:
         plain, insisting, own = (float(np.mean([row[k] for row in helped])) for k in ("plain", "insisting", "adapted"))
-        record("accuracy on pairs, adapted", own, "%", round(insisting - 0.3, 2), "without safeguards")
-        record("accuracy on pairs, plain", plain, "%", None, None)
+        keep("accuracy on pairs, adapted", own, "%", round(insisting - 0.3, 2), "without safeguards")
+        keep("accuracy on pairs, plain", plain, "%", None, None)
     if asked := [row for row in rows if row["adapted"] is not None]:
         least = min(row["adapted"] - row["plain"] for row in asked)
-        record("least lead of adapted over plain", least, "points", -1, "plain")
+        keep("least lead of adapted over plain", least, "points", -1, "plain")
     if strange := [row for row in rows if row["strangers_before"] is not None]:
         lost = max(row["strangers_before"] - row["strangers_after"] for row in strange)
-        record("rejected strangers that adapting lets in, at most", lost, "points", 0, "plain")
+        keep("rejected strangers that adapting lets in, at most", lost, "points", 0, "plain")
     if changed := [row for row in asked if row["error_after"] is not None and row["refused"] < row["trials"]]:
         sure = max(row["confidence"] - row["adapted"] for row in changed)
-        record("confidence above accuracy once adapted, at most", sure, "points", 2, None)
+        keep("confidence above accuracy once adapted, at most", sure, "points", 2, None)
     return made
 
 
 def main() -> None:
     """Run what the command line asks for."""
     default = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data"))
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("--data", type=Path, default=default, help="folder with office_caltech/ and scene15/")
     parser.add_argument("--means", type=Path, metavar="DIR", help="keep means of bags there, for another run")
     parser.add_argument("--results", type=Path, metavar="DIR", help="write a line per trial there")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[], help="only these parts; others are kept")
-    parser.add_argument("--quick", action="store_true", help="about a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     words = parser.parse_args()
     means = Means(words.means)
     there = all((words.data / name).is_dir() for name in ("office_caltech", "scene15"))
@@ -369,11 +367,7 @@ def main() -> None:
         trials.sort(key=lambda one: list(TITLES).index(one["group"]))
         lines = "".join(f"{json.dumps(one)}\n" for one in trials)
         (words.results / FILE).write_text(lines, encoding="utf-8")
-    for figure in (found := figures(trials)):
-        goal = f" (goal {figure['goal']})" if figure["goal"] is not None else ""
-        print(f"{figure['name']}: {figure['value']} {figure['unit']}{goal}")
-    if words.json:
-        words.json.write_text(json.dumps(found, indent=1))
+    write(figures(trials), words.json)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ Photos are taken from a labelled folder, such as Scene-15: 100 a class to learn 
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import subprocess
 import sys
 import tempfile
@@ -19,10 +17,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from common import Record, options, record, write
 from patchvote import ImageClassifier, find_photos
 from patchvote.backbones.cache import cache_folder
 from patchvote.photos.find import Photo
-from voters import Record, record, split
+from search import split
 
 # What no command that names a photo can do without: Python, onnxruntime, the network's file, one photo through it.
 BARE = """
@@ -138,10 +137,8 @@ def measure_add(train: list[Photo], test: list[Photo], folder: Path, names: list
 
 def main() -> None:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--photos", type=Path, required=True, help="folder with a folder a class")
-    parser.add_argument("--quick", action="store_true", help="about a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser = options(__doc__)
+    parser.add_argument("--photos", type=Path, required=True, help="folder with a folder per class")
     words = parser.parse_args()
     train, test = choose_photos(words.photos, *((10, 5) if words.quick else (100, 100)))
     with tempfile.TemporaryDirectory() as name:
@@ -151,8 +148,7 @@ def main() -> None:
         figures += measure_predict(classifier, photo, folder, 3 if words.quick else 9)
         held_back = sorted(set(labels_of(train)))[:: 15 if words.quick else 6]
         figures += measure_add(train, test, folder, held_back)
-    if words.json:
-        words.json.write_text(json.dumps(figures, indent=1))
+    write(figures, words.json)
 
 
 if __name__ == "__main__":

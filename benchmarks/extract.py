@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common import Record, options, record, write
 from patchvote import Dense, Extractor, Patch, Photo, Recipe, fill, find_photos
 from patchvote.backbones import load
 from patchvote.utils.machine import cores
@@ -64,10 +65,11 @@ def bare_forward(sessions: dict[str, object], tensors: list[np.ndarray], jobs: i
     return seconds
 
 
-def measure_rate(mode: str, photos: list[Photo], quick: bool) -> list[dict[str, object]]:
+def measure_rate(mode: str, photos: list[Photo], quick: bool) -> list[Record]:
     """Extract and forward in turns, so that other work on the machine meets both alike."""
     recipe, per_round, rounds, quick_rounds, goal = MODES[mode]
     rounds = quick_rounds if quick else rounds
+    per_round = min(per_round, max(2, len(photos) // 12)) if quick else per_round
     jobs = cores()
     extractor = Extractor(recipe)
     sessions = {"all cores a call": load(recipe.network, threads=jobs), "a core a call": load(recipe.network)}
@@ -93,21 +95,9 @@ def measure_rate(mode: str, photos: list[Photo], quick: bool) -> list[dict[str, 
     print(f"{mode:<6} extract into a store           {count / ours:8.2f} photos a second: ratio {bare[way] / ours:.3f}")
     peer = f"bare ONNX Runtime forward, {way}"
     return [
-        {"name": f"{mode} extract rate", "value": count / ours, "unit": "photos/s", "goal": None, "peer": peer},
-        {
-            "name": f"{mode} bare forward rate",
-            "value": count / bare[way],
-            "unit": "photos/s",
-            "goal": None,
-            "peer": peer,
-        },
-        {
-            "name": f"{mode} extract over bare forward",
-            "value": bare[way] / ours,
-            "unit": "ratio",
-            "goal": goal,
-            "peer": peer,
-        },
+        record(f"{mode} extract rate", count / ours, "photos/s", None, peer),
+        record(f"{mode} bare forward rate", count / bare[way], "photos/s", None, peer),
+        record(f"{mode} extract over bare forward", bare[way] / ours, "ratio", goal, peer),
     ]
 
 
@@ -127,7 +117,7 @@ def measure_batches() -> None:
         print(f"tiles of {side} px by batch   " + ", ".join(rates))
 
 
-def measure_memory(mode: str, source: Path, limit: int) -> list[dict[str, object]]:
+def measure_memory(mode: str, source: Path, limit: int) -> list[Record]:
     """Extract into a store in a fresh process; its peak memory after a third of the photos, and at the end."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, "--memory-child", mode, "--limit", str(limit)]
@@ -137,22 +127,13 @@ def measure_memory(mode: str, source: Path, limit: int) -> list[dict[str, object
         f"{mode:<6} peak memory over {told['photos']:,} photos: {told['end']:.0f} MB; over the first third of them "
         f"{told['third']:.0f} MB ({told['photos'] / told['seconds']:.1f} photos a second)"
     )
+    peer = "the same run after a third of the photos"
     return [
-        {"name": f"{mode} peak memory", "value": told["end"], "unit": "MB", "goal": 900, "peer": None},
-        {
-            "name": f"{mode} peak memory, all photos over the first third",
-            "value": told["end"] / told["third"],
-            "unit": "ratio",
-            "goal": 1.05,
-            "peer": "the same run after a third of the photos",
-        },
-        {
-            "name": f"{mode} photos extracted for the peak",
-            "value": told["photos"],
-            "unit": "photos",
-            "goal": None,
-            "peer": None,
-        },
+        record(f"{mode} peak memory", told["end"], "MB", 900),
+        record(
+            f"{mode} peak memory, all photos over the first third", told["end"] / told["third"], "ratio", 1.05, peer
+        ),
+        record(f"{mode} photos extracted for the peak", told["photos"], "photos"),
     ]
 
 
@@ -185,10 +166,8 @@ def choose(source: Path) -> list[Photo]:
 def main() -> None:
     """Run what the command line asks for."""
     default = Path(os.environ.get("PATCHVOTE_DATA", HERE.parent.parent / "shared" / "data")) / "scene15"
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("--photos", type=Path, default=default, help="folder of photos; Scene-15 by default")
-    parser.add_argument("--quick", action="store_true", help="about a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--memory-child", choices=MODES, help=argparse.SUPPRESS)
     parser.add_argument("--limit", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--store", type=Path, help=argparse.SUPPRESS)
@@ -197,15 +176,12 @@ def main() -> None:
         memory_child(words.memory_child, words.photos, words.limit, words.store)
         return
     photos = choose(words.photos)
-    figures = [record for mode in MODES for record in measure_rate(mode, photos, words.quick)]
-    measure_batches()
+    figures = [figure for mode in MODES for figure in measure_rate(mode, photos, words.quick)]
+    if not words.quick:
+        measure_batches()
     figures += measure_memory("dense", words.photos, 400 if words.quick else len(photos))
     figures += measure_memory("patch", words.photos, 12 if words.quick else 60)
-    for record in figures:
-        if record["goal"] is not None:
-            print(f"{record['name']}: {record['value']:.3f} {record['unit']} (goal {record['goal']})")
-    if words.json:
-        words.json.write_text(json.dumps(figures, indent=1))
+    write(figures, words.json)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ Prints the accuracy on test photos of every seed, and draws the accuracy on held
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import os
 import tempfile
 import time
@@ -21,11 +19,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from patchvote import Dense, Extractor, Photo, Recipe
+from common import options, record, write
+from patchvote import Dense, Extractor, Photo, Recipe, find_photos
 from patchvote.nn import ML3Conv2d, Tuned, TuningSettings, fine_tune
 from patchvote.protocols import Protocol
 from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.splits import make_split
+from search import split
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -96,23 +96,31 @@ def draw(curves: dict[str, list[list[float]]], path: Path) -> None:
         figure.savefig(path.with_suffix(f".{ending}"), dpi=110)
 
 
+def split_photos(folder: Path, quick: bool) -> tuple[list[Photo], list[Photo]]:
+    """Return photos to learn from and to test on: a split of Scene-15, or for a quick run a few of any folder."""
+    if quick:
+        photos = find_photos(folder)
+        parts = split(np.array([photo.label for photo in photos]), 6, 6)
+        train, test = ([photos[index] for index in part] for part in parts)
+        return train, test
+    dataset = read_dataset("scene15", folder)
+    drawn = make_split(dataset, Protocol.load("scene15").settings[0], None, 0)
+    by_name = {photo.name: photo for photo in dataset.photos}
+    return [by_name[name] for name in drawn.train], [by_name[name] for name in drawn.test]
+
+
 def main() -> None:
     """Run what the command line asks for."""
     default = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data")) / "scene15"
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = options(__doc__)
     parser.add_argument("--data", type=Path, default=default, help="Scene-15")
-    parser.add_argument("--quick", action="store_true", help="about a minute: a tenth of the photos, one seed")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves there, as .png and .svg")
     words = parser.parse_args()
-    dataset = read_dataset("scene15", words.data)
-    split = make_split(dataset, Protocol.load("scene15").settings[0], None, 0)
-    by_name = {photo.name: photo for photo in dataset.photos}
-    train, test = ([by_name[name] for name in names] for names in (split.train, split.test))
+    train, test = split_photos(words.data, words.quick)
     settings = TuningSettings()
     if words.quick:
-        train, test, settings = train[::10], test[::10], dataclasses.replace(settings, passes=4, variants=1)
+        settings = dataclasses.replace(settings, passes=2, variants=1)
     found: dict[str, list[float]] = {}
     curves: dict[str, list[list[float]]] = {}
     for seed in range(1 if words.quick else words.seeds):
@@ -130,16 +138,11 @@ def main() -> None:
         print(f"{way:<36} {np.mean(values):.2f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.2f}")
     if words.plot:
         draw(curves, words.plot)
-    if words.json:
-        ours = float(np.mean(found["tuned, votes"]))
-        records = [
-            {"name": way, "value": float(np.mean(v)), "unit": "%", "goal": None, "peer": None}
-            for way, v in found.items()
-        ]
-        for peer in ("frozen, votes", "tuned, average pooling + linear"):
-            lead = ours - float(np.mean(found[peer]))
-            records.append({"name": f"lead over {peer}", "value": lead, "unit": "points", "goal": 0.0, "peer": peer})
-        words.json.write_text(json.dumps(records, indent=1))
+    ours = float(np.mean(found["tuned, votes"]))
+    records = [record(way, float(np.mean(values)), "%") for way, values in found.items()]
+    for peer in ("frozen, votes", "tuned, average pooling + linear"):
+        records.append(record(f"lead over {peer}", ours - float(np.mean(found[peer])), "points", 0.0, peer))
+    write(records, words.json)
 
 
 if __name__ == "__main__":

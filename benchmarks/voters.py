@@ -1,7 +1,7 @@
 """How fast and how accurate the voters are, beside what one could use instead.
 
 Prints, in one run: the rate of an SNBNL step over its two bare matrix products; the training time of NBNL over SNBNL;
-exact NBNN over per-class `faiss.knn`, and the approximate search over both; and a table of peers on the same bags.
+and a table of peers on the same bags. (`search.py` compares the searches of NBNN.)
 
 Bags are taken from stores that `patchvote extract` made (dense, and the paper's patches):
 
@@ -10,15 +10,10 @@ Bags are taken from stores that `patchvote extract` made (dense, and the paper's
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
-import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.neighbors import KNeighborsClassifier
@@ -26,10 +21,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.svm import LinearSVC
 
+from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import NBNL, NBNN, SNBNL, Bags, Store
 from patchvote.utils.machine import forget_peak_memory, peak_memory
 from patchvote.voters.ml3 import phi
 from patchvote.voters.prototypes.stoml3 import Stoml3
+from search import split
 
 # classes, prototypes, features, minibatch, the ratio to reach
 STEPS = [
@@ -40,27 +37,11 @@ STEPS = [
     (397, 10, 4098, 2500, 0.8),
 ]
 
-Record = dict[str, object]
-
-
-def record(name: str, value: float, unit: str, goal: float | None = None, peer: str | None = None) -> Record:
-    """Make one figure, and print it."""
-    aim = f" (goal {goal:g})" if goal is not None else ""
-    print(f"{name}: {value:.3f} {unit}{aim}", flush=True)
-    return {"name": name, "value": value, "unit": unit, "goal": goal, "peer": peer}
-
-
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds that `work` takes, and what it gives."""
-    begin = time.perf_counter()
-    result = work()
-    return time.perf_counter() - begin, result
-
 
 def measure_steps(quick: bool) -> list[Record]:
     """Rate of a step over the rate of its two products, in turns."""
     records, rng = [], np.random.default_rng(0)
-    for classes, prototypes, dim, size, goal in STEPS:
+    for classes, prototypes, dim, size, goal in STEPS[:3] if quick else STEPS:
         x = rng.standard_normal((size, dim)).astype(np.float32)
         y = rng.integers(0, classes, size)
         weights = (rng.standard_normal((prototypes, classes, dim)) * 0.01).astype(np.float32)
@@ -88,17 +69,15 @@ def measure_steps(quick: bool) -> list[Record]:
     return records
 
 
-def split(labels: np.ndarray, train: int, test: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Choose images of each class at random, for training and for testing."""
-    rng = np.random.default_rng(seed)
-    chosen = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
-    return np.concatenate([own[:train] for own in chosen]), np.concatenate(
-        [own[train : train + test] for own in chosen]
-    )
-
-
-def load(path: Path, train: int, test: int, classes: int | None = None) -> tuple[Bags, np.ndarray, Bags, np.ndarray]:
+def load(
+    path: Path | None, train: int, test: int, classes: int | None = None
+) -> tuple[Bags, np.ndarray, Bags, np.ndarray]:
     """Training and test bags of a store, in float32, with their labels; of its first classes only, if asked."""
+    if path is None:
+        (first_bags, first_labels), (second_bags, second_labels) = (
+            synthetic_bags(classes or 4, images, 30, 256, seed) for seed, images in ((0, train), (1, test))
+        )
+        return first_bags, first_labels, second_bags, second_labels
     store = Store.open(path)
     first, second = split(store.labels, train, test)
     known = np.unique(store.labels)[:classes]
@@ -118,42 +97,6 @@ def measure_training(data: tuple[Bags, np.ndarray, Bags, np.ndarray]) -> list[Re
         record("NBNL accuracy", 100 * accuracy[1], "%"),
         record("SNBNL training time", ours, "s"),
         record("NBNL training time over SNBNL", theirs / ours, "ratio", 16, "SNBNL on the same bags"),
-    ]
-
-
-def measure_search(data: tuple[Bags, np.ndarray, Bags, np.ndarray]) -> list[Record]:
-    """Votes of NBNN, by the exact and by the approximate search, over per-class brute force by faiss."""
-    train, labels, test, expected = data
-    exact = NBNN(calibration=0).fit(train, labels)
-    approximate = NBNN(calibration=0, search="pca").fit(train, labels)
-    banks = [np.ascontiguousarray(exact.values_[exact.class_ == number]) for number in range(len(exact.classes_))]
-
-    def brute_force(rows: np.ndarray) -> np.ndarray:
-        rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        return -np.concatenate([faiss.knn(rows, bank, 1)[0] for bank in banks], axis=1)
-
-    ways = {"faiss": brute_force, "exact": exact.scorer().vote, "pca": approximate.scorer().vote}
-    for vote in ways.values():  # libraries warm up
-        vote(test.values[:1000])
-    seconds = dict.fromkeys(ways, 0.0)
-    votes: dict[str, list[np.ndarray]] = {name: [] for name in ways}
-    for start in range(0, len(test.values), 8192):  # in turns
-        for name, vote in ways.items():
-            took, found = timed(lambda vote=vote, start=start: vote(test.values[start : start + 8192]))
-            seconds[name] += took
-            votes[name].append(found)
-    all_votes = {name: np.concatenate(found) for name, found in votes.items()}
-    apart = float(np.abs(all_votes["exact"] - all_votes["faiss"]).max())
-    named = {name: test.means(found).argmax(axis=1) for name, found in all_votes.items()}
-    peer = "per-class faiss.knn"
-    return [
-        record("exact NBNN over faiss", seconds["faiss"] / seconds["exact"], "times", 2, peer),
-        record("largest difference of squared distances", apart, "", None, peer),
-        record("same label as faiss, exact", 100 * float(np.mean(named["exact"] == named["faiss"])), "%", 100, peer),
-        record("PCA with re-ranking over faiss", seconds["faiss"] / seconds["pca"], "times", 5, peer),
-        record("same label as faiss, PCA", 100 * float(np.mean(named["pca"] == named["faiss"])), "%", 99, peer),
-        record("recall of PCA", approximate.recall_, "share", None, "exact search"),
-        record("NBNN accuracy on patches", 100 * float(np.mean(exact.classes_[named["exact"]] == expected)), "%"),
     ]
 
 
@@ -243,25 +186,18 @@ def measure_peers(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) 
 
 def main() -> None:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--dense", type=Path, help="store of dense bags, labelled")
+    parser = options(__doc__)
+    parser.add_argument("--dense", type=Path, help="store of dense bags, labelled; synthetic bags by default")
     parser.add_argument("--patch", type=Path, help="store of the paper's patches, labelled")
-    parser.add_argument("--quick", action="store_true", help="about a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     words = parser.parse_args()
     train, test = (10, 10) if words.quick else (100, 100)
     figures = measure_steps(words.quick)
-    if words.dense:
-        data = load(words.dense, train, test)
-        figures += measure_training(data)
-        figures += measure_peers(data, words.quick)
+    data = load(words.dense, train, test)
+    figures += measure_training(data)
+    figures += measure_peers(data, words.quick)
     if words.patch:
-        # A quick search takes whole classes, but few: how much a bound saves depends on the size of a class's bank.
-        data = load(words.patch, 100, test, 4 if words.quick else None)
-        figures += measure_search(data)
-        figures += measure_order(data, words.quick)
-    if words.json:
-        words.json.write_text(json.dumps(figures, indent=1))
+        figures += measure_order(load(words.patch, 100, test, 4 if words.quick else None), words.quick)
+    write(figures, words.json)
 
 
 if __name__ == "__main__":

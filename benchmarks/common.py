@@ -1,0 +1,63 @@
+"""What the benchmarks share: options, records of figures, timing, and synthetic data for a run without any other."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patchvote import Bags
+
+Record = dict[str, object]
+
+
+def record(name: str, value: float, unit: str, goal: float | None = None, peer: str | None = None) -> Record:
+    """Make one figure, and print it."""
+    aim = f" (goal {goal:g})" if goal is not None else ""
+    print(f"{name}: {value:.3f} {unit}{aim}", flush=True)
+    return {"name": name, "value": value, "unit": unit, "goal": goal, "peer": peer}
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that every benchmark has."""
+    parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="about a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, one record per figure")
+    return parser
+
+
+def write(records: list[Record], file: Path | None) -> None:
+    """Write figures to a file, where one was asked for."""
+    if file is not None:
+        file.write_text(json.dumps(records, indent=1) + "\n")
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the seconds that `work` takes, and what it gives."""
+    begin = time.perf_counter()
+    result = work()
+    return time.perf_counter() - begin, result
+
+
+def synthetic_bags(classes: int, images: int, size: int, dim: int, seed: int = 0) -> tuple[Bags, np.ndarray]:
+    """Return bags of images whose descriptors scatter around a few centres per class, and around common ones.
+
+    Features are positive and of very different spread, as those of a network are.
+    """
+    rng = np.random.default_rng(0)
+    centres = rng.gamma(0.5, 1.0, (classes + 2, 8, dim))
+    spread = rng.gamma(1.0, 0.3, dim)
+    rng = np.random.default_rng([1, seed])
+    labels = np.repeat(np.arange(classes), images)
+    source = np.where(rng.random((len(labels), size)) < 0.6, labels[:, None], classes + rng.integers(0, 2))
+    values = centres[source, rng.integers(0, 8, source.shape)] + spread * rng.standard_normal((*source.shape, dim))
+    values = np.maximum(values, 0).astype(np.float32).reshape(-1, dim)
+    offsets = np.arange(len(labels) + 1) * size
+    boxes = np.tile(np.array([0, 0, 1, 1], np.float32), (len(values), 1))
+    level = (np.arange(len(values)) % size > 0).astype(np.int16)  # the first one looks at the whole image
+    return Bags(values, offsets, boxes, level), np.array([f"class {label}" for label in labels])
