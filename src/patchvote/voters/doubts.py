@@ -11,7 +11,7 @@ import numpy.typing as npt
 # rejected though 89 % were named rightly, and up to 0.2 were far from every class (docs/architecture.md).
 _MOST_REJECTED, _MOST_STRANGE = 0.75, 0.5
 _LEAST_VARIETY = 2 / 3  # of the classes named before; another camera left 0.80 and more, a collapse 0.53 and less
-_FEWEST = 10  # photos that take part; with 2 and 5 photos, adapting named 2 in 100 fewer rightly
+_FEWEST = 10  # photos that take part; fewer have nothing to teach (docs/architecture.md)
 
 _WHAT_TO_DO = (
     "so the plain answers are given; if the photos do show its classes, insist (--insist, or insist=True), or teach it "
