@@ -23,6 +23,7 @@ from hostile_photos import (
     saved,
     tiff_with_a_large_tile,
     tiff_with_offsets,
+    with_data_beside,
 )
 from patchvote import Dense, Extractor, Photo, PhotoError, Recipe
 from patchvote.photos import decode as images
@@ -38,8 +39,9 @@ import json, sys, warnings
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 warnings.simplefilter("ignore")
-from patchvote import Dense, Extractor, Photo, PhotoError, Recipe, images
+from patchvote import Dense, Extractor, Photo, PhotoError, Recipe
 from patchvote.backbones import open_onnx
+from patchvote.photos import decode as images
 from patchvote.photos.decode import decode
 from patchvote.utils.machine import forget_peak_memory, peak_memory
 
@@ -125,6 +127,35 @@ def test_no_photo_takes_more_memory_than_was_foreseen(tmp_path, side):
     for name, most, foreseen in told:
         assert most < foreseen + 4e6, f"{name}: {most / 1e6:.0f} MB, and {foreseen / 1e6:.0f} MB were foreseen"
         assert foreseen < 2 * most + 80e6, f"{name}: {foreseen / 1e6:.0f} MB were foreseen for {most / 1e6:.0f} MB"
+
+
+@linux
+def test_what_stands_beside_the_pixels_takes_no_more_memory_than_was_foreseen(tmp_path):
+    told = measured(
+        "decode('first', Path(sys.argv[2]).read_bytes())\n"
+        "images.give_back_memory()\n"
+        "for name in sys.argv[2:]:\n"
+        "    content = Path(name).read_bytes()\n"
+        "    foreseen = images.read_header(content).opening\n"
+        "    image, most = growth(lambda: decode(name, content))\n"
+        "    print('[' if name == sys.argv[2] else ',', json.dumps([Path(name).name, most, foreseen]))\n"
+        "    del image, content\n"
+        "    images.give_back_memory()\n"
+        "print(']')",
+        *write(tmp_path, with_data_beside(24_000_000)),
+    )
+    assert len(told) == 6
+    for name, most, foreseen in told:
+        assert most < foreseen + 8e6, f"{name}: {most / 1e6:.0f} MB, and {foreseen / 1e6:.0f} MB were foreseen"
+        assert foreseen > 90e6, name
+
+
+def test_a_photo_with_hundreds_of_megabytes_beside_its_pixels_is_refused_in_words(monkeypatch):
+    monkeypatch.setattr(images, "MEMORY", Room(64_000_000))  # a fifteenth of all, for photos of a fifteenth
+    monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("a decoder saw it"))
+    for name, content in with_data_beside(24_000_000).items():
+        with pytest.raises(PhotoError, match=rf"{name}: would take 1\d\d MB of memory to decode"):
+            decode(name, content)
 
 
 @linux

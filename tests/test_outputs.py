@@ -119,7 +119,9 @@ def test_the_list_on_standard_input_is_not_replaced_by_the_answers(place):
     with (place / "list.csv").open() as file:
         done = subprocess.run(words, stdin=file, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "list.csv would be replaced by a file of answers, but this command reads it as standard input." in done.stderr
+    assert (
+        "list.csv would be replaced by a file of answers, but this command reads it as standard input." in done.stderr
+    )
     assert (place / "list.csv").read_text() == "photos/iris/1.jpg\n"
 
 

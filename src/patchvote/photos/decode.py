@@ -228,7 +228,7 @@ def _decode_within(
                     "that are decoded. Make it smaller.",
                 )
             reduce_to = longest if pixels > _LARGE else None
-            needed = footprint(image, size, header, len(content), reduce_to)
+            needed = footprint(image, size, header, reduce_to)
             if needed > room:
                 _check_fits(name, len(content), needed, f"has {size[0]:,} x {size[1]:,} pixels, and ")
                 return None, needed
@@ -274,7 +274,7 @@ def _room_for_given(photo: Photo) -> Iterator[None]:
     given = photo.source
     # Opened, and not yet decoded; of a WebP, Pillow does not say so.
     if isinstance(given, ImageFile.ImageFile) and (given.tile or given.format == "WEBP"):
-        needed = footprint(given, given.size, Header(), 0, None)
+        needed = footprint(given, given.size, Header(), None)
         _check_fits(photo.name, 0, needed, f"has {given.width:,} x {given.height:,} pixels, and ")
     else:
         shape: tuple[int, ...] = given.size if isinstance(given, Image.Image) else np.asarray(given).shape[:2]

@@ -20,15 +20,12 @@ REDUCIBLE = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F")
 
 _SLACK = 6 << 20  # tables, objects, and some rows in five copies
 _WEBP = 12  # two canvases in RGBA and a copy of one, which last as long as the image
-_WEBP_FILE = 4  # copies of the file, and records of its frames
 _BMP = 2  # of run-length coded images, which Pillow decodes in Python
 _JPEG_SAMPLE = 2  # a coefficient; progressive and multi-scan images keep those of all pixels, whatever the scale
 _TIFF_JPEG = 8  # the same within one strip or tile of a TIFF, four components
 
 
-def footprint(
-    image: Image.Image, size: tuple[int, int], header: Header, file_size: int, longest: Longest | None
-) -> int:
+def footprint(image: Image.Image, size: tuple[int, int], header: Header, longest: Longest | None) -> int:
     """Return the bytes that decoding an image takes at most, beside the file itself.
 
     Parameters
@@ -39,8 +36,6 @@ def footprint(
         Width and height before `draft`.
     header : Header
         Of its file.
-    file_size : int
-        Bytes of the file.
     longest : function, optional
         From width and height to the longest side that will be used.
     """
@@ -53,7 +48,7 @@ def footprint(
     else:
         finished = pixels * _finished(image.mode)
     if image.format == "WEBP":
-        peak = finished + pixels * _WEBP + file_size * _WEBP_FILE
+        peak = finished + pixels * _WEBP
     else:
         peak = max(stored + _decoder(image, size, header), finished)
     return header.opening + peak + _SLACK

@@ -15,6 +15,7 @@ _MAX_SCANS = 100  # of a JPEG, each a pass over all pixels; encoders make about 
 _MAX_JUNK = 1 << 20  # bytes between segments of a JPEG, which Pillow skips one at a time
 _MAX_EXIF_PARTS = 100  # segments of 64 kB, which Pillow joins with a copy of all for each
 _MAX_OFFSETS = 65_536  # strips or tiles of a TIFF; Pillow takes 25 microseconds for each
+_COPIES = 4  # that a decoder makes of what stands beside the pixels: read in blocks, joined, kept, and parsed
 _TEXT_BYTES = 5 << 20  # that a compressed text of a PNG can take: 1 MB inflated, then up to 4 bytes per character
 _VALUE_BYTES = 300  # that a number in a tag of a TIFF can take as an object; of an offset 268 were measured
 
@@ -58,13 +59,15 @@ def read_header(content: bytes) -> Header:
         return _gif(content)
     if content[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
         return _tiff(content)
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":  # Pillow hands all of it to the decoder, which copies it
+        return Header(opening=_COPIES * len(content))
     return Header()
 
 
 def _jpeg(content: bytes) -> Header:
     if content.count(b"\xff\xda") > _MAX_SCANS:
         raise ValueError(f"it has more than {_MAX_SCANS} scans")
-    components = junk = exif = 0
+    components = junk = exif = beside = 0
     position, clean = 2, True
     for _ in range(_MAX_PARTS):
         begin, position = position, content.find(b"\xff", position)
@@ -74,17 +77,18 @@ def _jpeg(content: bytes) -> Header:
         while content[position : position + 1] == b"\xff":
             position += 1
         if position <= 0 or position + 8 > len(content):
-            return Header()
+            return Header(_COPIES * beside)
         marker, length = content[position], int.from_bytes(content[position + 1 : position + 3])
         clean = clean and position == begin + 1 and marker not in _STANDALONE
         if marker == 0xDA:
-            return Header(one_scan=clean and content[position + 3] == components)
+            return Header(_COPIES * beside, one_scan=clean and content[position + 3] == components)
         if marker in _FRAMES:
             components = content[position + 8] if position + 8 < len(content) else 0
             clean = clean and marker in _SEQUENTIAL
         exif += marker == 0xE1 and content.startswith(b"Exif\0\0", position + 3)
         if exif > _MAX_EXIF_PARTS:
             raise ValueError(f"it has more than {_MAX_EXIF_PARTS} segments of EXIF")
+        beside += 0 if marker in _STANDALONE else length
         position += 1 if marker in _STANDALONE else 1 + length
     raise ValueError(f"it has more than {_MAX_PARTS:,} segments before its pixels")
 
@@ -95,9 +99,9 @@ def _png(content: bytes) -> Header:
         length, kind = struct.unpack_from(">I4s", content, position)
         if kind == b"IEND":
             break
-        if kind in (b"zTXt", b"iTXt"):
-            opening += _TEXT_BYTES + 5 * min(length, len(content))
-        others += kind not in (b"IDAT", b"fdAT", b"fcTL")
+        if kind not in (b"IDAT", b"fdAT", b"fcTL"):
+            others += 1
+            opening += _COPIES * min(length, len(content)) + (_TEXT_BYTES if kind in (b"zTXt", b"iTXt") else 0)
         chunks += 1
         if others > _MAX_PARTS or chunks > 100 * _MAX_PARTS:
             raise ValueError(f"it has more than {_MAX_PARTS:,} chunks beside its pixels, or far too many with them")
@@ -112,13 +116,13 @@ def _gif(content: bytes) -> Header:
     in_extension = False
     for _ in range(10 * _MAX_PARTS):
         if position >= len(content):
-            return Header()
+            return Header(_COPIES * len(content))
         byte = content[position]
         if in_extension:
             position += 1 + byte
             in_extension = byte > 0
         elif byte == ord(","):
-            return Header()
+            return Header(_COPIES * position)
         else:
             in_extension = byte == ord("!")
             position += 2 if in_extension else 1
@@ -139,8 +143,9 @@ def _tiff(content: bytes) -> Header:
             tag, kind, values = struct.unpack_from(order + entry, content, position)
             if tag in _TIFF_OFFSETS and values > _MAX_OFFSETS:
                 raise ValueError(f"it has {values:,} strips or tiles")
-            if values * _TIFF_UNITS.get(kind, len(content)) < len(content):  # what the file cannot hold is passed over
-                opening += _VALUE_BYTES * values
+            size = values * _TIFF_UNITS.get(kind, 1)
+            if size < len(content):  # what the file cannot hold is passed over
+                opening += _VALUE_BYTES * values if kind in _TIFF_UNITS else _COPIES * size
             position += 20 if big else 12
     except (struct.error, OverflowError):  # it ends within; a decoder says so too
         return Header()
