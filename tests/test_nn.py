@@ -109,6 +109,15 @@ def test_100_steps_of_the_optimiser_give_the_prototypes_of_snbnl(what, photo_fol
     np.testing.assert_allclose(layer.weight.detach().numpy(), voter.weights_, atol=1e-5)
 
 
+def test_the_optimiser_leaves_gradients_as_they_are():
+    weight = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+    optimiser = SMM([weight, torch.nn.Parameter(torch.ones(1))], curvature=1.0, lam=0.5)  # the second has no gradient
+    for _ in range(2):
+        weight.grad = torch.tensor([3.0, 4.0])
+        optimiser.step()
+        assert weight.grad.tolist() == [3.0, 4.0]
+
+
 def test_a_convolution_votes_as_the_layer_does_in_every_cell():
     conv = ML3Conv2d(4, 3, prototypes=2)
     x = torch.randn(2, 4, 5, 6)
@@ -257,6 +266,24 @@ def test_snbnl_learns_on_a_device_from_a_store(photo_folder, tmp_path):
     store = Store.open(tmp_path / "store")
     here, there = (SNBNL(2, calibration=0, device=device).fit(store) for device in (None, "cpu"))
     np.testing.assert_allclose(there.weights_, here.weights_, atol=1e-4)
+
+
+def test_the_core_needs_nothing_of_the_layers_to_learn_on_a_device(monkeypatch):
+    bags, labels = make_bags(20)
+    expected = SNBNL(2, calibration=0).fit(bags, labels).weights_
+    for name in [name for name in sys.modules if name.startswith("patchvote.nn")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    np.testing.assert_allclose(SNBNL(2, calibration=0, device="cpu").fit(bags, labels).weights_, expected, atol=1e-6)
+
+
+def test_a_device_without_torch_is_told_with_what_to_install(monkeypatch):
+    import array_api_compat
+
+    monkeypatch.delattr(array_api_compat, "torch", raising=False)
+    monkeypatch.setitem(sys.modules, "array_api_compat.torch", None)
+    bags, labels = make_bags(20)
+    with pytest.raises(PatchvoteError, match=r"the device 'cpu' needs torch. .* pip install 'patchvote\[torch\]'"):
+        SNBNL(2, device="cpu").fit(bags, labels)
 
 
 def test_a_device_that_is_not_there_is_told():

@@ -77,6 +77,26 @@ def test_float32_stays_close_to_float64():
     np.testing.assert_allclose(both[0], both[1], atol=1e-5 * np.abs(both[1]).max())
 
 
+@pytest.mark.parametrize("q", [1.0, 2.0, 3.0, math.inf])
+def test_tensors_of_torch_make_the_steps_of_numpy(q):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(5)
+    start = rng.normal(size=(4, 3, 6))
+    steps = [(rng.normal(size=(50, 6)), rng.integers(0, 3, 50), rng.random(50)) for _ in range(20)]
+    here, there = Stoml3(start.copy(), q, 0.1, 2.0), Stoml3(torch.tensor(start), q, 0.1, 2.0)
+    asked = Stoml3(start.copy(), q, 0.1, 2.0, device="cpu")
+    for number, (x, y, weight) in enumerate(steps):
+        if number == 10:
+            for learner in (here, there, asked):
+                learner.begin_mean()
+        loss = here.step(x, y, weight)
+        assert there.step(torch.tensor(x), torch.tensor(y), torch.tensor(weight)) == pytest.approx(loss)
+        assert asked.step(x, y, weight) == pytest.approx(loss)
+    for learner in (there, asked):
+        np.testing.assert_allclose(learner.weights, here.weights, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(learner.mean, here.mean, rtol=1e-9, atol=1e-12)
+
+
 def test_blocks_and_threads_do_not_change_the_step(monkeypatch):
     rng = np.random.default_rng(2)
     start = rng.normal(size=(10, 5, 8))

@@ -23,9 +23,9 @@ from ..bags.copies import equal_groups
 from ..errors import PhotoError
 from ..photos.decode import read_photo
 from ..photos.find import Photo, Source, labelled
+from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
 from ..voters.labels import hold_out
-from .device import usable_device
 from .layers import VoteHead
 from .learner import Learner, Progress
 from .parts import default_start, tail_of, trunk_of, tunable_graph
@@ -70,7 +70,7 @@ def fine_tune(
     progress : function, optional
         Called with what is being done, how much of it is done, and of how much.
     """
-    settings, place = settings or TuningSettings(), usable_device(device)
+    settings, place = settings or TuningSettings(), on_device(np.zeros(1, np.float32), device).device
     found = labelled(photos, labels, 2)
     graph, spec = tunable_graph(network)
     start = settings.start or default_start(network, graph)

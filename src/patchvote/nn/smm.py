@@ -1,13 +1,13 @@
-"""SMM: the optimiser of the prototypes, the step of `stoml3` for parameters of PyTorch."""
+"""SMM: the step of `stoml3` as an optimiser of PyTorch."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 import torch
-from torch import Tensor
+
+from ..voters.prototypes.stoml3 import advance
 
 
 class SMM(torch.optim.Optimizer):
@@ -55,20 +55,10 @@ class SMM(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            curvature, lam = group["curvature"], group["lam"]
-            total = curvature + lam
             for weight in group["params"]:
-                if weight.grad is not None:
-                    _advance(weight, weight.grad, self.state[weight], curvature, lam, total)
+                if weight.grad is None:
+                    continue
+                state = self.state[weight]
+                state["step"] = state.get("step", 0) + 1
+                advance(weight, weight.grad.clone(), state["step"], group["curvature"], group["lam"])
         return loss
-
-
-def _advance(
-    weight: Tensor, gradient: Tensor, state: dict[str, Any], curvature: float, lam: float, total: float
-) -> None:
-    state["step"] = t = state.get("step", 0) + 1
-    if t == 1:
-        weight.mul_(curvature / total).sub_(gradient, alpha=1 / total)
-    else:
-        rate = 1 / math.sqrt(t)
-        weight.mul_(1 - rate * lam / total).sub_(gradient, alpha=rate / total)

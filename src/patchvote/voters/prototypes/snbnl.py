@@ -11,7 +11,6 @@ Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convo
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Self
@@ -299,13 +298,9 @@ class SNBNL(PrototypeVoter):
             learner.weights = weights
         return total / count, len(dead)
 
-    def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Any:
+    def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Stoml3:
         """Return what makes the steps: here, or on the device that was asked for."""
-        if self.device_ is None:
-            return Stoml3(weights, self.q, self.alpha, self.curvature, step)
-        # By name, since torch is no part of the core.
-        device = importlib.import_module("patchvote.nn.device")
-        return device.DeviceStoml3(weights, self.q, self.alpha, self.curvature, step, self.device_)
+        return Stoml3(weights, self.q, self.alpha, self.curvature, step, self.device_)
 
     def _first_prototypes(self, data: TrainingData, rng: np.random.Generator) -> npt.NDArray[Any]:
         classes = len(self.classes_)
