@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from patchvote.nn.onnx_module import OnnxModule  # noqa: E402
 from patchvote.photos.find import find_photos  # noqa: E402
 from patchvote.voters import ml3  # noqa: E402
 from test_voters import make_bags  # noqa: E402
+
+torch.set_num_threads(1)  # everything here is small: waking a second thread takes longer than the work
 
 
 @pytest.mark.parametrize("q", [1.0, 1.5, 2.0, 3.0, math.inf])
@@ -85,12 +88,12 @@ def test_where_nothing_excites_a_class_its_gradient_is_0_not_nan():
 def test_100_steps_of_the_optimiser_give_the_prototypes_of_snbnl(what, photo_folder):
     bags, labels = make_bags(30)
     if what == "photos":  # a frozen network
-        photos = find_photos(photo_folder)[::2]
+        photos = find_photos(photo_folder)[::4]
         found = Extractor(Recipe(sampling=Dense(sides=(64,))))(photos)
         bags = [found[i].values.astype(np.float64) for i in range(len(found))]
         labels = np.array([photo.label for photo in photos])
-    settings = {"minibatch": 10**6, "passes": 100, "min_steps": 0, "calibration": 0, "average": False, "lam": 0.01}
-    voter = SNBNL(3, curvature=2.0, **settings)
+    settings = {"batch_size": 10**6, "max_iter": 100, "min_steps": 0, "calibration": 0, "average": False}
+    voter = SNBNL(3, curvature=2.0, alpha=0.01, **settings)
     starts: list[np.ndarray] = []
     original = voter._first_prototypes
     voter._first_prototypes = lambda data, rng: starts.append(original(data, rng).copy()) or starts[-1].copy()
@@ -197,10 +200,15 @@ def test_without_torch_one_line_says_what_to_install():
 # --- graphs in ONNX as modules ----------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def embedded():
+    """The default network as a graph, built once; a test that changes it takes a copy."""
+    return cut(efficientnet.build("efficientnet-lite0"), "features")
+
+
 @pytest.mark.parametrize("size", [(64, 96), (75, 50)])
-def test_a_whole_network_runs_in_torch_as_in_onnx_runtime(size):
-    model = cut(efficientnet.build("efficientnet-lite0"), "features")
-    module = OnnxModule(model)
+def test_a_whole_network_runs_in_torch_as_in_onnx_runtime(size, embedded):
+    module = OnnxModule(embedded)
     images = np.random.default_rng(0).integers(0, 255, (2, *size, 3), dtype=np.uint8)
     net = load("efficientnet-lite0")
     with torch.no_grad():
@@ -208,8 +216,8 @@ def test_a_whole_network_runs_in_torch_as_in_onnx_runtime(size):
     np.testing.assert_allclose(ours.numpy(), net(images), atol=1e-4)
 
 
-def test_a_tail_goes_on_where_the_trunk_ends_and_is_written_back_once_trained():
-    model = cut(efficientnet.build("efficientnet-lite0"), "features")
+def test_a_tail_goes_on_where_the_trunk_ends_and_is_written_back_once_trained(embedded):
+    model = copy.deepcopy(embedded)
     trunk, rest = cut(model, "block14"), OnnxModule(tail(model, "block14"))
     x = torch.randn(1, 3, 64, 64)
     with torch.no_grad():
@@ -223,12 +231,11 @@ def test_a_tail_goes_on_where_the_trunk_ends_and_is_written_back_once_trained():
     assert not torch.allclose(changed, whole)
 
 
-def test_a_tail_cannot_begin_inside_a_block():
-    model = cut(efficientnet.build("efficientnet-lite0"), "features")
+def test_a_tail_cannot_begin_inside_a_block(embedded):
     with pytest.raises(NetworkError, match="it also needs 'image'"):
-        tail(model, "expand14")
+        tail(embedded, "expand14")
     with pytest.raises(NetworkError, match="no tensor 'block99'"):
-        tail(model, "block99")
+        tail(embedded, "block99")
 
 
 def test_an_operation_that_is_not_known_is_named():
@@ -246,7 +253,7 @@ def test_an_operation_that_is_not_known_is_named():
 @pytest.mark.parametrize("average", [False, True])
 def test_snbnl_learns_the_same_on_a_device_of_torch(average):
     bags, labels = make_bags(40)
-    settings = {"average": average, "minibatch": 100, "random_state": 3}
+    settings = {"average": average, "batch_size": 100, "random_state": 3}
     here, there = SNBNL(3, **settings).fit(bags, labels), SNBNL(3, device="cpu", **settings).fit(bags, labels)
     np.testing.assert_allclose(there.weights_, here.weights_, atol=1e-6)
     assert there.temperature_ == pytest.approx(here.temperature_, rel=1e-4)
@@ -262,9 +269,10 @@ def test_tensors_of_torch_are_bags():
 
 
 def test_snbnl_learns_on_a_device_from_a_store(photo_folder, tmp_path):
-    fill(tmp_path / "store", find_photos(photo_folder), Extractor(Recipe(sampling=Dense(sides=(64,)))))
+    fill(tmp_path / "store", find_photos(photo_folder)[::4], Extractor(Recipe(sampling=Dense(sides=(64,)))))
     store = Store.open(tmp_path / "store")
-    here, there = (SNBNL(2, calibration=0, device=device).fit(store) for device in (None, "cpu"))
+    settings = {"calibration": 0, "batch_size": 20, "min_steps": 20}
+    here, there = (SNBNL(2, device=device, **settings).fit(store) for device in (None, "cpu"))
     np.testing.assert_allclose(there.weights_, here.weights_, atol=1e-4)
 
 

@@ -139,13 +139,12 @@ def open_onnx(
     output = told.output or _only_output(model, path)
     spec = NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, output)
 
-    def read() -> bytes:
-        return _serialised(cut(read_graph(path)[0], output, activation), path)
+    def part(model: Any) -> bytes:
+        wanted = cut(model, output, activation)
+        check_operations(wanted, path)
+        return _serialised(wanted, path)
 
-    wanted = cut(model, output, activation)
-    check_operations(wanted, path)
-    graph = _serialised(wanted, path)
-    backbone = OnnxBackbone(spec, graph, threads, device, bounded=True, read=read)
+    backbone = OnnxBackbone(spec, part(model), threads, device, bounded=True, read=lambda: part(read_graph(path)[0]))
     backbone.spec = _described(spec, backbone.session, told, path)
     return backbone
 
