@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +62,59 @@ def test_links_are_followed_but_not_in_a_circle(folder, tmp_path):
     (folder / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
     (target.parent / "back").symlink_to(folder)
     assert list(listed(folder)) == ["b.jpg", "cat/a.jpg", "gone.jpg"]
+    assert find_photos(folder).passed_over.sentences() == [
+        "passed over the link cat/back: it leads to a folder that was looked at already."
+    ]
+
+
+def test_a_folder_has_its_photos_under_its_own_name_whatever_links_lead_to_it(folder):
+    put(folder / "cat" / "a.jpg")
+    put(folder / "dog" / "b.jpg")
+    for name in ("best", "zoo"):
+        (folder / name).symlink_to("cat")
+    found = find_photos(folder)
+    assert [photo.name for photo in found] == ["cat/a.jpg", "dog/b.jpg"]
+    assert found.passed_over.links == ("best", "zoo")
+    assert found.passed_over.sentences() == [
+        "passed over the links best, zoo: they lead to folders that were looked at already."
+    ]
+
+
+def test_links_upon_links_are_walked_in_no_time(folder):
+    folder.mkdir()
+    for level in range(28):  # each leads to the next in two ways: 2 ** 28 paths
+        (folder / f"{level}").mkdir()
+        for name in ("x", "y"):
+            (folder / f"{level}" / name).symlink_to(f"../{level + 1}")
+    put(folder / "28" / "a.jpg")
+    begin = time.monotonic()
+    assert list(listed(folder)) == ["28/a.jpg"]
+    assert time.monotonic() - begin < 10
+
+
+def test_folders_in_folders_without_end_are_walked(folder):
+    folder.mkdir()
+    place = os.open(folder, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("a", dir_fd=place)
+        inner = os.open("a", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    os.close(place)
+    put(folder.joinpath(*["a"] * 1100, "b.jpg"))
+    try:
+        (photo,) = find_photos(folder)
+        assert photo.label == "a"
+    finally:
+        subprocess.run(["rm", "-r", folder], check=True)  # Python's own way goes only as deep as its stack
+
+
+def test_far_too_many_files_are_refused_in_words(folder, monkeypatch):
+    for name in ("a.jpg", "b.jpg", "c.jpg"):
+        put(folder / name)
+    monkeypatch.setattr("patchvote.photos.walk._MAX_FILES", 2)
+    with pytest.raises(PhotoError, match="more than 2 files"):
+        find_photos(folder)
 
 
 def test_names_that_are_not_unicode_are_found(folder):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..errors import PatchvoteError, PhotoError
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import read_manifest
 from .passed_over import PHOTO_TYPES, PassedOver
+from .walk import is_folder, is_hidden, walk
 
 ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
@@ -100,7 +101,8 @@ def _from_path(path: Path) -> Found:
 
 def _from_folder(root: Path) -> Found:
     photos, others, first = [], collections.Counter[str](), ""
-    for path in _walk(root, set()):
+    files, again = walk(root)
+    for path in files:
         relative, ending = path.relative_to(root), path.suffix.lower()
         unlisted = path.is_dir()  # a folder is given only where it cannot be listed; reading it will tell why
         if unlisted and path == root:
@@ -119,7 +121,9 @@ def _from_folder(root: Path) -> Found:
             f"no photos here or in the folders below. {'Files there: ' + found + '. ' if found else ''}"
             f"Photos end in {', '.join(ENDINGS)}.{' Convert the others.' if types else ''}",
         )
-    return Found(photos, PassedOver(types, first, _without_photos(root, photos)))
+    links = tuple(path.relative_to(root).as_posix() for path in again)
+    empty = tuple(name for name in _without_photos(root, photos) if name not in links)
+    return Found(photos, PassedOver(types, first, empty, links))
 
 
 def _without_photos(root: Path, photos: list[Photo]) -> tuple[str, ...]:
@@ -128,40 +132,8 @@ def _without_photos(root: Path, photos: list[Photo]) -> tuple[str, ...]:
     if not classes:
         return ()
     with os.scandir(root) as entries:
-        folders = [entry.name for entry in entries if not _is_hidden(entry) and _is_folder(entry)]
+        folders = [entry.name for entry in entries if not is_hidden(entry) and is_folder(entry)]
     return tuple(sorted(set(folders) - classes - {photo.name for photo in photos}))
-
-
-def _walk(folder: Path, above: set[tuple[int, int]]) -> Iterator[Path]:
-    """Give every visible file below `folder` in order of name, following links but never in a circle."""
-    try:
-        status = folder.stat()
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        yield folder
-        return
-    here = (status.st_dev, status.st_ino)
-    if here in above:
-        return
-    for entry in entries:
-        if _is_hidden(entry):
-            continue
-        path = folder / entry.name
-        if _is_folder(entry):
-            yield from _walk(path, above | {here})
-        else:
-            yield path
-
-
-def _is_hidden(entry: os.DirEntry[str]) -> bool:
-    return entry.name.startswith(".") or entry.name == "__MACOSX"
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link to itself
-        return False
 
 
 def _from_manifest(path: Path) -> list[Photo]:

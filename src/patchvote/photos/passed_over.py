@@ -1,6 +1,6 @@
-"""What a folder holds besides photos that can be read: photos of other types, and class folders without photos.
+"""What a folder holds besides photos that can be read: photos of other types, class folders without photos, and links.
 
-Both are easy to miss: a phone writes .heic, a camera .cr2, and a class that is not there is never answered. Files that
+All are easy to miss: a phone writes .heic, a camera .cr2, and a class that is not there is never answered. Files that
 are no photos at all (text, spreadsheets, videos) are not mentioned.
 """
 
@@ -30,17 +30,21 @@ class PassedOver:
         Name of the first of them.
     empty : tuple of str
         Class folders in which there is no photo that can be read.
+    links : tuple of str
+        Links to folders whose photos were found by another name.
     """
 
     types: Mapping[str, int] = dataclasses.field(default_factory=dict)
     first: str = ""
     empty: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
 
     def __add__(self, other: PassedOver) -> PassedOver:
         types = {
             ending: self.types.get(ending, 0) + other.types.get(ending, 0) for ending in [*self.types, *other.types]
         }
-        return PassedOver(types, self.first or other.first, tuple(dict.fromkeys([*self.empty, *other.empty])))
+        empty, links = (tuple(dict.fromkeys(names)) for names in (self.empty + other.empty, self.links + other.links))
+        return PassedOver(types, self.first or other.first, empty, links)
 
     def without_folders(self) -> PassedOver:
         """Return what was passed over where classes do not matter."""
@@ -69,11 +73,18 @@ class PassedOver:
                 f"no photo was found in the folder{'s' * several} {_some(list(self.empty))}: "
                 + ("they do not become classes." if several else "it does not become a class.")
             )
+        if self.links:
+            several = len(self.links) > 1
+            said.append(
+                f"passed over the link{'s' * several} {_some(list(self.links))}: "
+                + ("they lead to folders that were" if several else "it leads to a folder that was")
+                + " looked at already."
+            )
         return said
 
     def plain(self) -> dict[str, Any]:
         """Return the same as plain values, for JSON."""
-        return {"types": dict(self.types), "first": self.first, "empty": list(self.empty)}
+        return {"types": dict(self.types), "first": self.first, "empty": list(self.empty), "links": list(self.links)}
 
 
 def _some(names: list[str]) -> str:
