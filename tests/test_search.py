@@ -128,3 +128,14 @@ def test_the_recall_of_a_search_that_misses_is_below_one():
     bank = rng.normal(size=(4000, 64)).astype(np.float32)  # no leading features at all
     made = PcaBank(bank, Rotation(bank, head=2), candidates=2)
     assert recall(made, rng.normal(size=(200, 64)).astype(np.float32)) < 0.5
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
+def test_neighbours_that_an_index_does_not_find_are_looked_for_and_all_are_in_order(kind):
+    rng = np.random.default_rng(0)
+    bank = np.concatenate([rng.normal(size=(100, 8)), rng.normal(size=(100, 8)) + 50]).astype(np.float32)
+    queries = rng.normal(size=(20, 8)).astype(np.float32)
+    distances, indices = FaissBank(bank, kind).nearest(queries, 150)  # more than the lists near a query hold
+    assert all(len(set(row)) == 150 for row in indices.tolist())
+    assert (np.diff(distances, axis=1) >= 0).all()
+    np.testing.assert_allclose(distances[:, 0], by_definition(queries, bank, 1)[:, 0], rtol=1e-4, atol=1e-5)

@@ -100,8 +100,9 @@ class Patch:
     Parameters
     ----------
     count : int, default 100
-        Patches an image over all levels together, the whole image included: about 100 is the paper's "sparse", about
-        400 its "dense". At most 10,000.
+        Patches per image over all levels together, the whole image included: about 100 is the paper's "sparse", about
+        400 its "dense". At most 10,000. The number is met within a tenth where there is room for so many; a strip that
+        is one patch high has no more places than pixels along it.
     smallest : int, default 32
         Side in pixels of the patches of level 1; each further level doubles it. The largest patch has at most 1,024 px.
     levels : int, default 3

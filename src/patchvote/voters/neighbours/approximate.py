@@ -167,10 +167,13 @@ class FaissBank:
         """Find `k` near ones for each query; as `Bank.nearest`, but perhaps not the nearest."""
         plain = queries.values if isinstance(queries, Headed) else np.ascontiguousarray(queries, np.float32)
         _, found = self._index.search(plain, k)
-        found = np.where(found < 0, 0, found)  # faiss says -1 where it found fewer
+        fewer = (found < 0).any(axis=1)  # faiss gives -1 for neighbours that it did not find
+        if fewer.any():
+            found[fewer] = Bank(self.values).nearest(plain[fewer], k)[1]
         row = np.repeat(np.arange(len(plain)), k)
-        exact = pair_distances(plain, row, self.values, found.ravel())
-        return exact.reshape(found.shape), found
+        distances = pair_distances(plain, row, self.values, found.ravel()).reshape(found.shape)
+        order = np.argsort(distances, axis=1, kind="stable")
+        return np.take_along_axis(distances, order, 1), np.take_along_axis(found, order, 1)
 
 
 def make_bank(
