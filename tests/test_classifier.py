@@ -40,6 +40,16 @@ def test_it_learns_a_folder_and_names_its_photos(fitted, photo_folder):
         assert answer.rejected == (row.max() < fitted.model.threshold)
 
 
+def test_predict_always_names_a_class_and_predict_or_none_rejects(fitted, photo_folder):
+    blank = [np.full((64, 64, 3), 255, np.uint8), np.zeros((64, 64, 3), np.uint8)]
+    rejected = fitted.predict_proba(blank).max(axis=1) < fitted.model.threshold
+    assert rejected.any()
+    assert set(fitted.predict(blank)) <= set(fitted.classes)
+    np.testing.assert_array_equal(fitted.predict_or_none(blank) == "none of these", rejected)
+    assert None in fitted.predict_or_none(blank, none=None).tolist()
+    assert fitted.explain(blank[int(rejected.argmax())]).rejected
+
+
 def test_folder_manifest_and_list_give_the_same_model(fitted, photo_folder, cache, tmp_path):
     photos = find_photos(photo_folder)
     manifest = tmp_path / "photos.csv"

@@ -15,11 +15,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from .bags.bags import Bags
 from .bags.cache import cached_bags
 from .bags.extract import Extractor
 from .bags.fill import Filled
-from .bags.recipe import Recipe
+from .bags.recipe import Recipe, as_recipe
 from .bags.store import Store
 from .errors import PatchvoteError
 from .models.answers import Answer
@@ -30,6 +32,7 @@ from .models.namer import Namer
 from .models.saved import Saved
 from .models.scores import Scores
 from .photos.find import Photo, Source, find_photos, labelled
+from .utils.schema import brief
 from .utils.timing import Progress
 from .voters.registry import DEFAULT, kind_of, scorer_class
 
@@ -37,14 +40,16 @@ if TYPE_CHECKING:
     from .backbones import Backbone
     from .models.fit import Fitted
 
+MAX_SEED = 2**32 - 1  # the largest that scikit-learn takes
+
 
 class ImageClassifier(Namer):
     """Learns to tell photos apart from a few examples of each class, and shows why.
 
     Parameters
     ----------
-    recipe : Recipe, optional
-        How a photo becomes a bag.
+    recipe : Recipe or str, optional
+        How a photo becomes a bag; ``Recipe("efficientnet-lite2")``, or the name alone, takes another network.
     voter : str or estimator, default "auto"
         "auto" takes `BagSVM` and tries a few settings of it on held-out images; "snbnl", "nbnl", "nbnn", "local-nbnn"
         or a name that another package brings means that voter; an estimator that is a `Voter` is used as it is.
@@ -74,7 +79,7 @@ class ImageClassifier(Namer):
 
     def __init__(
         self,
-        recipe: Recipe | None = None,
+        recipe: Recipe | str | None = None,
         *,
         voter: Any = "auto",
         budget: float = 60.0,
@@ -84,7 +89,11 @@ class ImageClassifier(Namer):
         backbone: Backbone | None = None,
     ) -> None:
         self._kind = _kind(voter)
-        self.recipe, self.voter, self.budget, self.cache, self.seed = recipe or Recipe(), voter, budget, cache, seed
+        if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget >= 0:
+            raise PatchvoteError(f"budget must be a number of seconds, at least 0, got {brief(budget)}.")
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed <= MAX_SEED:
+            raise PatchvoteError(f"seed must be a whole number from 0 to {MAX_SEED}, got {brief(seed)}.")
+        self.recipe, self.voter, self.budget, self.cache, self.seed = as_recipe(recipe), voter, budget, cache, seed
         super().__init__(Extractor(self.recipe, backbone=backbone, jobs=jobs))
         self.before: Scores | None = None
         self.filled = Filled(0)
@@ -121,6 +130,7 @@ class ImageClassifier(Namer):
         seconds = {"network": 0.0}
         found = labelled(photos, labels, 2)
         self.passed_over = found.passed_over
+        target = list(target) if isinstance(target, Iterator) else target  # it is looked at twice
         if target is not None:  # a wrong path or voter is told now, not after minutes of work
             self.passed_over += find_photos(target).passed_over.without_folders()
             if not scorer_class(self._kind).adapts:

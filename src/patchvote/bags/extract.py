@@ -23,9 +23,10 @@ from ..errors import NetworkError, PatchvoteError, PhotoError
 from ..photos.decode import opened, resized
 from ..photos.find import Photo, Source, find_photos
 from ..utils.machine import cores
+from ..utils.schema import brief
 from .bags import Bags
 from .boxes import MAX_DESCRIPTORS, WHOLE, Dense, Patch, cell_boxes, check_pixels, relative
-from .recipe import Recipe
+from .recipe import Recipe, as_recipe
 
 # Pixels in one call of the network. More does not fit the processor's cache: 32 tiles of 224 px are a quarter slower
 # than 2 of them, and 1 tile of 64 px is slower than 32 (benchmarks/extract.py shows both).
@@ -59,8 +60,8 @@ class Extractor:
 
     Parameters
     ----------
-    recipe : Recipe, optional
-        How an image becomes a bag.
+    recipe : Recipe or str, optional
+        How an image becomes a bag; the name of a network stands for the recipe of that network.
     backbone : Backbone, optional
         The network itself, where it is not the one that the recipe names: any object of that protocol.
     jobs : int, optional
@@ -77,15 +78,15 @@ class Extractor:
 
     def __init__(
         self,
-        recipe: Recipe | None = None,
+        recipe: Recipe | str | None = None,
         *,
         backbone: Backbone | None = None,
         jobs: int | None = None,
         device: str = "cpu",
     ) -> None:
-        if jobs is not None and jobs < 1:
-            raise PatchvoteError(f"jobs must be at least 1, got {jobs}.")
-        self.recipe = recipe or Recipe()
+        if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
+            raise PatchvoteError(f"jobs must be a whole number, at least 1, got {brief(jobs)}.")
+        self.recipe = as_recipe(recipe)
         self.jobs = jobs or cores()
         self.backbone = backbone or load(self.recipe.network, activation=self.recipe.activation, device=device)
         spec, sampling = self.backbone.spec, self.recipe.sampling

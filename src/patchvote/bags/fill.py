@@ -21,8 +21,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from ..errors import PhotoError, StoreError
+from ..errors import PatchvoteError, PhotoError, StoreError
 from ..photos.find import Photo, Source, find_photos
+from ..utils.schema import brief
 from ..utils.temporary import remove_leavings
 from .bags import Bags
 from .extract import Described, Extractor
@@ -124,6 +125,8 @@ def fill(
     """
     if dtype is not None and dtype not in DTYPES:
         raise StoreError(f"dtype of a store must be one of {', '.join(DTYPES)}, got {dtype!r}.")
+    if not isinstance(extractor, Extractor):
+        raise PatchvoteError(f"extractor of fill must be an Extractor, got {brief(extractor)}.")
     return _Filling(Path(path), find_photos(source), extractor, dtype, strict, progress).run()
 
 

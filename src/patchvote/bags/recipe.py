@@ -88,6 +88,21 @@ class Recipe:
             raise PatchvoteError(f"this is not a recipe: {brief(text)} ({brief(str(error))}).") from None
 
 
+def as_recipe(recipe: Recipe | str | None) -> Recipe:
+    """Return a recipe, of which the name of a network may be given alone.
+
+    Examples
+    --------
+    >>> as_recipe("efficientnet-lite1").network
+    'efficientnet-lite1'
+    """
+    if recipe is None or isinstance(recipe, str):
+        return Recipe() if recipe is None else Recipe(recipe)
+    if not isinstance(recipe, Recipe):
+        raise PatchvoteError(f"recipe must be a Recipe or the name of a network, got {brief(recipe)}.")
+    return recipe
+
+
 def _known_only(owner: type, settings: dict[str, Any]) -> dict[str, Any]:
     known = [field.name for field in dataclasses.fields(owner)]
     for name in settings:

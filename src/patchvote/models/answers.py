@@ -72,9 +72,10 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
     evidence = Evidence(
         name, model.classes, votes.astype(np.float64), bag.boxes.astype(np.float64), model.probability(bag, votes)
     )
-    wanted = label or evidence.ranking[0]
+    wanted = evidence.ranking[0] if label is None else label
     evidence.number(wanted)
-    return dataclasses.replace(evidence, matches=_matches(model, bag, evidence, wanted))
+    rejected = bool(evidence.probability.max() < model.threshold)
+    return dataclasses.replace(evidence, matches=_matches(model, bag, evidence, wanted), rejected=rejected)
 
 
 def _matches(model: Model, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:

@@ -57,6 +57,8 @@ class Evidence:
         What the votes came to.
     matches : tuple of Match
         For voters that remember training photos: the parts that are most like some of them.
+    rejected : bool
+        Whether "none of these" is the better answer: no class is likely enough.
 
     Examples
     --------
@@ -72,6 +74,7 @@ class Evidence:
     boxes: npt.NDArray[np.float64]
     probability: npt.NDArray[np.float64]
     matches: tuple[Match, ...] = ()
+    rejected: bool = False
 
     @property
     def decision(self) -> npt.NDArray[np.float64]:
@@ -113,11 +116,18 @@ class Evidence:
 
     def number(self, label: str) -> int:
         """Return the number of a class, or say which classes there are."""
+        if not label:
+            raise PatchvoteError(f"the name of the class is empty.{nearest('', self.classes)}")
         if label not in self.classes:
             raise PatchvoteError(f"there is no class {label!r}.{nearest(label, self.classes)}")
         return self.classes.index(label)
 
     def _spread(self, votes: npt.NDArray[np.float64], width: int, height: int) -> npt.NDArray[np.float64]:
+        for name, pixels in (("width", width), ("height", height)):
+            if not isinstance(pixels, (int, np.integer)) or pixels < 1:
+                raise PatchvoteError(
+                    f"{name} of a map must be a whole number of pixels, at least 1, got {pixels!r:.80}."
+                )
         across, down = _coverage(self.boxes[:, 0::2], width), _coverage(self.boxes[:, 1::2], height)
         return np.asarray((down * (votes / len(votes))[:, None]).T @ across)
 

@@ -127,8 +127,10 @@ def network_of(model: Model, path: str | Path) -> str:
 
 def _check_classes(classes: tuple[str, ...]) -> None:
     """Refuse classes that no training can have made: too few, too many, without a name, not in order."""
-    if not 2 <= len(classes) <= _MAX_CLASSES or not all(isinstance(label, str) and label for label in classes):
-        raise ModelError(f"it needs from 2 to {_MAX_CLASSES:,} classes with names, and has {len(classes)}.")
+    if not 2 <= len(classes) <= _MAX_CLASSES:
+        raise ModelError(f"it needs from 2 to {_MAX_CLASSES:,} classes, and has {len(classes)}.")
+    if not all(isinstance(label, str) and label for label in classes):
+        raise ModelError("a class has an empty name, or one that is no text.")
     for label in classes:
         # Arrays of text end at a NUL, so that no training can have seen such a name.
         if len(label) > MAX_NAME or label[-1] == "\0":

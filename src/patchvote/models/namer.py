@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from ..photos.find import Photo, Source, find_photos, labelled
 from ..photos.passed_over import PassedOver
 from ..utils.suggest import nearest
 from ..utils.timing import Progress
+from ..voters.votes import NONE
 from .answers import Answer, answer_of, evidence_of
 from .evidence import Evidence
 from .known import known_photos, short
@@ -84,7 +86,7 @@ class Namer:
         return Answer(name, None, error=error) if bag is None else answer_of(self.model, name, bag)
 
     def predict(self, photos: Source) -> npt.NDArray[np.str_]:
-        """Name photos.
+        """Name the likeliest class of each photo, however unlikely; `predict_or_none` also rejects.
 
         Raises
         ------
@@ -92,6 +94,13 @@ class Namer:
             For the first photo that cannot be read; `answers` goes on past such photos.
         """
         return np.asarray(np.array(self.classes)[self.predict_proba(photos).argmax(axis=1)])
+
+    def predict_or_none(self, photos: Source, none: Any = NONE) -> npt.NDArray[Any]:
+        """Name each photo, or say `none` where no class is likely enough; raises as `predict` does."""
+        probability = self.predict_proba(photos)
+        labels = np.array(self.classes, object)[probability.argmax(axis=1)]
+        labels[probability.max(axis=1) < self.model.threshold] = none
+        return np.asarray(labels)
 
     def predict_proba(self, photos: Source) -> npt.NDArray[np.float64]:
         """Return the probability of each class of `classes` for each photo; raises as `predict` does."""
@@ -152,8 +161,8 @@ class Namer:
         strange = sorted({str(photo.label) for photo in found} - set(self.classes))
         if strange:
             raise PatchvoteError(
-                f"the model does not know the class {strange[0]!r}.{nearest(strange[0], self.classes)} "
-                "`patchvote add` teaches it a new class."
+                f"the model does not know {_quoted(strange)}.{nearest(strange[0], self.classes)} "
+                "`patchvote add` teaches it new classes."
             )
         self.passed_over, self.skipped, self.known = found.passed_over, [], 0
         return found
@@ -225,3 +234,8 @@ class Namer:
         if spec.dim != model.features:
             raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")
         self._model, self._saved = model, saved
+
+
+def _quoted(classes: list[str], most: int = 5) -> str:
+    more = f" and {len(classes) - most:,} more" if len(classes) > most else ""
+    return f"the class{'es' * (len(classes) > 1)} {', '.join(map(repr, classes[:most]))}{more}"

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Self
 
-from ..errors import ModelChangedError
+from ..errors import ModelChangedError, ModelError
 from ..utils.locking import locked, stamp
 from .file import read_model, write_model
 from .model import Model
@@ -31,7 +31,7 @@ class Saved:
     @classmethod
     def read(cls, path: str | Path) -> tuple[Model, Self]:
         """Read a model, and what its file is like."""
-        place = Path(os.path.realpath(path))
+        place = _place(path)
         seen = stamp(place)  # before it is read: a change in between is noticed later
         return read_model(path), cls(place, seen)
 
@@ -47,7 +47,7 @@ class Saved:
         ModelChangedError
             It is this file, and somebody has changed it since.
         """
-        place = Path(os.path.realpath(path))
+        place = _place(path)
         with locked(place):
             if self.is_at(place) and stamp(place) != self.seen:
                 raise ModelChangedError(
@@ -56,3 +56,9 @@ class Saved:
                 )
             write_model(model, path)
             return type(self)(place, stamp(place))
+
+
+def _place(path: str | Path) -> Path:
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise ModelError(f"path of a model must be the name of a file, got {path!r:.80}.")
+    return Path(os.path.realpath(path))

@@ -19,6 +19,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..errors import PatchvoteError, PhotoError
+from ..utils.schema import brief
+from .labels import is_missing, label_texts
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import read_manifest
 from .passed_over import PHOTO_TYPES, PassedOver
@@ -81,6 +83,8 @@ def find_photos(source: Source) -> Found:
         if isinstance(source, np.ndarray) and source.ndim == 4:
             return Found(_from_list(list(source)))
         return Found(_from_list([source]))
+    if not isinstance(source, Iterable):
+        raise PhotoError("", f"photos must be a folder, a manifest, a photo or a list of photos, got {brief(source)}.")
     return Found(_from_list(list(source)))
 
 
@@ -187,11 +191,10 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
     """
     photos = find_photos(source)
     if labels is not None:
-        if len(labels) != len(photos):
-            raise PatchvoteError(f"there are {len(photos)} photos but {len(labels)} labels.")
-        named = (dataclasses.replace(photo, label=str(label)) for photo, label in zip(photos, labels, strict=True))
+        texts = label_texts([photo.name for photo in photos], labels)
+        named = (dataclasses.replace(photo, label=text) for photo, text in zip(photos, texts, strict=True))
         photos = Found(named, photos.passed_over)
-    without = [photo.name for photo in photos if photo.label is None]
+    without = [photo.name for photo in photos if is_missing(photo.label)]
     where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
     if len(without) == len(photos):
         raise PatchvoteError(

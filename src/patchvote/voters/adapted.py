@@ -126,7 +126,9 @@ class Adapted(Voter):
         """
         voter = BagSVM(C=0.3) if self.voter is None else self.voter
         if not isinstance(voter, Voter):
-            raise ValueError(f"voter of Adapted must be a voter, got {voter!r}.")
+            raise ValueError(f"voter of Adapted must be a voter, such as BagSVM(), got {voter!r:.80}.")
+        if isinstance(voter, Adapted):
+            raise ValueError(f"voter of Adapted must not be adapted itself, got {voter!r:.80}.")
         if not all(isinstance(share, (int, float)) and 0 < share <= 1 for share in self.shares):
             raise ValueError(f"shares of Adapted must be numbers above 0, up to 1, got {self.shares!r}.")
         images, labels = self._read_labelled(X, y, reset=True)

@@ -217,7 +217,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = np.unique(labels) if learned is None else np.union1d(learned, labels)
         if len(known) < 2:
             raise ValueError(
-                f"{type(self).__name__} needs images of at least two classes, got one class: {known[0]!r}."
+                f"{type(self).__name__} needs images of at least two classes, got one class: {str(known[0])!r}."
             )
         self.classes_ = known
         return np.searchsorted(known, labels).astype(np.int64)

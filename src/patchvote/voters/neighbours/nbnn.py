@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.cluster import MiniBatchKMeans
 
+from ...utils.suggest import nearest
 from .base import BankVoter
 from .votes import NeighbourVotes
 
@@ -110,8 +111,10 @@ class NBNN(BankVoter):
         distances : array of shape (descriptors,)
             Squared.
         """
-        (number,) = np.flatnonzero(self.classes_ == label)
-        found = self.scorer().matches(self._read(X), int(number))
+        known = self.classes_.tolist()
+        if label not in known:
+            raise ValueError(f"label of matches must be a class, got {label!r}.{nearest(str(label), map(str, known))}")
+        found = self.scorer().matches(self._read(X), known.index(label))
         if found is None:
             raise ValueError("the centres of a condensed bank come from no single image.")
         return found
@@ -139,5 +142,5 @@ class NBNN(BankVoter):
         if counts.min() < self.n_neighbors:
             label = self.classes_[counts.argmin()]
             raise ValueError(
-                f"class {label!r} has {counts.min()} descriptors, fewer than {self.n_neighbors} neighbours."
+                f"class {str(label)!r} has {counts.min()} descriptors, fewer than {self.n_neighbors} neighbours."
             )

@@ -1,0 +1,101 @@
+"""Arguments of the Python interface that nobody can mean: the error names the argument and what it got."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from sklearn.svm import SVC
+
+from patchvote import NBNN, Adapted, BagSVM, Evidence, Extractor, ImageClassifier, PatchvoteError, fill
+from patchvote.errors import ModelError
+from patchvote.models.answers import evidence_of
+from small_models import linear_model, remade
+
+
+@pytest.mark.parametrize("photos", [None, 5])
+@pytest.mark.parametrize("call", ["fit", "add", "adapt"])
+def test_photos_that_are_no_photos_are_named(call, photos):
+    with pytest.raises(PatchvoteError, match=f"photos must be a folder, .* got {photos}"):
+        getattr(ImageClassifier(), call)(photos)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"budget": "a"}, "budget must be a number of seconds"),
+        ({"budget": float("nan")}, "budget must be a number of seconds"),
+        ({"budget": -1.0}, "budget must be a number of seconds"),
+        ({"seed": -1}, "seed must be a whole number from 0"),
+        ({"seed": 2**32}, "seed must be a whole number from 0"),
+        ({"seed": "a"}, "seed must be a whole number from 0"),
+        ({"jobs": "a"}, "jobs must be a whole number, at least 1, got 'a'"),
+        ({"recipe": 5}, "recipe must be a Recipe or the name of a network, got 5"),
+    ],
+)
+def test_wrong_settings_of_a_classifier_are_named_at_once(settings, says):
+    with pytest.raises(PatchvoteError, match=says):
+        ImageClassifier(**settings)
+
+
+def test_the_name_of_a_network_stands_for_its_recipe():
+    assert Extractor("efficientnet-lite0").recipe.network == "efficientnet-lite0"
+    assert ImageClassifier("efficientnet-lite0").recipe.mode == "dense"
+
+
+@pytest.mark.parametrize("path", [None, "", 5])
+def test_a_model_has_the_name_of_a_file(path):
+    with pytest.raises(ModelError, match="path of a model must be the name of a file, got"):
+        ImageClassifier.load(path)
+
+
+def test_fill_takes_an_extractor(tmp_path):
+    with pytest.raises(PatchvoteError, match="extractor of fill must be an Extractor, got 'x'"):
+        fill(tmp_path / "store", np.zeros((8, 8, 3), np.uint8), "x")
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(("voter", "says"), [(SVC(), "must be a voter, such as"), (Adapted(), "must not be adapted")])
+def test_only_a_plain_voter_is_adapted(voter, says):
+    photos = [np.eye(3)[[label]] for label in (0, 1) for _ in range(5)]
+    with pytest.raises(ValueError, match=f"voter of Adapted {says}"):
+        Adapted(voter).fit(photos, ["sea"] * 5 + ["land"] * 5, photos)
+
+
+def test_matches_are_of_a_class_that_was_learned():
+    photos = [np.eye(3)[[label]] for label in (0, 1) for _ in range(5)]
+    voter = NBNN().fit(photos, ["sea"] * 5 + ["land"] * 5)
+    with pytest.raises(ValueError, match="label of matches must be a class, got 'zebra'. Known are: land, sea"):
+        voter.matches(photos[:1], "zebra")
+
+
+def test_one_class_alone_is_named_as_it_was_typed():
+    with pytest.raises(ValueError, match="got one class: 'sea'"):
+        BagSVM().fit([np.eye(3)[:1]] * 4, ["sea"] * 4)
+
+
+@pytest.mark.parametrize("size", [(0, 5), (-1, 5), (5, 0), (2.5, 5), ("a", 5)])
+def test_a_map_has_a_size_in_pixels(size):
+    boxes = np.array([[0, 0, 0.5, 1]])
+    evidence = Evidence("a.jpg", ("sea", "land"), np.array([[2.0, 0]]), boxes, np.array([0.6, 0.4]))
+    with pytest.raises(PatchvoteError, match="of a map must be a whole number of pixels"):
+        evidence.map("sea", *size)
+    with pytest.raises(PatchvoteError, match="the name of the class is empty"):
+        evidence.map("", 2, 2)
+
+
+def test_a_class_without_a_name_is_told_as_such():
+    model = linear_model()
+    with pytest.raises(ModelError, match="a class has an empty name"):
+        remade(model, classes=("", *model.classes[1:]))
+
+
+def test_evidence_tells_whether_the_photo_is_rejected():
+    from patchvote import Bags
+
+    model = linear_model()
+    bag = Bags.of([np.zeros((3, model.features), np.float32)])
+    for threshold, rejected in ((0.0, False), (1.0, True)):
+        asked = dataclasses.replace(model, threshold=threshold)
+        assert evidence_of(asked, "a.jpg", bag).rejected is rejected
