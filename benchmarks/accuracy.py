@@ -40,8 +40,9 @@ def measure_costs(photos: list[Photo], quick: bool) -> list[Record]:
     seconds = dict.fromkeys(ways, 0.0)
     for extractor in extractors.values():
         extractor(photos[:1])
-    for index in range(3 if quick else 12):
-        chosen = photos[8 * index : 8 * index + 8]
+    rounds, count = (2, 2) if quick else (12, 8)
+    for index in range(rounds):
+        chosen = photos[count * index : count * (index + 1)]
         for way, extractor in extractors.items():
             begin = time.perf_counter()
             for _ in extractor.stream(chosen):

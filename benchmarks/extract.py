@@ -180,7 +180,7 @@ def main() -> None:
     if not words.quick:
         measure_batches()
     figures += measure_memory("dense", words.photos, 400 if words.quick else len(photos))
-    figures += measure_memory("patch", words.photos, 12 if words.quick else 60)
+    figures += measure_memory("patch", words.photos, min(12, len(photos) // 4) if words.quick else 60)
     write(figures, words.json)
 
 

@@ -25,12 +25,12 @@ OTHERS = ("search", "voters")
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Two classes of 12 small photos."""
+    """Three classes of 8 small photos."""
     folder = tmp_path_factory.mktemp("photos")
     rng = np.random.default_rng(0)
-    for label, shade in (("bright", 140), ("dark", 0)):
+    for label, shade in (("bright", 140), ("dark", 0), ("grey", 70)):
         (folder / label).mkdir()
-        for index in range(12):
+        for index in range(8):
             pixels = rng.integers(0, 110, (64, 64, 3)) + shade
             Image.fromarray(pixels.astype(np.uint8)).save(folder / label / f"{index}.jpg")
     return folder

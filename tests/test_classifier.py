@@ -357,7 +357,7 @@ def test_in_thin_fog_adapting_helps_without_insisting(fitted, thin_fog, tmp_path
 def test_a_target_that_cannot_be_used_is_told_before_any_work(photo_folder, tmp_path):
     with pytest.raises(PhotoError, match="nowhere"):
         ImageClassifier(SMALL, cache=tmp_path / "c").fit(photo_folder, target=tmp_path / "nowhere")
-    with pytest.raises(PatchvoteError, match="SNBNL cannot be adapted to a target"):
+    with pytest.raises(PatchvoteError, match="snbnl cannot be adapted to a target"):
         ImageClassifier(SMALL, voter=SNBNL(2), cache=tmp_path / "c").fit(photo_folder, target=photo_folder)
     assert not (tmp_path / "c").exists()
 

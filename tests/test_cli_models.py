@@ -190,7 +190,7 @@ def test_add_teaches_a_new_class_in_place(made, photo_folder, tmp_path):
 def test_info_tells_what_a_model_is(made):
     folder, _ = made
     said = patchvote("info", folder / "m.patchvote").stdout
-    for part in ("BagSVM", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
+    for part in ("bag-svm", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
         assert part in said
 
 

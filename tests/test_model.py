@@ -64,7 +64,7 @@ def without_checksum(model: Model, folder: Path) -> Path:
         ({"recipe": {"mode": "telepathy"}}, "not a recipe"),
         ({"recipe": ...}, "makes no sense"),
         ({"settings": []}, "settings must be a table"),
-        ({"settings": {"q": 0.5}}, "settings.q must be a number from 1 to 1e[+]300, got 0.5"),
+        ({"settings": {"q": 0.5}}, "settings.q must be a number from 1 to 1e[+]30, got 0.5"),
         ({"settings": {"q": "two"}}, "settings.q must be a number .* got 'two'"),
         ({"settings": {}}, "settings.q is missing"),
         ({"about": 3}, "about must be a table"),

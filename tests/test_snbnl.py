@@ -197,7 +197,7 @@ def test_probabilities_are_calibrated_on_held_out_images():
     [
         ("n_prototypes", 0, "n_prototypes of SNBNL must be a whole number of at least 1, got 0"),
         ("n_prototypes", 2.5, "n_prototypes of SNBNL must be a whole number"),
-        ("q", 0.5, "q of SNBNL must be a number from 1 to 1e[+]300, got 0.5"),
+        ("q", 0.5, "q of SNBNL must be a number from 1 to 1e[+]30, got 0.5"),
         ("alpha", -1, "alpha of SNBNL"),
         ("curvature", 0, "curvature of SNBNL"),
         ("batch_size", 0, "batch_size of SNBNL"),

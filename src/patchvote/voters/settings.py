@@ -24,7 +24,7 @@ STRENGTH = number(1e-12, 1e12)
 NONE = one_of(None)
 SEED = either(NONE, whole(0, (1 << 32) - 1))
 CLASS_WEIGHT = either(NONE, one_of("balanced"), table(WEIGHT, text(MAX_NAME)))
-Q = either(one_of("inf"), number(1, 1e300))
+Q = either(one_of("inf"), number(1, 1e30))  # float32 ends at 3e38
 
 
 def plain(value: Any) -> Any:
@@ -55,7 +55,7 @@ def fault_of(settings: Mapping[str, Any], known: Mapping[str, Check]) -> str | N
     Examples
     --------
     >>> fault_of({"q": 0.5}, {"q": Q})
-    'q must be a number from 1 to 1e+300, got 0.5'
+    'q must be a number from 1 to 1e+30, got 0.5'
     """
     for name, value in settings.items():
         if name in known and (wrong := known[name](value)) is not None:
