@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from command import Command
+from packages import install
 from patchvote import Dense, Extractor, ImageClassifier, ModelError, NetworkError, Recipe
 from patchvote.backbones import EMBEDDED, NetworkName, engines, graph_of, load
-from third_party import install
 
 COLOURS = '''
 """Describes every cell of 32 px by the mean of its colours, and by a constant."""

@@ -91,7 +91,8 @@ def fine_tune(
         held_out, temperature = learner.held_out_scores(tuple(classes.tolist()), names)
         memory = learner.memory(len(classes))
     rest.write_back(graph)
-    images = dict(zip(classes.tolist(), np.bincount(numbers).tolist(), strict=True))
+    read = [*seen.training, *seen.held_out]
+    images = dict(zip(classes.tolist(), np.bincount(numbers[read], minlength=len(classes)).tolist(), strict=True))
     top, side = top.cpu(), settings.side
     return Tuned(graph, top, spec, tuple(images), side, history, seen.skipped, held_out, temperature, memory, images)
 

@@ -59,7 +59,7 @@ class Tuned:
     memory : dict of arrays
         Some descriptors of each class, as a model keeps them.
     images : dict
-        Photos of each class.
+        Photos of each class that could be read.
     """
 
     graph: onnx.ModelProto
