@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command import Command
 from packages import install
 from patchvote import Dense, Extractor, ImageClassifier, ModelError, NetworkError, Recipe
 from patchvote.backbones import EMBEDDED, NetworkName, engines, graph_of, load
@@ -73,11 +72,6 @@ def package(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
     yield folder
     sys.modules.pop("colour_networks", None)
-
-
-@pytest.fixture
-def command(monkeypatch, capsys) -> Command:
-    return Command(monkeypatch, capsys)
 
 
 def test_a_network_of_another_package_is_loaded_by_its_name_and_options(package):

@@ -132,7 +132,7 @@ def test_a_preparation_that_takes_too_long_is_given_up(tmp_path, photo_folder):
 import sys
 from patchvote.backbones import session
 from patchvote.cli import main
-session._PREPARING_SECONDS = 1.0
+session._PREPARING_SECONDS, session._GRACE_SECONDS = 1.0, 0.1
 main()
 """  # in a process of its own, which has to end although the work does not
     words = [sys.executable, "-c", code, "extract", photo_folder, tmp_path / "store", "--network", path]

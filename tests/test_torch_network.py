@@ -19,9 +19,12 @@ from patchvote.backbones import NetworkName, load  # noqa: E402
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    """One cache for the whole file: no network is converted twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATCHVOTE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def tensor(images: np.ndarray, mean: tuple = (100.0, 110.0, 120.0), scale: float = 50.0) -> torch.Tensor:
