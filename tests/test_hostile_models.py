@@ -8,6 +8,7 @@ import dataclasses
 import io
 import itertools
 import json
+import math
 import shutil
 import time
 
@@ -20,6 +21,7 @@ from patchvote.backbones import load
 from patchvote.cli.info import model_info
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
+from patchvote.utils.machine import memory
 from patchvote.utils.schema import record
 from patchvote.voters.registry import kinds, scorer_class, voter_class
 from small_models import header_of, remade, with_header
@@ -268,3 +270,33 @@ def test_exporting_a_hostile_model_ends_in_the_one_error(kind, folder):
             file = with_header(folder / kind, folder / "hostile", changed(header, (path,), value))
             with contextlib.suppress(PatchvoteError):
                 export_model(read_model(file), folder / "graph.onnx", network=str(folder / "tiny.onnx"))
+
+
+def claiming(source, path, name, shape):
+    """Write a model whose array `name` claims another shape, in a file as large as that but mostly a hole."""
+    data = source.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    end = max(entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__")
+    size = math.prod(shape) * 4
+    header["unused"] = header[name]  # what lay there is read by nobody
+    header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + size]}
+    line = json.dumps(header).encode()
+    path.write_bytes(len(line).to_bytes(8, "little") + line + data[8 + length :])
+    with path.open("r+b") as file:
+        file.truncate(8 + len(line) + end + size)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ([2, memory() // 8 + 1], "larger than the memory of this machine"),
+        ([2, 1 << 29, 1], "the array 'linear' has 3 axes of 'float32'"),
+    ],
+)
+def test_an_array_that_claims_what_cannot_be_right_takes_no_memory(shape, says, folder, tmp_path):
+    path = claiming(folder / "bag-svm", tmp_path / "m", "linear", shape)
+    with pytest.raises(ModelError, match=says):
+        read_model(path)
+    path.unlink()

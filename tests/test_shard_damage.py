@@ -300,6 +300,22 @@ def test_hostile_headers_are_refused_in_words_and_in_no_time(tmp_path, checked):
     assert slowest < 5  # seconds; half of one where nothing else runs
 
 
+@pytest.mark.parametrize("name", ["offsets", "checks"])
+def test_an_array_that_claims_more_photos_than_the_header_names_is_not_read(tmp_path, name):
+    path = write_store(tmp_path / "store")
+    count = 1 << 37  # of eight bytes: more than any machine has
+    place = {name: {"dtype": "I64", "shape": [count], "data_offsets": [0, 8 * count]}}
+    if name == "checks":
+        place |= {"offsets": {"dtype": "I64", "shape": [9], "data_offsets": [8 * count, 8 * count + 72]}}
+    path.write_bytes(with_header(path.read_bytes(), lambda header: {"__metadata__": header["__metadata__"], **place}))
+    with path.open("r+b") as file:
+        end = 8 + int.from_bytes(file.read(8), "little")
+        file.truncate(end + max(entry["data_offsets"][1] for entry in place.values()))  # takes no room on the disk
+    with pytest.raises(StoreError, match="contradicts itself: its header does not have as many photos"):
+        Shard.open(path)
+    shutil.rmtree(tmp_path / "store")
+
+
 def test_a_header_that_claims_to_be_endless_is_not_read(tmp_path):
     path = write_store(tmp_path / "store")
     with path.open("r+b") as file:

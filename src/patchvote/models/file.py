@@ -13,7 +13,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,12 @@ from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
 from ..utils.checksums import checksum
 from ..utils.files import write_atomically
+from ..utils.machine import memory
 from ..utils.reading import open_regular
 from ..utils.schema import brief
-from ..utils.tensors import check_bounds, contents, empty, fill, parse, read_header
+from ..utils.tensors import Place, check_bounds, contents, empty, fill, parse, read_header
 from ..voters.registry import kind_of, scorer_class
-from ..voters.scorer import Scorer
+from ..voters.scorer import Scorer, Spec
 from .about import About, check_about
 from .model import Model
 
@@ -88,6 +89,7 @@ def read_model(path: str | Path) -> Model:
         scorer = _scorer_class(path, header.get("kind"))
         known = {**scorer.schema.arrays, **scorer.schema.kept}
         wanted = {name: places[name] for name in known if name in places}
+        _check_places(wanted, known)
         arrays = empty(wanted)
         found = checksum(itertools.chain(fill(file, wanted, arrays), [metadata[_KEY].encode()]))
     if found != metadata.get(_CHECKSUM, found if "checksum" not in header else None):
@@ -149,6 +151,22 @@ def _header(path: Path, text: str | None) -> dict[str, Any]:
 def _check_length(text: str) -> None:
     if len(text) > _MOST_WORDS:
         raise ValueError(f"its header has {len(text):,} characters, more than {_MOST_WORDS:,}")
+
+
+def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec]) -> None:
+    """Refuse arrays that cannot be right before memory is taken for them: a file may claim any size without having it.
+
+    Raises
+    ------
+    ValueError
+        One has the wrong type or number of axes, or all together are too large.
+    """
+    for name, place in places.items():
+        axes, types = known[name]
+        if len(place.shape) != axes or place.dtype not in types:
+            raise ValueError(f"the array {name!r} has {len(place.shape)} axes of {brief(place.dtype)}")
+    if sum(place.stop - place.start for place in places.values()) > memory():
+        raise MemoryError
 
 
 def _scorer_class(path: Path, kind: Any) -> type[Scorer]:
