@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +117,47 @@ def test_a_damaged_graph_is_built_again(own_cache):
     np.testing.assert_array_equal(load("efficientnet-lite0")(pixels), expected)
     assert [other.name for other in own_cache.iterdir()] == [path.name]
     assert path.read_bytes() != bytes(data)
+
+
+def plant(folder: Path, content: bytes) -> Path:
+    """Write a file that the cache would have written, had the graph been this one."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"key-{hashlib.sha256(content).hexdigest()}.onnx"
+    path.write_bytes(content)
+    path.chmod(0o644)
+    return path
+
+
+def test_a_graph_that_somebody_else_could_have_put_there_is_not_used(own_cache, tmp_path, monkeypatch):
+    path = plant(own_cache, b"planted")
+    assert cache.cached_graph("key", lambda: b"built") == b"planted"  # by this user
+    path.chmod(0o666)
+    assert cache.cached_graph("key", lambda: b"built") == b"built"
+    path.chmod(0o644)
+    for other in own_cache.iterdir():
+        if other != path:
+            other.unlink()
+    if os.geteuid() == 0:
+        os.chown(path, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert cache.cached_graph("key", lambda: b"built") == b"built"
+    assert path.exists()  # what others have there is theirs
+
+
+def test_the_cache_reads_what_it_wrote_where_a_group_may_write_to_new_files(own_cache):
+    before = os.umask(0)
+    try:
+        cache.cached_graph("key", lambda: b"built")
+    finally:
+        os.umask(before)
+    assert cache.cached_graph("key", lambda: pytest.fail("built again")) == b"built"
+
+
+def test_a_pipe_in_the_cache_does_not_block(own_cache):
+    own_cache.mkdir()
+    os.mkfifo(own_cache / "key-0.onnx")
+    assert cache.cached_graph("key", lambda: b"built") == b"built"
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
