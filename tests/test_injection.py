@@ -16,7 +16,8 @@ import pytest
 from PIL import Image
 
 from command import network_in
-from patchvote import Dense, ImageClassifier, Recipe
+from patchvote import Answer, Dense, ImageClassifier, Recipe
+from patchvote.cli.answers import csv_lines
 from patchvote.models.file import write_model
 
 FORMULA, COLOUR, LINES, REVERSED = '=HYPERLINK("x")', "red\x1b[31m\x9b5m", "a\nb", "one\u202eowt"
@@ -86,10 +87,28 @@ def test_answers_in_csv_are_one_row_per_photo_without_formulas(command, photos, 
     rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text(), newline="")))
     assert len(rows) == 1 + len(NAMES)
     assert {len(row) for row in rows} == {len(rows[0])}
-    assert f"{photos / FORMULA / LINES}.png" in [row[0] for row in rows]
+    assert f"{photos / FORMULA / LINES}.png".replace("\n", "\\n") in [row[0] for row in rows]
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == len(rows)
     for row in rows[1:]:
         assert not any(cell.startswith(tuple("=+-@\t\r\n")) for cell in row)
     assert "'" + FORMULA in [row[3] for row in rows]
+
+
+@pytest.mark.parametrize("name", ["a;=1+1;b", "a;\t@SUM(1)", '=1;";=2', "x; +1", "\t=1", "-1", "\uff1d1"])
+def test_no_separator_of_a_spreadsheet_makes_a_formula_of_a_name(name):
+    answers = [Answer(f"{name}.jpg", name, 0.9, name, 0.1, False)]
+    text = "\n".join(csv_lines(answers))
+    assert next(csv.DictReader(io.StringIO(text)))["probability"] == "0.9"
+    for delimiter in ",;\t":
+        for row in csv.reader(io.StringIO(text), delimiter=delimiter):
+            for cell in row:
+                assert not re.match('[\\s"]*[=+@\uff1d-]', cell), (delimiter, cell)
+
+
+def test_csv_that_a_terminal_shows_holds_no_escape_code(command, photos, model):
+    done = command("predict", model, photos / COLOUR)
+    assert not OBEYED.search(done.out)
+    assert r"red\x1b[31m\x9b5m" in done.out
 
 
 def test_a_name_that_is_no_text_costs_no_answer(command, photos, model, tmp_path, monkeypatch):

@@ -1,14 +1,13 @@
 r"""Answers as text: rows of CSV, lines of JSON, a table for people.
 
-JSON holds names exactly. CSV is made for spreadsheets, so two things differ there: a cell that a spreadsheet would take
-for a formula gets an apostrophe in front, as OWASP advises, and bytes of a file name that are not UTF-8 are written as
-escapes such as ``\udcff``. The table shows names as a terminal can show them.
+JSON holds names exactly. CSV is made for spreadsheets and often shown by a terminal, so two things differ there: what a
+spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises, also behind a semicolon, at which
+spreadsheets of many countries cut; and control characters and bytes that are not UTF-8 are written as escapes such as
+``\x1b`` and ``\udcff``, so that a row is a line. The table shows names as a terminal can show them.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -20,8 +19,10 @@ from ..models.scores import Scores
 from ..utils.terminal import printable, printable_json
 from ..voters.votes import NONE
 
-# What spreadsheets begin a formula with, full-width letters included, and the white space that they skip before it.
-_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+# Where a spreadsheet may see the beginning of a formula: the characters that begin one, full-width ones included, at
+# the start of a cell or behind a semicolon, with what is skipped before them.
+_FORMULA = re.compile('(^|;)(?=[\\s"]*[=+\\-@\uff1d\uff0b\uff0d\uff20])')
+_QUOTED = re.compile('[,;"\\s]')  # what makes quotes around a cell necessary, or safer
 
 
 def answers_of(scores: Scores) -> Iterator[Answer]:
@@ -53,7 +54,7 @@ def json_lines(answers: Iterable[Answer]) -> Iterator[str]:
 
 
 def csv_lines(answers: Iterable[Answer]) -> Iterator[str]:
-    """Write a head and one row per answer; a name with a newline in it makes a row of several lines, in quotes."""
+    """Write a head and one row per answer, each one line."""
     head = None
     for answer in answers:
         cells = row(answer)
@@ -64,23 +65,21 @@ def csv_lines(answers: Iterable[Answer]) -> Iterator[str]:
 
 
 def cell(value: Any) -> Any:
-    r"""Return a value as a cell that no spreadsheet takes for a formula.
+    r"""Return a value as a cell that no spreadsheet takes for a formula and no terminal obeys.
 
     Examples
     --------
     >>> cell('=HYPERLINK("http://example.com")'), cell("a=b"), cell(-0.5)
     ('\'=HYPERLINK("http://example.com")', 'a=b', -0.5)
+    >>> cell("a;=1;b"), cell("a\x1b[2J")
+    ("a;'=1;b", 'a\\x1b[2J')
     """
-    if not isinstance(value, str):
-        return value
-    text = value.encode("utf-8", "backslashreplace").decode("utf-8")
-    return f"'{text}" if _FORMULA.match(text) else text
+    return _FORMULA.sub(r"\1'", printable(value)) if isinstance(value, str) else value
 
 
 def _csv_row(cells: list[Any]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)  # with this terminator, both characters are quoted
-    return text.getvalue()[:-2]
+    texts = map(str, cells)
+    return ",".join('"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text for text in texts)
 
 
 def table_lines(answers: Iterable[Answer]) -> Iterator[str]:
