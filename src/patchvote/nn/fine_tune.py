@@ -27,10 +27,10 @@ from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
 from ..voters.labels import hold_out
 from .layers import VoteHead
-from .learner import Learner, Progress
+from .learner import Learner
 from .parts import default_start, tail_of, trunk_of, tunable_graph
 from .settings import TuningSettings
-from .trunk import Seen
+from .trunk import Progress, Seen
 from .tuned import Tuned
 
 _MOMENTUM = 0.1  # of what is known of the tail's features, which drift as it learns
@@ -78,12 +78,12 @@ def fine_tune(
     classes, numbers = np.unique([str(photo.label) for photo in found], return_inverse=True)
     digests = [_digest(photo) for photo in found]
     copies = equal_groups([digest or photo.name for digest, photo in zip(digests, found, strict=True)])
-    keep, out = hold_out(np.arange(len(found)), numbers, settings.held_out, settings.seed, copies)
+    _, out = hold_out(np.arange(len(found)), numbers, settings.held_out, settings.seed, copies)
     torch.manual_seed(settings.seed)
     rest = tail_of(graph, start, trunk.spec.dim).to(place)
     top = (head or _vote_head(settings))(spec.dim, len(classes)).to(place)
     with temporary_folder() as folder:
-        seen = Seen(folder, found, keep, out, trunk, settings, progress)
+        seen = Seen(folder, found, set(out.tolist()), trunk, settings, progress)
         learner = Learner(rest, top, seen, numbers, settings, place)
         mark = _fingerprint(found, digests, [spec.fingerprint, start, dataclasses.asdict(settings), repr(top)])
         history = learner.run(Path(checkpoint) if checkpoint else None, mark, progress)

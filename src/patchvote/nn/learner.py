@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,14 @@ from torch import Tensor, nn
 
 from ..bags.boxes import cell_boxes
 from ..models.scores import Scores
-from ..voters.calibration import fit_temperature
+from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.prototypes.memory import REMEMBERED
 from ..voters.votes import softmax
 from .checkpoints import read_checkpoint, write_checkpoint
 from .layers import VoteHead
 from .onnx_module import OnnxModule
 from .settings import TuningSettings
-from .trunk import Seen
-
-Progress = Callable[[str, int, int], None]
+from .trunk import Progress, Seen
 
 _REJECTION = 0.05  # of the rightly named held-out photos that "none of these" may cost
 
@@ -138,8 +135,7 @@ class Learner:
         votes, expected = self._held_out_votes(), self.numbers[images]
         temperature = fit_temperature(votes, expected)
         probability = softmax(votes / temperature)
-        sure = probability.max(axis=1)[probability.argmax(axis=1) == expected]
-        threshold = float(np.quantile(sure, _REJECTION)) if len(sure) else 0.0
+        threshold = threshold_for(probability, expected, _REJECTION)
         return Scores(classes, tuple(names[i] for i in images), expected, probability, threshold), temperature
 
     @torch.no_grad()
