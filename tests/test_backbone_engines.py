@@ -13,6 +13,7 @@ import pytest
 from packages import install
 from patchvote import Dense, Extractor, ImageClassifier, ModelError, NetworkError, Recipe
 from patchvote.backbones import EMBEDDED, NetworkName, engines, graph_of, load
+from patchvote.backbones.network_files import network_files
 
 COLOURS = '''
 """Describes every cell of 32 px by the mean of its colours, and by a constant."""
@@ -159,3 +160,18 @@ def test_our_names_stay_ours_and_other_packages_are_not_looked_for_by_them(packa
 def test_a_name_without_options_or_layer_has_them_empty():
     assert NetworkName.parse("colours") == NetworkName("colours", "", "", {})
     assert NetworkName.parse("a:b:c@d.e?f=g=h&i=j@k:l") == NetworkName("a", "b:c", "d.e", {"f": "g=h", "i": "j@k:l"})
+
+
+def test_the_files_that_a_name_leads_to_are_found_by_its_parts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["a.prototxt", "b.caffemodel", "m.binaryproto", "w.safetensors", "x+y.onnx", "odd?name.onnx"]
+    for name in names:
+        Path(name).touch()
+    for network, files in (
+        ("caffe:a.prototxt,b.caffemodel@fc7?mean=m.binaryproto&scale=2", names[:3]),
+        ("torchvision:vgg16@fc7?weights=w.safetensors+caffe:a.prototxt,none@fc7", ["w.safetensors", "a.prototxt"]),
+        ("x+y.onnx", ["x+y.onnx", "x+y.toml"]),
+        ("odd?name.onnx", ["odd?name.onnx", "odd?name.toml"]),
+        ("torch:os:abort", []),
+    ):
+        assert list(map(str, network_files(network))) == files

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from .efficientnet import weights_file
 from .graph_file import weight_files
-from .names import EMBEDDED
+from .names import EMBEDDED, NetworkName, parts_of
 
 
 def network_files(network: str) -> Iterator[Path]:
@@ -20,7 +19,7 @@ def network_files(network: str) -> Iterator[Path]:
     network : str
         A name that can be loaded as it is: typed by the user, or found by `names.beside`.
     """
-    for part in dict.fromkeys([network, *re.split("[+,@:?&=]", network)]):
+    for part in dict.fromkeys([network, *(piece for name in parts_of(network) for piece in _pieces(name))]):
         if part in EMBEDDED:
             yield weights_file(part)
         elif os.path.isfile(part):  # noqa: PTH113 - the method of a path raises for what is no name
@@ -29,3 +28,11 @@ def network_files(network: str) -> Iterator[Path]:
             if path.suffix.lower() == ".onnx":
                 yield path.with_suffix(".toml")
                 yield from weight_files(path)
+
+
+def _pieces(name: str) -> list[str]:
+    """Return what in the name of one network may be the path of a file."""
+    if name.lower().endswith(".onnx"):  # a path, whatever characters it has
+        return [name]
+    parts = NetworkName.parse(name)
+    return [name, *parts.what.split(","), *parts.options.values()]
