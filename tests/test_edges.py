@@ -16,8 +16,8 @@ from PIL import Image
 
 from command import network_in
 from patchvote import ImageClassifier, PatchvoteError, Recipe
-from patchvote.protocols.results import Results, Run
-from patchvote.protocols.splits import Split, write_lists
+from patchvote.protocols.results import Draw, Results, Run
+from patchvote.protocols.splits import Split
 from test_cli import words
 
 FIT = ("--network", "tiny.onnx", "--no-cache")
@@ -79,11 +79,11 @@ def test_a_full_disk_is_told_in_a_sentence_and_leaves_nothing(parts, file, place
 def test_a_protocol_tells_a_full_disk_in_a_sentence(tmp_path):
     run = Run("scene15", "random", "nbnn", "dense", "tiny")
     cell = {"pair": None, "split": 0, "right": "1" * 2000}
-    with full_disk(), pytest.raises(PatchvoteError, match="tiny.json cannot be written: File too large"):
+    with full_disk(), pytest.raises(PatchvoteError, match=r"random-nbnn-00-\w+.json cannot be written: File too large"):
         Results(tmp_path).add(run, {}, cell)
     names = tuple(f"photo {number}" for number in range(500))
-    with full_disk(), pytest.raises(PatchvoteError, match="train.txt cannot be written: File too large"):
-        write_lists(tmp_path / "splits", "first", Split(names, names))
+    with full_disk(), pytest.raises(PatchvoteError, match="splits.jsonl cannot be written: File too large"):
+        Results(tmp_path).keep_draws("scene15", {Draw("random", None, 1): Split(names, names)})
     (tmp_path / "file").touch()
     with pytest.raises(PatchvoteError, match="the folder .*scene15 cannot be made: Not a directory"):
         Results(tmp_path / "file").add(run, {}, cell)

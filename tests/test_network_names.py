@@ -29,9 +29,9 @@ from patchvote.backbones import load, open_onnx
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import Model
+from patchvote.protocols.plan import Selection, plan
 from patchvote.protocols.protocol import Protocol, Setting
 from patchvote.protocols.results import Results
-from patchvote.protocols.runner import Selection, plan
 from small_models import made
 from test_cli import patchvote
 

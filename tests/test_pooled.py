@@ -33,15 +33,15 @@ def test_mop_pools_as_the_definition_says():
             parts.append(vlad.ravel() / np.linalg.norm(vlad))
         vectors.append(np.concatenate(parts))
     expected = np.stack(vectors)
-    got = mop._vectors(bags, fitting=False)
+    got = mop._vectors(bags)
     np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-4)  # equal but for a rotation
 
 
 def test_pooled_voters_look_at_the_whole_image_or_at_the_mean():
     values = np.array([[1, 0], [0, 1], [0, 2], [0, 1], [1, 0], [3, 0]], np.float32)
     bags = Bags(values, np.array([0, 3, 6]), None, np.array([0, 1, 1, 0, 1, 1], np.int16))
-    assert WholeImageSvm()._vectors(bags, fitting=False).tolist() == [[1, 0], [0, 1]]
-    np.testing.assert_allclose(MeanSvm()._vectors(bags, fitting=False), [[1 / 3, 1], [4 / 3, 1 / 3]])
+    assert WholeImageSvm()._vectors(bags).tolist() == [[1, 0], [0, 1]]
+    np.testing.assert_allclose(MeanSvm()._vectors(bags), [[1 / 3, 1], [4 / 3, 1 / 3]])
     with pytest.raises(ValueError, match="2 bags have 0 descriptors of a whole image; each needs one"):
         WholeImageSvm().fit(Bags(values, np.array([0, 3, 6]), None, np.ones(6, np.int16)), [0, 1])
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from patchvote.errors import PatchvoteError
-from patchvote.protocols import PROTOCOLS, Protocol
+from patchvote.protocols import PROTOCOLS, Protocol, run_protocol
 from patchvote.protocols.baselines.product import AdaptedVoter
 from patchvote.protocols.datasets import read_dataset
+from patchvote.protocols.plan import Selection, plan
 from patchvote.protocols.recipes import parse_recipe
 from patchvote.protocols.results import Results, Run
-from patchvote.protocols.runner import Runner, Selection, plan
+from patchvote.protocols.runner import Runner, _SameTraining
 from patchvote.protocols.stores import Stores
 from patchvote.protocols.voters import VOTERS, make_voter, parse_voter
 
@@ -165,9 +166,10 @@ def test_results_of_splits_that_were_drawn_otherwise_are_not_mixed(own, photo_fo
     own.write_text(OWN.replace("train = 5", "train = 4"))
     with pytest.raises(PatchvoteError, match="made with splits drawn otherwise: train was 5, is 4"):
         run(own, photo_folder, bags, tmp_path, splits=1, voters=("whole-svm",))
-    for path in tmp_path.glob("textures/*.json"):
-        path.unlink()
-    with pytest.raises(PatchvoteError, match="random-01-train.txt lists other photos than are drawn now"):
+    shutil.rmtree(tmp_path / "textures" / "running")
+    with pytest.raises(
+        PatchvoteError, match="the split random-01 kept in .*textures lists other photos than are drawn"
+    ):
         run(own, photo_folder, bags, tmp_path, splits=1, voters=("whole-svm",))
 
 
@@ -183,29 +185,41 @@ def test_settings_in_a_voters_name_reach_its_estimator():
 
 
 def test_a_cell_keeps_what_is_needed_to_make_it_again(own, photo_folder, bags, tmp_path):
-    cells = run(own, photo_folder, bags, tmp_path / "results")
-    assert len(cells) == 4
-    kept = json.loads(
-        (tmp_path / "results" / "textures" / "random-whole-svm-dense-64-efficientnet-lite0.json").read_text()
-    )
-    assert kept["estimator"] == "WholeImageSvm"
-    assert kept["sampling"]["sides"] == [64]
-    assert [cell["split"] for cell in kept["cells"]] == [1, 2]
-    for cell in kept["cells"]:
+    outcome = run_protocol(own, photo_folder, tmp_path / "results", bags=bags)
+    assert (outcome.computed, outcome.finished, outcome.skipped) == (4, 0, [])
+    folder = tmp_path / "results" / "textures"
+    assert sorted(path.name for path in folder.iterdir()) == ["cells.jsonl", "made_with.json", "splits.jsonl"]
+    cells = [json.loads(line) for line in (folder / "cells.jsonl").read_text().splitlines()]
+    assert [(cell["voter"], cell["split"]) for cell in cells] == [
+        *[("snbnl(passes=1)", 1), ("snbnl(passes=1)", 2)],
+        *[("whole-svm", 1), ("whole-svm", 2)],
+    ]
+    records = json.loads((folder / "made_with.json").read_text())["records"]
+    for cell in cells:
         assert len(cell["hits"]) == cell["test_photos"] == 16
         assert cell["accuracy"] == 100 * cell["hits"].count("1") / 16
         assert cell["train_photos"] == 20
         assert cell["peak_memory"] > 1e7
-        assert {"train_seconds", "test_seconds", "versions", "machine", "date", "duplicates"} <= cell.keys()
-    assert str(photo_folder) not in json.dumps(kept)  # results are for others: no path of this machine
-    lists = sorted(path.name for path in (tmp_path / "results" / "textures" / "splits").iterdir())
-    assert lists == [f"random-{n}-{part}.txt" for n in ("01", "02") for part in ("test", "train")]
+        assert {"train_seconds", "test_seconds", "date", "duplicates"} <= cell.keys()
+        made_with = records[cell["made_with"]]
+        assert made_with["estimator"] == {"whole-svm": "WholeImageSvm"}.get(cell["voter"], "SNBNL")
+        assert made_with["sampling"]["sides"] == [64]
+        assert {"drawn", "settings", "fingerprints", "versions", "machine"} <= made_with.keys()
+    assert len(records) == 2  # once for all cells that were made so
+    draws = [json.loads(line) for line in (folder / "splits.jsonl").read_text().splitlines()]
+    assert [(draw["setting"], draw["pair"], draw["split"]) for draw in draws] == [
+        ("random", None, 1),
+        ("random", None, 2),
+    ]
+    assert [(len(draw["train"]), len(draw["test"])) for draw in draws] == [(20, 16)] * 2
+    for path in folder.iterdir():
+        assert str(photo_folder) not in path.read_text()  # results are for others: no path of this machine
 
 
 def test_a_finished_cell_is_never_computed_again(own, photo_folder, bags, tmp_path, monkeypatch):
     run(own, photo_folder, bags, tmp_path, splits=1)
     assert [cell[0].split for cell in run(own, photo_folder, bags, tmp_path)] == [2, 2]
-    monkeypatch.setattr(Runner, "_train", None)
+    monkeypatch.setattr(_SameTraining, "_train", None)
     assert run(own, photo_folder, bags, tmp_path) == []
 
 
@@ -232,7 +246,7 @@ def test_a_fresh_run_reproduces_the_numbers(own, photo_folder, bags, tmp_path):
 
 def test_results_of_other_settings_are_not_mixed(own, photo_folder, bags, tmp_path):
     run(own, photo_folder, bags, tmp_path, splits=1, voters=("snbnl(passes=1)",))
-    path = next((tmp_path / "textures").glob("*.json"))
+    path = next((tmp_path / "textures" / "running").iterdir())
     path.write_text(path.read_text().replace('"lam": 0.0001', '"lam": 0.5'))
     with pytest.raises(PatchvoteError, match="other settings: lam was 0.5, is 0.0001. Move it away, or name another"):
         run(own, photo_folder, bags, tmp_path, voters=("snbnl(passes=1)",))
@@ -257,8 +271,8 @@ def test_two_networks_side_by_side_look_at_the_same_patches(own, photo_folder, b
     selection = {"splits": 1, "voters": ("nbnn",), "networks": (both,)}
     cells = run(own, photo_folder, bags, tmp_path / "r", recipes=("patch-32x1-n10-64px",), **selection)
     assert cells[0][2]["accuracy"] > 60
-    kept = json.loads(next((tmp_path / "r" / "textures").glob("*.json")).read_text())
-    assert kept["network"] == "efficientnet-lite0+tiny"
+    ((kept_run, kept),) = Results(tmp_path / "r").all("textures")
+    assert kept_run.network == "efficientnet-lite0+tiny"
     assert len(kept["fingerprints"]) == 2
 
 
@@ -299,8 +313,8 @@ def test_pairs_with_the_same_training_photos_share_a_training(photo_folder, bags
     at_work = Runner(Protocol.load(tmp_path / "cameras.toml"), dataset, stores, Results(tmp_path / "r"))
     groups, _ = plan(at_work.protocol, Selection(), at_work.results)
     trained = []
-    train = Runner._train
-    monkeypatch.setattr(Runner, "_train", lambda self, voter, *rest: trained.append(voter) or train(self, voter, *rest))
+    train = _SameTraining._train
+    monkeypatch.setattr(_SameTraining, "_train", lambda self, voter: trained.append(voter) or train(self, voter))
     cells = list(at_work.compute(groups))
     assert len(cells) == 6
     assert trained == ["whole-svm", "mean-svm"] * 2

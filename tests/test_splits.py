@@ -9,8 +9,9 @@ import pytest
 from patchvote.errors import PatchvoteError
 from patchvote.photos.find import Photo
 from patchvote.protocols.datasets import Dataset, read_dataset
+from patchvote.protocols.draws import Draw, read_draws
 from patchvote.protocols.protocol import Protocol, Setting
-from patchvote.protocols.splits import Split, make_split, straddling, write_lists
+from patchvote.protocols.splits import Split, make_split, straddling
 
 
 def dataset(*domains: str, count: int = 30) -> Dataset:
@@ -89,18 +90,11 @@ def test_copies_on_both_sides_of_a_split_are_found():
     assert straddling(split, {"a": "1", "b": "2", "c": "1", "d": "3", "e": "1"}) == [("c", "a"), ("e", "a")]
 
 
-def test_lists_are_written_a_name_a_line(tmp_path):
-    write_lists(tmp_path / "splits", "random-01", Split(["x/1.jpg"], ["y/2.jpg", "y/ä.jpg"]))
-    assert (tmp_path / "splits" / "random-01-test.txt").read_text(encoding="utf-8") == "y/2.jpg\ny/ä.jpg\n"
-
-
 @pytest.mark.data
-def test_the_written_lists_of_scene_15_are_those_that_are_drawn(data):
-    kept = Path(__file__).parent.parent / "results" / "scene15" / "splits"
-    if not kept.is_dir():
+def test_the_kept_splits_of_scene_15_are_those_that_are_drawn(data):
+    kept = read_draws(Path(__file__).parent.parent / "results" / "scene15")
+    if not kept:
         pytest.skip("the results are not here")
     photos, setting = read_dataset("scene15", data / "scene15"), Protocol.load("scene15").settings[0]
     for index in range(5):
-        split = make_split(photos, setting, None, index)
-        assert (kept / f"random-{index + 1:02d}-train.txt").read_text().split() == split.train
-        assert (kept / f"random-{index + 1:02d}-test.txt").read_text().split() == split.test
+        assert make_split(photos, setting, None, index) == kept[Draw("random", None, index + 1)]

@@ -29,7 +29,7 @@ from .export import export
 from .fit import add, fit
 from .info import model_info
 from .predict import predict
-from .protocols import protocol
+from .protocols import app as protocols
 from .streams import Interrupted, close_streams, interruptible, open_streams
 
 app = typer.Typer(
@@ -40,8 +40,9 @@ app = typer.Typer(
     help="Classify images by letting their local patches vote.",
     epilog="Add --debug to any command to see where an error comes from.",
 )
-for command in (fit, predict, explain, evaluate, add, export, extract, protocol):
+for command in (fit, predict, explain, evaluate, add, export, extract):
     app.command()(interruptible(command))
+app.add_typer(protocols, name="protocol")
 
 
 def _version(asked: bool) -> None:

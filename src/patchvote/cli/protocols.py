@@ -1,143 +1,247 @@
-"""The command that runs the paper's experiments."""
+"""The commands that run the paper's experiments and show their results."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ..errors import PatchvoteError
 from ..utils.terminal import say, show, show_json
 from .common import SKIPPED, Force, Jobs, Json, Quiet
-from .streams import interruption
+from .streams import interruptible, interruption
+
+if TYPE_CHECKING:
+    from ..protocols import Experiment, Protocol, Selection
+
+_AS_BEFORE = "as-before"  # the command that has the flags of the version before, for words that name no other command
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the protocol, or a .toml file.")]
+Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder of the image set.")]
+Splits = Annotated[int | None, typer.Option(min=1, help="Only the first so many splits.")]
+Settings = Annotated[str | None, typer.Option(help="Only these settings, with commas between.")]
+Pairs = Annotated[str | None, typer.Option(help="Only these pairs of domains, such as amazon-webcam.")]
+Voters = Annotated[str | None, typer.Option(help="Only these voters; settings in brackets: 'snbnl(q=1)'.")]
+Recipes = Annotated[str | None, typer.Option(help="Only these recipes, such as dense,patch-32x3-before.")]
+Networks = Annotated[str | None, typer.Option(help="Names or ONNX files; A+B puts descriptors side by side.")]
+ResultsFolder = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of results.")]
+BagsFolder = Annotated[
+    Path | None, typer.Option("--bags", metavar="DIR", help="Folder to keep bags in.", show_default="your cache")
+]
+Memory = Annotated[
+    float | None,
+    typer.Option(
+        min=0.001, help="Gigabytes of descriptors to hold at once; what a voter remembers is extra.", show_default="4"
+    ),
+]
+_RESULTS = Path("results")
 
 
-def _names(text: str | None) -> tuple[str, ...] | None:
-    """Cut at commas, except inside brackets: `snbnl(q=1,lam=0),nbnn` names two voters."""
-    if text is None:
-        return None
-    return tuple(filter(None, (part.strip() for part in re.split(r",(?![^(]*\))", text))))
+class _OldFlags(TyperGroup):
+    """Sub-commands, and without the name of one the flags of the version before."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = [_AS_BEFORE, *args]
+        return super().parse_args(ctx, args)
 
 
-def protocol(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Of the protocol, or a .toml file.")] = None,
-    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the image set.")] = None,
-    splits: Annotated[int | None, typer.Option(min=1, help="Only the first so many splits.")] = None,
-    settings: Annotated[str | None, typer.Option(help="Only these, with commas between.")] = None,
-    pairs: Annotated[str | None, typer.Option(help="Only these pairs of domains, such as amazon-webcam.")] = None,
-    voters: Annotated[str | None, typer.Option(help="Only these; settings in brackets: 'snbnl(prototypes=1)'.")] = None,
-    recipes: Annotated[str | None, typer.Option(help="Only these, such as dense,patch-32x3-before.")] = None,
-    networks: Annotated[
-        str | None, typer.Option(help="Names or ONNX files; A+B puts descriptors side by side.")
-    ] = None,
-    results: Annotated[Path, typer.Option(metavar="DIR", help="Folder of results.")] = Path("results"),
-    bags: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder to keep bags in.", show_default="your cache")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be done, and how long it takes.")
-    ] = False,
-    summary: Annotated[bool, typer.Option("--summary", help="Print the means of the kept results.")] = False,
-    report: Annotated[
-        bool, typer.Option("--report", help="Write docs/results.md and its plots from the results.")
-    ] = False,
+app = typer.Typer(cls=_OldFlags, rich_markup_mode=None, help="Run the paper's experiments, and show their results.")
+
+
+@app.command()
+@interruptible
+def run(
+    name: Name,
+    data: Data,
+    splits: Splits = None,
+    settings: Settings = None,
+    pairs: Pairs = None,
+    voters: Voters = None,
+    recipes: Recipes = None,
+    networks: Networks = None,
+    results: ResultsFolder = _RESULTS,
+    bags: BagsFolder = None,
+    memory: Memory = None,
+    jobs: Jobs = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run the experiment NAME of the paper on the image set in DIR.
+
+    Finished cells are kept in results/NAME and never computed again: run the command again to go on.
+    """
+    from ..protocols import Selection
+
+    selection = Selection.parse(settings, pairs, voters, recipes, networks, splits=splits)
+    _run(_experiment(name, data, results, selection, bags, memory, jobs), results, quiet, as_json)
+
+
+@app.command("plan")
+@interruptible
+def plan_(
+    name: Name,
+    data: Data,
+    splits: Splits = None,
+    settings: Settings = None,
+    pairs: Pairs = None,
+    voters: Voters = None,
+    recipes: Recipes = None,
+    networks: Networks = None,
+    results: ResultsFolder = _RESULTS,
+    bags: BagsFolder = None,
+    jobs: Jobs = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Show what `run` would compute, and how long it takes; nothing is written."""
+    from ..protocols import Selection
+
+    selection = Selection.parse(settings, pairs, voters, recipes, networks, splits=splits)
+    _plan(_experiment(name, data, results, selection, bags, None, jobs), quiet, as_json)
+
+
+@app.command()
+@interruptible
+def summary(name: Name, results: ResultsFolder = _RESULTS, as_json: Json = False) -> None:
+    """Print the means of the kept results."""
+    from ..protocols import Protocol
+
+    _summary(Protocol.load(name), results, as_json)
+
+
+@app.command()
+@interruptible
+def report(results: ResultsFolder = _RESULTS, force: Force = False) -> None:
+    """Write docs/results.md and its plots from the results."""
+    _report(results, force)
+
+
+@app.command()
+@interruptible
+def fold(name: Name, results: ResultsFolder = _RESULTS) -> None:
+    """Fold cells that are files of their own into cells.jsonl, also those of the version before.
+
+    `run` does so at its end; this is for runs that were interrupted.
+    """
+    from ..protocols import Protocol, Results
+
+    folded = Results(results).fold(Protocol.load(name).name)
+    say(f"folded {folded:,} cells into {results}.")
+
+
+@app.command(_AS_BEFORE, hidden=True)
+@interruptible
+def as_before(
+    name: Annotated[str | None, typer.Argument(metavar="NAME")] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR")] = None,
+    splits: Splits = None,
+    settings: Settings = None,
+    pairs: Pairs = None,
+    voters: Voters = None,
+    recipes: Recipes = None,
+    networks: Networks = None,
+    results: ResultsFolder = _RESULTS,
+    bags: BagsFolder = None,
+    memory: Memory = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="As the command plan.")] = False,
+    summarise: Annotated[bool, typer.Option("--summary", help="As the command summary.")] = False,
+    write_report: Annotated[bool, typer.Option("--report", help="As the command report.")] = False,
     force: Force = False,
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Run the experiment NAME of the paper on the image set in DIR, or show its results.
+    """Do what the version before did with these flags."""
+    from ..protocols import PROTOCOLS, Protocol, Selection
 
-    Finished cells are kept in results/NAME and never computed again: run the command again to go on.
-    """
-    from ..protocols.protocol import PROTOCOLS, Protocol
-    from ..protocols.results import Results
-
-    kept = Results(results)
-    if report:
-        from ..protocols.page.page import write_results
-
-        say(f"wrote {write_results(kept, results.parent / 'docs', force=force)}")
+    if write_report:
+        _report(results, force)
         return
     if name is None:
         raise PatchvoteError(f"name a protocol: {', '.join(PROTOCOLS)}, or a .toml file.")
-    chosen = Protocol.load(name)
-    if summary:
-        _print_summary(chosen, kept, as_json)
+    protocol = Protocol.load(name)
+    if summarise:
+        _summary(protocol, results, as_json)
         return
     if data is None:
-        raise PatchvoteError(f"say where the photos of {chosen.title} are: patchvote protocol {name} --data DIR.")
-
-    from ..protocols.datasets import read_dataset
-    from ..protocols.runner import Runner, Selection, default_bags_folder, plan
-    from ..protocols.stores import Stores
-
-    selection = Selection(_names(settings), _names(pairs), _names(voters), _names(recipes), _names(networks), splits)
-    groups, finished = plan(chosen, selection, kept)
-    dataset = read_dataset(chosen.layout, data)
-    stores = Stores(bags or default_bags_folder(chosen.layout), {photo.name: photo for photo in dataset.photos}, jobs)
-    runner = Runner(chosen, dataset, stores, kept)
-    cells = sum(len(group.voters) for group in groups)
-    if not quiet:
-        say(f"{chosen.title}: {len(dataset.photos):,} photos; {cells} cells to compute, {finished} finished already.")
+        raise PatchvoteError(f"say where the photos of {protocol.title} are: patchvote protocol {name} --data DIR.")
+    selection = Selection.parse(settings, pairs, voters, recipes, networks, splits=splits)
+    experiment = _experiment(name, data, results, selection, bags, memory, jobs)
     if dry_run:
-        _tell_time(runner, groups, cells, finished, as_json)
-        return
-    skipped = _compute(runner, groups, cells, quiet)
+        _plan(experiment, quiet, as_json)
+    else:
+        _run(experiment, results, quiet, as_json)
+
+
+# --- what the commands share ----------------------------------------------------------------------------------------
+
+
+def _experiment(
+    name: str,
+    data: Path,
+    results: Path,
+    selection: Selection,
+    bags: Path | None,
+    memory: float | None,
+    jobs: int | None,
+) -> Experiment:
+    from ..protocols import Experiment, Results
+
+    budget = None if memory is None else int(memory * (1 << 30))
+    return Experiment(name, data, Results(results), selection=selection, bags=bags, jobs=jobs, memory=budget)
+
+
+def _run(experiment: Experiment, results: Path, quiet: bool, as_json: bool) -> None:
+    from .progress import ProgressLine
+    from .protocol_progress import Progress
+
+    kept = "interrupted. Finished cells are kept: run the same command again to go on."
+    with ProgressLine("extract", quiet) as line, interruption(kept):
+        outcome = experiment.run(Progress(line, quiet))
     if as_json:
-        _print_summary(chosen, kept, as_json)
-    if skipped:
+        _summary(experiment.protocol, results, as_json)
+    if outcome.skipped:
         raise typer.Exit(SKIPPED)
 
 
-def _compute(runner: Any, groups: Any, cells: int, quiet: bool) -> set[str]:
-    from .progress import ProgressLine
-
-    skipped: set[str] = set()
-    kept = "interrupted. Finished cells are kept: run the same command again to go on."
-    with ProgressLine("extract", quiet) as line, interruption(kept):
-
-        def extracting(recipe: str, done: Any) -> None:
-            line.stage(f"extract {recipe}", done.done, done.photos)
-            for error in done.skipped:
-                if error.name not in skipped:
-                    skipped.add(error.name)
-                    say(f"skipped {error}")
-
-        for count, (group, voter, cell) in enumerate(runner.compute(groups, extracting), start=1):
-            if not quiet:
-                seconds = cell["train_seconds"] + cell["test_seconds"]
-                say(f"{group.words}, {group.recipe}, {voter}: {cell['accuracy']:.2f} % in {seconds:.1f} s")
-            line.stage("vote", count, cells)
-    return skipped
-
-
-def _tell_time(runner: Any, groups: Any, cells: int, finished: int, as_json: bool) -> None:
+def _plan(experiment: Experiment, quiet: bool, as_json: bool) -> None:
     from .progress import duration
+    from .protocol_progress import announce
 
-    extraction, voting = runner.estimate(groups)
+    if not quiet:
+        announce(experiment)
+    extraction, voting = experiment.estimate()
     if as_json:
-        told = {"cells": cells, "finished": finished, "extraction_seconds": extraction, "voting_seconds": voting}
-        show_json(told)
+        counts = {"cells": experiment.cells, "finished": experiment.finished}
+        show_json(counts | {"extraction_seconds": extraction, "voting_seconds": voting})
         return
-    for group in groups[:8]:
+    for group in experiment.groups[:8]:
         show(f"{group.words}, {group.recipe}, {group.networks}: {', '.join(group.voters)}")
-    if len(groups) > 8:
-        show(f"… and {len(groups) - 8} more of this kind")
+    if len(experiment.groups) > 8:
+        show(f"… and {len(experiment.groups) - 8} more of this kind")
     show(f"about {duration(extraction)} of extraction and {duration(voting)} of voting")
 
 
-def _print_summary(protocol: Any, results: Any, as_json: bool) -> None:
+def _report(results: Path, force: bool) -> None:
+    from ..protocols import Results
+    from ..protocols.page.page import write_results
+
+    say(f"wrote {write_results(Results(results), results.parent / 'docs', force=force)}")
+
+
+def _summary(protocol: Protocol, results: Path, as_json: bool) -> None:
+    from ..protocols import Results
     from ..protocols.page.summary import summarise
 
-    rows = summarise(protocol, results)
+    rows = summarise(protocol, Results(results))
     if as_json:
         show_json(rows, indent=1)
         return
     if not rows:
-        raise PatchvoteError(f"there are no results of {protocol.name} in {results.folder} yet.")
+        raise PatchvoteError(f"there are no results of {protocol.name} in {results} yet.")
     columns = [(f"{row['setting']} {row['pair'] or ''}", row["voter"], row["recipe"], row["network"]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*columns, strict=True)]
     for row, names in zip(rows, columns, strict=True):

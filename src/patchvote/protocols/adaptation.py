@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import PatchvoteError
-from ..utils.reading import read_text
+from .json_lines import read_lines
 from .page.tables import markdown
 
 Trial = dict[str, Any]
@@ -52,22 +50,17 @@ def read_trials(folder: Path) -> list[Trial]:
     PatchvoteError
         A line is no trial.
     """
-    path = folder / FILE
-    if not path.exists():
+    try:
+        return read_lines(folder / FILE, _trial, "no trial of adaptation", _MAX_BYTES)
+    except FileNotFoundError:
         return []
-    trials = []
-    for number, line in enumerate(read_text(path, _MAX_BYTES).splitlines(), start=1):
-        try:
-            trial = json.loads(line)
-            known = trial["group"] in TITLES and isinstance(trial["name"], str) and isinstance(trial["refused"], bool)
-            if not known or not all(isinstance(trial[key], int | float | None) for key in _MEANS):
-                raise ValueError("a value is of a wrong type")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise PatchvoteError(
-                f"{path}, line {number}, is no trial of adaptation ({error!r}). Move it away."
-            ) from None
-        trials.append(trial)
-    return trials
+
+
+def _trial(trial: Trial) -> Trial:
+    known = trial["group"] in TITLES and isinstance(trial["name"], str) and isinstance(trial["refused"], bool)
+    if not known or not all(isinstance(trial[key], int | float | None) for key in _MEANS):
+        raise ValueError("a value is of a wrong type")
+    return trial
 
 
 def summary(trials: Iterable[Trial]) -> list[Trial]:

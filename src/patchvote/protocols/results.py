@@ -1,54 +1,44 @@
-"""Results: a file a run, holding every split's raw numbers and what is needed to make them again.
+"""Results: a folder with the kept cells of every protocol, and what is needed to make them again.
 
-A run is a setting, a voter, a recipe and a network; its cells are the splits (and pairs of domains). Cells are added as
-they are finished, and a finished cell is never computed again.
+Per protocol there are `cells.jsonl`, `made_with.json`, `splits.jsonl` and notes (see `cells` and `draws`). Cells are
+added as they are finished, each as a file of its own, and folded in later; a finished cell is never computed again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import PatchvoteError
-from ..utils.files import make_folder, write_file
-from ..utils.reading import read_text
+from ..utils.files import make_folder
+from ..utils.locking import locked, stamp
+from .cells import (
+    CELLS,
+    MADE_WITH,
+    RUNNING,
+    Kept,
+    Run,
+    folder_of,
+    read_before,
+    read_cells,
+    read_running,
+    running_file,
+    write_cells,
+    write_running,
+)
+from .draws import Draw, check_draw, lists_before, read_draws, write_draws
+from .draws import read_before as read_draw_before
+from .names import current_settings
+from .splits import Split
 
-FORMAT = 1
-_MAX_BYTES = 1 << 30  # of one result; all cells of Office-Caltech have 2 MB
+__all__ = ["Draw", "Results", "Run"]
+
 _OTHER = {"drawn": "splits drawn otherwise", "settings": "other settings", "fingerprints": "another network"}
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Run:
-    """What all cells of one file have in common.
-
-    Parameters
-    ----------
-    protocol, setting, voter, recipe, network : str
-        Their names.
-    """
-
-    protocol: str
-    setting: str
-    voter: str
-    recipe: str
-    network: str
-
-    @property
-    def file(self) -> str:
-        """Name of the file.
-
-        Examples
-        --------
-        >>> Run("scene15", "random", "snbnl(q=1)", "dense", "efficientnet-lite0").file
-        'scene15/random-snbnl-q=1-dense-efficientnet-lite0.json'
-        """
-        parts = [re.sub(r"[^\w.+=-]+", "-", part).strip("-") for part in dataclasses.astuple(self)]
-        return f"{parts[0]}/{'-'.join(parts[1:])}.json"
+_Reader = Callable[[Path], list[Kept]]
 
 
 class Results:
@@ -57,76 +47,186 @@ class Results:
     Parameters
     ----------
     folder : Path
-        With a folder a protocol.
+        With one folder per protocol.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._files: dict[Path, tuple[Any, list[Kept]]] = {}  # what was read of each file, and when
+
+    # --- reading ----------------------------------------------------------------------------------------------------
 
     def read(self, run: Run) -> dict[str, Any] | None:
-        """Return what is kept of a run; None where nothing is."""
-        path = self.folder / run.file
-        return _read(path) if path.exists() else None
+        """Return what is kept of a run: its names, what it was made with, and its cells; None where nothing is."""
+        cells = self._runs(run.protocol).get(run.key)
+        return None if cells is None else _together(cells)
 
     def done(self, run: Run) -> set[tuple[str | None, int]]:
         """Return the pairs and splits of a run that are finished."""
-        kept = self.read(run)
-        return {(cell["pair"], cell["split"]) for cell in kept["cells"]} if kept else set()
+        return {kept.place for kept in self._runs(run.protocol).get(run.key, ())}
 
-    def add(self, run: Run, made_with: dict[str, Any], cell: dict[str, Any]) -> None:
-        """Keep a finished cell.
+    def all(self, protocol: str) -> Iterator[tuple[Run, dict[str, Any]]]:
+        """Read all runs of a protocol, in order of their names."""
+        for cells in sorted(self._runs(protocol).values(), key=lambda cells: cells[0].run.file):
+            yield cells[0].run, _together(cells)
+
+    def check(self, run: Run, made_with: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what is kept of a run, if it was made with the same settings.
 
         Raises
         ------
         PatchvoteError
             Cells of this run are kept that were made with other settings.
         """
-        path = self.folder / run.file
-        kept = self.check(run, made_with) or {"format": FORMAT, **dataclasses.asdict(run), **made_with, "cells": []}
-        kept["cells"] = sorted([*kept["cells"], cell], key=lambda cell: (cell["pair"] or "", cell["split"]))
-        make_folder(path.parent)
-        write_file(path, [_written(kept).encode()])
-
-    def check(self, run: Run, made_with: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what is kept of a run, if it was made with the same settings."""
         kept = self.read(run)
-        made_with = json.loads(json.dumps(made_with))
-        for key, value in made_with.items():
-            if kept is not None and key == "settings" and isinstance(kept.get(key), dict):
+        if kept is None:
+            return None
+        for key, value in json.loads(json.dumps(made_with)).items():
+            old = kept.get(key)
+            if key == "settings" and isinstance(old, dict):
+                old = current_settings(run.voter.partition("(")[0], old, value)
                 # An older version may not have known a setting; what it did is the default now.
-                value = {name: own for name, own in value.items() if name in kept[key]}
-            if kept is not None and kept.get(key) != value:
-                other = _OTHER.get(key, f"another {key}")
+                value = {name: own for name, own in value.items() if name in old}
+            if old != value:
                 raise PatchvoteError(
-                    f"{self.folder / run.file} was made with {other}: {_difference(kept.get(key), value)}. "
-                    "Move it away, or name another folder with --results."
+                    f"{self.folder / run.folder}: {run.words} was made with {_OTHER.get(key, f'another {key}')}: "
+                    f"{_difference(old, value)}. Move it away, or name another folder with --results."
                 )
         return kept
 
-    def all(self, protocol: str | None = None) -> Iterator[tuple[Run, dict[str, Any]]]:
-        """Read all runs, or those of one protocol, in order of their names."""
-        for path in sorted(self.folder.glob(f"{protocol or '*'}/*.json")):
-            kept = _read(path)
-            yield Run(**{field.name: kept[field.name] for field in dataclasses.fields(Run)}), kept
+    # --- keeping ----------------------------------------------------------------------------------------------------
+
+    def add(self, run: Run, made_with: dict[str, Any], cell: dict[str, Any]) -> None:
+        """Keep a finished cell; one that another process has finished meanwhile stays.
+
+        Raises
+        ------
+        PatchvoteError
+            Cells of this run are kept that were made with other settings.
+        """
+        folder = self.folder / run.folder
+        make_folder(folder)
+        with locked(folder / CELLS):
+            self.check(run, made_with)
+            if (cell["pair"], cell["split"]) not in self.done(run):
+                make_folder(folder / RUNNING)
+                write_running(running_file(folder, run, cell["pair"], cell["split"]), Kept(run, made_with, cell))
+
+    def keep_draws(self, protocol: str, draws: Mapping[Draw, Split]) -> None:
+        """Keep which photos the splits of a protocol have.
+
+        Raises
+        ------
+        PatchvoteError
+            Other photos are kept of one of them.
+        """
+        if not draws:
+            return
+        folder = self.folder / folder_of(protocol)
+        make_folder(folder)
+        with locked(folder / CELLS):
+            kept = read_draws(folder)
+            new = {}
+            for draw, split in draws.items():
+                before = kept.get(draw) or read_draw_before(folder, draw)
+                if before is None:
+                    new[draw] = split
+                else:
+                    check_draw(folder, draw, before, split)
+            if new:
+                write_draws(folder, kept | new)
+
+    def fold(self, protocol: str) -> int:
+        """Fold the cells that are files of their own into `cells.jsonl`, with those that the version before wrote.
+
+        Several processes may fold and add at once. A process that is killed here loses nothing: files are removed only
+        once all that they hold is in place.
+
+        Returns
+        -------
+        int
+            How many cells were folded in.
+        """
+        folder = self.folder / folder_of(protocol)
+        if not folder.is_dir():
+            return 0
+        with locked(folder / CELLS):
+            sources = [path for path, _ in _separate_files(folder)]
+            folded = len(self._read(folder / CELLS, read_cells))
+            cells = [kept for run in self._runs(protocol).values() for kept in run]
+            if sources:
+                write_cells(folder / CELLS, cells)
+            lists = _fold_draws(folder, {Draw(kept.run.setting, *kept.place) for kept in cells})
+            _remove([*sources, *lists], folder)
+            return len(cells) - folded
+
+    # --- files ------------------------------------------------------------------------------------------------------
+
+    def _runs(self, protocol: str) -> dict[str, list[Kept]]:
+        """Return all kept cells of a protocol by run, each once, in the order of pairs and splits."""
+        folder = self.folder / folder_of(protocol)
+        # What is folded in meanwhile has left its own file and is in the file of all cells, which is read last.
+        separate = [kept for path, read in _separate_files(folder) for kept in self._read(path, read)]
+        cells = [*self._read(folder / CELLS, read_cells), *separate]
+        runs: dict[str, dict[tuple[str | None, int], Kept]] = {}
+        for kept in cells:
+            runs.setdefault(kept.run.key, {}).setdefault(kept.place, kept)
+        return {
+            key: sorted(places.values(), key=lambda kept: (kept.cell["pair"] or "", kept.cell["split"]))
+            for key, places in runs.items()
+        }
+
+    def _read(self, path: Path, read: _Reader) -> list[Kept]:
+        """Read a file, unless it is as it was; none where there is no such file any more."""
+        now = stamp(path), stamp(path.with_name(MADE_WITH)) if path.name == CELLS else None
+        if now[0] is None:
+            self._files.pop(path, None)
+            return []
+        before = self._files.get(path)
+        if before is None or before[0] != now:
+            try:
+                self._files[path] = now, read(path)
+            except FileNotFoundError:
+                return []
+        return self._files[path][1]
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        kept: dict[str, Any] = json.loads(read_text(path, _MAX_BYTES))
-        if kept["format"] != FORMAT:
-            raise PatchvoteError(f"{path} is of format {kept['format']}, and this patchvote reads format {FORMAT}.")
-        for name in (*(field.name for field in dataclasses.fields(Run)), "cells"):
-            _ = kept[name]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise PatchvoteError(f"{path} is not a result of a protocol ({error!r}). Move it away.") from None
-    return kept
+def _separate_files(folder: Path) -> list[tuple[Path, _Reader]]:
+    """Return the files of cells that are not folded in, and how each is read."""
+    running: list[tuple[Path, _Reader]] = [(path, read_running) for path in sorted((folder / RUNNING).glob("*.json"))]
+    before = [path for path in sorted(folder.glob("*.json")) if path.name != MADE_WITH]
+    return [*running, *((path, read_before) for path in before)]
 
 
-def _written(kept: dict[str, Any]) -> str:
-    """Write a run with a line a cell, so that a change shows where it is."""
-    head = json.dumps({key: value for key, value in kept.items() if key != "cells"}, indent=1)
-    cells = ",\n  ".join(json.dumps(cell) for cell in kept["cells"])
-    return f'{head[:-2]},\n "cells": [\n  {cells}\n ]\n}}\n'
+def _fold_draws(folder: Path, draws: set[Draw]) -> list[Path]:
+    """Fold the lists that the version before kept of these draws into one file; return them."""
+    kept, lists = read_draws(folder), []
+    new = {}
+    for draw in sorted(draws, key=lambda draw: draw.stem):
+        split = read_draw_before(folder, draw)
+        if split is not None:
+            if draw in kept:
+                check_draw(folder, draw, kept[draw], split)
+            new[draw] = split
+            lists += lists_before(folder, draw)
+    if new.keys() - kept.keys():
+        write_draws(folder, kept | new)
+    return lists
+
+
+def _remove(files: list[Path], folder: Path) -> None:
+    """Remove files below a folder, and the folders that they leave empty."""
+    for path in files:
+        path.unlink(missing_ok=True)
+    for emptied in {path.parent for path in files} - {folder}:
+        with contextlib.suppress(OSError):  # others may have files in it
+            emptied.rmdir()
+
+
+def _together(cells: list[Kept]) -> dict[str, Any]:
+    """Return the cells of a run with what they have in common."""
+    first = cells[0]
+    return {**dataclasses.asdict(first.run), **first.made_with, "cells": [kept.cell for kept in cells]}
 
 
 def _difference(old: Any, new: Any) -> str:

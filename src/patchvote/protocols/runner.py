@@ -1,158 +1,31 @@
-"""Run a protocol: plan its cells, leave out those that are finished, and compute the others one after the other."""
+"""Run a protocol: compute the cells that are planned, one after the other, and keep each as soon as it is finished."""
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
-import functools
-import importlib.metadata
 import itertools
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..backbones.names import EMBEDDED, JOIN, parts_of
 from ..bags.bags import Bags
 from ..bags.fill import Filled
 from ..bags.store import Store
-from ..errors import PatchvoteError, UntypedNetworkError
-from ..utils.machine import describe, forget_peak_memory, peak_memory
+from ..utils.machine import forget_peak_memory, peak_memory
 from .datasets import Dataset
-from .protocol import Part, Protocol
-from .recipes import parse_recipe
-from .results import Results, Run
-from .splits import Split, make_split, straddling, write_lists
-from .stores import Stores, load, network_name
+from .joined_store import joined
+from .made_with import here, settings_and_bags
+from .memory import DEFAULT_BUDGET, TestBags, test_bags, training_bags
+from .plan import Group, by_bags
+from .protocol import Protocol
+from .results import Draw, Results
+from .splits import Split, make_split, straddling
+from .stores import Stores
 from .voters import VOTERS, make_voter, parse_voter
 
-_PACKAGES = ("patchvote", "numpy", "scikit-learn", "faiss-cpu", "onnxruntime", "pillow")
-
-
-@dataclasses.dataclass(frozen=True)
-class Selection:
-    """Which part of a protocol to run; what is None is all of it.
-
-    Parameters
-    ----------
-    settings, pairs, voters, recipes, networks : tuples of str
-        By name. Voters, recipes and networks need not be among those of the protocol.
-    splits : int, optional
-        The first so many.
-    """
-
-    settings: tuple[str, ...] | None = None
-    pairs: tuple[str, ...] | None = None
-    voters: tuple[str, ...] | None = None
-    recipes: tuple[str, ...] | None = None
-    networks: tuple[str, ...] | None = None
-    splits: int | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """Cells that share their photos: one split, one recipe and network, several voters.
-
-    Parameters
-    ----------
-    setting, recipe, networks : str
-        Names.
-    pair : str or None
-        Source and target.
-    split : int
-        Its number, from 1.
-    voters : tuple of str
-        Those that are still to be computed.
-    """
-
-    setting: str
-    recipe: str
-    networks: str
-    pair: str | None
-    split: int
-    voters: tuple[str, ...]
-
-    @property
-    def words(self) -> str:
-        """Where it is, in words."""
-        return " ".join(filter(None, [self.setting, self.pair, f"split {self.split}"]))
-
-    def run(self, protocol: Protocol, voter: str) -> Run:
-        """Return the run that the cell of a voter belongs to."""
-        return Run(protocol.name, self.setting, voter, self.recipe, network_name(self.networks))
-
-
-def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[list[Group], int]:
-    """Return what is to be computed, and how many selected cells are finished already.
-
-    Raises
-    ------
-    PatchvoteError
-        A name of the selection is unknown, or results are kept of splits that were drawn otherwise.
-    """
-    parts = _parts(protocol, selection)
-    for voter in {voter for part in parts for voter in part.voters}:
-        make_voter(voter, protocol.voter_settings)
-    settings = [protocol.setting(name) for name in selection.settings or [s.name for s in protocol.settings]]
-    known = sorted({pair for setting in settings for pair in setting.pairs})
-    for asked in selection.pairs or ():
-        if asked not in known:
-            raise PatchvoteError(f"{asked!r} is not a pair of {protocol.name}. Pairs: {', '.join(known) or 'none'}.")
-    voters: dict[tuple[str, str], list[str]] = {}  # by recipe and networks; parts may overlap
-    for part in parts:
-        for recipe, networks in itertools.product(part.recipes, part.networks):
-            parse_recipe(recipe, "")
-            own = voters.setdefault((recipe, networks), [])
-            own += [voter for voter in part.voters if voter not in own]
-    for _, networks in voters:
-        typed = networks in (selection.networks or ())
-        if not typed and not set(parts_of(networks)) <= set(EMBEDDED):
-            raise UntypedNetworkError(networks, f"the protocol {protocol.name}", "--networks")
-    groups, finished = [], 0
-    for ((recipe, networks), own), setting in itertools.product(voters.items(), settings):
-        pairs: list[str | None] = [pair for pair in setting.pairs if pair in (selection.pairs or known)]
-        pairs = pairs if setting.pairs else [None]
-        runs = {voter: Run(protocol.name, setting.name, voter, recipe, network_name(networks)) for voter in own}
-        for run in runs.values():
-            results.check(run, {"drawn": setting.drawn})
-        done = {voter: results.done(run) for voter, run in runs.items()}
-        for split in range(1, min(selection.splits or setting.splits, setting.splits) + 1):
-            for pair in sorted(pairs, key=functools.partial(_same_source, setting.fewer)):
-                open_voters = tuple(voter for voter in own if (pair, split) not in done[voter])
-                finished += len(own) - len(open_voters)
-                if open_voters:
-                    groups.append(Group(setting.name, recipe, networks, pair, split, open_voters))
-    return groups, finished
-
-
-def _parts(protocol: Protocol, selection: Selection) -> list[Part]:
-    """Return what is selected: of the protocol's main part any names at all, of the others only their own."""
-    asked = selection.voters, selection.recipes, selection.networks
-    main = Part(
-        *(
-            names or own
-            for names, own in zip(asked, (protocol.voters, protocol.recipes, protocol.networks), strict=True)
-        )
-    )
-    others = [
-        Part(
-            *(
-                tuple(name for name in own if names is None or name in names)
-                for names, own in zip(asked, parts, strict=True)
-            )
-        )
-        for parts in ((part.voters, part.recipes, part.networks) for part in protocol.also)
-    ]
-    return [main, *others]
-
-
-def _same_source(fewer: dict[str, int], pair: str | None) -> tuple[str, bool]:
-    """Order pairs so that those with the same training photos follow one another."""
-    source, _, target = (pair or "").partition("-")
-    return source, target in fewer
+Cell = dict[str, Any]
 
 
 class Runner:
@@ -168,24 +41,34 @@ class Runner:
         Their bags.
     results : Results
         Where finished cells go.
+    memory : int
+        Bytes of descriptors that are held at once; see `memory`.
+
+    Attributes
+    ----------
+    labels : dict
+        Class of each photo, by its name.
     """
 
-    def __init__(self, protocol: Protocol, dataset: Dataset, stores: Stores, results: Results) -> None:
+    def __init__(
+        self, protocol: Protocol, dataset: Dataset, stores: Stores, results: Results, memory: int = DEFAULT_BUDGET
+    ) -> None:
         self.protocol, self.dataset, self.stores, self.results = protocol, dataset, stores, results
-        self._labels = {photo.name: str(photo.label) for photo in dataset.photos}
+        self.memory = memory
+        self.labels = {photo.name: str(photo.label) for photo in dataset.photos}
 
     def split(self, group: Group) -> Split:
         """Return the photos of a group."""
         return make_split(self.dataset, self.protocol.setting(group.setting), group.pair, group.split - 1)
 
-    def _names(self, groups: Sequence[Group]) -> list[str]:
+    def names(self, groups: Sequence[Group]) -> list[str]:
         """Return the photos that any of these groups needs."""
         splits = [self.split(group) for group in groups]
         return sorted({name for split in splits for name in split.train + split.test})
 
     def compute(
         self, groups: Sequence[Group], extracting: Callable[[str, Filled], None] | None = None
-    ) -> Iterator[tuple[Group, str, dict[str, Any]]]:
+    ) -> Iterator[tuple[Group, str, Cell]]:
         """Compute cell after cell; each is kept before it is given.
 
         Parameters
@@ -200,9 +83,9 @@ class Runner:
         group, voter, cell
             What was finished.
         """
-        self._write_lists(groups)
-        for (recipe, networks), own in _by_bags(groups).items():
-            names = self._names(own)
+        self._keep_draws(groups)
+        for (recipe, networks), own in by_bags(groups).items():
+            names = self.names(own)
             left_out: set[str] = set()  # by any of the networks
 
             def told(done: Filled, recipe: str = recipe, left_out: set[str] = left_out) -> None:
@@ -212,171 +95,137 @@ class Runner:
 
             stores = self.stores.open(recipe, networks, names, told)
             for _, same in itertools.groupby(own, lambda group: (group.setting, self.split(group).train)):
-                yield from self._compute_same_training(list(same), stores, left_out)
+                yield from _SameTraining(self, list(same), stores, left_out).compute()
 
-    def _compute_same_training(
-        self, groups: Sequence[Group], stores: Sequence[Store], left_out: set[str]
-    ) -> Iterator[tuple[Group, str, dict[str, Any]]]:
-        """Compute groups with the same training photos: every voter is trained once, and gone after its cells."""
-        voters = list(dict.fromkeys(voter for group in groups for voter in group.voters))
-        drawn = self.protocol.setting(groups[0].setting).drawn
-        made_with = {voter: {"drawn": drawn, **self._made_with(voter, stores)} for voter in voters}
+    def _keep_draws(self, groups: Sequence[Group]) -> None:
+        draws = {}
         for group in groups:
+            if self.protocol.setting(group.setting).draw != "lists":  # published lists are not ours to copy
+                draws[Draw(group.setting, group.pair, group.split)] = self.split(group)
+        self.results.keep_draws(self.protocol.name, draws)
+
+
+class _SameTraining:
+    """Groups with the same training photos: every voter is trained once, and gone after its cells.
+
+    Parameters
+    ----------
+    runner : Runner
+        Whose cells they are.
+    groups : list of Group
+        They differ in their test photos.
+    stores : list of Store
+        The bags, one store per network.
+    left_out : set of str
+        Photos that could not be read.
+    """
+
+    def __init__(self, runner: Runner, groups: Sequence[Group], stores: Sequence[Store], left_out: set[str]) -> None:
+        self.runner, self.groups, self.left_out = runner, groups, left_out
+        self.splits = [runner.split(group) for group in groups]
+        self.read = [
+            Split(*([n for n in part if n not in left_out] for part in (s.train, s.test))) for s in self.splits
+        ]
+        self.voters = list(dict.fromkeys(voter for group in groups for voter in group.voters))
+        self.made_with = self._made_with(stores)
+        store = joined(stores)
+        self.digests = dict(zip(store.names, (entry.digest for entry in store.entries), strict=True))
+        self.training = store.only(self.read[0].train)
+        self.train = training_bags(self.training, runner.memory)
+        self.tests = test_bags([store.only(split.test) for split in self.read], runner.memory)
+
+    def _made_with(self, stores: Sequence[Store]) -> dict[str, dict[str, Any]]:
+        """Return what the cells of each voter are made with; refuse to mix them with cells made otherwise."""
+        runner, made_with = self.runner, {}
+        drawn = runner.protocol.setting(self.groups[0].setting).drawn
+        for voter in self.voters:
+            estimator = make_voter(voter, runner.protocol.voter_settings)
+            made_with[voter] = {"drawn": drawn, **settings_and_bags(estimator, stores)}
+        for group in self.groups:
             for voter in group.voters:
-                self.results.check(group.run(self.protocol, voter), made_with[voter])
-        splits = [self.split(group) for group in groups]
-        read = [Split(*([n for n in part if n not in left_out] for part in (s.train, s.test))) for s in splits]
-        train, tests = load(stores, read[0].train), [load(stores, split.test) for split in read]
-        digests = dict(zip(stores[0].names, (entry.digest for entry in stores[0].entries), strict=True))
-        for voter in voters:
+                runner.results.check(group.run(runner.protocol, voter), made_with[voter])
+        return made_with
+
+    def compute(self) -> Iterator[tuple[Group, str, Cell]]:
+        """Compute cell after cell; each is kept before it is given."""
+        runner = self.runner
+        for voter in self.voters:
             forget_peak_memory()
             adapts = VOTERS[parse_voter(voter)[0]].adapts
             if not adapts:
-                estimator, trained = self._train(voter, read[0].train, train)
-            for group, whole, split, test in zip(groups, splits, read, tests, strict=True):
+                estimator, trained = self._train(voter)
+            for number, group in enumerate(self.groups):
                 if voter in group.voters:
                     if adapts:
-                        estimator, trained = self._adapt(voter, group, split, train, test)
-                    cell = {
-                        "pair": group.pair,
-                        "split": group.split,
-                        "train_photos": len(train),
-                        "test_photos": len(test),
-                        "train_descriptors": len(train.values),
-                        "test_descriptors": len(test.values),
-                        "skipped": sorted(left_out & {*whole.train, *whole.test}),
-                        "duplicates": len(straddling(split, digests)),
-                        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-                        "versions": _versions(),
-                        "machine": describe(),
-                        **trained,
-                        **self._test(estimator, split.test, test),
-                    }
-                    self.results.add(group.run(self.protocol, voter), made_with[voter], cell)
+                        estimator, trained = self._adapt(voter, number)
+                    cell = self._about(number) | trained | self._test(estimator, number)
+                    runner.results.add(group.run(runner.protocol, voter), self.made_with[voter], cell)
                     yield group, voter, cell
             del estimator
 
-    def _train(self, voter: str, names: Sequence[str], bags: Bags) -> tuple[Any, dict[str, Any]]:
-        labels = np.array([self._labels[name] for name in names])
-        began = time.perf_counter()
-        estimator = make_voter(voter, self.protocol.voter_settings).fit(bags, labels)
-        told: dict[str, Any] = {"train_seconds": round(time.perf_counter() - began, 3)}
-        if hasattr(estimator, "recall_"):
-            told["recall"] = round(estimator.recall_, 4)
-        return estimator, told
+    def _about(self, number: int) -> Cell:
+        """Return what is known of a cell before it is computed."""
+        group, whole, test = self.groups[number], self.splits[number], self.tests[number]
+        return {
+            "pair": group.pair,
+            "split": group.split,
+            "train_photos": len(self.training),
+            "test_photos": len(test),
+            "train_descriptors": int(self.training.sizes.sum()),
+            "test_descriptors": test.descriptors,
+            "skipped": sorted(self.left_out & {*whole.train, *whole.test}),
+            "duplicates": len(straddling(self.read[number], self.digests)),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            **here(),
+        }
 
-    def _adapt(self, voter: str, group: Group, split: Split, bags: Bags, test: Bags) -> tuple[Any, dict[str, Any]]:
-        """Train on the source, the labelled images of the target, and its test images without their labels."""
-        labels = np.array([self._labels[name] for name in split.train])
-        source, _, target = (group.pair or "").partition("-")
-        own = np.array([name.startswith(f"{target}/") for name in split.train]) & (source != target)
-        known = [*labels[own].tolist(), *[None] * len(test)]
-        parts = [bags[own], test] if own.any() else [test]
+    def _labels(self, names: Sequence[str]) -> Any:
+        return np.array([self.runner.labels[name] for name in names])
+
+    def _train(self, voter: str) -> tuple[Any, Cell]:
+        labels = self._labels(self.read[0].train)
         began = time.perf_counter()
-        estimator = make_voter(voter, self.protocol.voter_settings).fit(bags[~own], labels[~own], parts, known)
+        estimator = make_voter(voter, self.runner.protocol.voter_settings).fit(self.train, labels)
+        trained: Cell = {"train_seconds": round(time.perf_counter() - began, 3)}
+        if hasattr(estimator, "recall_"):
+            trained["recall"] = round(estimator.recall_, 4)
+        return estimator, trained
+
+    def _adapt(self, voter: str, number: int) -> tuple[Any, Cell]:
+        """Train on the source, the labelled images of the target, and its test images without their labels."""
+        names, test = self.read[number].train, self.tests[number]
+        labels = self._labels(names)
+        source, _, target = (self.groups[number].pair or "").partition("-")
+        own = np.array([name.startswith(f"{target}/") for name in names]) & (source != target)
+        known = [*labels[own].tolist(), *[None] * len(test)]
+        parts = [_chosen(self.train, own), test.all()] if own.any() else [test.all()]
+        began = time.perf_counter()
+        estimator = make_voter(voter, self.runner.protocol.voter_settings)
+        estimator.fit(_chosen(self.train, ~own), labels[~own], parts, known)
         return estimator, {"train_seconds": round(time.perf_counter() - began, 3)}
 
-    def _test(self, estimator: Any, names: Sequence[str], bags: Bags) -> dict[str, Any]:
-        began = time.perf_counter()
-        right = estimator.predict(bags) == np.array([self._labels[name] for name in names])
+    def _test(self, estimator: Any, number: int) -> Cell:
+        named, seconds = _name(estimator, self.tests[number])
+        right = named == self._labels(self.read[number].test)
         return {
-            "test_seconds": round(time.perf_counter() - began, 3),
+            "test_seconds": round(seconds, 3),
             "accuracy": round(100 * float(right.mean()), 4),
             "peak_memory": peak_memory(),
             "hits": "".join("1" if hit else "0" for hit in right),  # in the order of the list of test photos
         }
 
-    def _made_with(self, voter: str, stores: Sequence[Store]) -> dict[str, Any]:
-        estimator = make_voter(voter, self.protocol.voter_settings)
-        settings = {key: _plain(value) for key, value in sorted(estimator.get_params().items())}
-        recipe = stores[0].recipe
-        return {
-            "estimator": type(estimator).__name__,
-            "settings": settings,
-            "sampling": {"mode": recipe.mode, "activation": recipe.activation, **dataclasses.asdict(recipe.sampling)},
-            "fingerprints": [store.fingerprint for store in stores],
-        }
 
-    def _write_lists(self, groups: Sequence[Group]) -> None:
-        for group in groups:
-            if self.protocol.setting(group.setting).draw != "lists":  # published lists are not ours to copy
-                stem = "-".join(filter(None, [group.setting, group.pair, f"{group.split:02d}"]))
-                write_lists(self.results.folder / self.protocol.name / "splits", stem, self.split(group))
-
-    # --- how long it will take ----------------------------------------------------------------------------------
-
-    def estimate(self, groups: Sequence[Group]) -> tuple[float, float]:
-        """Return the seconds that extraction and the voters will take: from kept cells, or from short trials."""
-        extraction = voting = 0.0
-        trained: set[tuple[str, ...]] = set()  # pairs with the same training photos share a training
-        speed = _products_a_second()
-        for (recipe, networks), own in _by_bags(groups).items():
-            names = self._names(own)
-            for network, missing in self.stores.missing(recipe, networks, names):
-                extraction += self._trial(recipe, network, missing) * len(missing)
-            sampling = self.stores.extractor(recipe, networks.split(JOIN)[0]).recipe.sampling
-            a_photo = getattr(sampling, "count", 0) or sum((side / 32) ** 2 for side in getattr(sampling, "sides", ()))
-            for group in own:
-                split = self.split(group)
-                for voter in group.voters:
-                    kept = self.results.read(group.run(self.protocol, voter))
-                    training = (voter, recipe, networks, *split.train)
-                    if kept and kept["cells"]:
-                        voting += float(np.mean([cell["test_seconds"] for cell in kept["cells"]]))
-                        if training not in trained or VOTERS[parse_voter(voter)[0]].adapts:
-                            voting += float(np.mean([cell["train_seconds"] for cell in kept["cells"]]))
-                        trained.add(training)
-                    else:
-                        kind = VOTERS[parse_voter(voter)[0]]
-                        classes = len({self._labels[name] for name in split.train})
-                        work = kind.work(len(split.train) * a_photo, len(split.test) * a_photo, 1280, classes)
-                        voting += work / speed
-        return extraction, voting
-
-    def _trial(self, recipe: str, network: str, names: Sequence[str]) -> float:
-        """Return the seconds that a photo takes, tried on two."""
-        if not names:
-            return 0.0
-        extractor = self.stores.extractor(recipe, network)
-        photos = [self.stores.photos[name] for name in names[:: max(1, len(names) // 2)][:2]]
+def _name(estimator: Any, test: TestBags) -> tuple[Any, float]:
+    """Name all test photos; return also the seconds that this took, without those of reading."""
+    named, seconds = [], 0.0
+    for bags in test.blocks():
         began = time.perf_counter()
-        for _ in extractor.stream(photos):
-            pass
-        return (time.perf_counter() - began) / len(photos)
+        named.append(estimator.predict(bags))
+        seconds += time.perf_counter() - began
+    return np.concatenate(named), seconds
 
 
-def _by_bags(groups: Sequence[Group]) -> dict[tuple[str, str], list[Group]]:
-    result: dict[tuple[str, str], list[Group]] = {}
-    for group in groups:
-        result.setdefault((group.recipe, group.networks), []).append(group)
-    return result
-
-
-def _products_a_second() -> float:
-    """Return the multiply-adds a second of a matrix product here."""
-    x = np.ones((512, 1280), np.float32)
-    best = min(_seconds(lambda: x @ x.T) for _ in range(5))
-    return float(512 * 512 * 1280 / best)
-
-
-def _seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and np.isinf(value):
-        return "inf"  # JSON has no infinity
-    return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)
-
-
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}
-
-
-def default_bags_folder(layout: str) -> Path:
-    """Return where bags of an image set are kept unless the user says otherwise."""
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("patchvote")) / "protocols" / layout
+def _chosen(bags: Bags | Store, mask: Any) -> Bags | Store:
+    if isinstance(bags, Bags):
+        return bags[mask]
+    return bags.only([name for name, chosen in zip(bags.names, mask, strict=True) if chosen])

@@ -1,18 +1,15 @@
-"""Which photos are trained on and which are tested, and how they are written down for others."""
+"""Which photos are trained on and which are tested."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from ..errors import PatchvoteError
 from ..photos.find import Photo
-from ..utils.files import make_folder, write_file
-from ..utils.reading import read_text
 from .datasets import Dataset
 from .protocol import Setting
 
@@ -122,31 +119,3 @@ def straddling(split: Split, digests: Mapping[str, str]) -> list[tuple[str, str]
     """
     trained = {digests[name]: name for name in split.train}
     return [(name, trained[digests[name]]) for name in split.test if digests[name] in trained]
-
-
-def write_lists(folder: Path, stem: str, split: Split) -> None:
-    """Write the two lists of a split, a name a line, as `<stem>-train.txt` and `<stem>-test.txt`.
-
-    Raises
-    ------
-    PatchvoteError
-        Other lists are there.
-    """
-    make_folder(folder)
-    for part, names in (("train", split.train), ("test", split.test)):
-        text = "".join(f"{name}\n" for name in names)
-        path = folder / f"{stem}-{part}.txt"
-        if not path.exists():
-            write_file(path, [text.encode()])
-        elif not _holds(path, text):
-            raise PatchvoteError(
-                f"{path} lists other photos than are drawn now, so results kept beside it are of another split. Is the "
-                "image set complete, and the protocol unchanged? Else name another folder with --results."
-            )
-
-
-def _holds(path: Path, text: str) -> bool:
-    try:
-        return read_text(path, 2 * len(text.encode())).replace("\r\n", "\n") == text
-    except (OSError, UnicodeDecodeError):  # it is much longer, or is not an ordinary file
-        return False

@@ -20,6 +20,7 @@ from ..voters.prototypes.snbnl import SNBNL
 from .baselines.mop import MopCnn
 from .baselines.pooled import MeanSvm, WholeImageLogistic, WholeImageNearestMean, WholeImageSvm
 from .baselines.product import AdaptedVoter, Product
+from .names import current_settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +94,7 @@ def parse_voter(name: str) -> tuple[str, dict[str, Any]]:
     known = VOTERS[kind].make()._get_param_names()
     for part in filter(None, rest.removesuffix(")").split(",")):
         key, _, value = (word.strip() for word in part.partition("="))
+        (key,) = current_settings(kind, {key: value}, known)
         if key not in known:
             raise PatchvoteError(f"{kind} has no setting {key!r}.{nearest(key, known)} It has: {', '.join(known)}.")
         settings[key] = _value(value)
@@ -111,7 +113,8 @@ def _value(text: str) -> Any:
 def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
     """Make the estimator of this name; `changed` are settings of a protocol, by kind."""
     kind, settings = parse_voter(name)
-    voter = VOTERS[kind].make(**{**VOTERS[kind].settings, **(changed or {}).get(kind, {}), **settings})
+    changed_here = current_settings(kind, (changed or {}).get(kind, {}), VOTERS[kind].make()._get_param_names())
+    voter = VOTERS[kind].make(**{**VOTERS[kind].settings, **changed_here, **settings})
     try:
         if hasattr(voter, "_check_settings"):
             voter._check_settings()

@@ -11,6 +11,7 @@ Gong, Wang, Guo and Lazebnik, "Multi-scale Orderless Pooling of Deep Convolution
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from typing import Any
 
@@ -19,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bags.bags import Bags
+from ...bags.store import Store
 from ...voters.neighbours.exact import on_all_cores
-from .pooled import PooledClassifier
+from .pooled import PooledClassifier, blocks_of
 
 Floats = npt.NDArray[np.float32]
 _SAMPLE = 40_000  # descriptors of a level from which its PCA and its centres are learned
@@ -45,23 +47,26 @@ class MopCnn(PooledClassifier):
         self.features = features
         self.centres = centres
 
-    def _vectors(self, bags: Bags, *, fitting: bool) -> Floats:
-        """Return the coordinates of images among the training images: a rotation of all levels put side by side.
+    def _prepare(self, images: Bags | Store) -> None:
+        """Learn the levels, and the coordinates of images among the training images.
 
-        The levels together have 100,000 features and more, and a linear SVM sees only their products with the training
-        images. Products are added up level by level, so that no more than one level is ever held.
+        Those are a rotation of all levels put side by side. The levels together have 100,000 features and more, and a
+        linear SVM sees only their products with the training images. Products are added up level by level, so that no
+        more than one level is ever held.
         """
-        if fitting:
-            self._levels = {
-                int(number): _Level.learn(bags.values[bags.level == number], self)
-                for number in np.unique(bags.level)
-                if number > 0
-            }
-            self._trained = {number: self._pooled(bags, number) for number in (0, *self._levels)}
-            products: Any = sum(own @ own.T for own in self._trained.values())
-            size, turn = np.linalg.eigh(products.astype(np.float64))
-            keep = size > size[-1] * 1e-7
-            self._turn = (turn[:, keep] / np.sqrt(size[keep])).astype(np.float32)
+        self._levels = {
+            number: _Level.learn(sample, self) for number, sample in _samples(images, self.random_state).items()
+        }
+        self._trained = {
+            number: np.concatenate([self._pooled(bags, number) for bags in blocks_of(images)])
+            for number in (0, *self._levels)
+        }
+        products: Any = sum(own @ own.T for own in self._trained.values())
+        size, turn = np.linalg.eigh(products.astype(np.float64))
+        keep = size > size[-1] * 1e-7
+        self._turn = (turn[:, keep] / np.sqrt(size[keep])).astype(np.float32)
+
+    def _vectors_of_block(self, bags: Bags) -> Floats:
         products = sum(self._pooled(bags, number) @ own.T for number, own in self._trained.items())
         return np.asarray(products @ self._turn, np.float32)
 
@@ -85,6 +90,26 @@ class MopCnn(PooledClassifier):
         return pooled
 
 
+def _samples(images: Bags | Store, seed: int) -> dict[int, Floats]:
+    """Return random descriptors of every level but that of the whole image, at most `_SAMPLE` of each."""
+    counts: collections.Counter[int] = collections.Counter()
+    for bags in blocks_of(images):
+        counts.update(dict(zip(*(part.tolist() for part in np.unique(bags.level, return_counts=True)), strict=True)))
+    chosen = {}
+    for number in sorted(counts.keys() - {0}):
+        rng = np.random.default_rng(seed)
+        chosen[number] = np.sort(rng.choice(counts[number], size=min(_SAMPLE, counts[number]), replace=False))
+    found: dict[int, list[Floats]] = {number: [] for number in chosen}
+    passed: collections.Counter[int] = collections.Counter()
+    for bags in blocks_of(images):
+        for number, rows in chosen.items():
+            own = np.flatnonzero(bags.level == number)
+            here = rows[(rows >= passed[number]) & (rows < passed[number] + len(own))] - passed[number]
+            found[number].append(np.asarray(bags.values[own[here]], np.float32))
+            passed[number] += len(own)
+    return {number: np.concatenate(parts) for number, parts in found.items()}
+
+
 @dataclasses.dataclass(frozen=True)
 class _Level:
     """The PCA and the centres of one level."""
@@ -94,10 +119,7 @@ class _Level:
     centres: Floats
 
     @classmethod
-    def learn(cls, values: Floats, settings: MopCnn) -> _Level:
-        rng = np.random.default_rng(settings.random_state)
-        chosen = rng.choice(len(values), size=min(_SAMPLE, len(values)), replace=False)
-        sample = np.asarray(values[np.sort(chosen)], np.float32)
+    def learn(cls, sample: Floats, settings: MopCnn) -> _Level:
         mean = sample.mean(axis=0)
         sample -= mean
         _, axes = np.linalg.eigh((sample.T @ sample).astype(np.float64))

@@ -7,6 +7,7 @@ mean of all descriptors of the bag.
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -20,10 +21,27 @@ from sklearn.preprocessing import Normalizer
 from sklearn.svm import LinearSVC
 
 from ...bags.bags import Bags
+from ...bags.store import Store
+from ...voters.bag_svm import pooled
 
 Floats = npt.NDArray[np.float32]
 # Of C, for vectors of length 1; chosen by the training images alone, and the middle one where there are too few.
 _STRENGTHS = {"svm": (1.0, 3.0, 10.0), "logistic": (10.0, 100.0, 1000.0)}
+_AT_ONCE = 50_000  # descriptors of a store in memory: 256 MB of 1,280 features
+
+
+def blocks_of(images: Bags | Store) -> Iterator[Bags]:
+    """Yield bags in memory as they are, and those of a store block by block."""
+    if isinstance(images, Bags):
+        yield images
+        return
+    for bags, _ in images.blocks(_AT_ONCE):
+        yield bags
+
+
+def means_of(images: Bags | Store) -> Bags:
+    """Return bags of one descriptor each: the means, which are all that some voters look at."""
+    return pooled(images) if isinstance(images, Store) else Bags.of(images.means())
 
 
 class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
@@ -40,9 +58,10 @@ class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore
     def __init__(self, random_state: int = 0) -> None:
         self.random_state = random_state
 
-    def fit(self, X: Bags, y: Any) -> Self:
-        """Learn from labelled images."""
-        vectors = self._vectors(X, fitting=True)
+    def fit(self, X: Bags | Store, y: Any) -> Self:
+        """Learn from labelled images; of a store, no more than a block is in memory at once."""
+        self._prepare(X)
+        vectors = self._vectors(X)
         labels = np.asarray(y)
         model, grid = self._classifier()
         model = make_pipeline(Normalizer(), model)
@@ -61,17 +80,24 @@ class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore
 
     def predict(self, X: Bags) -> npt.NDArray[Any]:
         """Name images."""
-        return np.asarray(self.model_.predict(self._vectors(X, fitting=False)))
+        return np.asarray(self.model_.predict(self._vectors(X)))
+
+    def _prepare(self, images: Bags | Store) -> None:
+        """Learn from the training images how to make a vector of an image."""
+
+    def _vectors(self, images: Bags | Store) -> Floats:
+        """Return a vector for each image."""
+        return np.concatenate([self._vectors_of_block(bags) for bags in blocks_of(images)])
 
     @abc.abstractmethod
-    def _vectors(self, bags: Bags, *, fitting: bool) -> Floats:
-        """Return a vector for each image; learn first how to make it, where the images are to be trained on."""
+    def _vectors_of_block(self, bags: Bags) -> Floats:
+        """Return a vector for each image of a block."""
 
 
 class WholeImageSvm(PooledClassifier):
     """The descriptor of the whole image (level 0), and a linear SVM."""
 
-    def _vectors(self, bags: Bags, *, fitting: bool) -> Floats:
+    def _vectors_of_block(self, bags: Bags) -> Floats:
         whole = bags.values[bags.level == 0]
         if len(whole) != len(bags):
             raise ValueError(f"{len(bags)} bags have {len(whole)} descriptors of a whole image; each needs one.")
@@ -108,5 +134,5 @@ class _NearestMean(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class MeanSvm(PooledClassifier):
     """The mean of all descriptors of an image, and a linear SVM."""
 
-    def _vectors(self, bags: Bags, *, fitting: bool) -> Floats:
+    def _vectors_of_block(self, bags: Bags) -> Floats:
         return np.asarray(bags.means(), np.float32)

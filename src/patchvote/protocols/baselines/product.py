@@ -10,11 +10,13 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from ...bags.bags import Bags
+from ...bags.store import Store
 from ...models.choose import choose
 from ...models.fit import candidates_for
 from ...voters.adapted import Adapted
 from ...voters.bag_svm import BagSVM
 from ...voters.prototypes.snbnl import SNBNL
+from .pooled import means_of
 
 
 class Product(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -29,10 +31,10 @@ class Product(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, budget: float = 60.0) -> None:
         self.budget = budget
 
-    def fit(self, X: Bags, y: Any) -> Self:
+    def fit(self, X: Bags | Store, y: Any) -> Self:
         """Choose settings on held-out images, and learn from all."""
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        means = Bags.of(X.means())
+        means = means_of(X)
         choice = choose(candidates_for("auto", 0), means, numbers, budget=self.budget)
         self.voter_ = clone(choice.candidate.voter).fit(means, self.classes_[numbers])
         return self
@@ -63,12 +65,14 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.gains = gains
         self.rounds = rounds
 
-    def fit(self, X: Bags, y: Any, target: Sequence[Bags], target_y: Any) -> Self:
+    def fit(self, X: Bags | Store, y: Any, target: Sequence[Bags | Store], target_y: Any) -> Self:
         """Learn from labelled images and images of the target, in one or more parts."""
         self._check_settings()
-        parts, voter = [X, *target], SNBNL(calibration=0)
         if self.voter == "bag-svm":  # means take a hundredth of the memory
-            parts, voter = [Bags.of(part.means()) for part in parts], BagSVM(self.C, calibration=0)
+            parts, voter = [means_of(part) for part in (X, *target)], BagSVM(self.C, calibration=0)
+        else:
+            parts = [part.load()[0] if isinstance(part, Store) else part for part in (X, *target)]
+            voter = SNBNL(calibration=0)
         adapted = Adapted(voter, gains=self.gains, shares=Adapted().shares[: self.rounds])
         self.adapted_ = adapted.fit(parts[0], y, Bags.join(parts[1:]), target_y)
         return self

@@ -20,11 +20,11 @@ from . import plots, tables
 from .findings import findings, patch_results
 
 _HEAD = f"""{RESULTS_HEAD}, which holds the raw numbers of every split, the settings,
-versions, machine, time and peak memory. This page is made from them by `patchvote protocol --report`. To compute a cell
-again: `patchvote protocol scene15 --data DIR --splits 1 --voters snbnl --recipes dense --results elsewhere`. Lists of
-the photos of every split are in `results/*/splits/`. "Paper" is Kuzborskij, Carlucci and Caputo, "When Naive Bayes
-Nearest Neighbours Meet Convolutional Neural Networks", CVPR 2016, with the Hybrid-CNN of Zhou et al.; ours is with
-EfficientNet-Lite0 unless a table says otherwise. Accuracy is in per cent, with the deviation over splits.
+versions, machine, time and peak memory. This page is made from them by `patchvote protocol report`. To compute a cell
+again: `patchvote protocol run scene15 --data DIR --splits 1 --voters snbnl --recipes dense --results elsewhere`. The
+photos of every split are listed in `results/*/splits.jsonl`. "Paper" is Kuzborskij, Carlucci and Caputo, "When Naive
+Bayes Nearest Neighbours Meet Convolutional Neural Networks", CVPR 2016, with the Hybrid-CNN of Zhou et al.; ours is
+with EfficientNet-Lite0 unless a table says otherwise. Accuracy is in per cent, with the deviation over splits.
 
 `dense` and `patch` are the two ways of taking bags: all cells of the feature map at 224 and 448 px, and the paper's
 patches of 32, 64 and 128 px, each through the network at 224 px.

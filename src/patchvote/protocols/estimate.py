@@ -1,0 +1,81 @@
+"""How long a protocol will take: from kept cells, or from short trials."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..backbones.names import parts_of
+from .plan import Group, by_bags
+from .runner import Runner
+from .splits import Split
+from .voters import VOTERS, parse_voter
+
+_FEATURES = 1280  # per descriptor, of the default network
+
+
+def estimate(runner: Runner, groups: Sequence[Group]) -> tuple[float, float]:
+    """Return the seconds that extraction and the voters will take."""
+    extraction = voting = 0.0
+    trained: set[tuple[str, ...]] = set()  # pairs with the same training photos share a training
+    speed = _products_per_second()
+    for (recipe, networks), own in by_bags(groups).items():
+        names = runner.names(own)
+        for network, missing in runner.stores.missing(recipe, networks, names):
+            extraction += _seconds_per_photo(runner, recipe, network, missing) * len(missing)
+        sampling = runner.stores.extractor(recipe, parts_of(networks)[0]).recipe.sampling
+        per_photo = getattr(sampling, "count", 0) or sum((side / 32) ** 2 for side in getattr(sampling, "sides", ()))
+        for group in own:
+            split = runner.split(group)
+            for voter in group.voters:
+                training = (voter, recipe, networks, *split.train)
+                kept = runner.results.read(group.run(runner.protocol, voter))
+                if kept and kept["cells"]:
+                    again = training not in trained or VOTERS[parse_voter(voter)[0]].adapts
+                    voting += _kept_seconds(kept["cells"], again)
+                    trained.add(training)
+                else:
+                    voting += _work(runner, voter, split, per_photo) / speed
+    return extraction, voting
+
+
+def _kept_seconds(cells: Sequence[dict[str, Any]], training: bool) -> float:
+    seconds = float(np.mean([cell["test_seconds"] for cell in cells]))
+    return seconds + (float(np.mean([cell["train_seconds"] for cell in cells])) if training else 0.0)
+
+
+def _work(runner: Runner, voter: str, split: Split, per_photo: float) -> float:
+    """Return about how many multiply-adds a cell takes of which nothing is kept."""
+    classes = len({runner.labels[name] for name in split.train})
+    descriptors = len(split.train) * per_photo, len(split.test) * per_photo
+    return VOTERS[parse_voter(voter)[0]].work(*descriptors, _FEATURES, classes)
+
+
+def _seconds_per_photo(runner: Runner, recipe: str, network: str, names: Sequence[str]) -> float:
+    """Return the seconds that a photo takes, tried on two."""
+    if not names:
+        return 0.0
+    extractor = runner.stores.extractor(recipe, network)
+    photos = [runner.stores.photos[name] for name in names[:: max(1, len(names) // 2)][:2]]
+
+    def extract() -> None:
+        for _ in extractor.stream(photos):
+            pass
+
+    return _seconds(extract) / len(photos)
+
+
+def _products_per_second() -> float:
+    """Return the multiply-adds per second of a matrix product here."""
+    x = np.ones((512, 1280), np.float32)
+    best = min(_seconds(lambda: x @ x.T) for _ in range(5))
+    return float(512 * 512 * 1280 / best)
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

@@ -1,0 +1,173 @@
+"""Plan a protocol: which of its cells are to be computed, in which order, and which are finished."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+
+from ..backbones.names import EMBEDDED, parts_of
+from ..errors import PatchvoteError, UntypedNetworkError
+from .names import network_name, split_names
+from .protocol import Part, Protocol, Setting
+from .recipes import parse_recipe
+from .results import Results, Run
+from .voters import make_voter
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which part of a protocol to run; what is None is all of it.
+
+    Parameters
+    ----------
+    settings, pairs, voters, recipes, networks : tuples of str
+        By name. Voters, recipes and networks need not be among those of the protocol.
+    splits : int, optional
+        The first so many.
+    """
+
+    settings: tuple[str, ...] | None = None
+    pairs: tuple[str, ...] | None = None
+    voters: tuple[str, ...] | None = None
+    recipes: tuple[str, ...] | None = None
+    networks: tuple[str, ...] | None = None
+    splits: int | None = None
+
+    @classmethod
+    def parse(cls, *texts: str | None, splits: int | None = None) -> Selection:
+        """Make a selection of texts with commas between names, in the order of the parameters.
+
+        Examples
+        --------
+        >>> Selection.parse(None, None, "nbnn,snbnl(q=1)", splits=2).voters
+        ('nbnn', 'snbnl(q=1)')
+        """
+        settings, pairs, voters, recipes, networks = (split_names(text) for text in (*texts, *[None] * 5)[:5])
+        return cls(settings, pairs, voters, recipes, networks, splits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Cells that share their photos: one split, one recipe and network, several voters.
+
+    Parameters
+    ----------
+    setting, recipe, networks : str
+        Names.
+    pair : str or None
+        Source and target.
+    split : int
+        Its number, from 1.
+    voters : tuple of str
+        Those that are still to be computed.
+    """
+
+    setting: str
+    recipe: str
+    networks: str
+    pair: str | None
+    split: int
+    voters: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """Where it is, in words."""
+        return " ".join(filter(None, [self.setting, self.pair, f"split {self.split}"]))
+
+    def run(self, protocol: Protocol, voter: str) -> Run:
+        """Return the run that the cell of a voter belongs to."""
+        return Run(protocol.name, self.setting, voter, self.recipe, network_name(self.networks))
+
+
+def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[list[Group], int]:
+    """Return what is to be computed, and how many selected cells are finished already.
+
+    Raises
+    ------
+    PatchvoteError
+        A name of the selection is unknown, or results are kept of splits that were drawn otherwise.
+    """
+    settings = [protocol.setting(name) for name in selection.settings or [s.name for s in protocol.settings]]
+    _check_pairs(protocol, settings, selection.pairs or ())
+    groups, finished = [], 0
+    for ((recipe, networks), voters), setting in itertools.product(_voters(protocol, selection).items(), settings):
+        runs = {v: Run(protocol.name, setting.name, v, recipe, network_name(networks)) for v in voters}
+        for run in runs.values():
+            results.check(run, {"drawn": setting.drawn})
+        done = {voter: results.done(run) for voter, run in runs.items()}
+        for pair, split in _draws(setting, selection):
+            open_voters = tuple(voter for voter in voters if (pair, split) not in done[voter])
+            finished += len(voters) - len(open_voters)
+            if open_voters:
+                groups.append(Group(setting.name, recipe, networks, pair, split, open_voters))
+    return groups, finished
+
+
+def by_bags(groups: Sequence[Group]) -> dict[tuple[str, str], list[Group]]:
+    """Return the groups by recipe and networks: those that share their bags."""
+    result: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        result.setdefault((group.recipe, group.networks), []).append(group)
+    return result
+
+
+def _check_pairs(protocol: Protocol, settings: Sequence[Setting], selected: Sequence[str]) -> None:
+    known = sorted({pair for setting in settings for pair in setting.pairs})
+    for pair in selected:
+        if pair not in known:
+            raise PatchvoteError(f"{pair!r} is not a pair of {protocol.name}. Pairs: {', '.join(known) or 'none'}.")
+
+
+def _voters(protocol: Protocol, selection: Selection) -> dict[tuple[str, str], list[str]]:
+    """Return the selected voters by recipe and networks, each once, and refuse names that mean nothing."""
+    voters: dict[tuple[str, str], list[str]] = {}
+    for part in _parts(protocol, selection):  # which may overlap
+        for voter in part.voters:
+            make_voter(voter, protocol.voter_settings)
+        for recipe, networks in itertools.product(part.recipes, part.networks):
+            parse_recipe(recipe, "")
+            own = voters.setdefault((recipe, networks), [])
+            own += [voter for voter in part.voters if voter not in own]
+    for _, networks in voters:
+        typed = networks in (selection.networks or ())
+        if not typed and not set(parts_of(networks)) <= set(EMBEDDED):
+            raise UntypedNetworkError(networks, f"the protocol {protocol.name}", "--networks")
+    return voters
+
+
+def _draws(setting: Setting, selection: Selection) -> Iterator[tuple[str | None, int]]:
+    """Yield the selected pairs and splits of a setting; pairs with the same training photos follow one another."""
+    pairs: list[str | None] = [pair for pair in setting.pairs if pair in (selection.pairs or setting.pairs)]
+    pairs = pairs if setting.pairs else [None]
+    for split in range(1, min(selection.splits or setting.splits, setting.splits) + 1):
+        for pair in sorted(pairs, key=functools.partial(_same_source, setting.fewer)):
+            yield pair, split
+
+
+def _parts(protocol: Protocol, selection: Selection) -> list[Part]:
+    """Return what is selected: of the protocol's main part any names at all, of the others only their own."""
+    asked = selection.voters, selection.recipes, selection.networks
+    main = Part(
+        *(
+            names or own
+            for names, own in zip(asked, (protocol.voters, protocol.recipes, protocol.networks), strict=True)
+        )
+    )
+    others = [
+        Part(
+            *(
+                tuple(name for name in own if names is None or name in names)
+                for names, own in zip(asked, parts, strict=True)
+            )
+        )
+        for parts in ((part.voters, part.recipes, part.networks) for part in protocol.also)
+    ]
+    return [main, *others]
+
+
+def _same_source(fewer: dict[str, int], pair: str | None) -> tuple[str, bool]:
+    """Order pairs so that those with the same training photos follow one another."""
+    source, _, target = (pair or "").partition("-")
+    return source, target in fewer
