@@ -373,9 +373,35 @@ def test_the_command_runs_tells_its_time_and_sums_up(own, photo_folder, bags, tm
     assert "whole-svm" in command(own, "--results", tmp_path / "r", "--summary").stdout
 
 
+def test_sub_commands_do_what_the_flags_did(own, photo_folder, bags, tmp_path):
+    where = ["--data", photo_folder, "--bags", bags, "--results", tmp_path / "r", "--voters", "whole-svm"]
+    planned = [command("plan", own, *where, "--json"), command(own, "--dry-run", "--json", *where)]
+    assert [done.returncode for done in planned] == [0, 0], planned[0].stderr
+    assert [json.loads(done.stdout)["cells"] for done in planned] == [2, 2]
+    assert not (tmp_path / "r").exists()
+    made = command("run", own, *where, "--splits", 1, "--memory", 0.5)
+    assert made.returncode == 0, made.stderr
+    assert sorted(path.name for path in (tmp_path / "r" / "textures").iterdir()) == [
+        *["cells.jsonl", "made_with.json", "splits.jsonl"]
+    ]
+    shown = [
+        command("summary", own, "--results", tmp_path / "r"),
+        command("--summary", own, "--results", tmp_path / "r", "--quiet"),
+    ]
+    assert shown[0].stdout == shown[1].stdout != ""
+    folded = command("fold", own, "--results", tmp_path / "r")
+    assert (folded.returncode, folded.stderr) == (0, f"folded 0 cells into {tmp_path / 'r'}.\n")
+    listed = command("--help").stdout
+    assert all(name in listed for name in ("run", "plan", "summary", "report", "fold"))
+    assert "as-before" not in listed
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
+        (["report", "--results", "nowhere"], "there are no results in nowhere. Run a protocol first."),
+        (["summary", "scene15", "--results", "nowhere"], "there are no results of scene15 in nowhere yet"),
+        (["run", "scene51", "--data", "."], "there is no protocol 'scene51'. Did you mean 'scene15'"),
         ([], "name a protocol: amazon-few, mit67, office-caltech"),
         (["scene15"], "say where the photos of Scene-15 are: patchvote protocol scene15 --data DIR"),
         (["scene15", "--data", "nowhere"], "nowhere does not have the layout 'scene15': there is no such folder."),

@@ -18,7 +18,7 @@ from .json_lines import read_lines
 from .splits import Split
 
 SPLITS = "splits.jsonl"
-_FOLDER_BEFORE = "splits"
+LISTS_BEFORE = "splits"  # folder of the lists of the version before
 _MAX_BYTES = 1 << 30  # of one file; all draws of Office-Caltech have 11 MB
 
 
@@ -80,7 +80,7 @@ def write_draws(folder: Path, draws: Mapping[Draw, Split]) -> None:
 
 def lists_before(folder: Path, draw: Draw) -> list[Path]:
     """Return the two lists that the version before kept of a draw, training photos first."""
-    return [folder / _FOLDER_BEFORE / f"{draw.stem}-{part}.txt" for part in ("train", "test")]
+    return [folder / LISTS_BEFORE / f"{draw.stem}-{part}.txt" for part in ("train", "test")]
 
 
 def read_before(folder: Path, draw: Draw) -> Split | None:

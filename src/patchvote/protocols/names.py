@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from ..backbones.names import EMBEDDED, JOIN, parts_of
+from ..backbones.names import EMBEDDED, JOIN, NetworkName, parts_of
 
 # By kind of voter: what a setting was called, and what it is called now.
 OLD_SETTINGS: dict[str, dict[str, str]] = {
@@ -29,7 +29,6 @@ OLD_SETTINGS: dict[str, dict[str, str]] = {
     "local-nbnn": {"neighbours": "n_neighbors"},
 }
 _FILE_OPTIONS = ("weights", "mean")  # options of a network whose value may be the path of a file
-_ENGINE = re.compile(r"[A-Za-z][\w-]+:")  # at least two letters: one alone is a drive of Windows
 _LONGEST_SLUG = 120  # characters; file systems allow 255 bytes for the whole name
 
 
@@ -113,31 +112,30 @@ def network_file_name(network: str) -> str:
     'torch-my.models-net-5b558f88'
     """
     name = _one_network(network)
-    if _engine(network) is None:
+    if network in EMBEDDED or _is_plain_file(network):
         return name
     slug = re.sub(r"[^\w.=@-]+", "-", name)[:_LONGEST_SLUG]
     return f"{slug}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def _engine(network: str) -> str | None:
-    """Return the engine that a name begins with, and its colon; None for embedded networks and plain files."""
-    found = _ENGINE.match(network)
-    return None if found is None or network.lower().endswith(".onnx") else found[0]
+def _is_plain_file(network: str) -> bool:
+    return network.lower().endswith(".onnx")
 
 
 def _one_network(network: str) -> str:
-    engine = _engine(network)
     if network in EMBEDDED:
         return network
-    if engine is None:
+    if _is_plain_file(network):
         return Path(network).stem
-    what, mark, options = network.removeprefix(engine).partition("?")
-    if engine == "caffe:":  # paths of files; the name of a layer may have slashes, too
-        files, at, layer = what.partition("@")
-        what = ",".join(PureWindowsPath(file).name for file in files.split(",")) + at + layer
-    # `PureWindowsPath` knows the separators of all systems.
-    pairs = (option.partition("=") for option in options.split("&"))
-    shortened = (
-        f"{key}{sign}{PureWindowsPath(value).name if key in _FILE_OPTIONS else value}" for key, sign, value in pairs
-    )
-    return engine + what + mark + "&".join(shortened)
+    parts = NetworkName.parse(network)
+    # Files of Caffe stand with commas between; the name of a layer or of a model may have slashes, too.
+    what = ",".join(_without_folder(word, parts.engine == "caffe") for word in parts.what.split(","))
+    options = (f"{key}={_without_folder(value, key in _FILE_OPTIONS)}" for key, value in parts.options.items())
+    words = [parts.engine, what and f":{what}", parts.layer and f"@{parts.layer}", "?" if parts.options else ""]
+    return "".join(words) + "&".join(options)
+
+
+def _without_folder(word: str, is_path: bool) -> str:
+    """Return the last part of what is known to be a path, or can be nothing else; leave other words as they are."""
+    path = PureWindowsPath(word)  # which knows the separators of all systems
+    return path.name if is_path or path.root else word

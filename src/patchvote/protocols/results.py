@@ -30,7 +30,7 @@ from .cells import (
     write_cells,
     write_running,
 )
-from .draws import Draw, check_draw, lists_before, read_draws, write_draws
+from .draws import LISTS_BEFORE, Draw, check_draw, lists_before, read_draws, write_draws
 from .draws import read_before as read_draw_before
 from .names import current_settings
 from .splits import Split
@@ -215,12 +215,12 @@ def _fold_draws(folder: Path, draws: set[Draw]) -> list[Path]:
 
 
 def _remove(files: list[Path], folder: Path) -> None:
-    """Remove files below a folder, and the folders that they leave empty."""
+    """Remove files below a folder, and the folders of cells and lists where they are empty."""
     for path in files:
         path.unlink(missing_ok=True)
-    for emptied in {path.parent for path in files} - {folder}:
-        with contextlib.suppress(OSError):  # others may have files in it
-            emptied.rmdir()
+    for name in (RUNNING, LISTS_BEFORE):
+        with contextlib.suppress(OSError):  # there may be none, or something in it
+            (folder / name).rmdir()
 
 
 def _together(cells: list[Kept]) -> dict[str, Any]:
