@@ -129,7 +129,7 @@ def test_unknown_names_are_answered_with_known_ones(own, tmp_path):
     protocol = Protocol.load(own)
     for selection, message in [
         ({"voters": ("snbml",)}, "no voter 'snbml'. Did you mean 'snbnl'"),
-        ({"voters": ("snbnl(prototype=1)",)}, "snbnl has no setting 'prototype'. Did you mean 'prototypes'"),
+        ({"voters": ("snbnl(prototype=1)",)}, "snbnl has no setting 'prototype'. Did you mean 'n_prototypes'"),
         ({"settings": ("rando",)}, "no setting 'rando'. Did you mean 'random'"),
         ({"pairs": ("a-b",)}, "'a-b' is not a pair"),
     ]:
@@ -247,8 +247,8 @@ def test_a_fresh_run_reproduces_the_numbers(own, photo_folder, bags, tmp_path):
 def test_results_of_other_settings_are_not_mixed(own, photo_folder, bags, tmp_path):
     run(own, photo_folder, bags, tmp_path, splits=1, voters=("snbnl(passes=1)",))
     path = next((tmp_path / "textures" / "running").iterdir())
-    path.write_text(path.read_text().replace('"lam": 0.0001', '"lam": 0.5'))
-    with pytest.raises(PatchvoteError, match="other settings: lam was 0.5, is 0.0001. Move it away, or name another"):
+    path.write_text(path.read_text().replace('"alpha": 0.0001', '"alpha": 0.5'))
+    with pytest.raises(PatchvoteError, match="other settings: alpha was 0.5, is 0.0001. Move it away, or name another"):
         run(own, photo_folder, bags, tmp_path, voters=("snbnl(passes=1)",))
     path.write_text(path.read_text()[:-20])
     with pytest.raises(PatchvoteError, match="is not a result of a protocol"):

@@ -193,9 +193,16 @@ class Results:
 
 def _separate_files(folder: Path) -> list[tuple[Path, _Reader]]:
     """Return the files of cells that are not folded in, and how each is read."""
-    running: list[tuple[Path, _Reader]] = [(path, read_running) for path in sorted((folder / RUNNING).glob("*.json"))]
-    before = [path for path in sorted(folder.glob("*.json")) if path.name != MADE_WITH]
-    return [*running, *((path, read_before) for path in before)]
+    running = _json_files(folder / RUNNING)
+    before = [path for path in _json_files(folder) if path.name != MADE_WITH]
+    return [*((path, read_running) for path in running), *((path, read_before) for path in before)]
+
+
+def _json_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == ".json" and not path.name.startswith("."))
+    except (FileNotFoundError, NotADirectoryError):  # whoever folds the last cells in removes their folder
+        return []
 
 
 def _fold_draws(folder: Path, draws: set[Draw]) -> list[Path]:

@@ -1,6 +1,6 @@
 """Names of voters, as they stand in tables and on the command line.
 
-A name may carry settings of its estimator: ``snbnl(prototypes=1,lam=0.01)``.
+A name may carry settings of its estimator: ``snbnl(n_prototypes=1,alpha=0.01)``.
 """
 
 from __future__ import annotations
@@ -83,8 +83,10 @@ def parse_voter(name: str) -> tuple[str, dict[str, Any]]:
 
     Examples
     --------
-    >>> parse_voter("snbnl(prototypes=1, q=inf)")
-    ('snbnl', {'prototypes': 1, 'q': inf})
+    >>> parse_voter("snbnl(n_prototypes=1, q=inf)")
+    ('snbnl', {'n_prototypes': 1, 'q': inf})
+    >>> parse_voter("snbnl(prototypes=1)")  # as an earlier version called it
+    ('snbnl', {'n_prototypes': 1})
     """
     kind, _, rest = name.partition("(")
     kind = kind.strip()
