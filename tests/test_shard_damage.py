@@ -14,7 +14,8 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from patchvote import Bags, Extractor, ImageClassifier, Recipe, Store, StoreError, fill
-from patchvote.bags.shard import Entry, Shard, write_shard
+from patchvote.bags.shard import Entry, Shard
+from patchvote.bags.shard_writing import write_shard
 from patchvote.cli.bags import store_info
 from quick_network import QUICK, QuickNetwork
 

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from patchvote import Bags, Extractor, Recipe, Store, fill
-from patchvote.bags.shard import Entry, write_shard
+from patchvote.bags.shard import Entry
+from patchvote.bags.shard_writing import write_shard
 from quick_network import QUICK, QuickNetwork
 from test_shard_damage import as_of_before
 

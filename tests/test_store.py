@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from patchvote import Bags, Dense, PhotoError, Recipe, Store, StoreError
-from patchvote.bags.shard import Entry, Shard, cast, write_shard
+from patchvote.bags.shard import Entry, Shard
+from patchvote.bags.shard_writing import cast, write_shard
 
 RECIPE = Recipe()
 

@@ -27,8 +27,9 @@ from ..utils.schema import brief
 from ..utils.temporary import remove_leavings
 from .bags import Bags
 from .extract import Described, Extractor
-from .shard import DTYPES, ENDING, SET_ASIDE, Entry, cast
+from .shard import DTYPES, ENDING, SET_ASIDE, Entry
 from .shard_writer import ShardWriter
+from .shard_writing import cast
 from .stock import Stock
 from .store import Store
 

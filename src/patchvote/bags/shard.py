@@ -11,36 +11,30 @@ read is compared with it. Shards of earlier versions have neither checksums nor 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import io
 import json
 import math
-import os
 import re
-import time
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DamagedShardError, PhotoError, StoreError
+from ..errors import DamagedShardError, StoreError
 from ..utils.checksums import checksum
-from ..utils.files import write_and_hold
 from ..utils.float16 import all_finite, to_float32
 from ..utils.reading import open_regular
-from ..utils.temporary import owner
-from ..utils.tensor_parts import content_of, header_bytes, header_of, read_rows
+from ..utils.tensor_parts import header_bytes, read_rows
 from ..utils.tensors import Place, read_header
 from .bags import Bags
 from .recipe import Recipe
 
 FORMAT = "patchvote-bags-1"
 ENDING = ".safetensors"
-_DIGITS = 30  # of a shard's number, at most; a time in nanoseconds has 19
+DIGITS = 30  # of a shard's number, at most; a time in nanoseconds has 19
 SET_ASIDE = ".damaged"  # what is appended to the name of a damaged shard
 DTYPES: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
 
@@ -213,7 +207,7 @@ class Shard:
 
     def _verify(self, index: int, parts: list[npt.NDArray[Any]]) -> None:
         if self.checks is not None:
-            sound = _check(parts) == self.checks[1 + index]
+            sound = check_of(parts) == self.checks[1 + index]
         else:  # of an earlier version, which wrote none; what is not a number was never written
             sound = all(all_finite(part) for part in parts[:2])
         if not sound:
@@ -254,7 +248,7 @@ def _read_verified(
         raise DamagedShardError(f"{path.name} is damaged or not a shard: it has no offsets.")
     if checks is not None:
         checks = checks.view(np.uint64)
-        if _check([header, offsets]) != checks[0]:
+        if check_of([header, offsets]) != checks[0]:
             raise DamagedShardError(f"{path.name} is damaged: its header is not what was written.")
     return metadata, places, offsets, checks
 
@@ -291,91 +285,9 @@ def newest(shards: Iterable[Shard]) -> dict[str, tuple[Shard, int]]:
     return places
 
 
-def write_shard(
-    folder: Path,
-    recipe: Recipe,
-    fingerprint: str,
-    entries: Sequence[Entry],
-    bags: Sequence[Bags],
-    forgotten: Sequence[str] = (),
-    *,
-    after: int = 0,
-) -> Path:
-    """Write a shard, whole or not at all; see `hold_shard`."""
-    with hold_shard(folder, recipe, fingerprint, entries, bags, forgotten, after=after) as path:
-        return path
-
-
-@contextlib.contextmanager
-def hold_shard(
-    folder: Path,
-    recipe: Recipe,
-    fingerprint: str,
-    entries: Sequence[Entry],
-    bags: Sequence[Bags],
-    forgotten: Sequence[str] = (),
-    *,
-    after: int = 0,
-) -> Iterator[Path]:
-    """Write a shard, whole or not at all, and keep it locked until the end.
-
-    Its number is the time, so that of two shards with the same photo the later one is known. Where a clock went back,
-    it goes on from the latest shard instead: of those in the folder by their name, and of `after`, the largest number
-    that the caller has read in a header. The name repeats the number and ends in random digits, so that any number of
-    processes and machines can write at once.
-    """
-    told = {
-        "format": FORMAT,
-        "recipe": recipe.to_json(),
-        "fingerprint": fingerprint,
-        "entries": json.dumps([dataclasses.asdict(entry) for entry in entries]),
-        "forgotten": json.dumps(list(forgotten)),
-        "owner": owner(),
-        "id": uuid.uuid4().hex,
-    }
-    ends = np.cumsum([len(bag.values) for bag in bags])[
-        : len(entries)
-    ]  # without entries, one empty bag gives the shape
-    arrays: dict[str, list[npt.NDArray[Any]]] = {
-        "values": [bag.values for bag in bags],
-        "offsets": [np.concatenate([[0], ends]).astype(np.int64)],
-        "boxes": [bag.boxes for bag in bags],
-        "level": [bag.level for bag in bags],
-    }
-    with contextlib.ExitStack() as stack:
-        try:
-            number = max([time.time_ns(), after + 1, *(_number(path) + 1 for path in shard_files(folder))])
-            if number >= 10**_DIGITS:
-                raise StoreError(f"{folder} has a shard of the number {number - 1}, the last that there is.")
-            path = folder / f"{number:020d}-{os.getpid()}-{told['id'][:12]}{ENDING}"
-            stack.enter_context(write_and_hold(path, _safetensors(arrays, {**told, "number": str(number)})))
-        except OSError as error:
-            raise StoreError(
-                f"{folder}: the bags of {len(entries)} photos cannot be written: {error.strerror}. What was written "
-                "before is safe: make room, then run the same command again to go on."
-            ) from error
-        yield path
-
-
-def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], told: dict[str, str]) -> Iterator[bytes | memoryview]:
-    """Give the bytes of a shard: the header, the arrays, and the checksums of both."""
-    bags = list(zip(arrays["values"], arrays["boxes"], arrays["level"], strict=True))
-    count = len(arrays["offsets"][0])  # one for the header, and one per photo
-    checks = np.zeros(count, np.uint64)
-    arrays = {**arrays, "checks": [checks.view(np.int64)]}
-    header = header_of(arrays, told)
-    checks[:] = [_check([header, *arrays["offsets"]]), *(_check(bag) for bag in bags[: count - 1])]
-    yield header
-    yield from content_of(arrays)
-
-
-def _check(parts: Iterable[bytes | npt.NDArray[Any]]) -> int:
-    return int(checksum(parts), 16)
-
-
 def shard_files(folder: Path) -> list[Path]:
     """Files of `folder` that are shards by their name, in the order that their names tell."""
-    return sorted(folder.glob(f"[!.]*{ENDING}"), key=lambda path: (_number(path), path.name))
+    return sorted(folder.glob(f"[!.]*{ENDING}"), key=lambda path: (number_of(path), path.name))
 
 
 def set_aside(path: Path) -> Path:
@@ -391,37 +303,23 @@ def set_aside(path: Path) -> Path:
 
 def is_own_name(path: Path) -> bool:
     """Whether a file has the name that `write_shard` gives."""
-    return re.fullmatch(rf"\d{{20,{_DIGITS}}}-\d+-[0-9a-f]{{12}}{re.escape(ENDING)}", path.name) is not None
+    return re.fullmatch(rf"\d{{20,{DIGITS}}}-\d+-[0-9a-f]{{12}}{re.escape(ENDING)}", path.name) is not None
 
 
-def _number(path: Path) -> int:
+def number_of(path: Path) -> int:
     first = path.name.partition("-")[0]
-    return int(first) if first.isascii() and first.isdigit() and 20 <= len(first) <= _DIGITS else 0
+    return int(first) if first.isascii() and first.isdigit() and 20 <= len(first) <= DIGITS else 0
 
 
 def _order(path: Path, told: dict[str, str]) -> tuple[int, str]:
     """Return the number in the header and, among equal ones, the shard's id; of earlier versions, those of the name."""
     if "number" not in told:
-        return _number(path), path.name
+        return number_of(path), path.name
     number = told["number"]
-    if not (number.isascii() and number.isdigit() and len(number) <= _DIGITS):
+    if not (number.isascii() and number.isdigit() and len(number) <= DIGITS):
         raise ValueError(f"its number is {number[:40]!r}")
     return int(number), told["id"]
 
 
-def cast(name: str, bag: Bags, dtype: str) -> Bags:
-    """Bring the bag of the photo `name` to the type in which it is kept.
-
-    Raises
-    ------
-    PhotoError
-        A descriptor does not fit into that type, or is not finite.
-    """
-    largest = float(np.abs(bag.values).max(initial=0))  # NaN where any number is
-    if not largest <= float(np.finfo(DTYPES[dtype]).max):
-        raise PhotoError(
-            name,
-            f"a descriptor of it is not finite, or does not fit into {dtype}. Keep descriptors in float32, and look at "
-            "the network's preprocessing.",
-        )
-    return bag.astype(DTYPES[dtype])
+def check_of(parts: Iterable[bytes | npt.NDArray[Any]]) -> int:
+    return int(checksum(parts), 16)

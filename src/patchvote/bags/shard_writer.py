@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from .bags import Bags
 from .recipe import Recipe
-from .shard import DTYPES, Entry, Shard, hold_shard, write_shard
+from .shard import DTYPES, Entry, Shard
+from .shard_writing import hold_shard, write_shard
 
 _SHARD_SECONDS = 20.0
 _HEADER_BYTES = 4 << 20  # from which on a shard is written; a header has to be parsed in no time

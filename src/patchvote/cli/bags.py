@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,11 @@ from ..errors import PatchvoteError
 from ..utils.terminal import say, show, show_json
 from .common import SKIPPED, Jobs, Json, Mode, Network, Quiet
 from .streams import interruption
+
+if TYPE_CHECKING:
+    from ..bags.boxes import Dense, Patch
+    from ..bags.fill import Filled
+    from ..photos.passed_over import PassedOver
 
 
 class Activation(enum.StrEnum):
@@ -70,19 +75,14 @@ def extract(
 
     Run it again to go on after an interruption, or to take in new and changed photos: the others are passed over.
     """
-    from ..bags.boxes import Dense, Patch
     from ..bags.extract import Extractor
-    from ..bags.fill import Filled, fill
+    from ..bags.fill import fill
     from ..bags.recipe import Recipe
     from ..photos.find import find_photos
     from .progress import ProgressLine
 
-    dense = _given(sides=_numbers("--sides", sides) if sides is not None else None)
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
-    if dense if mode is Mode.patch else patch:
-        other = Mode.dense if mode is Mode.patch else Mode.patch
-        raise PatchvoteError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
-    recipe = Recipe(network, Dense(**dense) if mode is Mode.dense else Patch(**patch), activation.value)
+    recipe = Recipe(network, _sampling(mode, sides, patch), activation.value)
     found = find_photos(photos)
     extractor = Extractor(recipe, jobs=jobs, device=device)
     kept = f"interrupted. What was extracted is kept in {store}: run the same command again to go on."
@@ -93,20 +93,36 @@ def extract(
 
         filled = fill(store, found, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
 
+    _tell(filled, found.passed_over, store, quiet, as_json)
+    if filled.skipped or found.passed_over.types:
+        raise typer.Exit(SKIPPED)
+
+
+def _sampling(mode: Mode, sides: str | None, patch: dict[str, Any]) -> Dense | Patch:
+    """Return where to look, as the options of one mode say; those of the other must not be given."""
+    from ..bags.boxes import Dense, Patch
+
+    dense = _given(sides=_numbers("--sides", sides) if sides is not None else None)
+    if dense if mode is Mode.patch else patch:
+        other = Mode.dense if mode is Mode.patch else Mode.patch
+        raise PatchvoteError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
+    return Dense(**dense) if mode is Mode.dense else Patch(**patch)
+
+
+def _tell(filled: Filled, passed_over: PassedOver, store: Path, quiet: bool, as_json: bool) -> None:
+    """Say what was extracted, and what was not."""
     for shard in filled.damaged:
         say(shard)
     for error in filled.skipped:
         say(f"skipped {error}")
-    say(*found.passed_over.sentences())
+    say(*passed_over.sentences())
     if as_json:
         told = {key: value for key, value in vars(filled).items() if key not in ("skipped", "digests")}
         told["skipped"] = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
-        told["passed_over"] = found.passed_over.plain()
+        told["passed_over"] = passed_over.plain()
         show_json({"store": str(store), **told})
     elif not quiet:
         show(_sentence(filled, store))
-    if filled.skipped or found.passed_over.types:
-        raise typer.Exit(SKIPPED)
 
 
 def store_info(store: Path, as_json: bool) -> None:

@@ -1,0 +1,110 @@
+"""Writing one shard: header, arrays, and the checksums of both, streamed to a temporary name and renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import PhotoError, StoreError
+from ..utils.files import write_and_hold
+from ..utils.temporary import owner
+from ..utils.tensor_parts import content_of, header_of
+from .bags import Bags
+from .recipe import Recipe
+from .shard import DIGITS, DTYPES, ENDING, FORMAT, Entry, check_of, number_of, shard_files
+
+
+def write_shard(folder: Path, *what: Any, **more: Any) -> Path:
+    """Write a shard, whole or not at all; see `hold_shard`."""
+    with hold_shard(folder, *what, **more) as path:
+        return path
+
+
+@contextlib.contextmanager
+def hold_shard(
+    folder: Path,
+    recipe: Recipe,
+    fingerprint: str,
+    entries: Sequence[Entry],
+    bags: Sequence[Bags],
+    forgotten: Sequence[str] = (),
+    *,
+    after: int = 0,
+) -> Iterator[Path]:
+    """Write a shard, whole or not at all, and keep it locked until the end.
+
+    Its number is the time, so that of two shards with the same photo the later one is known. Where a clock went back,
+    it goes on from the latest shard instead: of those in the folder by their name, and of `after`, the largest number
+    that the caller has read in a header. The name repeats the number and ends in random digits, so that any number of
+    processes and machines can write at once.
+    """
+    told = {
+        "format": FORMAT,
+        "recipe": recipe.to_json(),
+        "fingerprint": fingerprint,
+        "entries": json.dumps([dataclasses.asdict(entry) for entry in entries]),
+        "forgotten": json.dumps(list(forgotten)),
+        "owner": owner(),
+        "id": uuid.uuid4().hex,
+    }
+    # Without entries, one empty bag gives the shape.
+    ends = np.cumsum([len(bag.values) for bag in bags])[: len(entries)]
+    arrays: dict[str, list[npt.NDArray[Any]]] = {
+        "values": [bag.values for bag in bags],
+        "offsets": [np.concatenate([[0], ends]).astype(np.int64)],
+        "boxes": [bag.boxes for bag in bags],
+        "level": [bag.level for bag in bags],
+    }
+    with contextlib.ExitStack() as stack:
+        try:
+            number = max([time.time_ns(), after + 1, *(number_of(path) + 1 for path in shard_files(folder))])
+            if number >= 10**DIGITS:
+                raise StoreError(f"{folder} has a shard of the number {number - 1}, the last that there is.")
+            path = folder / f"{number:020d}-{os.getpid()}-{told['id'][:12]}{ENDING}"
+            stack.enter_context(write_and_hold(path, _safetensors(arrays, {**told, "number": str(number)})))
+        except OSError as error:
+            raise StoreError(
+                f"{folder}: the bags of {len(entries)} photos cannot be written: {error.strerror}. What was written "
+                "before is safe: make room, then run the same command again to go on."
+            ) from error
+        yield path
+
+
+def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], told: dict[str, str]) -> Iterator[bytes | memoryview]:
+    """Give the bytes of a shard: the header, the arrays, and the checksums of both."""
+    bags = list(zip(arrays["values"], arrays["boxes"], arrays["level"], strict=True))
+    count = len(arrays["offsets"][0])  # one for the header, and one per photo
+    checks = np.zeros(count, np.uint64)
+    arrays = {**arrays, "checks": [checks.view(np.int64)]}
+    header = header_of(arrays, told)
+    checks[:] = [check_of([header, *arrays["offsets"]]), *(check_of(bag) for bag in bags[: count - 1])]
+    yield header
+    yield from content_of(arrays)
+
+
+def cast(name: str, bag: Bags, dtype: str) -> Bags:
+    """Bring the bag of the photo `name` to the type in which it is kept.
+
+    Raises
+    ------
+    PhotoError
+        A descriptor does not fit into that type, or is not finite.
+    """
+    largest = float(np.abs(bag.values).max(initial=0))  # NaN where any number is
+    if not largest <= float(np.finfo(DTYPES[dtype]).max):
+        raise PhotoError(
+            name,
+            f"a descriptor of it is not finite, or does not fit into {dtype}. Keep descriptors in float32, and look at "
+            "the network's preprocessing.",
+        )
+    return bag.astype(DTYPES[dtype])
