@@ -217,6 +217,42 @@ def test_ctrl_c_ends_every_command_with_130_and_a_line(parts, where, says, place
     assert sorted({path.name for path in place.iterdir()} - {"store"}) == sorted({*before} - {"store"})
 
 
+def test_ctrl_c_at_the_very_end_is_no_traceback(monkeypatch, capsys):
+    from patchvote import __main__
+
+    done = types.ModuleType("patchvote.cli")
+    done.main = lambda: sys.exit(0)
+    monkeypatch.setitem(sys.modules, "patchvote.cli", done)
+
+    def too_late(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(__main__.signal, "signal", too_late)
+    with pytest.raises(SystemExit) as left:
+        __main__.main()
+    assert left.value.code == 130
+    assert capsys.readouterr().err == "interrupted.\n"
+
+
+def test_too_little_memory_is_told_in_a_sentence(place, command, monkeypatch):
+    def ask(*_: object, **__: object) -> None:
+        np.empty(1 << 58)
+
+    monkeypatch.setattr("patchvote.models.file.read_model", ask)
+    done = command("info", "m.patchvote")
+    assert done.code == 1
+    assert done.err.startswith("patchvote: there is not enough memory for this: Unable to allocate")
+    assert done.err.count("\n") == 1
+
+
+def test_lines_of_our_own_are_lines_and_newlines_in_names_are_not(place, command, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise PatchvoteError("a\nb is no model. Expected:", lines=["one", "  two"])
+
+    monkeypatch.setattr("patchvote.models.file.read_model", refuse)
+    assert command("info", "m.patchvote").err == "patchvote: a\\nb is no model. Expected:\none\n  two\n"
+
+
 def test_ctrl_c_before_the_command_line_is_there_is_no_traceback(monkeypatch, capsys):
     from patchvote.__main__ import main
 

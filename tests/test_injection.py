@@ -16,9 +16,10 @@ import pytest
 from PIL import Image
 
 from command import network_in
-from patchvote import Answer, Dense, ImageClassifier, Recipe
+from patchvote import Answer, Dense, ImageClassifier, PatchvoteError, Recipe
 from patchvote.cli.answers import csv_lines
 from patchvote.models.file import write_model
+from patchvote.models.report.card import card
 
 FORMULA, COLOUR, LINES, REVERSED = '=HYPERLINK("x")', "red\x1b[31m\x9b5m", "a\nb", "one\u202eowt"
 NO_TEXT = os.fsdecode(b"caf\xe9")
@@ -78,6 +79,31 @@ def test_a_card_cannot_speak_to_the_terminal(command, model, tmp_path):
     loaded = ImageClassifier.load(model).model
     write_model(dataclasses.replace(loaded, card="# Card\n\x1b]0;title\x07 fine"), tmp_path / "m.patchvote")
     assert command("info", tmp_path / "m.patchvote", "--card").out == "# Card\n\\x1b]0;title\\x07 fine\n"
+
+
+def test_what_a_model_says_of_itself_stays_text_in_a_card_that_add_rewrites(model):
+    import dataclasses
+
+    loaded = ImageClassifier.load(model).model
+    hostile = "<img src=x>\n# Heading\x1b[2J"
+    about = loaded.about
+    chosen = {**about.chosen, "words": hostile, "why": hostile}
+    tried = [{**one, "words": hostile} for one in about.tried]
+    made = dict.fromkeys(about.made, hostile)
+    told = dataclasses.replace(about, chosen=chosen, tried=tried, made=made, cut=[hostile])
+    text = card(dataclasses.replace(loaded, about=told))
+    assert text.count(r"\<img src=x\>\\n# Heading\\x1b\[2J") >= 5
+    assert "<img" not in text.replace(r"\<img", "")
+    assert "\n# Heading" not in text
+
+
+def test_no_class_has_the_name_of_the_answer_for_strangers(photos, model, tmp_path):
+    arrays = [np.full((64, 64, 3), shade, np.uint8) for shade in (10, 200)]
+    classifier = ImageClassifier.load(model, cache=False)
+    with pytest.raises(PatchvoteError, match="a class may not be called 'None of these'"):
+        classifier.add(arrays, ["None of these", "x"])
+    with pytest.raises(PatchvoteError, match="a class may not be called 'none of these'"):
+        ImageClassifier(Recipe(str(model.with_name("tiny.onnx")))).fit(arrays * 2, ["none of these", "x"] * 2)
 
 
 def test_answers_in_csv_are_one_row_per_photo_without_formulas(command, photos, model, tmp_path):

@@ -194,6 +194,18 @@ def test_the_demo_deletes_and_replaces_nobodys_photos(tmp_path):
     assert digests(tmp_path) == before
 
 
+def test_the_demo_replaces_nobodys_photos_through_a_link(tmp_path):
+    mine = tmp_path / "mine" / "00.png"
+    mine.parent.mkdir()
+    Image.new("RGB", (8, 8)).save(mine)
+    (tmp_path / "demo" / "photos" / "train").mkdir(parents=True)
+    (tmp_path / "demo" / "photos" / "train" / "brick").symlink_to(tmp_path / "mine")
+    before = digests(tmp_path)
+    with pytest.raises(PatchvoteError, match="00.png would be replaced by a picture, but it is an image"):
+        run_demo(tmp_path / "demo")
+    assert digests(tmp_path) == before
+
+
 @pytest.mark.parametrize("file", ["results.md", "results/scene15.png", "results/scene15.svg"])
 def test_the_page_of_results_replaces_no_other_page_or_plot(file, tmp_path, command):
     (tmp_path / "results").symlink_to(ROOT / "results")

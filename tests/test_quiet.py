@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # A whole job, and then rest: what ONNX Runtime would report, it reports about 9 seconds after it was imported.
 WORK = """
 import sys, time
@@ -38,7 +40,8 @@ def test_fifteen_seconds_of_work_connect_nowhere_and_write_only_into_their_own_f
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     trace = tmp_path / "trace"
     photo = next((photo_folder / "brick").iterdir())
-    command = [*_tracer(trace), sys.executable, "-c", WORK, photo_folder, photo, folders["here"] / "m.patchvote"]
+    tracer = _tracer(trace)
+    command = [*tracer, sys.executable, "-c", WORK, photo_folder, photo, folders["here"] / "m.patchvote"]
     done = subprocess.run(command, cwd=folders["here"], env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "brick brick\n"
@@ -46,7 +49,9 @@ def test_fifteen_seconds_of_work_connect_nowhere_and_write_only_into_their_own_f
     assert written == set()
     assert [path.name for path in folders["here"].iterdir()] == ["m.patchvote"]
     assert sorted(path.name for path in folders["PATCHVOTE_CACHE"].iterdir()) == ["bags", "networks"]
-    assert not trace.exists() or trace.read_text() == ""
+    if not tracer:
+        pytest.skip("strace cannot be used here: whether anything was connected to is not known, all else is right")
+    assert trace.read_text() == ""
 
 
 def test_what_the_user_said_about_telemetry_stays():

@@ -13,10 +13,10 @@ import pytest
 
 from command import network_in
 from patchvote import ImageClassifier
-from patchvote.errors import ModelChangedError
+from patchvote.errors import ModelChangedError, WaitWarning
 from patchvote.models.file import read_model, write_model
 from patchvote.models.known import known_photos, with_photos
-from patchvote.utils.locking import locked, stamp
+from patchvote.utils.locking import lock_file, locked, stamp
 from test_cli import words
 
 
@@ -51,7 +51,7 @@ def test_two_processes_that_add_at_once_lose_nothing(made):
         assert process.returncode == 0, said
     assert {"cat", "moon"} <= set(read_model(model).classes)
     assert {path.name for path in folder.iterdir()} >= {"m.patchvote"}
-    assert not list(folder.glob(".m.patchvote*"))
+    assert not list(folder.glob(".*"))
 
 
 def test_a_change_between_reading_and_writing_is_noticed_and_learned_from(made, command, monkeypatch):
@@ -104,6 +104,41 @@ def test_a_lock_is_waited_for_and_released_by_whoever_ends(tmp_path):
     waiting.join(timeout=60)
     assert order == ["killed", "taken"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_waits_for_a_lock_is_told_so_after_a_second(tmp_path):
+    path, held, release = tmp_path / "m.pv", threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked(path):
+            held.set()
+            release.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(60)
+    threading.Timer(1.5, release.set).start()
+    with pytest.warns(WaitWarning, match=r"until another process has written .*m\.pv \(it holds \.p"), locked(path):
+        pass
+    holder.join()
+
+
+def test_a_file_of_the_users_own_is_never_taken_for_a_lock_and_removed(tmp_path):
+    mine = tmp_path / ".m.pv.lock"
+    mine.write_text("mine")
+    also = lock_file(tmp_path / "m.pv")
+    also.write_text("mine too")
+    with locked(tmp_path / "m.pv"):
+        pass
+    assert (mine.read_text(), also.read_text()) == ("mine", "mine too")
+
+
+def test_a_file_with_the_longest_name_has_a_lock_too(tmp_path):
+    path = tmp_path / ("x" * 252 + ".p")
+    path.touch()
+    with locked(path):
+        assert lock_file(path).exists()
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_lock_in_a_folder_that_is_not_there_stops_nobody(tmp_path):

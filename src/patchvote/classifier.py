@@ -35,6 +35,7 @@ from .photos.find import Photo, Source, find_photos, labelled
 from .utils.schema import brief
 from .utils.timing import Progress
 from .voters.registry import DEFAULT, kind_of, scorer_class
+from .voters.votes import NONE
 
 if TYPE_CHECKING:
     from .backbones import Backbone
@@ -129,6 +130,7 @@ class ImageClassifier(Namer):
         """
         seconds = {"network": 0.0}
         found = labelled(photos, labels, 2)
+        _check_classes(found)
         self.passed_over = found.passed_over
         target = list(target) if isinstance(target, Iterator) else target  # it is looked at twice
         if target is not None:  # a wrong path or voter is told now, not after minutes of work
@@ -201,6 +203,7 @@ class ImageClassifier(Namer):
         from .models.add import add_to_model
 
         seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
+        _check_classes(found)
         self.passed_over = found.passed_over
         with self._bags_of(found, photos, progress, seconds) as store:
             fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
@@ -358,3 +361,13 @@ def _kind(voter: Any) -> str:
             f"voter must be the name of a voter or an estimator that is one, such as SNBNL(), got {voter!r:.80}."
         )
     return kind
+
+
+def _check_classes(photos: list[Photo]) -> None:
+    """Refuse a class that could not be told from the answer for photos unlike all classes."""
+    for photo in photos:
+        if str(photo.label).strip().casefold() == NONE:
+            raise PatchvoteError(
+                f"a class may not be called {photo.label!r}: that is the answer for photos unlike all classes. Give "
+                "the class of such photos another name, such as 'other'."
+            )

@@ -4,11 +4,36 @@ Every message names the thing, what was received, and a way on. The command line
 traceback, so it has to stand alone.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 _LONGEST_NAME = 300  # characters of a network's name that a message shows
 
 
 class PatchvoteError(Exception):
-    """Base of every error that a user's input, files or settings can cause."""
+    r"""Base of every error that a user's input, files or settings can cause.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong, on one line: a newline in it can only come from a name, and is printed as an escape.
+    lines : sequence of str
+        Further lines to be printed below it, such as an example of what was expected.
+
+    Examples
+    --------
+    >>> str(PatchvoteError("there is no such layout. Expected:", lines=["a/", "  b.jpg"]))
+    'there is no such layout. Expected:\na/\n  b.jpg'
+    """
+
+    def __init__(self, message: str = "", *, lines: Sequence[str] = ()) -> None:
+        super().__init__("\n".join([message, *lines]))
+        self.lines = [message, *lines]
+
+
+class WaitWarning(UserWarning):
+    """Something takes time because another process has to finish first."""
 
 
 class CacheWarning(UserWarning):

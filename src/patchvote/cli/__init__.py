@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn, TextIO
 
 import typer
 
-from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError
+from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarning, first_line
 from ..utils.terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .bags import extract, store_info
@@ -76,24 +76,27 @@ def info(
         model_info(path, card, as_json)
 
 
-@app.command()
+@app.command("demo")
 @interruptible
-def demo(
+def show_demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
     force: Force = False,
 ) -> None:
-    """Extract bags from a few real photos, and draw them."""
+    """Fit, test and explain a model on crops of a few real photos, and write it all into FOLDER."""
     from .demo import run
 
     run(folder, force=force)
 
 
-def _lines(error: PatchvoteError | OSError) -> list[str]:
+def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:
     """Return the message of an error; where the user has to name a network, with the command that does so."""
     if isinstance(error, OSError):  # that nothing nearer to it has put into words, such as a full temporary folder
         return [f"patchvote: {error.filename or 'the system'}: {error.strerror or error}."]
+    if isinstance(error, MemoryError):
+        return [f"patchvote: there is not enough memory for this: {first_line(error)}."]
     if not isinstance(error, UntypedNetworkError) or error.network is None:
-        return [f"patchvote: {error}"]
+        first, *others = error.lines
+        return [f"patchvote: {first}", *others]
     typed = sys.argv[1:]
     end = typed.index("--") if "--" in typed else len(typed)  # behind two dashes nothing is an option
     command = shlex.join(["patchvote", *typed[:end], error.option, error.network, *typed[end:]])
@@ -109,7 +112,8 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Say a warning for users as it is, and one of a library with where it comes from."""
-    say(message if issubclass(category, CacheWarning) else f"{filename}:{lineno}: {category.__name__}: {message}")
+    for_users = issubclass(category, (CacheWarning, WaitWarning))
+    say(message if for_users else f"{filename}:{lineno}: {category.__name__}: {message}")
 
 
 def main() -> NoReturn:
@@ -127,7 +131,7 @@ def main() -> NoReturn:
     code: str | int | None = FAILED
     try:
         code = _run()
-    except (PatchvoteError, OSError) as error:
+    except (PatchvoteError, OSError, MemoryError) as error:
         if debug:
             raise
         say(*_lines(error))

@@ -19,6 +19,7 @@ from ..models.report.picture import draw, encoded
 from ..photos.decode import load_image
 from ..photos.find import Photo
 from ..photos.outputs import check_outputs
+from ..photos.walk import walk
 from ..utils.files import make_folder, write_file
 from ..utils.marks import Kind
 from ..utils.terminal import show
@@ -101,7 +102,14 @@ def _check_folder(folder: Path, force: bool) -> None:
     """Refuse a folder with files that the demonstration did not write where it would write."""
     names = {"model.patchvote": Kind.model, "report.html": Kind.report, "predictions.csv": Kind.answers}
     wanted = [(folder / name, kind) for name, kind in names.items() if (folder / name).exists()]
-    photos = [folder / "evidence.png", *(path for path in (folder / "photos").rglob("*") if not path.is_dir())]
+    crops = [
+        folder / "photos" / kind / label / f"{index:02d}.png"
+        for kind, count in (("train", _TRAIN), ("test", _TEST))
+        for label in PHOTOS
+        for index in range(count)
+    ]
+    others = walk(folder / "photos")[0] if (folder / "photos").is_dir() else []  # they would be taken for crops
+    photos = dict.fromkeys([folder / "evidence.png", folder / "photos" / "collage.png", *crops, *others])
     wanted += [(path, Kind.picture) for path in photos if path.exists()]
     check_outputs(wanted, [], force=force)
 

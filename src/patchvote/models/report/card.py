@@ -33,13 +33,15 @@ def card(model: Model) -> str:
         *_adaptation(about.adapted),
         "## How it was made",
         "",
-        f"- network: {_text(model.recipe.network)}, {model.recipe.mode} (fingerprint {model.fingerprint})",
-        f"- voter: {model.kind}, {about.chosen.get('words', 'as asked for')} ({about.chosen.get('why', 'not known')})",
+        f"- network: {_text(model.recipe.network)}, {model.recipe.mode} (fingerprint {_text(model.fingerprint)})",
+        f"- voter: {_text(model.kind)}, {_text(about.chosen.get('words', 'as asked for'))} "
+        f"({_text(about.chosen.get('why', 'not known'))})",
         *(
-            f"- tried: {one['words']}: {100 * one['accuracy']:.1f} % of the held-out photos, log loss {one['loss']:.3f}"
+            f"- tried: {_text(one['words'])}: {100 * one['accuracy']:.1f} % of the held-out photos, "
+            f"log loss {one['loss']:.3f}"
             for one in about.tried
         ),
-        f"- patchvote {about.made.get('patchvote', '?')}, {about.made.get('date', '?')}",
+        f"- patchvote {_text(about.made.get('patchvote', '?'))}, {_text(about.made.get('date', '?'))}",
         "",
         "## Its limits",
         "",
@@ -80,7 +82,7 @@ def accuracy_sentence(
 def _not_measured(scores: HeldOut, text: Callable[[str], str]) -> str:
     reasons = scores.get("left_out", {})
     missing = [label for label, own in scores.get("classes", {}).items() if not own["images"]]
-    named = [f"{text(label)} ({reasons[label]})" if label in reasons else text(label) for label in missing]
+    named = [f"{text(label)} ({text(reasons[label])})" if label in reasons else text(label) for label in missing]
     return f" This says nothing of {_some(named)}." if named else ""
 
 
@@ -104,9 +106,13 @@ def copies_sentences(copies: Copies | None, text: Callable[[str], str] = str) ->
     return said
 
 
-def cut_sentences(cut: list[str]) -> list[str]:
+def cut_sentences(cut: list[str], text: Callable[[str], str] = str) -> list[str]:
     """Say what there was no time for when the model was made."""
-    return [f"The budget of time cut it short: {'; '.join(cut)}. A larger `--budget` gives it more."] if cut else []
+    return (
+        [f"The budget of time cut it short: {'; '.join(map(text, cut))}. A larger `--budget` gives it more."]
+        if cut
+        else []
+    )
 
 
 def _some(names: list[str], most: int = 5) -> str:
@@ -127,7 +133,7 @@ def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
     if few:
         said.append(f"Fewer than 10 photos were seen of: {_some(list(map(text, few)))}. A few more would help most.")
     said.extend(copies_sentences(model.about.copies, text))
-    said.extend(cut_sentences(model.about.cut))
+    said.extend(cut_sentences(model.about.cut, text))
     if len(model.about.tried) > 1:
         said.append("Settings were chosen on the same held-out photos, which flatters the accuracy a little.")
     if model.about.adapted:
@@ -144,7 +150,7 @@ def _additions(added: list[Added]) -> list[str]:
     lines = []
     for one in added:
         what = ", ".join(f"{count} of {_text(label)}" for label, count in one.get("images", {}).items())
-        lines.append(f"- added {one.get('date', '')}: {what}")
+        lines.append(f"- added {_text(one.get('date', ''))}: {what}")
     return [*lines, ""] if lines else []
 
 
@@ -152,8 +158,8 @@ def _adaptation(adapted: AdaptedTo | None) -> list[str]:
     if not adapted:
         return []
     return [
-        f"- adapted {adapted.get('date', '')} to {adapted.get('photos', 0):,} photos without labels, of which it named "
-        f"{adapted.get('taken', 0):,} surely enough to learn from them",
+        f"- adapted {_text(adapted.get('date', ''))} to {adapted.get('photos', 0):,} photos without labels, of which "
+        f"it named {adapted.get('taken', 0):,} surely enough to learn from them",
         "",
     ]
 
