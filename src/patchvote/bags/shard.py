@@ -307,6 +307,7 @@ def is_own_name(path: Path) -> bool:
 
 
 def number_of(path: Path) -> int:
+    """Return the number at the start of a shard's name; 0 for a name of another form."""
     first = path.name.partition("-")[0]
     return int(first) if first.isascii() and first.isdigit() and 20 <= len(first) <= DIGITS else 0
 
@@ -322,4 +323,5 @@ def _order(path: Path, told: dict[str, str]) -> tuple[int, str]:
 
 
 def check_of(parts: Iterable[bytes | npt.NDArray[Any]]) -> int:
+    """Return the checksum of bytes and arrays as a number."""
     return int(checksum(parts), 16)

@@ -82,8 +82,7 @@ def extract(
     from .progress import ProgressLine
 
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
-    recipe = Recipe(network, _sampling(mode, sides, patch), activation.value)
-    found = find_photos(photos)
+    recipe, found = Recipe(network, _sampling(mode, sides, patch), activation.value), find_photos(photos)
     extractor = Extractor(recipe, jobs=jobs, device=device)
     kept = f"interrupted. What was extracted is kept in {store}: run the same command again to go on."
     with ProgressLine("extract", quiet) as line, interruption(kept):
@@ -92,7 +91,6 @@ def extract(
             line.show(filled.done, filled.photos)
 
         filled = fill(store, found, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
-
     _tell(filled, found.passed_over, store, quiet, as_json)
     if filled.skipped or found.passed_over.types:
         raise typer.Exit(SKIPPED)
