@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from patchvote.protocols import Protocol
+from patchvote.protocols import PROTOCOLS, Protocol
 from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.draws import Draw, read_draws
+from patchvote.protocols.made_with import _plain
 from patchvote.protocols.page.findings import Patches, findings
 from patchvote.protocols.page.summary import sign_test, summarise
 from patchvote.protocols.page.tables import few, gains, speed
@@ -17,6 +18,7 @@ from patchvote.protocols.plan import Selection, plan
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.runner import Runner
 from patchvote.protocols.stores import Stores
+from patchvote.protocols.voters import make_voter
 
 ROOT = Path(__file__).parent.parent
 
@@ -123,6 +125,18 @@ def test_a_page_is_made_of_results_of_other_networks_and_recipes_alone(tmp_path)
     run_of_another = Run("scene15-patches", "random", "snbnl", "patch-16x1", "efficientnet-lite0")
     Results(tmp_path / "results").add(run_of_another, {}, cell)
     assert "Patches" in write_results(Results(tmp_path / "results"), tmp_path / "docs").read_text(encoding="utf-8")
+
+
+def test_every_committed_run_can_be_gone_on_with():
+    results = Results(ROOT / "results")
+    for protocol in map(Protocol.load, PROTOCOLS):
+        plan(protocol, Selection(), results)  # compares how splits are drawn
+        for run, _ in results.all(protocol.name):
+            voter = make_voter(run.voter, protocol.voter_settings)
+            settings = {key: _plain(value) for key, value in voter.get_params().items()}
+            assert results.check(run, {"estimator": type(voter).__name__, "settings": settings})
+    _, finished = plan(Protocol.load("office-caltech"), Selection(recipes=("dense",)), results)
+    assert finished == 9 * 10 * (16 + 12)  # voters, splits, and pairs of both settings
 
 
 @pytest.mark.data
