@@ -19,7 +19,7 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from ...utils.machine import cores
-from .bounds import MOST_FEATURES, Bounds, EvenRotation, Floats, Indices, Turned, pair_distances
+from .bounds import MOST_FEATURES, Bounds, EvenRotation, Floats, Indices, Turned, pair_distances, squares
 
 _PAIRS = 1 << 20  # bounds that one thread holds at once: 4 MB, which stay in cache
 _PART = 1 << 16  # rows of a bank that brute force looks at at once
@@ -29,6 +29,7 @@ FEWEST_TO_BOUND = 1536  # a bank with fewer descriptors is searched by brute for
 # What a pair costs, as multiply-adds of the plain product, measured on two processors: a feature of the float32 and
 # of the 8-bit product; the passes over the bounds; a pair that is bounded again; a pair whose distance is computed.
 _FLOAT32, _INT8, _PASSES, _AGAIN, _DISTANCE = 1.0, 0.42, 160, 5_000, 18_000
+_CLEAR = 1e5  # times the rounding of a product, above which a distance is the smallest within 1e-5
 _PAYS = 0.85  # share of the plain product's cost below which bounds are taken
 
 
@@ -88,21 +89,43 @@ class Bank:
         return self._brute_force(plain, k)
 
     def _brute_force(self, queries: Floats, k: int) -> tuple[Floats, Indices]:
-        """Keep the best `k` while going through the bank in parts of bounded size.
-
-        faiss computes distances by products, which rounds: it is asked for two more, and distances are computed anew.
-        """
+        """Keep the best `k` while going through the bank in parts of bounded size."""
         best = np.full((len(queries), 0), np.inf, np.float32)
         indices = np.zeros((len(queries), 0), np.int64)
         for start in range(0, len(self), _PART):
             part = self.values[start : start + _PART].astype(np.float32, copy=False)
-            _, chosen = faiss.knn(queries, part, min(k + 2, len(part)))
-            rows = np.repeat(np.arange(len(queries)), chosen.shape[1])
-            exact = pair_distances(queries, rows, part, chosen.ravel()).reshape(chosen.shape)
-            best, indices = np.hstack([best, exact]), np.hstack([indices, chosen + start])
+            distances, chosen = _by_products(queries, part, min(k, len(part)))
+            best, indices = np.hstack([best, distances]), np.hstack([indices, chosen + start])
             order = np.lexsort((indices, best), axis=1)[:, :k]
             best, indices = np.take_along_axis(best, order, 1), np.take_along_axis(indices, order, 1)
         return best, indices
+
+
+def _by_products(queries: Floats, bank: Floats, k: int) -> tuple[Floats, Indices]:
+    """Find the `k` nearest by products, as faiss computes distances, and compute their distances anew.
+
+    Products round. Where a distance is so small beside the lengths of its descriptors that rounding could hide a nearer
+    one, two more are looked at.
+    """
+    rough, chosen = faiss.knn(queries, bank, k)
+    lengths = max(float(np.max(squares(values), initial=0.0)) for values in (queries, bank))
+    doubtful = rough[:, -1] < _CLEAR * 4 * np.finfo(np.float32).eps * lengths
+    distances, chosen = _measured(queries, bank, chosen)
+    if doubtful.any():
+        _, more = faiss.knn(queries[doubtful], bank, min(k + 2, len(bank)))
+        exact, more = _measured(queries[doubtful], bank, more)
+        distances[doubtful], chosen[doubtful] = exact[:, :k], more[:, :k]
+    return distances, chosen
+
+
+def _measured(queries: Floats, bank: Floats, chosen: Indices) -> tuple[Floats, Indices]:
+    """Compute the distances to chosen descriptors, and bring them into order."""
+    rows = np.repeat(np.arange(len(queries)), chosen.shape[1])
+    distances = pair_distances(queries, rows, bank, chosen.ravel()).reshape(chosen.shape)
+    if chosen.shape[1] == 1:
+        return distances, chosen
+    order = np.lexsort((chosen, distances), axis=1)
+    return np.take_along_axis(distances, order, 1), np.take_along_axis(chosen, order, 1)
 
 
 def _pays(bounds: Bounds, queries: Turned, k: int) -> bool:
