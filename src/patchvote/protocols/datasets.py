@@ -55,7 +55,8 @@ def read_dataset(layout: str, root: Path) -> Dataset:
             raise PatchvoteError("there is no such folder.")
         return read(root)
     except (PatchvoteError, PhotoError) as error:
-        raise PatchvoteError(f"{root} does not have the layout {layout!r}: {error}\nExpected:\n{expected}") from None
+        lines = ["Expected:", *expected.splitlines()]
+        raise PatchvoteError(f"{root} does not have the layout {layout!r}: {error}", lines=lines) from None
 
 
 # --- anybody's own photos -------------------------------------------------------------------------------------------
