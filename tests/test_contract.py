@@ -26,8 +26,10 @@ from patchvote import (
     Recipe,
     Voter,
 )
+from patchvote.models.answers import answer_of, evidence_of
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import voter_of
+from patchvote.voters.linear import LinearVotes
 from patchvote.voters.registry import OWN, kind_of, kinds, scorer_class, voter_class
 from quick_network import QUICK, QuickNetwork
 from test_voters import make_bags
@@ -118,6 +120,22 @@ def test_two_trainings_leave_the_first_scorer_as_it_was(kind, bags):
     before = scorer.votes(some)
     voter.fit(*make_bags(60, seed=5))
     np.testing.assert_array_equal(scorer.votes(some), before)
+
+
+def test_more_votes_than_fit_in_memory_are_refused_and_answers_need_none_of_them(monkeypatch):
+    bag = Bags.of([np.random.default_rng(0).random((2_000, 4), np.float32)])
+    classes = tuple(f"{number:06d}" for number in range(30_000))
+    arrays = {
+        "linear": np.ones((30_000, 4), np.float32),
+        "bias": np.zeros(30_000, np.float32),
+        "vectors": np.ones((30_000, 4), np.float16),
+        "class": np.arange(30_000),
+    }
+    model = Model(LinearVotes(arrays, {"power": 0.5}, 30_000), classes, Recipe(), "abc", 1.0, 0.0)
+    with pytest.raises(PatchvoteError, match="2,000 parts voting for 30,000 classes are more than fit in memory"):
+        evidence_of(model, "a photo", bag)
+    monkeypatch.setattr(LinearVotes, "votes", None)  # the mean of the bag is all that an answer takes
+    assert answer_of(model, "a photo", bag).label == "000000"
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
