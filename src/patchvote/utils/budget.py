@@ -1,7 +1,7 @@
 """Training that ends when its time is up.
 
-Voters that learn in passes or rounds ask after each of them whether to go on (their setting `callback`), and keep what
-they have learned so far. Other voters are trained in whole: their trainings take seconds.
+Voters that learn in passes or rounds call their parameter `callback` after each of them, and stop where it returns
+True, with what they have learned so far. Other voters are always trained completely, which takes seconds.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from sklearn.base import clone
 
 
 def fit_until(voter: Any, until: float, *data: Any, **more: Any) -> Any:
-    """Train a copy of a voter, which ends after the first pass that ends later than `until`.
+    """Train a copy of a voter; the training stops after the first pass that ends later than `until`.
 
     Parameters
     ----------
     voter : estimator
-        The voter; it is not changed.
+        Voter to copy; it is not changed.
     until : float
-        A time of `time.perf_counter`. Where it is not reached, the training is as without it.
+        Deadline, in the time of `time.perf_counter`. A training that ends before is not affected.
     *data, **more
-        Given to `fit`.
+        Arguments of `fit`.
     """
     copy = clone(voter)
     if "callback" not in copy.get_params():
         return copy.fit(*data, **more)
-    own = copy.callback
+    callback = copy.callback
 
-    def is_over(told: dict[str, Any]) -> bool:
-        return (own is not None and own(told) is True) or time.perf_counter() > until
+    def is_over(state: dict[str, Any]) -> bool:
+        return (callback is not None and callback(state) is True) or time.perf_counter() > until
 
-    return copy.set_params(callback=is_over).fit(*data, **more).set_params(callback=own)
+    return copy.set_params(callback=is_over).fit(*data, **more).set_params(callback=callback)
 
 
 def cut_short(voter: Any) -> str | None:
-    """Say after how many of its rounds or passes a training ended, where it ended early.
+    """Return after how many of its rounds or passes a training stopped early; None where it was completed.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def cut_short(voter: Any) -> str | None:
     '2 of 30 rounds'
     """
     last = (getattr(voter, "history_", None) or [{}])[-1]
-    for one, all_ in (("round", "rounds"), ("pass", "passes")):
-        if last.get(one, 0) < last.get(all_, 0):
-            return f"{last[one]} of {last[all_]} {all_}"
+    for done, planned in (("round", "rounds"), ("pass", "passes")):
+        if last.get(done, 0) < last.get(planned, 0):
+            return f"{last[done]} of {last[planned]} {planned}"
     return None

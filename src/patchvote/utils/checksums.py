@@ -1,7 +1,7 @@
-"""Checksums that notice a flipped bit in an array or a header.
+"""Checksums that detect a flipped bit in an array or a header.
 
-They guard against failing disks and torn copies, not against people: whoever can write a file can write its checksum,
-too. XXH3 reads memory nearly as fast as memory can be read, so that every array can be verified whenever it is read.
+They protect against failing disks and incomplete copies, not against attackers: whoever can write a file can also write
+its checksum. XXH3 runs nearly at memory speed, so every array is verified whenever it is read.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import xxhash
 
 
 def checksum(parts: Iterable[bytes | npt.NDArray[Any]]) -> str:
-    """Return the checksum of bytes and arrays, one after the other, as 16 hexadecimal digits.
+    """Return the checksum of concatenated bytes and arrays, as 16 hexadecimal digits.
 
-    Only the bytes count: the same numbers in another type, or cut elsewhere, are the caller's to tell apart.
+    Only the bytes count. A caller who needs to distinguish types, shapes or parts includes them in the bytes.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Arrays on a device of their own, such as a graphics card, and back.
+"""Move arrays to a device, such as a graphics card, and back.
 
-The core computes with numpy. Where a device is asked for, arrays become tensors of torch through the array API
-standard, in which the mathematics is written anyway; torch is imported then, and not before.
+The core computes with numpy. On a device, arrays are tensors of torch, used through the array API standard, in which
+the mathematics is written. torch is imported only when a device is requested.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def on_device(array: Any, device: str) -> Any:
     Parameters
     ----------
     array : array
-        Of numpy, or a tensor. On the CPU, its memory is shared where possible.
+        Array of numpy, or tensor. On the CPU, the result shares its memory where possible.
     device : str
-        "cuda", "mps", "cpu", or as torch names it.
+        Name of the device in torch, such as "cuda", "mps" or "cpu".
 
     Raises
     ------
@@ -44,7 +44,7 @@ def on_device(array: Any, device: str) -> Any:
 
 
 def on_host(array: Any) -> npt.NDArray[Any]:
-    """Return an array of any library as one of numpy; one of numpy itself as it is.
+    """Return an array of any library as an array of numpy; arrays of numpy are returned unchanged.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Files that are either whole or absent.
+"""Write files atomically: a file is either complete or absent.
 
-Every file that patchvote writes goes to a temporary name in the same folder, is synced, and is then renamed: a reader,
-a crash or a full disk never meets half a file. What a killed process left half-written in a folder is removed by the
-next one that writes there.
+Every file that patchvote writes gets a temporary name in the same folder, is synced, and is then renamed. No reader
+ever sees an incomplete file, even after a crash or on a full disk. Temporary files of a killed process are removed by
+the next process that writes into the folder.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from .temporary import remove_leavings, temporary_file
 
 
 def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write `parts` one after the other; `path` is at every moment absent, or old and whole, or new and whole.
+    """Write `parts` one after the other; at every moment, `path` is absent, or complete and old, or complete and new.
 
-    A symbolic link is followed, so that the link stays and its target is replaced. A file that is replaced keeps its
-    mode. What is no ordinary file (a folder, a device, a pipe) is never replaced.
+    A symbolic link is followed: the link stays and its target is replaced. A file that is replaced keeps its mode.
+    Folders, devices, pipes and anything else that is no ordinary file are never replaced.
     """
     with write_and_hold(path, parts):
         pass
@@ -32,18 +32,18 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
 
 @contextlib.contextmanager
 def write_and_hold(path: Path, parts: Iterable[bytes | memoryview]) -> Iterator[None]:
-    """Write as `write_atomically` does, and keep the file locked until the end: others see that its owner lives."""
+    """Write as `write_atomically` does, and keep the file locked while the block runs: its owner is alive."""
     path = Path(os.path.realpath(path))
     mode = _mode_of(path)
     remove_leavings(path.parent)
     with temporary_file(path.parent) as (temporary, file):
         if mode is not None:
-            temporary.chmod(mode)  # before anything is in it: a private file is private at every moment
+            temporary.chmod(mode)  # while it is empty: the content of a private file is private at every moment
         for part in parts:
             file.write(part)
         file.flush()
         os.fsync(file.fileno())
-        if os.name == "nt":  # where no open file can be renamed, and there is no lock to keep
+        if os.name == "nt":  # Windows cannot rename an open file, and there is no lock to keep
             file.close()
         temporary.replace(path)
         _sync_folder(path.parent)
@@ -56,7 +56,7 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     Raises
     ------
     PatchvoteError
-        It cannot be written; the message says why in one sentence.
+        The file cannot be written; the message gives the reason in one sentence.
     """
     try:
         write_atomically(path, parts)
@@ -65,12 +65,12 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder that the user asked for, and those above it.
+    """Make a folder that the user asked for, and its parents.
 
     Raises
     ------
     PatchvoteError
-        It cannot be made; the message says why in one sentence.
+        The folder cannot be made; the message gives the reason in one sentence.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -79,7 +79,7 @@ def make_folder(path: Path) -> None:
 
 
 def _mode_of(path: Path) -> int | None:
-    """Return the permissions of an ordinary file; None where there is none yet."""
+    """Return the permissions of an ordinary file; None where there is no file yet."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def _mode_of(path: Path) -> int | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut, where the system can (Windows cannot open folders)."""
+    """Make a rename in `folder` survive a power cut, where the system supports it (Windows cannot open folders)."""
     try:
         handle = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -104,6 +104,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of an ordinary file's bytes, in hexadecimal."""
+    """Return the SHA-256 of an ordinary file's bytes, in hexadecimal."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

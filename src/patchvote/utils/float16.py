@@ -1,8 +1,8 @@
-"""From float16 to float32, several times as fast as numpy's own cast.
+"""Cast float16 to float32, several times as fast as numpy.
 
-Bags are kept as float16, and everything computes in float32, so most of a training's preparation is this cast. The bits
-of a half, moved to where float32 has them, are the same number but for a constant factor in the exponent: one product
-puts it right, for subnormal numbers too. Only infinity and NaN come out wrong, which is seen and done again.
+Bags are stored as float16 and all computations use float32, so this cast takes most of the time before a training. The
+bits of a float16, shifted to their positions in a float32, give the number up to a constant power of two. One product
+corrects that, also for subnormal numbers. Only infinity and NaN come out wrong: chunks with them are cast by numpy.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_CHUNK = 1 << 18  # numbers whose bits stay in cache
-_FACTOR = np.float32(2.0**112)  # the exponents' offsets are 15 and 127
-_NOT_EXPONENT = np.int32(-0x70000001)  # clears copies of the sign, where the exponent is longer
+_CHUNK = 1 << 18  # numbers per chunk: 1 MB as float32, which stays in cache
+_FACTOR = np.float32(2.0**112)  # the exponent's bias is 15 in float16 and 127 in float32
+_MASK = np.int32(-0x70000001)  # clears the copies of the sign in the additional bits of the exponent
 
 
 def to_float32(
@@ -22,7 +22,8 @@ def to_float32(
 ) -> npt.NDArray[Any]:
     """Return numbers of any type as float32; float32 itself is not copied unless `out` is given.
 
-    Where the numbers are known to be `finite`, nobody looks for those that are not, which is a third of the work.
+    With `finite`, the numbers are known to be finite, and the search for infinity and NaN, a third of the work, is left
+    out.
 
     Examples
     --------
@@ -41,7 +42,7 @@ def to_float32(
         bits = single.view(np.int32)
         bits[...] = half.view(np.int16)
         np.left_shift(bits, 13, out=bits)
-        np.bitwise_and(bits, _NOT_EXPONENT, out=bits)
+        np.bitwise_and(bits, _MASK, out=bits)
         np.multiply(single, _FACTOR, out=single)
         if not finite and single.size and max(float(single.max()), -float(single.min())) >= 65536:
             single[...] = half
@@ -49,7 +50,7 @@ def to_float32(
 
 
 def all_finite(values: npt.NDArray[Any]) -> bool:
-    """Tell whether no number is infinite or NaN; of halves, by their bits, which is several times as fast.
+    """Return whether no number is infinite or NaN; float16 is tested by its bits, which is several times as fast.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Matrix products in 8-bit whole numbers, by ONNX Runtime: two to three times as fast as in floating point.
+"""Matrix products of 8-bit integers with ONNX Runtime: two to three times as fast as in floating point.
 
-Rows have 7 bits (whole numbers from -63 to 63) and the matrix 8 (-127 to 127). With 8 bits in both, processors without
+Rows have 7 bits (integers from -63 to 63), the matrix has 8 bits (-127 to 127). With 8 bits in both, processors without
 VNNI could overflow when they add pairs of products.
 """
 
@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-MOST_ROW, MOST_MATRIX = 63, 127  # largest whole number of a row, and of the matrix
-_ZERO = 64  # is added to rows, whose bytes have no sign
+MOST_ROW, MOST_MATRIX = 63, 127  # largest absolute values in a row, and in the matrix
+_ZERO = 64  # added to rows, which are stored as unsigned bytes
 
 Product = Callable[[npt.NDArray[Any]], npt.NDArray[np.int32]]
 
 
 def int8_product(matrix: npt.NDArray[Any]) -> Product:
-    """Return the function that multiplies whole-numbered rows by a whole-numbered matrix, ``rows @ matrix.T``.
+    """Return a function that computes ``rows @ matrix.T`` for integer rows and this integer matrix.
 
-    Calls from several threads at once are safe; each runs on its caller's thread alone.
+    The function may be called from several threads at once; each call runs on the thread of its caller only.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def int8_product(matrix: npt.NDArray[Any]) -> Product:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # `on_all_cores` has the threads
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # callers run one thread per core (`on_all_cores`)
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def product(rows: npt.NDArray[Any]) -> npt.NDArray[np.int32]:

@@ -1,7 +1,7 @@
-"""One writer at a time, and none that overwrites what it has not seen.
+"""File locks: one writer at a time, and none overwrites a version that it has not read.
 
-Whoever replaces a file takes its lock, compares the file with what it read, and only then writes. The lock belongs to
-an open file, so that the system releases it when its process ends, however it ends: nothing is left to be cleared away.
+A writer takes the lock of the file, compares the file with what it read before, and only then replaces it. The lock
+belongs to an open file, so the system releases it when the process ends, however it ends: nothing has to be cleaned up.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 
 from ..errors import WaitWarning
 
-_PATIENCE = 1.0  # seconds after which it is said that a lock is waited for
-_PAUSE = 0.02  # seconds between two attempts
+_SILENT_SECONDS = 1.0  # of waiting before a warning; writing a file usually takes less
+_PAUSE_SECONDS = 0.02  # between two attempts: not noticed by a user, and no load on the processor
 
 if sys.platform == "win32":
     import msvcrt
 
-    def _try(handle: int) -> bool:
+    def _try_lock(handle: int) -> bool:
         try:
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         except PermissionError:
@@ -33,7 +33,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _try(handle: int) -> bool:
+    def _try_lock(handle: int) -> bool:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -43,10 +43,10 @@ else:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which need not be there, for as long as the block runs; wait for it where need be.
+    """Hold the lock of a file, which need not exist, while the block runs; wait for it if necessary.
 
-    After a second of waiting, a `WaitWarning` says for what. Some file systems know no locks, and some folders cannot
-    be written to. The block then runs without.
+    After a second of waiting, a `WaitWarning` names the file. Where the file system has no locks, or the folder is not
+    writable, the block runs without a lock.
     """
     lock = lock_file(path)
     handle = _acquire(lock, path)
@@ -54,14 +54,14 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         if handle is not None:
-            with contextlib.suppress(OSError):  # Windows cannot remove a file that somebody holds open
-                if not os.fstat(handle).st_size:  # one with content is somebody's, whatever its name
+            with contextlib.suppress(OSError):  # Windows cannot remove a file that a process holds open
+                if not os.fstat(handle).st_size:  # a file with content is not a lock, whatever its name
                     lock.unlink()
             os.close(handle)
 
 
 def lock_file(path: Path) -> Path:
-    """Return the file whose lock stands for `path`: as short for long names, and one for all spellings of a name."""
+    """Return the lock file of `path`: its name has a fixed length, and is the same for all spellings of a name."""
     name = unicodedata.normalize("NFC", path.name).casefold().encode("utf-8", "surrogatepass")
     return path.with_name(f".patchvote-{hashlib.sha256(name).hexdigest()[:32]}.lock")
 
@@ -77,7 +77,7 @@ def _acquire(lock: Path, path: Path) -> int | None:
             if os.path.samestat(os.fstat(handle), lock.stat()):
                 return handle
         except FileNotFoundError:
-            pass  # whoever held it has removed it: the next one is taken from a new file
+            pass  # the previous holder has removed the lock file: try again with a new one
         except OSError:
             os.close(handle)
             return None
@@ -88,19 +88,19 @@ def _acquire(lock: Path, path: Path) -> int | None:
 
 
 def _wait_for(handle: int, lock: Path, path: Path) -> None:
-    begin = time.monotonic()
-    said = False
-    while not _try(handle):
-        if not said and time.monotonic() - begin > _PATIENCE:
-            said = True
+    start = time.monotonic()
+    warned = False
+    while not _try_lock(handle):
+        if not warned and time.monotonic() - start > _SILENT_SECONDS:
+            warned = True
             warnings.warn(
                 f"waiting until another process has written {path} (it holds {lock.name}).", WaitWarning, stacklevel=2
             )
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE_SECONDS)
 
 
 def stamp(path: Path) -> tuple[int, ...] | None:
-    """Return what changes whenever a file is replaced; None where there is no file."""
+    """Return a value that changes whenever a file is replaced; None where there is no file."""
     try:
         status = path.stat()
     except OSError:

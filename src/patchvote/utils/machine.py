@@ -1,4 +1,4 @@
-"""What the machine has, and what this process takes of it."""
+"""Cores, memory and processor of the machine, and the memory that this process uses."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def cores() -> int:
 
 
 def memory() -> int:
-    """Return the bytes of memory that this process may use at most: the machine's, or its container's."""
+    """Return the bytes of memory that this process may use: those of the machine, or of its container."""
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # Windows has no such call
-        total = 8 << 30
+        total = 8 << 30  # a common size
     try:
         return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
     except (OSError, ValueError):  # there is no container, or it has no limit ("max")
@@ -30,7 +30,7 @@ def memory() -> int:
 
 
 def describe() -> dict[str, Any]:
-    """Tell the processor, the cores and the system: what matters for times, and nothing that names the machine."""
+    """Return processor, cores and system: they matter for times, and do not identify the machine."""
     return {"processor": _processor(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
 
 
@@ -43,7 +43,7 @@ def _processor() -> str:
 
 
 def forget_peak_memory() -> None:
-    """Begin to measure the peak of memory anew, where the system can (Linux)."""
+    """Reset the peak memory of this process, where the system supports it (Linux)."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:
@@ -51,7 +51,7 @@ def forget_peak_memory() -> None:
 
 
 def peak_memory() -> int:
-    """Return the largest number of bytes that this process has taken so far."""
+    """Return the largest number of bytes that this process has used so far."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
@@ -63,7 +63,7 @@ def peak_memory() -> int:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system, where the C library would keep it for the thread that freed it (glibc)."""
+    """Return freed memory to the system, which glibc would otherwise keep for the thread that freed it."""
     _malloc_trim()(0)
 
 

@@ -1,7 +1,7 @@
-"""Marks: by what stands in a file, patchvote knows what it wrote itself, whatever the file is called.
+"""Marks by which patchvote recognises the files that it wrote, whatever their names.
 
-Every writer puts a mark near the beginning of its file, where the format has a place for such a thing. Nothing here
-keeps a list of files, and nothing is decoded.
+Every writer puts a mark near the beginning of its file, where the format allows one. There is no list of files, and
+nothing is decoded.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ NAME = "patchvote"
 GENERATOR = f'<meta name="generator" content="{NAME} {__version__}">'
 RESULTS_HEAD = "# Results\n\nEvery number in a table comes from a file in `results/`"
 
-_HEAD = 1 << 16  # bytes of a file that are looked at; marks stand in the first few hundred
+_HEAD = 1 << 16  # bytes that are read of a file; marks are in the first few hundred
 _MAX_MODEL_HEADER = 1 << 27  # bytes; twice the longest header that a model may have
 _PNG = b"\x89PNG\r\n\x1a\n"
-_OLD_REPORT = (  # as reports began before they had a mark
+_OLD_REPORT = (  # the beginning of reports from before they had a mark
     b'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" '
     b"content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-"
 )
 
 
 class Kind(enum.StrEnum):
-    """What patchvote writes for people."""
+    """Kinds of files that patchvote writes for users."""
 
     model = "a model"
     report = "a report"
@@ -40,7 +40,7 @@ class Kind(enum.StrEnum):
 
 
 def kind_of(path: Path) -> Kind | None:
-    """Return what patchvote wrote into a file; None where it is of somebody else.
+    """Return which kind of file patchvote wrote; None where patchvote did not write it.
 
     Raises
     ------
@@ -61,9 +61,9 @@ def kind_of(path: Path) -> Kind | None:
             if b'<meta name="generator" content="patchvote ' in head[:4096] or head.startswith(_OLD_REPORT)
             else None
         )
-    if head.startswith(b"PK\x03\x04"):  # the name of the first array follows the 30 bytes of its entry
+    if head.startswith(b"PK\x03\x04"):  # zip: the name of the first array follows 30 bytes of its header
         return Kind.arrays if head[30:].startswith(f"{NAME}.npy".encode()) else None
-    if b"\x12\x09patchvote" in head[:16]:  # ModelProto.producer_name, behind ir_version
+    if b"\x12\x09patchvote" in head[:16]:  # ONNX: ModelProto.producer_name, after ir_version
         return Kind.graph
     if head.startswith(RESULTS_HEAD.encode()):
         return Kind.results

@@ -1,9 +1,8 @@
 """Build ONNX graphs node by node, and walk through those that exist.
 
-`GraphBuilder` collects nodes and constants and hands out the names of their values, so that code which writes a graph
-reads like the arithmetic itself. The functions below it answer what every reader of a graph asks: which graphs stand
-inside a node, what a node reads, which nodes a tensor is computed from. `onnx` is imported when a graph is built, never
-before.
+`GraphBuilder` collects nodes and constants and returns the names of their values, so that code which builds a graph
+reads like the arithmetic itself. The functions below it walk through a graph: which graphs are nested in a node, which
+tensors a node reads, which nodes a tensor is computed from. `onnx` is imported only when a graph is built.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from .marks import NAME
 if TYPE_CHECKING:
     import onnx
 
-OPSET = 17  # the set of operations that our graphs use
-_IR_VERSION = 8  # the file format that belongs to it
+OPSET = 17  # version of the ONNX operators in our graphs
+_IR_VERSION = 8  # version of the file format that belongs to this opset
 
 
 class GraphBuilder:
@@ -28,7 +27,7 @@ class GraphBuilder:
     Parameters
     ----------
     prefix : str, default "pv_"
-        Start of the names that are made up here, which keeps them apart from the names of graphs that are merged in.
+        Prefix of generated names, which distinguishes them from the names of graphs that are merged in.
 
     Attributes
     ----------
@@ -56,14 +55,14 @@ class GraphBuilder:
         self.constants: dict[str, onnx.TensorProto] = {}
 
     def node(self, op: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """Add a node; its output gets the name `output`, or one that is made up."""
+        """Add a node; its output gets the name `output`, or a generated one."""
         self._count += 1
         output = output or f"{self._prefix}{op.lower()}_{self._count}"
         self.nodes.append(self._helper.make_node(op, list(inputs), [output], name=output, **attributes))
         return output
 
     def name(self, value: str, name: str) -> str:
-        """Give a value a name of its own, as the outputs of a graph need one."""
+        """Give a value a chosen name, which the outputs of a graph need."""
         self.nodes.append(self._helper.make_node("Identity", [value], [name], name=f"{self._prefix}{name}"))
         return name
 
@@ -103,13 +102,13 @@ class GraphBuilder:
         name : str
             Name of the graph.
         inputs, outputs : dict
-            Shapes of the values that go in and come out, by name; a length that is not fixed is a word.
+            Shapes of the inputs and outputs, by name; an axis of variable length is a word.
         kinds : dict, optional
-            Types of those that are not "FLOAT", by name.
+            Types of the inputs and outputs that are not "FLOAT", by name.
         opset : int
-            Version of the set of operations.
+            Version of the ONNX operators.
         metadata : dict, optional
-            Further texts that the file carries.
+            Metadata of the file: text by key.
         """
         helper, types = self._helper, kinds or {}
 
@@ -135,7 +134,7 @@ class GraphBuilder:
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs inside a node: branches, and bodies of loops."""
+    """Yield the graphs nested in a node: branches, and bodies of loops."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -143,7 +142,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes, and those in the graphs inside them."""
+    """Yield nodes, including those of nested graphs."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):
@@ -151,7 +150,7 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def inputs_of(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names of all tensors that a node reads, those inside its branches and loops included."""
+    """Yield the names of all tensors that a node reads, including those that its branches and loops read."""
     yield from node.input
     for graph in subgraphs(node):
         for inner in graph.node:
@@ -160,8 +159,8 @@ def inputs_of(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def makers(graph: onnx.GraphProto) -> dict[str, int]:
-    """Return by which node, as a place in the list of nodes, each tensor is made."""
-    return {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    """Return, for the name of each tensor, the index of the node that makes it."""
+    return {name: index for index, node in enumerate(graph.node) for name in node.output if name}
 
 
 def needed_for(output: str, graph: onnx.GraphProto, stop: Collection[str] = ()) -> tuple[list[int], set[str]]:
@@ -170,18 +169,18 @@ def needed_for(output: str, graph: onnx.GraphProto, stop: Collection[str] = ()) 
     Parameters
     ----------
     output : str
-        The tensor.
+        Name of the tensor.
     graph : onnx.GraphProto
-        The graph that computes it.
+        Graph that computes the tensor.
     stop : collection of str
-        Tensors at which the walk ends: what they are computed from is not needed.
+        Names of tensors at which the walk ends: what they are computed from is not needed.
 
     Returns
     -------
     nodes : list of int
-        Places of the nodes that are needed, in the order of the graph.
+        Indices of the nodes that are needed, in the order of the graph.
     tensors : set of str
-        All tensors that these nodes read or that were asked for, constants, inputs and those of `stop` included.
+        Names of `output` and of all tensors that these nodes read, including constants, inputs and those of `stop`.
     """
     made_by = makers(graph)
     nodes: set[int] = set()
@@ -192,8 +191,8 @@ def needed_for(output: str, graph: onnx.GraphProto, stop: Collection[str] = ()) 
         if not name or name in tensors:
             continue
         tensors.add(name)
-        place = None if name in stop else made_by.get(name)
-        if place is not None and place not in nodes:
-            nodes.add(place)
-            waiting.extend(inputs_of(graph.node[place]))
+        index = None if name in stop else made_by.get(name)
+        if index is not None and index not in nodes:
+            nodes.add(index)
+            waiting.extend(inputs_of(graph.node[index]))
     return sorted(nodes), tensors

@@ -1,8 +1,8 @@
-"""Read files that come from anywhere: ordinary files only, and no more of them than was expected.
+"""Read untrusted files: only ordinary ones, and at most a given number of bytes.
 
-A name can stand for a pipe that nobody writes to, a device that never ends, or a file that grows while it is read. Each
-of them would make a reader wait for ever or fill the memory. Here they raise an `OSError` at once, with the reason in
-its `strerror`, so that a caller treats them as any other file that cannot be read.
+A path can lead to a pipe without a writer, a device without an end, or a file that grows while it is read. Each of them
+would block the reader for ever or fill the memory. Here they raise an `OSError` at once, with the reason in its
+`strerror`, so that a caller handles them as any other file that cannot be read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-# A pipe without a writer would block `open`; a terminal could become the one that controls this process.
+# Without these, a pipe without a writer would block `open`, and a terminal could become the controlling one.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
-_MAX_TOML_BYTES = 1 << 18  # the largest of ours has 5 kB
-_MAX_TOML_DOTS = 200  # in one line: the time that the parser takes for a dotted key grows with the square of its parts
+_MAX_TOML_BYTES = 1 << 18  # 262 kB; the largest of our files has 5 kB
+_MAX_TOML_DOTS = 200  # per line: the parser's time for a dotted key grows with the square of the number of its parts
 
 _KINDS = (
     (stat.S_ISDIR, "it is a folder, not a file"),
@@ -31,26 +31,26 @@ _KINDS = (
 
 
 class NotOrdinaryError(OSError):
-    """A name that stands for something else than an ordinary file."""
+    """A path that does not lead to an ordinary file."""
 
 
 def open_regular(path: str | Path) -> io.BufferedReader:
-    """Open an ordinary file for reading, without ever waiting for one that is not.
+    """Open an ordinary file for reading, without ever blocking on anything else.
 
     Raises
     ------
     NotOrdinaryError
-        It is a folder, a pipe, a socket or a device.
+        The path leads to a folder, a pipe, a socket or a device.
     OSError
-        It cannot be opened.
+        The file cannot be opened.
     """
     try:
-        _check(path, Path(path).stat().st_mode)  # opening some devices does something, such as rewinding a tape
+        _check_regular(path, Path(path).stat().st_mode)  # opening some devices has effects, such as rewinding a tape
     except ValueError:
         raise OSError(errno.EINVAL, "no file can have this name", str(path)) from None
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _FLAGS))  # noqa: SIM115
     try:
-        _check(path, os.fstat(file.fileno()).st_mode)  # the name may have changed hands since
+        _check_regular(path, os.fstat(file.fileno()).st_mode)  # the path may lead elsewhere by now
     except BaseException:
         file.close()
         raise
@@ -65,12 +65,12 @@ def check_regular(path: str | Path) -> None:
 def read_bytes(path: str | Path, limit: int) -> bytes:
     """Read a whole ordinary file of at most `limit` bytes.
 
-    The limit holds for what is read, not for the size that the file claims: files below /proc claim to be empty.
+    The limit applies to the bytes that are read, not to the size that the system reports: that is 0 for files in /proc.
 
     Raises
     ------
     OSError
-        It cannot be read, or has more bytes.
+        The file cannot be read, or has more bytes.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -83,27 +83,27 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
 
 
 def read_text(path: str | Path, limit: int, encoding: str = "utf-8") -> str:
-    """Read a whole ordinary file of at most `limit` bytes as text, with line ends as they are.
+    """Read a whole ordinary file of at most `limit` bytes as text, with its line ends unchanged.
 
     Raises
     ------
     OSError
-        It cannot be read, or has more bytes.
+        The file cannot be read, or has more bytes.
     UnicodeDecodeError
-        It is not text of this encoding.
+        The file is not text of this encoding.
     """
     return read_bytes(path, limit).decode(encoding)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Read a TOML file, whatever it holds, in bounded time.
+    """Read an untrusted TOML file in bounded time.
 
     Raises
     ------
     OSError
-        It cannot be read, or is far too large.
+        The file cannot be read, or is far too large.
     ValueError
-        It is not TOML, or is nested too deeply.
+        The file is not TOML, or is nested too deeply.
     """
     text = read_text(path, _MAX_TOML_BYTES)
     for number, line in enumerate(text.splitlines(), start=1):
@@ -115,7 +115,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from None
 
 
-def _check(path: str | Path, mode: int) -> None:
+def _check_regular(path: str | Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        reason = next((words for is_kind, words in _KINDS if is_kind(mode)), "it is not an ordinary file")
+        reason = next((message for is_kind, message in _KINDS if is_kind(mode)), "it is not an ordinary file")
         raise NotOrdinaryError(errno.EINVAL, reason, str(path))

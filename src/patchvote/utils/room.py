@@ -1,4 +1,4 @@
-"""Memory that all threads share: who needs some says how much before, and waits until there is room."""
+"""A limit on memory that all threads share: a thread requests its bytes first, and waits until they are free."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 
 
 class Room:
-    """A number of bytes that is handed out and given back.
+    """A number of bytes that threads take and give back.
 
-    Ask once for all that is needed, and not again before it was given back: then those who have some never wait, and
-    nobody waits for ever.
+    Take everything that is needed at once, and take nothing more before it is given back: then no thread waits while it
+    holds bytes, and there is no deadlock.
 
     Parameters
     ----------
     size : int
-        Bytes in all.
+        Number of bytes in total.
 
     Examples
     --------
@@ -33,16 +33,16 @@ class Room:
 
     @contextlib.contextmanager
     def take(self, count: int) -> Iterator[None]:
-        """Wait until `count` bytes are free, and hold them until the end of the block.
+        """Wait until `count` bytes are free, and hold them while the block runs.
 
         Raises
         ------
         MemoryError
-            There are not so many in all.
+            The total is smaller than `count`.
         """
         if count > self.size:
-            raise MemoryError(f"{count:,} bytes are more than the {self.size:,} that there are")
-        with self._turn, self._changed:  # one waits at a time: a large request is not overtaken by small ones for ever
+            raise MemoryError(f"{count:,} bytes are more than the total of {self.size:,}")
+        with self._turn, self._changed:  # only one thread waits for bytes: small requests cannot starve a large one
             self._changed.wait_for(lambda: self.free >= count)
             self.free -= count
         try:

@@ -1,7 +1,7 @@
-"""Schemas for plain values that came from a file: what JSON can say, with types and bounds.
+"""Schemas for JSON values that were read from a file, with types and bounds.
 
-A check takes a value and returns what is wrong with it, or None. Checks of containers put the place of the wrong value
-in front, so that a message reads ``.images['cat'] must be a whole number from 0 to 9, got 'many'``.
+A check takes a value and returns a description of the problem, or None. Checks of containers prepend the position of
+the wrong value, so that a message reads ``.images['cat'] must be a whole number from 0 to 9, got 'many'``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 Check = Callable[[Any], str | None]
 
-_ENDLESS = 1 << 53  # a largest number that is there for safety, and that nobody needs to be told
-_DEEPEST = 8  # levels of lists and tables inside a value that has no schema of its own
-_MOST_UNKNOWN = 100  # such values in a record
+_UNBOUNDED = 1 << 53  # messages do not mention an upper bound from here on: it only guards against overflow
+_MAX_DEPTH = 8  # levels of lists and tables inside a value that has no schema
+_MAX_UNKNOWN = 100  # values without a schema in one record; a later version will hardly add as many
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = 60
@@ -23,7 +23,7 @@ _repr.maxlevel = 2
 
 
 def brief(value: Any) -> str:
-    r"""Return a value as it would be typed, cut where it is long; nothing in it can reach a terminal as a command.
+    r"""Return the `repr` of a value, shortened where it is long and without control characters of a terminal.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def brief(value: Any) -> str:
 
 
 def text(longest: int) -> Check:
-    """Accept text of at most so many characters."""
+    """Accept text of at most `longest` characters."""
     return lambda value: (
         None
         if isinstance(value, str) and len(value) <= longest
@@ -43,8 +43,8 @@ def text(longest: int) -> Check:
 
 
 def whole(least: int, most: int) -> Check:
-    """Accept a whole number, both ends included."""
-    bounds = f"of at least {least:,}" if most >= _ENDLESS else f"from {least:,} to {most:,}"
+    """Accept a whole number from `least` to `most`, both included."""
+    bounds = f"of at least {least:,}" if most >= _UNBOUNDED else f"from {least:,} to {most:,}"
     return lambda value: (
         None
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
@@ -53,7 +53,7 @@ def whole(least: int, most: int) -> Check:
 
 
 def number(least: float, most: float) -> Check:
-    """Accept a number, both ends included; never NaN.
+    """Accept a number from `least` to `most`, both included; never NaN.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def flag(value: Any) -> str | None:
 
 
 def one_of(*allowed: Any) -> Check:
-    """Accept one of a few values, of the same type."""
+    """Accept a value that equals one of `allowed` and has its type."""
     return lambda value: (
         None
         if any(type(value) is type(other) and value == other for other in allowed)
@@ -82,36 +82,36 @@ def one_of(*allowed: Any) -> Check:
 
 
 def either(*checks: Check) -> Check:
-    """Accept what any of several checks accepts; the message is that of the last."""
+    """Accept what any of several checks accepts; otherwise, the message is that of the last check."""
 
     def check(value: Any) -> str | None:
-        wrong = None
-        for one in checks:
-            wrong = one(value)
-            if wrong is None:
+        problem = None
+        for alternative in checks:
+            problem = alternative(value)
+            if problem is None:
                 return None
-        return wrong
+        return problem
 
     return check
 
 
 def listed(each: Check, *, length: int | None = None) -> Check:
-    """Accept a list of such values, of any length or of a given one."""
+    """Accept a list whose values pass the check `each`, of any length or of the given one."""
 
     def check(value: Any) -> str | None:
         if not isinstance(value, (list, tuple)) or (length is not None and len(value) != length):
-            many = "" if length is None else f" of {length} values"
-            return f" must be a list{many}, got {brief(value)}"
+            size = "" if length is None else f" of {length} values"
+            return f" must be a list{size}, got {brief(value)}"
         for index, item in enumerate(value):
-            if (wrong := each(item)) is not None:
-                return f"[{index}]{wrong}"
+            if (problem := each(item)) is not None:
+                return f"[{index}]{problem}"
         return None
 
     return check
 
 
 def table(each: Check, key: Check) -> Check:
-    """Accept a table of such values under any keys that fit.
+    """Accept a table whose values pass the check `each` and whose keys pass the check `key`.
 
     Examples
     --------
@@ -123,17 +123,17 @@ def table(each: Check, key: Check) -> Check:
         if not isinstance(value, dict):
             return f" must be a table, got {brief(value)}"
         for name, item in value.items():
-            if (wrong := key(name)) is not None:
-                return f": a key{wrong}"
-            if (wrong := each(item)) is not None:
-                return f"[{brief(name)}]{wrong}"
+            if (problem := key(name)) is not None:
+                return f": a key{problem}"
+            if (problem := each(item)) is not None:
+                return f"[{brief(name)}]{problem}"
         return None
 
     return check
 
 
 def record(required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Check:
-    """Accept a table with these keys; others may come from a later version, and pass unless they nest deeply."""
+    """Accept a table with these keys. Further keys may come from a later version; their values must not nest deeply."""
     known = {**required, **(optional or {})}
 
     def check(value: Any) -> str | None:
@@ -142,24 +142,24 @@ def record(required: Mapping[str, Check], optional: Mapping[str, Check] | None =
         for name in required:
             if name not in value:
                 return f".{name} is missing"
-        if len(value) > len(known) + _MOST_UNKNOWN:
+        if len(value) > len(known) + _MAX_UNKNOWN:
             return f" has {len(value):,} keys, more than a later version can have added"
         for name, item in value.items():
-            wrong = known.get(name, shallow)(item)
-            if wrong is not None:
-                return (f".{name}" if name in known else f"[{brief(name)}]") + wrong
+            problem = known.get(name, shallow)(item)
+            if problem is not None:
+                return (f".{name}" if name in known else f"[{brief(name)}]") + problem
         return None
 
     return check
 
 
-def shallow(value: Any, levels: int = _DEEPEST) -> str | None:
-    """Accept any value whose lists and tables nest to a few levels only."""
+def shallow(value: Any, levels: int = _MAX_DEPTH) -> str | None:
+    """Accept any value whose lists and tables nest to at most `levels` levels."""
     if not isinstance(value, (list, tuple, dict)):
         return None
     if levels == 0:
-        return f" nests deeper than {_DEEPEST} levels"
+        return f" nests deeper than {_MAX_DEPTH} levels"
     for item in value.values() if isinstance(value, dict) else value:
-        if (wrong := shallow(item, levels - 1)) is not None:
-            return wrong
+        if (problem := shallow(item, levels - 1)) is not None:
+            return problem
     return None

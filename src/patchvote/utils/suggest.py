@@ -1,4 +1,4 @@
-"""The nearest right name for a mistyped one."""
+"""Suggest the nearest known name for a mistyped one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: the name that was probably meant, or all that there are.
+    """Return the end of an error message: the name that was probably meant, or all known names.
 
     Examples
     --------

@@ -1,10 +1,10 @@
 """Temporary files and folders, and the removal of those that a dead process left behind.
 
-The owner holds a lock (flock) on a temporary file or folder as long as it lives. The kernel releases the lock when the
-owner ends, in whatever way, and every container on the machine sees it, however containers name themselves and number
-their processes. The name carries the machine: its boot id where the system tells one, which no two machines share even
-where their host names are equal. What another machine left, or what lies on a disk without locks, is removed once it
-has not been written to for a week.
+The owner of a temporary file or folder holds a lock (flock) on it. The kernel releases the lock when the owner ends, in
+whatever way, and all containers of the machine see the same lock, whatever their host names and process ids. The file
+name contains the machine: its boot id where the system has one, which differs even between machines of the same host
+name. Files of other machines, and files on disks without locks, are removed once they have not been written to for a
+week.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ except ImportError:  # Windows
 
 _FILE = re.compile(r"\.writing-(?P<machine>[^@]*)@\d+-[0-9a-f]+")
 _FOLDER = re.compile(r"patchvote-(?P<machine>[^@]*)@\d+-[a-z0-9_]{8}")
-_LONG_AGO = 7 * 86400.0  # seconds; no writer pauses for as long
+_MAX_AGE = 7 * 86400.0  # seconds without a write, for files whose lock says nothing; no writer pauses for a week
 
 
 @cache
 def machine() -> str:
-    """Return what names this machine, until it starts anew, in letters that a file name can have."""
+    """Return the id of this machine until its next boot, in characters that a file name can have."""
     try:
         name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -44,19 +44,19 @@ def machine() -> str:
 
 
 def owner() -> str:
-    """Return what names this process among those of all machines: its machine and number."""
+    """Return the id of this process among those of all machines: the machine and the process id."""
     return f"{machine()}@{os.getpid()}"
 
 
 @contextlib.contextmanager
 def temporary_file(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """Open a new file in `folder` to write to, locked until the end; it is removed unless it was renamed by then."""
+    """Open a new file in `folder` for writing, locked while the block runs, then removed unless it was renamed."""
     while True:
         path = folder / f".writing-{owner()}-{uuid.uuid4().hex}"
         try:
             with path.open("xb") as file:
                 if _lock(file.fileno()) is False or not path.exists():
-                    continue  # before it was locked, another process took it for abandoned
+                    continue  # before it was locked, another process considered it abandoned
                 yield path, file
                 return
         finally:
@@ -66,9 +66,9 @@ def temporary_file(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder where the system keeps temporary ones, locked until the end; then it is removed.
+    """Make a folder in the system's temporary folder, locked while the block runs; then it is removed.
 
-    Those that dead processes left there are removed first.
+    Temporary folders of dead processes are removed first.
     """
     remove_leavings(Path(tempfile.gettempdir()))
     while True:
@@ -84,7 +84,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def remove_leavings(folder: Path) -> None:
-    """Remove the temporary files and folders in `folder` that belong to this user and whose owner is dead."""
+    """Remove the temporary files and folders in `folder` that belong to this user and whose process is dead."""
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(folder)):
             match = _FILE.fullmatch(entry.name) or _FOLDER.fullmatch(entry.name)
@@ -98,14 +98,14 @@ def remove_leavings(folder: Path) -> None:
 
 @contextlib.contextmanager
 def abandoned(path: Path, by: str) -> Iterator[bool]:
-    """Tell whether the process that held the lock of a file or folder is dead; no other takes the lock meanwhile.
+    """Return whether the process that owned a file or folder is dead; hold its lock while the block runs.
 
     Parameters
     ----------
     path : Path
-        The file or folder.
+        File or folder.
     by : str
-        The machine of that process, or its `owner()`; empty where it is not known.
+        Machine of the process, or its `owner()`; empty where it is not known.
 
     Raises
     ------
@@ -119,16 +119,16 @@ def abandoned(path: Path, by: str) -> Iterator[bool]:
         return
     with _opened(path) as handle:
         locked = _lock(handle)
-        here = locked is True and by.partition("@")[0] == machine()
-        yield locked is not False and (here or time.time() - status.st_mtime > _LONG_AGO)
+        same_machine = locked is True and by.partition("@")[0] == machine()
+        yield locked is not False and (same_machine or time.time() - status.st_mtime > _MAX_AGE)
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int | None]:
-    """Open a file or folder to lock it; None where that cannot be done."""
+    """Open a file or folder so that it can be locked; None where that is not possible."""
     handle = None
     if fcntl is not None:
-        flags = os.O_RDONLY if path.is_dir() else os.O_RDWR  # over NFS, a lock takes the right to write
+        flags = os.O_RDONLY if path.is_dir() else os.O_RDWR  # NFS locks only files that are open for writing
         with contextlib.suppress(OSError):
             handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -139,7 +139,7 @@ def _opened(path: Path) -> Iterator[int | None]:
 
 
 def _lock(handle: int | None) -> bool | None:
-    """Lock an open file until it is closed: False where another holds the lock, None where there are no locks."""
+    """Lock an open file until it is closed; False where another process has the lock, None where there are no locks."""
     if fcntl is None or handle is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""Files in the safetensors format, written in parts and read in part.
+"""Write files in the safetensors format from parts of arrays, and read some rows of them.
 
-The library's own writer wants each array whole and copies it three times more on its way, which cost some hundredths of
-the time of an extraction; its reader parses the header anew for every array that is read.
+The writer of the safetensors library needs whole arrays and makes three more copies of each, which took a few percent
+of the time of an extraction. Its reader parses the header again for every array.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ _NAMES = {"float16": "F16", "float32": "F32", "int64": "I64", "int16": "I16"}
 
 
 def header_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]], metadata: Mapping[str, str]) -> bytes:
-    """Return the header of a file whose arrays are each given in parts, to be stacked in this order."""
-    described: dict[str, Any] = {"__metadata__": metadata}
+    """Return the header of a file; each array is given in parts, which are stacked in the given order."""
+    entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, parts in arrays.items():
         start, end = end, end + sum(part.nbytes for part in parts)
         shape = [sum(len(part) for part in parts), *parts[0].shape[1:]]
-        described[name] = {"dtype": _NAMES[parts[0].dtype.name], "shape": shape, "data_offsets": [start, end]}
-    line = json.dumps(described).encode()
-    line += b" " * (-len(line) % 8)  # arrays begin at a multiple of 8 bytes
-    return len(line).to_bytes(8, "little") + line
+        entries[name] = {"dtype": _NAMES[parts[0].dtype.name], "shape": shape, "data_offsets": [start, end]}
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)  # arrays begin at a multiple of 8 bytes
+    return len(header).to_bytes(8, "little") + header
 
 
 def content_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]]) -> Iterator[memoryview]:
-    """Give the bytes that follow the header."""
+    """Yield the bytes that follow the header."""
     for parts in arrays.values():
         for part in parts:
             yield np.ascontiguousarray(part).data
 
 
 def header_bytes(file: io.BufferedReader) -> bytes:
-    """Return the header as it stands in a file, which `tensors.read_header` has found to be sound."""
+    """Return the bytes of the header of a file that `tensors.read_header` has checked."""
     file.seek(0)
     prefix = file.read(8)
     return prefix + file.read(int.from_bytes(prefix, "little"))
 
 
 def read_rows(file: io.BufferedReader, place: Place, first: int, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Fill `rows` with as many of an array, from the row `first` on.
+    """Fill `rows` with consecutive rows of an array, from the row `first` on.
 
-    They go past the buffer of the file, which would copy them once more.
+    Reads bypass the buffer of the file, which would make one more copy.
 
     Raises
     ------
     EOFError
-        The file ends before them.
+        The file ends before the last of these rows.
     """
     file.raw.seek(place.start + first * rows.itemsize * math.prod(place.shape[1:]), io.SEEK_SET)
     rest = rows.reshape(-1).view(np.uint8).data

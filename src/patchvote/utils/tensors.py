@@ -1,9 +1,9 @@
-"""Reading a safetensors file of which nothing is believed, and the checksum of what it holds.
+"""Read a safetensors file without trusting it, and compute the checksum of its content.
 
-The format is a length, that many bytes of JSON, and arrays. The JSON is bounded before it is parsed, and every array
-must lie where the JSON says, one behind the other up to the end of the file. Arrays are read in blocks that are still
-in the processor's cache when their checksum is taken, which is why this does not go through the library: the library
-copies each array twice, and takes more than twice as long.
+The format is the length of the header, the header (JSON), and the arrays. The size of the header is limited before it
+is parsed, and the arrays must lie where the header says, one behind the other up to the end of the file. Arrays are
+read in blocks that are still in the processor's cache when their checksum is computed. The safetensors library cannot
+do that: it copies each array twice, and takes more than twice as long.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from .schema import brief, listed, record, text, whole
 
-_BLOCK = 1 << 20  # bytes; few enough to stay in cache between reading and hashing
-_MAX_HEADER = 1 << 26  # bytes of JSON; the names and counts of a million photos
-_MAX_VALUES = 1 << 20  # values in it; parsing and checking these takes less than a second
+_BLOCK = 1 << 20  # bytes read at once; few enough to stay in cache between reading and hashing
+_MAX_HEADER = 1 << 26  # bytes of the header; enough for the names and counts of a million photos
+_MAX_VALUES = 1 << 20  # values in the header; parsing and checking these takes less than a second
 
 # The types that patchvote writes, by their names in the format.
 _TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I16": "int16", "I64": "int64"}
@@ -31,7 +31,7 @@ _ENTRY = record({"dtype": text(10), "shape": listed(whole(0, 1 << 50)), "data_of
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where an array lies in a file, and what it is; a type that patchvote does not write is named as it came."""
+    """Type, shape and byte range of an array in a file; a type that patchvote does not write has the file's name."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -70,72 +70,72 @@ def read_header(file: io.BufferedReader) -> tuple[dict[str, str], dict[str, Plac
 
 
 def check_bounds(data: bytes) -> None:
-    """Refuse JSON with more values than can be parsed and checked in bearable time, before it is parsed.
+    """Refuse JSON with too many values before it is parsed, so that parsing and checking take little time.
 
     Raises
     ------
     ValueError
-        There are more.
+        There are more than a million values.
     """
     if sum(map(data.count, (b",", b"[", b"{"))) > _MAX_VALUES:
         raise ValueError(f"its header has more than {_MAX_VALUES:,} values")
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """Parse JSON that must be a table.
+    """Parse a JSON object.
 
     Raises
     ------
     ValueError
-        It is something else, or has too many values.
+        The data is not a JSON object, or has too many values.
     """
     check_bounds(data)
     try:
-        found = json.loads(data, parse_constant=_no_constant)
+        value = json.loads(data, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("its header is not JSON that can be read: it nests too deeply") from None
     except ValueError as error:
         raise ValueError(f"its header is not JSON ({str(error)[:200]})") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ValueError("its header is not a table")
-    return found
+    return value
 
 
-def _no_constant(name: str) -> Any:
+def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number")
 
 
 def _place(name: str, entry: Any, first: int) -> Place:
-    wrong = _ENTRY(entry)
-    if wrong is not None or len(entry["data_offsets"]) != 2 or len(entry["shape"]) > 8:
+    problem = _ENTRY(entry)
+    if problem is not None or len(entry["data_offsets"]) != 2 or len(entry["shape"]) > 8:
         raise ValueError(f"its header describes the array {brief(name)} in a way that makes no sense")
     start, stop = entry["data_offsets"]
     dtype = _TYPES.get(entry["dtype"], entry["dtype"])
     if start > stop or (
         dtype in _TYPES.values() and stop - start != math.prod(entry["shape"]) * np.dtype(dtype).itemsize
     ):
-        raise ValueError(f"its header says that the array {brief(name)} has another size than it has")
+        raise ValueError(f"its header gives the array {brief(name)} a size that does not fit its type and shape")
     return Place(dtype, tuple(entry["shape"]), first + start, first + stop)
 
 
 def empty(places: Mapping[str, Place]) -> dict[str, npt.NDArray[Any]]:
-    """Return arrays without content for some places of a file.
+    """Return uninitialised arrays for some places of a file.
 
     Raises
     ------
     ValueError
-        One is of a type that patchvote does not write.
+        An array has a type that patchvote does not write.
     """
     for name, place in places.items():
         if place.dtype not in _TYPES.values():
-            raise ValueError(f"the array {brief(name)} is of the type {brief(place.dtype)}")
+            raise ValueError(f"the array {brief(name)} has the unsupported type {brief(place.dtype)}")
     return {name: np.empty(place.shape, place.dtype) for name, place in places.items()}
 
 
 def fill(
     file: io.BufferedReader, places: Mapping[str, Place], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> Iterator[bytes | npt.NDArray[np.uint8]]:
-    """Read arrays from a file, and yield on the way what `contents` yields of them, cut into blocks."""
+    """Read arrays from a file, and yield what `contents` yields of them block by block, as soon as it is read."""
     for name in sorted(arrays):
         yield _description(name, arrays[name])
         file.seek(places[name].start)
@@ -143,12 +143,12 @@ def fill(
         for start in range(0, len(data), _BLOCK):
             block = data[start : start + _BLOCK]
             if file.readinto(block.data) != len(block):
-                raise ValueError("it was cut off while it was read")
+                raise ValueError("it became shorter while it was read")
             yield block
 
 
 def contents(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | npt.NDArray[Any]]:
-    """Yield what a checksum of arrays covers: of each the name, the type, the shape and the numbers."""
+    """Yield what a checksum of arrays covers: name, type, shape and values of each."""
     for name in sorted(arrays):
         yield _description(name, arrays[name])
         yield arrays[name]

@@ -1,8 +1,8 @@
 r"""Text for people: everything that is printed goes through here, one line at a time.
 
-Names of files, classes and networks come from anywhere, and so do model cards and the messages of libraries. Raw, they
-could move the cursor, change colours, reverse the reading order or pretend to be further lines of output. Characters
-that a terminal obeys instead of showing are therefore printed as escapes such as ``\x1b``.
+Names of files, classes and networks, model cards and messages of libraries are untrusted text. Printed raw, they could
+move the cursor, change colours, reverse the reading order or imitate further lines of output. Characters that control a
+terminal are therefore printed as escapes such as ``\x1b``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 from ..errors import PatchvoteError
 
 # Control characters of ASCII and Latin-1 (C0, DEL, C1), invisible characters that change the reading order or separate
-# lines, and halves of surrogate pairs, by which Python stands for bytes of file names that are not UTF-8. Joiners
-# (U+200C, U+200D) stay: scripts and emoji need them.
-_OBEYED = re.compile(
+# lines, and lone surrogates, with which Python represents bytes of file names that are not UTF-8. Joiners (U+200C,
+# U+200D) stay: scripts and emoji need them.
+_CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
 
 
-class ReaderGone(Exception):  # noqa: N818 - no error: `patchvote predict … | head` has all that it wanted
-    """Whoever read standard output has ended."""
+class ReaderGone(Exception):  # noqa: N818 - no error: `patchvote predict … | head` has all that it needs
+    """The process that read standard output has ended."""
 
 
 def printable(text: object) -> str:
@@ -40,11 +40,11 @@ def printable(text: object) -> str:
     >>> printable("Straße 桜 👩‍🌾")
     'Straße 桜 👩‍🌾'
     """
-    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), str(text))
 
 
 def printable_json(value: Any) -> str:
-    r"""Return one line of JSON that reads back exactly, and that a terminal shows as it is.
+    r"""Return one line of JSON that a terminal shows as it is; parsing it restores the exact value.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def printable_json(value: Any) -> str:
     '{"file": "é\\u009b.jpg"}'
     """
     text = json.dumps(value, ensure_ascii=False)
-    return _OBEYED.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def show(*lines: object) -> None:
@@ -62,18 +62,18 @@ def show(*lines: object) -> None:
 
 
 def show_json(value: Any, indent: int | None = None) -> None:
-    """Print the result to standard output as JSON, all in ASCII."""
+    """Print the result to standard output as JSON in ASCII."""
     emit(json.dumps(value, indent=indent))
 
 
 def emit(text: str, *, flush: bool = False) -> None:
-    """Print data to standard output as it is; the caller has made it harmless, or it is for programs alone."""
+    """Print text to standard output unchanged; the caller has escaped it, or only programs read it."""
     with _standard_output():
         print(text, file=sys.stdout, flush=flush)  # noqa: T201
 
 
 def flush_output() -> None:
-    """Hand all that was printed to whoever reads it."""
+    """Flush standard output."""
     with _standard_output():
         sys.stdout.flush()
 
@@ -90,8 +90,8 @@ def _standard_output() -> Iterator[None]:
 
 
 def say(*lines: object) -> None:
-    """Print lines that are not the result to standard error; where that is closed or full, nobody is left to tell."""
-    if sys.stderr is None:  # print would take standard output instead
+    """Print messages to standard error, which are not the result; they are dropped where it is closed or full."""
+    if sys.stderr is None:  # print would write to standard output instead
         return
     with contextlib.suppress(OSError, ValueError):
         for line in lines:

@@ -1,4 +1,4 @@
-"""How long parts of a job took, and what a long job tells while it works."""
+"""The time that parts of a job take, and the progress that a long job reports."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much of it is done, of how much
+Progress = Callable[[str, int, int], None]  # called with the current step, the number of finished items, and the total
 
 
 @contextlib.contextmanager
 def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
-    """Add the seconds that the body takes to those of `what`."""
-    began = time.perf_counter()
+    """Add the seconds that the block takes to ``seconds[what]``."""
+    start = time.perf_counter()
     yield
-    seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - began
+    seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - start
