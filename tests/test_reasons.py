@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 
@@ -10,6 +11,7 @@ import pytest
 
 from command import network_in
 from patchvote import Bags
+from patchvote.models.about import About
 from patchvote.models.choose import Candidate, Tried, _why, choose
 from patchvote.models.report.card import accuracy_of
 
@@ -77,9 +79,11 @@ def test_info_says_that_the_accuracy_was_measured_before_photos_were_added(fitte
 
 def test_the_accuracy_of_an_adapted_model_is_said_to_be_of_before():
     scores = {"interval": [0.5, 0.9], "accuracy": 0.8, "images": 10}
-    assert "measured before" not in accuracy_of({"held_out": scores})
-    assert "before it was adapted to other photos" in accuracy_of({"held_out": scores, "adapted": {"photos": 3}})
-    both = accuracy_of({"held_out": scores, "adapted": {"photos": 3}, "added": [{"images": {"a": 2, "b": 1}}]})
+    about, added = About(held_out=scores), {"date": "", "images": {"a": 2, "b": 1}}
+    assert "measured before" not in accuracy_of(about)
+    adapted = dataclasses.replace(about, adapted={"photos": 3})
+    assert "before it was adapted to other photos" in accuracy_of(adapted)
+    both = accuracy_of(dataclasses.replace(adapted, added=[added]))
     assert "before 3 photos were added and it was adapted to other photos" in both
 
 
