@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import PatchvoteError
 from ..utils.reading import read_toml
 from ..utils.suggest import nearest
+from .schema import fault_of_protocol
 
 _DEFINITIONS = Path(__file__).with_name("definitions")
 PROTOCOLS = tuple(sorted(path.stem for path in _DEFINITIONS.glob("*.toml")))
@@ -162,17 +163,21 @@ class Protocol:
         path = Path(name)
         if str(name) in PROTOCOLS:
             path = _DEFINITIONS / f"{name}.toml"
-        elif path.suffix != ".toml" or not path.exists():
+        elif path.suffix == ".toml" and not path.exists():
+            raise PatchvoteError(f"{path} cannot be read: there is no such file.")
+        elif path.suffix != ".toml":
             raise PatchvoteError(
                 f"there is no protocol {str(name)!r}.{nearest(str(name), PROTOCOLS)} "
                 f"There are: {', '.join(PROTOCOLS)}; or name a .toml file."
             )
         try:
-            told = read_toml(path)
+            told = {"name": path.stem, **read_toml(path)}
+            if (wrong := fault_of_protocol(told)) is not None:
+                raise PatchvoteError(f"{path} is not a protocol: {wrong.lstrip('.')}.")
             settings = tuple(_of(Setting, setting, path) for setting in told.pop("settings"))
             gains = tuple(_of(Gain, gain, path) for gain in told.pop("gains", ()))
             also = tuple(_of(Part, part, path) for part in told.pop("also", ()))
-            read = {"name": path.stem, **told, "settings": settings, "gains": gains, "also": also}
+            read = {**told, "settings": settings, "gains": gains, "also": also}
             protocol: Protocol = _of(cls, read, path)
         except OSError as error:
             raise PatchvoteError(f"{path} cannot be read: {error.strerror or error}.") from None

@@ -116,11 +116,11 @@ def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None
     """Make the estimator of this name; `changed` are settings of a protocol, by kind."""
     kind, settings = parse_voter(name)
     changed_here = current_settings(kind, (changed or {}).get(kind, {}), VOTERS[kind].make()._get_param_names())
-    voter = VOTERS[kind].make(**{**VOTERS[kind].settings, **changed_here, **settings})
     try:
+        voter = VOTERS[kind].make(**{**VOTERS[kind].settings, **changed_here, **settings})
         if hasattr(voter, "_check_settings"):
             voter._check_settings()
-    except ValueError as error:
+    except (TypeError, ValueError) as error:  # a setting that it does not have, or a value that it does not take
         raise PatchvoteError(f"{name}: {error}") from None
     return voter
 

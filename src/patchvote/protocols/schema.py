@@ -1,0 +1,75 @@
+"""What a protocol's TOML file may say: the type and the bounds of every value.
+
+No file of anybody's can make a run endless, or write outside the folder of results.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..utils.schema import Check, brief, listed, number, record, shallow, table, text, whole
+
+_MOST = 10_000  # splits, voters, pairs and other entries
+_WORDS = text(10_000)
+_COUNT = whole(0, 1_000_000)  # images per class
+_SEED = whole(0, (1 << 32) - 1)
+
+
+def _component(value: Any) -> str | None:
+    """Accept a name that can be part of the name of a file: results are kept under it."""
+    fits = isinstance(value, str) and len(value) <= 100 and re.fullmatch(r"\w[\w .+()=,-]*", value) is not None
+    return None if fits else f" must be a name of letters, digits, spaces and -+.,()=, got {brief(value)}"
+
+
+def _some(each: Check) -> Check:
+    """Accept a list of such values, up to a few thousand."""
+    every = listed(each)
+    return lambda value: (
+        f" has more than {_MOST:,} entries" if isinstance(value, list) and len(value) > _MOST else every(value)
+    )
+
+
+_SETTING = record(
+    {"name": _component, "draw": _WORDS, "splits": whole(1, _MOST)},
+    {
+        "train": _COUNT,
+        "test": _COUNT,
+        "fewer": table(_COUNT, _WORDS),
+        "labelled": _COUNT,
+        "pairs": _some(_component),
+        "main": _some(_component),
+        "seed": _SEED,
+    },
+)
+_PART = record({"voters": _some(_WORDS)}, {"recipes": _some(_WORDS), "networks": _some(_WORDS)})
+_GAIN = record({"words": _WORDS, "voter": _WORDS}, {"recipe": _WORDS, "network": _WORDS, "cost": number(0, 1e12)})
+_PROTOCOL = record(
+    {"settings": _some(_SETTING)},
+    {
+        "name": _component,
+        "title": _WORDS,
+        "source": _WORDS,
+        "layout": _WORDS,
+        "voters": _some(_WORDS),
+        "recipes": _some(_WORDS),
+        "networks": _some(_WORDS),
+        "also": _some(_PART),
+        "voter_settings": table(table(shallow, _WORDS), _WORDS),
+        "paper": shallow,
+        "paper_times": shallow,
+        "report": _WORDS,
+        "gains": _some(_GAIN),
+    },
+)
+
+
+def fault_of_protocol(values: Any) -> str | None:
+    """Say what is wrong with the values of a protocol's file, or None.
+
+    Examples
+    --------
+    >>> fault_of_protocol({"settings": [{"name": "a", "draw": "random", "splits": "many"}]})
+    ".settings[0].splits must be a whole number from 1 to 10,000, got 'many'"
+    """
+    return _PROTOCOL(values)
