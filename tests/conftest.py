@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -87,6 +88,33 @@ def write_tiny_network(path: Path, *, shape: tuple = ("n", 3, "h", "w"), channel
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path)
     return path
+
+
+@pytest.fixture(scope="session")
+def flowers(tmp_path_factory):
+    """A folder of photos, a network that takes no time, and models of both, linear and NBNN; nobody changes them."""
+    from command import network_in
+    from patchvote import ImageClassifier, Recipe
+
+    folder = tmp_path_factory.mktemp("flowers")
+    rng = np.random.default_rng(0)
+    for number, label in enumerate(("iris", "rose")):
+        (folder / "photos" / label).mkdir(parents=True)
+        for index in range(6):
+            pixels = (rng.integers(0, 100, (64, 64, 3)) + 120 * number).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / "photos" / label / f"{index}.jpg")
+    recipe = Recipe(str(network_in(folder)))
+    ImageClassifier(recipe, cache=False).fit(folder / "photos").save(folder / "m.patchvote")
+    ImageClassifier(recipe, cache=False, voter="nbnn").fit(folder / "photos").save(folder / "n.patchvote")
+    return folder
+
+
+@pytest.fixture
+def place(flowers, tmp_path, monkeypatch):
+    """A copy of it all to work in, the current folder."""
+    shutil.copytree(flowers, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def test_the_better_candidate_is_chosen_and_both_are_told():
     assert choice.candidate.words == "good"
     assert [one.words for one in choice.tried] == ["bad", "good"]
     assert choice.tried[1].loss < choice.tried[0].loss
-    assert choice.why == "the best of 2 on images held out"
+    assert choice.why == "the best of 2 on images held out, by log loss"
 
 
 def test_the_first_candidate_stays_where_the_second_is_no_better():

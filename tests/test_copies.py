@@ -143,12 +143,12 @@ def test_copies_are_named_by_fit_in_json_card_and_report(arbitrary, tmp_path, co
     shutil.copy(photos / "b" / "brick.png", photos / "a" / "in both.png")
     words = ("fit", photos, tmp_path / "m.patchvote", "--network", network, "--no-cache")
     done = command(*words)
-    assert "4 photos are copies of one another, or nearly, in 2 groups" in done.out
-    assert "a/again.png = a/astronaut.png" in done.out
-    assert "stands in several classes: a/in both.png (a) = b/brick.png (b)" in done.out
-    assert "a/again.png = a/astronaut.png" in (tmp_path / "m.html").read_text()
-    assert "again.png = a/astronaut.png" in command("info", tmp_path / "m.patchvote", "--card").out
-    told = json.loads(command(*words, "--json").out)["copies"]
+    assert "4 photos look alike (copies, or nearly), in 2 groups; such photos were held out together" in done.out
+    assert "a/again.png ~ a/astronaut.png" in done.out
+    assert "stand in several classes: a/in both.png (a) ~ b/brick.png (b)" in done.out
+    assert "a/again.png ~ a/astronaut.png" in (tmp_path / "m.html").read_text()
+    assert "again.png ~ a/astronaut.png" in command("info", tmp_path / "m.patchvote", "--card").out
+    told = json.loads(command(*words, "--json", "--force").out)["copies"]
     assert (told["groups"], told["in_several_classes"]) == (2, 1)
 
 
@@ -159,7 +159,7 @@ def test_a_class_of_copies_alone_is_said_to_be_unmeasured(arbitrary, tmp_path, c
         shutil.copy(photos / "a" / "coffee.png", photos / "c" / f"{index}.png")
     (photos / "a" / "coffee.png").unlink()
     done = command("fit", photos, tmp_path / "m.patchvote", "--network", network_in(tmp_path), "--no-cache")
-    assert "This says nothing of c (all its photos are copies of one another)." in done.out
+    assert "This says nothing of c (all its photos look alike)." in done.out
 
 
 def test_many_groups_are_counted_and_the_first_are_named():

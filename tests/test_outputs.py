@@ -9,40 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 from PIL import Image
 
 from command import network_in
 from conftest import ROOT
-from patchvote import ImageClassifier, PatchvoteError, Recipe
+from patchvote import PatchvoteError
 from patchvote.cli.demo import run as run_demo
 from patchvote.photos.outputs import check_outputs
 from patchvote.utils.marks import Kind, kind_of
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A folder of photos, a network that takes no time, and a model of both; nobody changes them."""
-    folder = tmp_path_factory.mktemp("made")
-    rng = np.random.default_rng(0)
-    for number, label in enumerate(("iris", "rose")):
-        (folder / "photos" / label).mkdir(parents=True)
-        for index in range(6):
-            pixels = (rng.integers(0, 100, (64, 64, 3)) + 120 * number).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / "photos" / label / f"{index}.jpg")
-    recipe = Recipe(str(network_in(folder)))
-    ImageClassifier(recipe, cache=False).fit(folder / "photos").save(folder / "m.patchvote")
-    return folder
-
-
-@pytest.fixture
-def place(made, tmp_path, monkeypatch):
-    """A copy of it all to work in, the current folder."""
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -58,8 +34,7 @@ FIT = ("--network", "tiny.onnx", "--no-cache")
         (("fit", "photos", "photos/iris/1.jpg", *FIT), "but this command reads it"),
         (("fit", "photos", "link.jpg", *FIT), "but this command reads it as photos/iris/2.jpg"),
         (("fit", "photos", "hard.patchvote", *FIT), "but this command reads it as photos/iris/3.jpg"),
-        (("fit", "photos", "my.html", *FIT), "my.html would be a model and a report at once"),
-        (("fit", "photos", "My.HTML", *FIT), "would be a model and a report at once"),
+        (("fit", "photos", "my", "--report", "My", *FIT), "would be a model and a report at once"),
         (("fit", "photos", "tiny.onnx", *FIT), "but this command reads it"),
         (("evaluate", "m.patchvote", "photos", "--report", "photos/rose/0.jpg"), "but this command reads it"),
         (("evaluate", "m.patchvote", "photos", "--report", "m.patchvote"), "but this command reads it"),
@@ -129,10 +104,10 @@ def test_the_list_on_standard_input_is_not_replaced_by_the_answers(place):
     ("words", "file", "says"),
     [
         (("fit", "photos", "index", *FIT), "index.html", "a report, but patchvote did not write it"),
-        (("fit", "photos", "other.jpg", *FIT), "other.jpg", "a model, but it is an image that patchvote did not make"),
+        (("fit", "photos", "other", *FIT), "other", "a model, but patchvote did not write it"),
         (("fit", "photos", "new", "--report", "r.html", *FIT), "r.html", "patchvote did not write it"),
         (("explain", "m.patchvote", "photos/iris/1.jpg"), "1-evidence.png", "did not make"),
-        (("explain", "m.patchvote", "photos/iris/1.jpg", "--photos", "photos"), "1-evidence-matches.png", "did not"),
+        (("explain", "n.patchvote", "photos/iris/1.jpg", "--photos", "photos"), "1-evidence-matches.png", "did not"),
         (("explain", "m.patchvote", "photos/iris/1.jpg", "--arrays", "a.npz"), "a.npz", "did not write it"),
         (("evaluate", "m.patchvote", "photos"), "m-photos.html", "did not write it"),
         (("predict", "m.patchvote", "photos", "-o", "a.csv"), "a.csv", "did not write it"),
@@ -149,9 +124,36 @@ def test_a_file_that_patchvote_did_not_write_is_replaced_by_force_alone(words, f
     assert "add --force to replace it" in done.err
     assert digests(place) == before
     assert command(*words, "--force").code == 0
-    if "matches" not in file:  # these are drawn for models that remember photos
-        assert (place / file).read_bytes() != b"file,label\nmine,mine\n"
+    assert (place / file).read_bytes() != b"file,label\nmine,mine\n"
+    if words[0] not in ("fit", "add"):
         assert command(*words).code == 0  # what it wrote itself, it may replace
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "kind"),
+    [
+        (("fit", "photos", "other.patchvote", "--no-report", *FIT), "other.patchvote", "a model"),
+        (("add", "m.patchvote", "photos", "--output", "other.patchvote"), "other.patchvote", "a model"),
+        (("fit", "photos", "new.patchvote", *FIT), "new.html", "a report"),
+        (("evaluate", "m.patchvote", "photos", "--report", "mine.html"), "mine.html", "a report"),
+    ],
+)
+def test_a_model_or_report_of_another_run_is_replaced_by_force_alone(words, file, kind, place, command):
+    assert command("evaluate", "m.patchvote", "photos", "--report", "r.html").code == 0
+    shutil.copy("m.patchvote" if kind == "a model" else "r.html", file)
+    before = digests(place)
+    done = command(*words)
+    assert done.code == 1
+    assert f"{file} would be replaced by {kind}, but there is {kind} already." in done.err
+    assert "add --force to replace it" in done.err
+    assert digests(place) == before
+    assert command(*words, "--force").code == 0
+
+
+def test_add_renews_the_model_that_it_read_and_evaluate_its_own_report(place, command):
+    assert command("add", "m.patchvote", "photos", "--output", "./m.patchvote").code == 0
+    assert command("evaluate", "m.patchvote", "photos").code == 0
+    assert command("evaluate", "m.patchvote", "photos").code == 0
 
 
 def test_one_kind_of_its_own_files_does_not_replace_another(place, command):
@@ -226,10 +228,12 @@ def test_the_page_and_plots_of_this_project_are_known_as_its_own():
     assert kind_of(ROOT / "README.md") is None
 
 
-def test_an_empty_file_and_a_link_to_nowhere_may_become_an_output(tmp_path):
+def test_an_empty_file_is_somebodys_and_a_link_to_nowhere_may_become_an_output(tmp_path):
     (tmp_path / "empty").touch()
+    with pytest.raises(PatchvoteError, match="empty would be replaced by a model, but patchvote did not write it"):
+        check_outputs([(tmp_path / "empty", Kind.model)], [])
     (tmp_path / "link").symlink_to(tmp_path / "new")
-    check_outputs([(tmp_path / "empty", Kind.model), (tmp_path / "link", Kind.report)], [])
+    check_outputs([(tmp_path / "link", Kind.report)], [])
     (tmp_path / "nowhere").symlink_to(tmp_path / "no" / "folder")
     with pytest.raises(PatchvoteError, match="there is no folder"):
         check_outputs([(tmp_path / "nowhere", Kind.model)], [])

@@ -142,6 +142,7 @@ class ImageClassifier(Namer):
         with self._bags_of(found, photos, progress, seconds) as store:
             from .models.fit import fit_model
 
+            self._check_classes(store)
             fitted = fit_model(
                 store,
                 self.voter,
@@ -158,6 +159,15 @@ class ImageClassifier(Namer):
             self.skipped, self._photos = skipped + self.skipped, photos_of_source
             self.scores, self._mistakes = fitted.held_out, fitted.mistakes
         return self
+
+    def _check_classes(self, store: Store) -> None:
+        """Refuse photos of one class, and name what could not be read of the others."""
+        classes = sorted({str(label) for label in store.labels})
+        if len(classes) < 2 and self.skipped:
+            raise PatchvoteError(
+                f"photos of one class only can be read: {classes[0]!r}. There must be two at least, and of the others: "
+                + " ".join(map(str, self.skipped[:3]))
+            )
 
     def _take(self, fitted: Fitted) -> None:
         self._model, self.scores, self._mistakes = fitted.model, fitted.held_out, fitted.mistakes

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..backbones.cache import cache_folder, is_writable
-from ..errors import PhotoError
+from ..errors import PhotoError, StoreError
 from ..photos.decode import read_photo
 from ..photos.find import Photo, Source
 from ..utils.temporary import temporary_folder
@@ -61,7 +61,13 @@ def cached_bags(
         if path is None or not is_writable(path):
             path = stack.enter_context(temporary_folder()) / "bags"
         names = None if isinstance(source, (str, Path)) else [_name(photo) for photo in photos]
-        yield up_to_date(path, photos, extractor, names=names, progress=progress)
+        try:
+            bags = up_to_date(path, photos, extractor, names=names, progress=progress)
+        except StoreError as error:
+            if cache is False or not isinstance(error.__cause__, OSError):
+                raise
+            raise StoreError(f"{error} Or keep no bags: --no-cache, in Python cache=False.") from error
+        yield bags
 
 
 def _place(source: Source, extractor: Extractor, cache: str | Path | bool | None) -> Path:

@@ -3,8 +3,9 @@
 No logic lives here: each command turns words into a call of a public function, and its answer into words. Heavy modules
 are imported inside the commands, so that `--help` answers at once.
 
-Exit codes: 0 all done; 1 it could not be done; 2 the command was mistyped; 3 done, but some photos had to be skipped;
-130 interrupted.
+Exit codes: 0 all done; 1 it could not be done (there is no such photo, model, voter, network, class or device among the
+reasons); 2 the words of the command do not go together; 3 done, but some photos had to be skipped, or shards of a store
+are damaged; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarn
 from ..utils.terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .bags import extract, store_info
-from .common import FAILED, INTERRUPTED, Force, Json
+from .checked import Checked
+from .common import FAILED, INTERRUPTED, MISTYPED, Force, Json, MistypedError
 from .evaluate import evaluate
 from .explain import explain
 from .export import export
@@ -41,7 +43,7 @@ app = typer.Typer(
     epilog="Add --debug to any command to see where an error comes from.",
 )
 for command in (fit, predict, explain, evaluate, add, export, extract):
-    app.command()(interruptible(command))
+    app.command(cls=Checked)(interruptible(command))
 app.add_typer(protocols, name="protocol")
 
 
@@ -60,7 +62,7 @@ def _global(
     pass
 
 
-@app.command()
+@app.command(cls=Checked)
 @interruptible
 def info(
     path: Annotated[Path, typer.Argument(metavar="MODEL|STORE", help="A model, or a folder of bags.")],
@@ -71,12 +73,14 @@ def info(
     if not path.exists():
         raise PatchvoteError(f"{path} is neither a model nor a store: there is no such file or folder.")
     if path.is_dir():
+        if card:
+            raise MistypedError(f"--card prints the card of a model, and {path} is a folder.")
         store_info(path, as_json)
     else:
         model_info(path, card, as_json)
 
 
-@app.command("demo")
+@app.command("demo", cls=Checked)
 @interruptible
 def show_demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
@@ -135,6 +139,7 @@ def main() -> NoReturn:
         if debug:
             raise
         say(*_lines(error))
+        code = MISTYPED if isinstance(error, MistypedError) else FAILED
     except (Interrupted, KeyboardInterrupt) as error:
         say(str(error) or "interrupted.")
         code = INTERRUPTED
@@ -148,9 +153,14 @@ def main() -> NoReturn:
 
 
 def _run() -> str | int | None:
+    output = sys.stdout
     try:
         app()
     except SystemExit as left:
+        if sys.stdout is not output:  # it was replaced, because nobody read the help, or an error, to its end
+            sys.stdout = output
+            if {"-h", "--help"} & set(sys.argv):
+                raise ReaderGone from None
         if left.code == INTERRUPTED:  # outside of a command
             raise Interrupted("interrupted.") from None
         flush_output()

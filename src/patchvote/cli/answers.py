@@ -9,7 +9,7 @@ spreadsheets of many countries cut; and control characters and bytes that are no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,18 +39,22 @@ def row(answer: Answer) -> dict[str, Any]:
     return {
         "file": answer.name,
         "label": NONE if answer.rejected else answer.label or "",
-        "probability": round(answer.probability, 4),
+        "probability": _rounded(answer, answer.probability),
         "likeliest": answer.label or "",
         "runner_up": answer.runner_up or "",
-        "runner_up_probability": round(answer.runner_up_probability, 4),
+        "runner_up_probability": _rounded(answer, answer.runner_up_probability),
         "error": answer.error.reason if answer.error else "",
     }
 
 
-def json_lines(answers: Iterable[Answer]) -> Iterator[str]:
-    """Write one object per answer."""
+def _rounded(answer: Answer, probability: float) -> float | None:
+    return None if answer.error is not None else round(probability, 4)
+
+
+def json_lines(answers: Iterable[Answer], more: Callable[[], Mapping[str, Any]] = dict) -> Iterator[str]:
+    """Write one object per answer; `more` gives what else is to be in it, once the first answer is there."""
     for answer in answers:
-        yield printable_json(row(answer))
+        yield printable_json({**row(answer), **more()})
 
 
 def csv_lines(answers: Iterable[Answer]) -> Iterator[str]:

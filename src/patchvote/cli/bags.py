@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import PatchvoteError
+from ..utils.counting import counted
 from ..utils.terminal import say, show, show_json
-from .common import SKIPPED, Jobs, Json, Mode, Network, Quiet
+from .common import SKIPPED, Jobs, Json, MistypedError, Mode, Network, Quiet
 from .streams import interruption
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _sampling(mode: Mode, sides: str | None, patch: dict[str, Any]) -> Dense | P
     dense = _given(sides=_numbers("--sides", sides) if sides is not None else None)
     if dense if mode is Mode.patch else patch:
         other = Mode.dense if mode is Mode.patch else Mode.patch
-        raise PatchvoteError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
+        raise MistypedError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
     return Dense(**dense) if mode is Mode.dense else Patch(**patch)
 
 
@@ -130,6 +130,8 @@ def store_info(store: Path, as_json: bool) -> None:
     told = Store.open(store).summary()
     if as_json:
         show_json(told)
+        if told["damaged"]:
+            raise typer.Exit(SKIPPED)
         return
     recipe = json.loads(told["recipe"])
     least, mean, most = told["descriptors_per_photo"]
@@ -145,7 +147,7 @@ def store_info(store: Path, as_json: bool) -> None:
             "mode",
             f"{recipe['mode']}: " + ", ".join(f"{key} {_plain(value)}" for key, value in recipe["sampling"].items()),
         ),
-        ("on disk", f"{told['bytes'] / 1e6:,.1f} MB in {told['shards']:,} shards"),
+        ("on disk", f"{told['bytes'] / 1e6:,.1f} MB in {counted(told['shards'], 'shard')}"),
     ]
     if told["superseded"]:
         rows.append(
@@ -161,22 +163,24 @@ def store_info(store: Path, as_json: bool) -> None:
     for row in rows:
         show(f"{row[0]:<12} {row[1]}")
     for shard in told["damaged"]:
-        show(f"{'damaged':<12} {shard} Its photos are extracted again by the next run.")
+        show(f"{'damaged':<12} {shard.rstrip('.')}. Its photos are extracted again by the next run.")
     if told["classes"]:
         width = max(map(len, told["classes"]))
         most_photos = max(told["classes"].values())
-        show("", f"{len(told['classes'])} classes")
+        show("", counted(len(told["classes"]), "class", "classes"))
         for name, photos in told["classes"].items():
             show(f"  {name:<{width}} {photos:>7,} {'█' * max(1, round(30 * photos / most_photos))}")
     if told["without_label"]:
-        show("", f"{told['without_label']:,} photos without a class")
+        show("", f"{counted(told['without_label'], 'photo')} without a class")
+    if told["damaged"]:
+        raise typer.Exit(SKIPPED)
 
 
 def _numbers(option: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise PatchvoteError(
+        raise MistypedError(
             f"{option} takes whole numbers with commas between, such as 224,448; got {text!r}."
         ) from None
 
@@ -195,7 +199,7 @@ def _plain(value: Any) -> str:
 
 
 def _sentence(filled: Any, store: Path) -> str:
-    parts = [f"{filled.extracted:,} photos extracted"]
+    parts = [f"{counted(filled.extracted, 'photo')} extracted"]
     if filled.extracted:
         parts[0] += (
             f" ({filled.descriptors:,} descriptors, {filled.extracted / max(filled.seconds, 1e-9):.1f} photos a second)"

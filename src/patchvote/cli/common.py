@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.terminal import say
+from ..errors import PatchvoteError
+from ..utils.terminal import flush_output, say
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
 
-FAILED, SKIPPED, INTERRUPTED = 1, 3, 130
+FAILED, MISTYPED, SKIPPED, INTERRUPTED = 1, 2, 3, 130
+_MAX_SEED = 2**32 - 1  # the largest that a classifier takes
+
+
+class MistypedError(PatchvoteError):
+    """Words of the command line do not go together: nothing was begun."""
 
 
 class Mode(enum.StrEnum):
@@ -26,8 +34,8 @@ class Mode(enum.StrEnum):
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print how long each part took.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", help="Threads; one a core by default.")]
-Seed = Annotated[int, typer.Option(help="Fixes everything that is random.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Threads; one a core by default.")]
+Seed = Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Fixes everything that is random.")]
 Network = Annotated[
     str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, an ONNX file, torch:…, timm:…, caffe:…")
 ]
@@ -60,7 +68,9 @@ Insist = Annotated[
         "--insist", help="Adapt even where it looks unsafe: you vouch that the photos show the model's classes."
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Also replace files that patchvote did not write.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace a model or report, or a file that patchvote did not write.")
+]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.")]
 
 
@@ -85,6 +95,18 @@ def tell_skipped(classifier: ImageClassifier) -> None:
     say(*classifier.passed_over.sentences())
 
 
+def tell_hints(photos: Path) -> None:
+    """Say what looks wrong with labelled photos, before minutes are spent on them."""
+    from ..photos.find import find_photos
+    from ..photos.hints import folder_of_classes, similar_names
+
+    found = find_photos(photos)
+    meant = folder_of_classes(photos, found) if photos.is_dir() else None
+    if meant is not None:
+        say(f"{meant} holds folders, not photos: did you mean `patchvote fit {meant}`?")
+    say(*filter(None, [similar_names(photo.label for photo in found if photo.label is not None)]))
+
+
 def tell_refusal(classifier: ImageClassifier) -> None:
     """Say why the model was not adapted, where it was not."""
     if classifier.refusal is not None:
@@ -99,4 +121,58 @@ def leave(classifier: ImageClassifier) -> None:
 
 def report_file(default: Path, report: Path | None, no_report: bool) -> Path | None:
     """Return where the report goes, if anywhere."""
+    if report is not None and no_report:
+        raise MistypedError("--report and --no-report exclude each other: leave one of them out.")
     return None if no_report else report or default
+
+
+def cache_of(cache: Path | None, no_cache: bool) -> Path | bool | None:
+    """Return where bags are kept, False where they are not."""
+    if cache is not None and no_cache:
+        raise MistypedError("--cache and --no-cache exclude each other: leave one of them out.")
+    return False if no_cache else cache
+
+
+def check_insist(insist: bool, needs: object, option: str) -> None:
+    """Refuse to insist on adapting where nothing is adapted."""
+    if insist and not needs:
+        raise MistypedError(f"--insist is of use with {option} only: it says to adapt even where that looks unsafe.")
+
+
+def check_order(model: Path, photos: Sequence[Path]) -> None:
+    """Refuse a model and photos that stand in each other's place."""
+    for path in photos:
+        if is_model(path) and not is_model(model):
+            raise MistypedError(f"{path} is a model, and {model} is none: did you swap them?")
+
+
+def is_model(path: Path) -> bool:
+    """Whether a path leads to a model that patchvote wrote."""
+    from ..utils.marks import Kind, kind_of
+
+    with contextlib.suppress(OSError, ValueError):
+        return path.is_file() and kind_of(path) is Kind.model
+    return False
+
+
+def base_name(path: Path) -> str:
+    """Return what a file or folder is called, without the ending of a file.
+
+    Examples
+    --------
+    >>> base_name(Path("my.patchvote")), base_name(Path("list.csv")), base_name(Path("photos/2024.1"))
+    ('my', 'list', '2024.1')
+    """
+    known = (".patchvote", ".csv", ".jsonl")
+    whole = path if path.name not in ("", "..") else path.resolve()
+    return (whole.stem if whole.suffix.lower() in known else whole.name) or "photos"
+
+
+@contextlib.contextmanager
+def after_writing(path: Path) -> Iterator[None]:
+    """Say that a model was written where what is then printed cannot be."""
+    try:
+        yield
+        flush_output()
+    except PatchvoteError as error:
+        raise PatchvoteError(f"{error} {path} was written all the same.") from error

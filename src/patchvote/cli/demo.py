@@ -99,7 +99,15 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
 
 
 def _check_folder(folder: Path, force: bool) -> None:
-    """Refuse a folder with files that the demonstration did not write where it would write."""
+    """Refuse a folder that holds something else than the demonstration writes."""
+    own = {"photos", "bags", "model.patchvote", "report.html", "predictions.csv", "evidence.png"}
+    others = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    others = [name for name in others if name not in own and not name.startswith(".")]
+    if others and not force:
+        raise PatchvoteError(
+            f"{folder} holds {others[0]!r}, which the demonstration did not write. Choose a new or empty folder, "
+            "or add --force to write into this one."
+        )
     names = {"model.patchvote": Kind.model, "report.html": Kind.report, "predictions.csv": Kind.answers}
     wanted = [(folder / name, kind) for name, kind in names.items() if (folder / name).exists()]
     crops = [
@@ -111,7 +119,7 @@ def _check_folder(folder: Path, force: bool) -> None:
     others = walk(folder / "photos")[0] if (folder / "photos").is_dir() else []  # they would be taken for crops
     photos = dict.fromkeys([folder / "evidence.png", folder / "photos" / "collage.png", *crops, *others])
     wanted += [(path, Kind.picture) for path in photos if path.exists()]
-    check_outputs(wanted, [], force=force)
+    check_outputs(wanted, [], force=force, updated=[path for path, _ in wanted])
 
 
 def in_own_quarter(evidence: Evidence) -> dict[str, float]:

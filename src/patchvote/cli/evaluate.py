@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..utils.counting import counted
 from ..utils.terminal import show, show_json
 from .common import (
     Force,
@@ -19,6 +21,9 @@ from .common import (
     PhotosArgument,
     Quiet,
     ReportOption,
+    base_name,
+    check_insist,
+    check_order,
     leave,
     load,
     report_file,
@@ -51,30 +56,41 @@ def evaluate(
     from ..utils.marks import Kind
     from .progress import ProgressLine
 
-    page = report_file(model.with_name(f"{model.stem}-{photos.stem}.html"), report, no_report)
+    check_insist(insist, adapt, "--adapt")
+    check_order(model, [photos])
+    names = base_name(model), base_name(photos)
+    default = model.parent / f"{names[0]}-{names[1]}.html"
+    page = report_file(default, report, no_report)
     classifier = load(model, network=network, jobs=jobs)
     inputs = itertools.chain([model, photos], network_files(classifier.recipe.network))
-    check_outputs([(page, Kind.report)], inputs, force=force)
+    check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default])
     with ProgressLine("evaluate", quiet) as line:
-        scores = classifier.evaluate(photos, adapt=adapt or insist, insist=insist, progress=line.stage)
+        scores = classifier.evaluate(photos, adapt=adapt, insist=insist, progress=line.stage)
     tell_skipped(classifier)
     tell_refusal(classifier)
     before = classifier.before
     change = _change(before, scores, classifier.refusal) if before is not None else ""
     if page:
         learned = f", {classifier.known:,} of which it had learned from" if classifier.known else ""
-        measured = f"on {len(scores):,} photos of {photos.name}{learned}" + (f"; {change}" if change else "")
-        classifier.report(page, title=f"{model.stem} on {photos.name}", measured=measured)
+        measured = f"on {counted(len(scores), 'photo')} of {names[1]}{learned}" + (f"; {change}" if change else "")
+        classifier.report(page, title=f"{names[0]} on {names[1]}", measured=measured)
     if as_json:
         adapted: dict[str, Any] = {}
         if before is not None:
             adapted = {"adapted": classifier.refusal is None, "refusal": classifier.refusal, "before": before.summary()}
-        told = {**scores.summary(), "known": classifier.known, "passed_over": classifier.passed_over.plain()}
+        named = scores.accuracy_of_named
+        told = {
+            **scores.summary(),
+            "accuracy_of_named": None if math.isnan(named) else named,
+            "known": classifier.known,
+            "passed_over": classifier.passed_over.plain(),
+        }
         show_json({"model": str(model), "report": page and str(page), **told, **adapted})
     elif not quiet:
         show(*_scores_lines(scores))
         if classifier.known:
-            show(f"{classifier.known:,} of these photos were learned from: the accuracy on new ones will be lower.")
+            learned = counted(classifier.known, "of these photos was", "of these photos were")
+            show(f"{learned} learned from: the accuracy on new ones will be lower.")
         if change:
             show(change)
         if page:
@@ -95,7 +111,8 @@ def _scores_lines(scores: Scores) -> list[str]:
     low, high = scores.interval
     width = max(map(len, scores.classes))
     lines = [
-        f"{100 * scores.accuracy:.1f} % of {len(scores):,} photos are named rightly "
+        f"{100 * scores.accuracy:.1f} % of {counted(len(scores), 'photo')} "
+        f"{'is' if len(scores) == 1 else 'are'} named rightly "
         f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
     ]
     for own in scores.by_class():
@@ -105,6 +122,13 @@ def _scores_lines(scores: Scores) -> list[str]:
     if missing:
         more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
         lines.append(f"  no photo of {', '.join(missing[:5])}{more} was asked about")
-    if scores.rejected.any():
-        lines.append(f'{int(scores.rejected.sum()):,} would rather be "none of these"')
+    if rejected := int(scores.rejected.sum()):
+        lines.append(
+            f'{rejected:,} would rather be "none of these", which is left aside above; of the other '
+            f"{len(scores) - rejected:,}, {_percent(scores.accuracy_of_named)} are named rightly"
+        )
     return lines
+
+
+def _percent(share: float) -> str:
+    return "none" if math.isnan(share) else f"{100 * share:.1f} %"

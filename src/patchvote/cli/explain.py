@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..utils.terminal import show, show_json
-from .common import Force, Jobs, Json, ModelArgument, ModelNetwork, Quiet, load
+from .common import Force, Jobs, Json, MistypedError, ModelArgument, ModelNetwork, Quiet, check_order, load
 
 
 def explain(
@@ -42,13 +42,22 @@ def explain(
     from ..photos.outputs import check_outputs
     from ..utils.files import write_file
     from ..utils.marks import Kind
+    from ..voters.votes import NONE
 
+    check_order(model, [photo])
     target = output or Path(f"{photo.stem}-evidence.png")
     parts = target.with_name(f"{target.stem}-matches.png") if photos is not None else None
     outputs = [(target, Kind.picture), (parts, Kind.picture), (arrays, Kind.arrays)]
     classifier = load(model, network=network, jobs=jobs)
+    if photos is not None and not classifier.model.names:
+        raise MistypedError(
+            f"--photos is of use with a model of nbnn, which remembers parts of photos; {model} does not."
+        )
     inputs = itertools.chain([model, photo, photos], network_files(classifier.recipe.network))
     check_outputs(outputs, inputs, force=force)
+    for option, file, ending in (("--output", output, ".png"), ("--arrays", arrays, ".npz")):
+        if file is not None and file.suffix.lower() != ending:
+            raise MistypedError(f"{option} writes a {ending} file, got {file}.")
     evidence = classifier.explain(photo, label[0] if label else None)
     image = load_image(Photo(photo.name, photo), SHOWN)
     write_file(target, [encoded(draw(evidence, image, label))])
@@ -64,9 +73,11 @@ def explain(
     if as_json:
         probability = dict(zip(evidence.classes, evidence.probability.tolist(), strict=True))
         matches = [dataclasses.asdict(match) for match in evidence.matches[:5]]
-        told = {"photo": str(photo), "probability": probability, "matches": matches, "files": [str(p) for p in written]}
-        show_json(told)
+        told = {"photo": str(photo), "rejected": evidence.rejected, "probability": probability, "matches": matches}
+        show_json({**told, "files": [str(path) for path in written]})
     elif not quiet:
+        if evidence.rejected:
+            show(f'"{NONE}" is the better answer: no class reaches {100 * classifier.model.threshold:.0f} %.')
         for name in evidence.ranking[:3]:
             number = evidence.number(name)
             show(f"{100 * evidence.probability[number]:5.1f} %  {name}")

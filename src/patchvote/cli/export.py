@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..utils.terminal import show, show_json
-from .common import Force, Json, ModelArgument, ModelNetwork, Quiet, size
+from .common import Force, Json, ModelArgument, ModelNetwork, Quiet, check_order, size
 
 
 def export(
@@ -28,6 +28,7 @@ def export(
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
 
+    check_order(model, [output])
     read = read_model(model)
     network = network or network_of(read, model)
     check_outputs([(output, Kind.graph)], itertools.chain([model], network_files(network)), force=force)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..utils.counting import counted
 from ..utils.terminal import show, show_json
 from ..voters.registry import OWN
 from .common import (
@@ -16,6 +17,7 @@ from .common import (
     Insist,
     Jobs,
     Json,
+    MistypedError,
     Mode,
     ModelArgument,
     ModelNetwork,
@@ -27,15 +29,23 @@ from .common import (
     ReportOption,
     Seed,
     Verbose,
+    after_writing,
+    base_name,
+    cache_of,
+    check_insist,
+    check_order,
+    is_model,
     leave,
     load,
     report_file,
     size,
+    tell_hints,
     tell_refusal,
     tell_skipped,
 )
 from .streams import interruption
 
+_CLASSES_NAMED = 10  # classes that are printed with their numbers of photos; `info` has all of them
 _VOTERS = f"auto, {', '.join(OWN)}, or one that another package brings."
 
 if TYPE_CHECKING:
@@ -52,7 +62,9 @@ def fit(
         typer.Option(help="Photos like those to come, without classes, where another camera or place takes them."),
     ] = None,
     insist: Insist = False,
-    budget: Annotated[float, typer.Option(help="Seconds that trying settings and the training may take.")] = 60.0,
+    budget: Annotated[
+        float, typer.Option(min=0, help="Seconds that trying settings and the training may take.")
+    ] = 60.0,
     network: Network = "efficientnet-lite0",
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
     report: ReportOption = None,
@@ -75,13 +87,17 @@ def fit(
     from ..utils.marks import Kind
     from .progress import ProgressLine
 
-    page = report_file(model.with_suffix(".html"), report, no_report)
+    check_insist(insist, target, "--target")
+    if is_model(photos) and not is_model(model):
+        raise MistypedError(f"{photos} is a model, but PHOTOS come first and MODEL second: did you swap them?")
+    kept_in = cache_of(cache, no_cache)
+    page = report_file(model.parent / f"{base_name(model)}.html", report, no_report)
     inputs = itertools.chain([photos, target], network_files(network))
     check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force)
+    _check_ending(model)
     recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
-    classifier = ImageClassifier(
-        recipe, voter=voter, budget=budget, cache=False if no_cache else cache, jobs=jobs, seed=seed
-    )
+    classifier = ImageClassifier(recipe, voter=voter, budget=budget, cache=kept_in, jobs=jobs, seed=seed)
+    tell_hints(photos)
     kept = "" if no_cache else " What the network has seen is kept: run the same command again to go on."
     with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {model} was not written.{kept}"):
         classifier.fit(photos, target=target, insist=insist, progress=line.stage)
@@ -89,15 +105,27 @@ def fit(
     tell_refusal(classifier)
     classifier.save(model)
     if page:
-        classifier.report(page, title=f"{model.stem}: {photos.name}", measured="on photos held out of the training")
-    about = classifier.model.about
-    if as_json:
-        show_json({"model": str(model), "report": page and str(page), **_told(classifier)})
-    elif not quiet:
-        show(*_fit_lines(classifier, model, page))
-        if verbose:
-            show(*_seconds_lines(about.seconds, classifier))
+        title = f"{base_name(model)}: {base_name(photos)}"
+        classifier.report(page, title=title, measured="on photos held out of the training")
+    with after_writing(model):
+        if as_json:
+            show_json({"model": str(model), "report": page and str(page), **_told(classifier)})
+        elif not quiet:
+            show(*_fit_lines(classifier, model, page))
+            if verbose:
+                show(*_seconds_lines(classifier.model.about.seconds, classifier))
     leave(classifier)
+
+
+def _check_ending(model: Path) -> None:
+    """Refuse a model that would look like a photo, a manifest or a report."""
+    from ..photos.find import ENDINGS
+    from ..photos.manifests import ENDINGS as MANIFESTS
+
+    if model.suffix.lower() in (*ENDINGS, *MANIFESTS, ".html"):
+        raise MistypedError(
+            f"{model} has the ending of another kind of file than a model: write {model.with_suffix('.patchvote')}."
+        )
 
 
 def add(
@@ -122,28 +150,33 @@ def add(
     from .progress import ProgressLine
     from .updating import add_and_save
 
-    target = output or model
+    target, kept_in = output or model, cache_of(cache, no_cache)
+    check_order(model, [photos])
 
     def read() -> ImageClassifier:
-        return load(model, network=network, jobs=jobs, cache=False if no_cache else cache, seed=seed)
+        return load(model, network=network, jobs=jobs, cache=kept_in, seed=seed)
 
     classifier = read()
     inputs = itertools.chain([photos], network_files(classifier.recipe.network))
-    check_outputs([(target, Kind.model)], inputs, force=force)
+    check_outputs([(target, Kind.model)], inputs, force=force, updated=[model])
+    tell_hints(photos)
     with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {target} was not written."):
         classifier, changed = add_and_save(classifier, photos, target, reload=read, progress=line.stage)
     tell_skipped(classifier)
     nothing: Added = {"date": "", "images": {}, "new_classes": []}
     added = classifier.model.about.added[-1] if changed else nothing
-    if as_json:
-        show_json({"model": str(target), **added, **_told(classifier), "changed": changed, "known": classifier.known})
-    elif not quiet:
-        show(*_add_lines(classifier, target, added))
+    with after_writing(target):
+        if as_json:
+            told = {**added, **_told(classifier), "changed": changed, "known": classifier.known}
+            show_json({"model": str(target), **told})
+        elif not quiet:
+            show(*_add_lines(classifier, target, added))
     leave(classifier)
 
 
 def _add_lines(classifier: ImageClassifier, target: Path, added: Added) -> list[str]:
-    again = f"{classifier.known:,} photos were learned before, and are not counted again."
+    known = counted(classifier.known, "photo was", "photos were")
+    again = f"{known} learned before, and not counted again."
     if not added["images"]:
         return [f"{target}: there was nothing new to learn.", *([again] if classifier.known else [])]
     what = ", ".join(f"{count:,} of {label}" for label, count in added["images"].items())
@@ -169,7 +202,10 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
 
     about = classifier.model.about
     photos = sum(about.images.values())
-    lines = [f"{photos:,} photos of {len(classifier.classes)} classes"]
+    each = [f"{label} {about.images.get(label, 0):,}" for label in classifier.classes]
+    more = f", and {len(each) - _CLASSES_NAMED:,} more" if len(each) > _CLASSES_NAMED else ""
+    each = each[:_CLASSES_NAMED]
+    lines = [f"{counted(photos, 'photo')} of {len(classifier.classes):,} classes: {', '.join(each)}{more}"]
     width = max((len(one["words"]) for one in about.tried), default=0)
     for one in about.tried:
         lines.append(f"  tried {one['words']:<{width}}  {100 * one['accuracy']:5.1f} %  in {one['seconds']:.1f} s")
@@ -177,9 +213,9 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
     lines.extend([accuracy_sentence(about.held_out), *copies_sentences(about.copies), *cut_sentences(about.cut)])
     if adapted := about.adapted:
         lines.append(
-            f"adapted to {adapted['photos']:,} photos without classes, {adapted['taken']:,} of them sure enough to "
-            f'learn from and {adapted["rejected"]:,} still "none of these"; the accuracy above was measured before, on '
-            "photos like the first."
+            f"adapted to {counted(adapted['photos'], 'photo')} without classes, {adapted['taken']:,} of them sure "
+            f'enough to learn from and {adapted["rejected"]:,} still "none of these"; the accuracy above was measured '
+            "before, on photos like the first."
         )
     lines.append(f"wrote {model} ({size(model)})" + (f" and {page}" if page else ""))
     return lines
@@ -189,4 +225,7 @@ def _seconds_lines(seconds: dict[str, float], classifier: ImageClassifier) -> li
     total = sum(seconds.values())
     lines = [f"  {name:<10} {took:8.2f} s {100 * took / max(total, 1e-9):6.1f} %" for name, took in seconds.items()]
     filled = classifier.filled
-    return [*lines, f"  {filled.extracted:,} photos went through the network, {filled.kept:,} were in the cache"]
+    return [
+        *lines,
+        f"  {counted(filled.extracted, 'photo')} went through the network, {filled.kept:,} were in the cache",
+    ]

@@ -5,21 +5,39 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from ..errors import PatchvoteError
+from ..utils.counting import counted
 from ..utils.terminal import emit, say
-from .common import SKIPPED, Force, Insist, Jobs, ModelArgument, ModelNetwork, Quiet, load, tell_refusal
+from .common import (
+    FAILED,
+    SKIPPED,
+    Force,
+    Insist,
+    Jobs,
+    MistypedError,
+    ModelArgument,
+    ModelNetwork,
+    Quiet,
+    check_insist,
+    check_order,
+    load,
+    tell_refusal,
+)
 from .streams import interruption
 
 if TYPE_CHECKING:
+    from ..classifier import ImageClassifier
     from ..models.answers import Answer
     from ..photos.find import Found
+    from .progress import ProgressLine
 
 
 def predict(
@@ -47,9 +65,11 @@ def predict(
     from .answers import csv_lines, json_lines, table_lines
     from .progress import ProgressLine
 
-    if output is not None and output.suffix.lower() not in (".csv", ".jsonl"):
-        raise PatchvoteError(f"--output writes .csv or .jsonl, got {output}.")
-    paths = _paths(photos)
+    _check_output(output, as_json)
+    check_insist(insist, adapt, "--adapt")
+    words = _words(photos)
+    paths = [Path(word) for word in words]
+    check_order(model, paths)
     classifier = load(model, network=network, jobs=jobs)
     listed = 0 if photos == ["-"] else None  # standard input, which may be the very file that is to be written
     check_outputs(
@@ -57,61 +77,103 @@ def predict(
         itertools.chain([model, listed, *paths], network_files(classifier.recipe.network)),
         force=force,
     )
-    progress = ProgressLine("extract", quiet or not (adapt or insist))
-    answers = classifier.answers(_photos(paths), adapt=adapt or insist, insist=insist, progress=progress.stage)
-    bad = 0
+    progress = ProgressLine("extract", quiet or not adapt)
+    answers = classifier.answers(_photos(words), adapt=adapt, insist=insist, progress=progress.stage)
+    told = _Told(classifier, adapt, quiet)
 
-    def counted() -> Iterator[Answer]:
-        nonlocal bad
-        with progress:
-            first = next(answers, None)  # once the first is there, all photos have been looked at
-        tell_refusal(classifier)
-        for answer in itertools.chain([first] if first else [], answers):
-            if answer.error is not None:
-                bad += 1
-                say(f"skipped {answer.error}")
-            yield answer
+    def json_rows(answers: Iterable[Answer]) -> Iterator[str]:
+        return json_lines(answers, lambda: {"adapted": classifier.refusal is None} if adapt else {})
 
     if output is not None:
-        lines = json_lines if output.suffix.lower() == ".jsonl" else csv_lines
+        lines = json_rows if output.suffix.lower() == ".jsonl" else csv_lines
         with interruption(f"interrupted; {output} was not written."):
-            write_file(output, (f"{line}\n".encode() for line in lines(counted())))
+            write_file(output, (f"{line}\n".encode() for line in lines(told.each(answers, progress))))
         if not quiet:
             say(f"wrote {output}")
     else:
         terminal = sys.stdout.isatty()
-        way = json_lines if as_json else table_lines if terminal else csv_lines
-        for number, line in enumerate(way(counted())):
+        way = json_rows if as_json else table_lines if terminal else csv_lines
+        for number, line in enumerate(way(told.each(answers, progress))):
             emit(line, flush=terminal or as_json or not number)  # the first at once: it shows whether anybody can read
     say(*classifier.damaged)
     say(*classifier.passed_over.sentences())
-    if bad or classifier.passed_over.types:
+    if told.bad == told.asked:
+        raise typer.Exit(FAILED)
+    if told.bad or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)
 
 
-def _paths(words: list[str]) -> list[Path]:
+@dataclasses.dataclass
+class _Told:
+    """Counts answers on their way out, and says why some photos have none."""
+
+    classifier: ImageClassifier
+    adapt: bool
+    quiet: bool
+    asked: int = 0
+    bad: int = 0
+
+    def each(self, answers: Iterator[Answer], progress: ProgressLine) -> Iterator[Answer]:
+        with progress:
+            first = next(answers, None)  # once the first is there, all photos have been looked at
+        tell_refusal(self.classifier)
+        if self.adapt and not self.quiet and self.classifier.refusal is None:
+            say(f"adapted to {counted((self.classifier.model.about.adapted or {}).get('photos', 0), 'photo')}.")
+        for answer in itertools.chain([first] if first else [], answers):
+            self.asked += 1
+            if answer.error is not None:
+                self.bad += 1
+                say(f"skipped {answer.error}")
+            yield answer
+
+
+def _check_output(output: Path | None, as_json: bool) -> None:
+    if output is None:
+        return
+    if output.suffix.lower() not in (".csv", ".jsonl"):
+        raise MistypedError(f"--output writes .csv or .jsonl, got {output}.")
+    if as_json:
+        raise MistypedError("--json prints and --output writes a file: leave one out. A .jsonl file holds JSON, too.")
+
+
+def _words(words: list[str]) -> list[str]:
+    """Return what was named, by the words of the command or by the lines of standard input."""
     from ..photos.manifests import lines
 
+    if "-" in words and len(words) > 1:
+        raise MistypedError("- reads paths from standard input, and stands alone; a file of that name is ./-.")
     if words == ["-"]:
         words = [line.strip() for line in lines(_standard_input(), "standard input") if line.strip()]
         if not words:
             raise PatchvoteError("standard input names no photo. Give one path a line.")
-    return [Path(word) for word in words]
+    return words
 
 
-def _photos(paths: list[Path]) -> Found:
-    """Return the photos in all that was named."""
+def _photos(words: list[str]) -> Found:
+    """Return the photos in all that was named.
+
+    A photo is called as it was typed, one of a folder by the folder as it was typed, and one of a manifest by its
+    file_name as it stands there. Where that is also the name of another photo, it is called by its path instead.
+    """
     from ..photos.find import Found, find_photos
+    from ..photos.manifests import ENDINGS
 
     found = Found()
-    for path in paths:
-        if path.is_dir() or path.suffix.lower() in (".csv", ".jsonl"):
+    for word in words:
+        path = Path(word)
+        if path.is_dir():
             here = find_photos(path)
-            found.extend(dataclasses.replace(one, name=str(path / one.name)) for one in here)
+            found.extend(dataclasses.replace(one, name=os.path.join(word, one.name)) for one in here)  # noqa: PTH118
             found.passed_over += here.passed_over.without_folders()
         else:
-            found.extend(find_photos([path]))
-    return found
+            found.extend(find_photos(path if path.suffix.lower() in ENDINGS else [word]))
+    sources: dict[str, set[str]] = {}
+    for one in found:
+        sources.setdefault(one.name, set()).add(str(one.source))
+    return Found(
+        (one if len(sources[one.name]) == 1 else dataclasses.replace(one, name=str(one.source)) for one in found),
+        found.passed_over,
+    )
 
 
 def _standard_input() -> TextIO:

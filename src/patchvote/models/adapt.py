@@ -52,16 +52,21 @@ def adapt_model(
         raise PatchvoteError(
             f"a model of {model.kind} does not keep what adapting takes: fit it with --voter bag-svm (the default)."
         )
+    # A photo that is there twice says no more than once, and many of one photo are no other camera.
+    first: dict[str, str] = {}
+    for entry in store.entries:
+        first.setdefault(entry.digest, entry.name)
+    target = store.only(list(first.values()))
     with timed(seconds, "training"):
         tight = clone(voter).set_params(C=min(voter.C, _TIGHT), calibration=_HELD_OUT)
         known, labels = Bags.of(voter.vectors_), voter.classes_[voter.class_]
         adapted = Adapted(tight, insist=insist)
-        adapted.fit(known, labels, pooled(store), unadapted=_unadapted(voter))
+        adapted.fit(known, labels, pooled(target), unadapted=_unadapted(voter))
     if adapted.refusal_ is not None:
         return Fitted(model, voter), adapted.refusal_
     told: AdaptedTo = {
         "date": datetime.date.today().isoformat(),
-        "photos": len(store),
+        "photos": len(target),
         "taken": adapted.history_[-1]["taken"] if adapted.history_ else 0,
         "rejected": int(adapted.rejected_.sum()),
     }

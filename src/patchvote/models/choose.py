@@ -29,6 +29,7 @@ from ..voters.votes import softmax
 _MANY = 400  # images from which on one split is enough
 _SHARE = 0.2  # of the images, held out
 _FOLDS = 5
+_TIE = 1e-6  # log loss below which two candidates are equally good: rounding makes more of a difference
 _LEAST_SECONDS = 1.0  # that the first candidate gets whatever the budget: what takes less is never cut short
 _FIRST_ASKED = 16  # images that are asked about in any case, and tell how long the others will take
 
@@ -240,9 +241,9 @@ def _ask(voter: Any, bags: Bags, until: float) -> tuple[npt.NDArray[np.int64], n
 
 
 def _clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
-    """Whether losses of the same images are smaller by more than the standard error of the difference."""
+    """Whether losses of the same images are smaller by more than a tie and the standard error of the difference."""
     apart = others - losses
-    return float(apart.mean()) > float(apart.std()) / math.sqrt(len(apart))
+    return float(apart.mean()) > _TIE and float(apart.mean()) > float(apart.std()) / math.sqrt(len(apart))
 
 
 def _fitted(voter: Any, bags: Bags, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float) -> Any:
@@ -276,13 +277,13 @@ def _splits(
 
 def _why(tried: list[Tried], chosen: int, candidates: int) -> str:
     """Say why a candidate was chosen: it has the smallest loss, or no later one has a clearly smaller one."""
-    least = min(one.loss for one in tried)
+    apart = [one.loss - tried[chosen].loss for one in tried]
     if len(tried) == 1:
         said = "the default"
-    elif tried[chosen].loss == least:
-        said = f"the best of {len(tried)} on images held out"
-        if max(one.accuracy for one in tried) > tried[chosen].accuracy:
-            said += ", by log loss"
+    elif max(map(abs, apart)) <= _TIE:
+        said = f"the first of {len(tried)} that are equally good on images held out, by log loss"
+    elif min(apart) >= -_TIE:
+        said = f"the best of {len(tried)} on images held out, by log loss"
     else:
         said = "no later one was clearly better on images held out (log loss within one standard error)"
     left = candidates - len(tried)

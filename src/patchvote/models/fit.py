@@ -211,7 +211,7 @@ def _left_out(held_out: Scores, numbers: npt.NDArray[np.int64], groups: npt.NDAr
         if not own.images:
             photos = numbers == number
             alike = len(np.unique(groups[photos])) == 1
-            few = "all its photos are copies of one another" if alike else "none could be spared"
+            few = "all its photos look alike" if alike else "none could be spared"
             reasons[own.label] = "it has one photo" if photos.sum() == 1 else few
     return reasons
 

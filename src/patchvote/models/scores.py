@@ -113,6 +113,12 @@ class Scores:
         return self.sure < self.threshold
 
     @property
+    def accuracy_of_named(self) -> float:
+        """Share named rightly of the images that are not rejected; NaN where all are."""
+        named = ~self.rejected
+        return float(np.mean(self.predicted[named] == self.expected[named])) if named.any() else math.nan
+
+    @property
     def confusion(self) -> npt.NDArray[np.int64]:
         """Images of each class (rows) that were named so (columns)."""
         table = np.zeros((len(self.classes), len(self.classes)), np.int64)
@@ -158,7 +164,7 @@ class Scores:
         return {
             "images": len(self),
             "accuracy": _plain(self.accuracy),
-            "interval": [round(edge, 4) for edge in self.interval],
+            "interval": list(self.interval),
             "rejected": int(self.rejected.sum()),
             "calibration_error": _plain(self.calibration_error),
             "classes": {
@@ -169,4 +175,4 @@ class Scores:
 
 
 def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else round(value, 4)
+    return None if math.isnan(value) else float(value)  # not rounded: what is printed is rounded once

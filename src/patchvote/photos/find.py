@@ -19,7 +19,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..errors import PatchvoteError, PhotoError
+from ..utils.counting import counted
 from ..utils.schema import brief
+from .hints import folder_of_classes
 from .labels import is_missing, label_texts
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import read_manifest
@@ -151,13 +153,14 @@ def _from_manifest(path: Path) -> list[Photo]:
         label = row.get("label")
         if label is not None and not isinstance(label, (str, int)):
             raise PhotoError(str(path), f"line {line}: label must be text, got {repr(label)[:200]}.")
-        name = file_name.strip().replace("\\", "/")
-        photo = Photo(name, path.parent / name, str(label).strip() or None if label is not None else None)
-        if name in photos and photos[name].label != photo.label:
+        place = file_name.strip().replace("\\", "/")
+        # The name is the file_name as it stands, so that answers can be joined to the manifest.
+        photo = Photo(file_name, path.parent / place, str(label).strip() or None if label is not None else None)
+        if place in photos and photos[place].label != photo.label:
             raise PhotoError(
-                str(path), f"line {line} calls {name} {photo.label!r}, above it is {photos[name].label!r}."
+                str(path), f"line {line} calls {place} {photo.label!r}, above it is {photos[place].label!r}."
             )
-        photos[name] = photo
+        photos.setdefault(place, photo)
     if not photos:
         raise PhotoError(str(path), "the manifest lists no photos.")
     return list(photos.values())
@@ -171,7 +174,7 @@ def _from_list(items: list[Any]) -> list[Photo]:
         if isinstance(item, Photo):
             photos.append(item)
         elif isinstance(item, (str, Path)):
-            photos.append(Photo(Path(item).as_posix(), Path(item)))
+            photos.append(Photo(item if isinstance(item, str) else item.as_posix(), Path(item)))
         elif isinstance(item, (np.ndarray, Image.Image)):
             photos.append(Photo(f"image {index}", item))
         else:
@@ -203,12 +206,14 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
         )
     if without:
         raise PatchvoteError(
-            f"{where}: {len(without):,} photos have no class, the first is {without[0]}. Move them into the folder of "
-            "their class, or away."
+            f"{where}: {counted(len(without), 'photo has', 'photos have')} no class, the first is {without[0]}. Move "
+            "them into the folder of their class, or away."
         )
     classes = sorted({str(photo.label) for photo in photos})
     if len(classes) < fewest:
+        meant = folder_of_classes(Path(source), photos) if isinstance(source, (str, Path)) else None
         raise PatchvoteError(
             f"{where}: all photos are of one class, {classes[0]!r}. There must be two at least: a folder a class."
+            + (f" Did you mean {meant}, which holds folders?" if meant is not None else "")
         )
     return photos

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import PatchvoteError
+from ..utils.counting import counted
 from ..utils.schema import brief
 
 # What a label may be. Every label becomes text, so two types would make one class of 1 and "1".
@@ -44,7 +45,7 @@ def label_texts(names: Sequence[str], labels: Iterable[Any]) -> list[str]:
         raise PatchvoteError(f"labels must be a list with one class per photo, got {brief(labels)}.")
     given = list(labels)
     if len(given) != len(names):
-        raise PatchvoteError(f"there are {len(names):,} photos but {len(given):,} labels.")
+        raise PatchvoteError(f"there are {counted(len(names), 'photo')} but {counted(len(given), 'label')}.")
     kinds = []
     for number, (name, label) in enumerate(zip(names, given, strict=True)):
         if is_missing(label):

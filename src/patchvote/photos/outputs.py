@@ -1,7 +1,8 @@
 """Outputs of a command, checked before its work begins: no file is lost that somebody may want.
 
-An output may be new, empty, or a file of the same kind that patchvote wrote (see `marks`). What the command reads and
-what it also writes is never an output, whatever the user insists on: that can only be a mistake.
+An output may be new, or a file of the same kind that patchvote wrote (see `marks`). A model or a report of another run
+is a user's work, though, and is replaced by force alone. What the command reads and what it also writes is never an
+output, whatever the user insists on: that can only be a mistake.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from .manifests import ENDINGS as MANIFESTS
 
 
 def check_outputs(
-    outputs: Sequence[tuple[Path | None, Kind]], inputs: Iterable[Path | int | None], *, force: bool = False
+    outputs: Sequence[tuple[Path | None, Kind]],
+    inputs: Iterable[Path | int | None],
+    *,
+    force: bool = False,
+    updated: Sequence[Path] = (),
 ) -> None:
     """Refuse outputs that would replace what they should not.
 
@@ -32,7 +37,10 @@ def check_outputs(
         What the command reads: files, folders and manifests of photos, and numbers of open files such as 0, standard
         input; None likewise. Drawn from only where an output exists.
     force : bool, default False
-        Also replace files that patchvote did not write, as long as the command does not read them.
+        Also replace models and reports, and files that patchvote did not write, as long as the command does not read
+        them.
+    updated : sequence of paths
+        Models and reports that the command is there to renew.
 
     Raises
     ------
@@ -58,7 +66,7 @@ def check_outputs(
                 f"{path} would be replaced by {kind}, but this command reads it{alias}. Choose another name."
             )
         if not force:
-            _check_owner(path, kind)
+            _check_owner(path, kind, any(_same(path, own) for own in updated))
 
 
 def _check_place(path: Path) -> None:
@@ -75,17 +83,17 @@ def _check_place(path: Path) -> None:
         raise PatchvoteError(f"{path} cannot be written: the folder {place.parent} may not be written to.")
 
 
-def _check_owner(path: Path, kind: Kind) -> None:
-    """Refuse to replace a file of somebody else, or of another kind."""
+def _check_owner(path: Path, kind: Kind, updated: bool) -> None:
+    """Refuse to replace a file of somebody else, of another kind, or a model or report of another run."""
     try:
-        if not path.stat().st_size:
-            return  # holds nothing to lose
         found = kind_of(path)
     except OSError as error:
         raise PatchvoteError(f"{path} is there, and cannot be read: {error.strerror}. Choose another name.") from error
     if found is kind:
-        return
-    if found is not None:
+        if updated or kind not in (Kind.model, Kind.report):
+            return
+        what = f"there is {kind} already"
+    elif found is not None:
         what = f"it is {found} of patchvote, not {kind}"
     elif path.suffix.lower() in ENDINGS:
         what = "it is an image that patchvote did not make"

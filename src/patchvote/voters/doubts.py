@@ -14,8 +14,8 @@ _LEAST_VARIETY = 2 / 3  # of the classes named before; another camera left 0.80 
 _FEWEST = 10  # photos that take part; fewer have nothing to teach (docs/architecture.md)
 
 _WHAT_TO_DO = (
-    "so the plain answers are given; if the photos do show its classes, insist (--insist, or insist=True), or teach it "
-    "some of them with `patchvote add`."
+    "so the model answers as it was learned; if the photos do show its classes, insist (--insist, or insist=True), or "
+    "teach it some of them with `patchvote add`."
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from ...utils.counting import counted
 from ...utils.terminal import printable
 from ..about import About, AdaptedTo, Added, Copies, HeldOut
 from ..model import Model
@@ -55,7 +56,7 @@ def accuracy_of(about: About, text: Callable[[str], str] = str) -> str:
     """Say how many photos a model names rightly, and what has changed since that was measured."""
     said = accuracy_sentence(about.held_out, text=text)
     added = sum(sum(one["images"].values()) for one in about.added)
-    since = [f"{added:,} photos were added"] if added else []
+    since = [f"{counted(added, 'photo was', 'photos were')} added"] if added else []
     if about.adapted:
         since.append("it was adapted to other photos")
     if not about.held_out or not since:
@@ -87,22 +88,22 @@ def _not_measured(scores: HeldOut, text: Callable[[str], str]) -> str:
 
 
 def copies_sentences(copies: Copies | None, text: Callable[[str], str] = str) -> list[str]:
-    """Say which photos are copies of one another, and which of them stand in several classes."""
+    """Say which photos look alike, copies among them, and which of them stand in several classes."""
     if not copies:
         return []
-    groups = "; ".join(" = ".join(map(text, names)) for names in copies["examples"])
+    groups = "; ".join(" ~ ".join(map(text, names)) for names in copies["examples"])
     said = [
-        f"{copies['photos']:,} photos are copies of one another, or nearly, in {copies['groups']:,} "
-        f"group{'s' * (copies['groups'] > 1)}; copies were held out together ({groups}"
+        f"{copies['photos']:,} photos look alike (copies, or nearly), in {counted(copies['groups'], 'group')}; "
+        f"such photos were held out together ({groups}"
         f"{'; …' * (copies['groups'] > len(copies['examples']))})."
     ]
     if mixed := copies["in_several_classes"]:
         named = [
-            " = ".join(f"{text(name)} ({text(label)})" for name, label in group)
+            " ~ ".join(f"{text(name)} ({text(label)})" for name, label in group)
             for group in copies["examples_in_several_classes"]
         ]
         more = f"; and {mixed - len(named):,} more" if mixed > len(named) else ""
-        said.append(f"The same photo, or nearly, stands in several classes: {'; '.join(named)}{more}.")
+        said.append(f"Photos that look alike (copies, or nearly) stand in several classes: {'; '.join(named)}{more}.")
     return said
 
 

@@ -1,0 +1,258 @@
+"""Words of the command line that are mistaken: each gets a sentence, before any work is done."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from command import network_in
+from patchvote import ImageClassifier, Recipe
+from test_outputs import FIT
+
+USAGE = 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("fit", "", "new.patchvote"),
+        ("fit", "photos", ""),
+        ("fit", "photos", "new.patchvote", "--cache", ""),
+        ("fit", "photos", "new.patchvote", "--cache="),
+        ("fit", "photos", "new.patchvote", "--report", ""),
+        ("fit", "photos", "new.patchvote", "--target", ""),
+        ("predict", "", "photos"),
+        ("predict", "m.patchvote", "photos", ""),
+        ("predict", "m.patchvote", "photos", "-o", ""),
+        ("explain", "m.patchvote", ""),
+        ("explain", "m.patchvote", "photos/iris/1.jpg", "--class", ""),
+        ("evaluate", "m.patchvote", ""),
+        ("add", "m.patchvote", "photos", "--output", ""),
+        ("export", "m.patchvote", ""),
+        ("extract", "photos", ""),
+        ("info", ""),
+        ("demo", ""),
+        ("protocol", ""),
+    ],
+)
+def test_an_empty_word_is_refused(words, place, command):
+    before = sorted(place.rglob("*"))
+    done = command(*words)
+    assert done.code == USAGE
+    assert "it is empty." in done.err
+    assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("predict", "m.patchvote", "photos", "--insist"), "--insist is of use with --adapt only"),
+        (("evaluate", "m.patchvote", "photos", "--insist"), "--insist is of use with --adapt only"),
+        (("fit", "photos", "new.patchvote", "--insist"), "--insist is of use with --target only"),
+        (("predict", "m.patchvote", "photos", "--json", "-o", "a.csv"), "--json prints and --output writes a file"),
+        (("fit", "photos", "n", "--report", "r.html", "--no-report"), "--report and --no-report exclude each other"),
+        (("fit", "photos", "n", "--cache", "c", "--no-cache"), "--cache and --no-cache exclude each other"),
+        (("add", "m.patchvote", "photos", "--cache", "c", "--no-cache"), "--cache and --no-cache exclude each other"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg", "--photos", "photos"), "--photos is of use with a model of"),
+        (("info", "photos", "--card"), "--card prints the card of a model, and photos is a folder"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg", "-o", "e.gif"), "--output writes a .png file, got e.gif"),
+        (("explain", "m.patchvote", "photos/iris/1.jpg", "-o", "-"), "--output writes a .png file, got -"),
+        (("fit", "photos", "x.jpg", *FIT), "x.jpg has the ending of another kind of file than a model"),
+        (("fit", "photos", "x.html", *FIT), "x.html has the ending of another kind of file than a model"),
+        (("predict", "m.patchvote", "-", "photos"), "- reads paths from standard input, and stands alone"),
+        (("predict", "photos", "m.patchvote"), "m.patchvote is a model, and photos is none: did you swap them?"),
+        (("evaluate", "photos", "m.patchvote"), "did you swap them?"),
+        (("explain", "photos/iris/1.jpg", "m.patchvote"), "did you swap them?"),
+        (("add", "photos", "m.patchvote"), "did you swap them?"),
+        (("fit", "m.patchvote", "photos"), "did you swap them?"),
+        (("export", "m.onnx", "m.patchvote"), "did you swap them?"),
+        (("fit", "photos", "new.patchvote", "--seed", "-1"), "--seed"),
+        (("fit", "photos", "new.patchvote", "--seed", 2**32), "--seed"),
+        (("fit", "photos", "new.patchvote", "--jobs", "0"), "--jobs"),
+        (("fit", "photos", "new.patchvote", "--budget", "-1"), "--budget"),
+        (("extract", "photos", "bags", "--sides", "a"), "--sides takes whole numbers"),
+        (("extract", "photos", "bags", "--count", "5"), "count can be set only with --mode patch"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused_before_any_work(words, says, place, command):
+    before = sorted(place.rglob("*"))
+    done = command(*words)
+    assert done.code == USAGE
+    assert says in done.err
+    assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize(("model", "says"), [(".", "it is a folder"), ("/", "it is a folder"), ("..", "a folder")])
+def test_a_folder_is_no_model_to_write(model, says, place, command):
+    done = command("fit", "photos", model, *FIT)
+    assert (done.code, says in done.err) == (1, True)
+
+
+def test_a_photo_whose_name_begins_with_a_dash_gets_a_hint(place, command):
+    shutil.copy("photos/iris/1.jpg", "-x.jpg")
+    done = command("predict", "m.patchvote", "-x.jpg")
+    assert done.code == USAGE
+    assert "If -x.jpg is a file, write ./-x.jpg." in done.err
+    done = command("predict", "m.patchvote", "./-x.jpg")
+    assert next(csv.DictReader(io.StringIO(done.out)))["file"] == "./-x.jpg"
+
+
+# --- names of photos ------------------------------------------------------------------------------------------------
+
+
+def files(out: str) -> list[str]:
+    return [row["file"] for row in csv.DictReader(io.StringIO(out))]
+
+
+def test_photos_of_a_manifest_are_called_as_they_are_there(place, command):
+    (place / "list.csv").write_text("file_name\n./photos/iris/1.jpg\nphotos\\rose\\2.jpg\n")
+    assert files(command("predict", "m.patchvote", "list.csv").out) == ["./photos/iris/1.jpg", "photos\\rose\\2.jpg"]
+    assert files(command("predict", "m.patchvote", place / "list.csv").out)[0] == "./photos/iris/1.jpg"
+
+
+@pytest.mark.parametrize("adapt", [(), ("--adapt",)])
+def test_photos_of_one_name_in_two_manifests_are_called_by_their_paths(adapt, place, command):
+    for folder in ("iris", "rose"):
+        (place / "photos" / folder / "list.csv").write_text("file_name\n1.jpg\n2.jpg\n")
+    done = command("predict", "m.patchvote", "photos/iris/list.csv", "photos/rose/list.csv", *adapt)
+    assert files(done.out) == ["photos/iris/1.jpg", "photos/iris/2.jpg", "photos/rose/1.jpg", "photos/rose/2.jpg"]
+
+
+def test_photos_are_called_as_they_were_typed(place, command, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("./photos/iris/1.jpg\n./photos/rose\n"))
+    names = files(command("predict", "m.patchvote", "-").out)
+    assert names == ["./photos/iris/1.jpg", *(f"./photos/rose/{i}.jpg" for i in range(6))]
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def test_predict_of_photos_that_cannot_be_read_at_all_fails(place, command):
+    done = command("predict", "m.patchvote", "nope.jpg", "neither.jpg")
+    assert done.code == 1
+    assert [row["probability"] for row in csv.DictReader(io.StringIO(done.out))] == ["", ""]
+    done = command("predict", "m.patchvote", "nope.jpg", "photos/iris/1.jpg", "--json")
+    assert done.code == 3
+    assert [json.loads(line)["probability"] is None for line in done.out.splitlines()] == [True, False]
+
+
+def test_predict_says_whether_it_adapted(place, command):
+    done = command("predict", "m.patchvote", "photos", "--adapt", "--insist", "--json")
+    assert "adapted to 12 photos." in done.err
+    assert all(json.loads(line)["adapted"] for line in done.out.splitlines())
+    done = command("predict", "m.patchvote", "photos/iris/1.jpg", "--adapt", "--json")
+    assert "not adapted: 1 photo" in done.err
+    assert "so the model answers as it was learned" in done.err
+    assert json.loads(done.out)["adapted"] is False
+    assert "adapted" not in json.loads(command("predict", "m.patchvote", "photos/iris/1.jpg", "--json").out)
+
+
+def test_a_photo_that_is_there_often_counts_once_when_adapting(place, command):
+    (place / "many").mkdir()
+    for index in range(12):
+        shutil.copy("photos/iris/1.jpg", f"many/{index}.jpg")
+    done = command("predict", "m.patchvote", "many", "--adapt")
+    assert "not adapted: 1 photo" in done.err
+
+
+def test_explain_says_that_a_photo_is_rejected(place, command):
+    Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save("black.png")
+    rejected = ImageClassifier.load("m.patchvote").explain("black.png").rejected
+    done = command("explain", "m.patchvote", "black.png", "--json")
+    assert json.loads(done.out)["rejected"] is rejected
+    done = command("explain", "m.patchvote", "black.png")
+    assert ('"none of these" is the better answer' in done.out) is rejected
+
+
+def test_evaluate_tells_the_share_of_those_that_are_not_rejected(place, command):
+    told = json.loads(command("evaluate", "m.patchvote", "photos", "--json", "--no-report").out)
+    assert told["accuracy_of_named"] is None or 0 <= told["accuracy_of_named"] <= 1
+
+
+# --- what fit says --------------------------------------------------------------------------------------------------
+
+
+def test_fit_tells_how_many_photos_each_class_has(place, command):
+    assert "12 photos of 2 classes: iris 6, rose 6\n" in command("fit", "photos", "new.patchvote", *FIT).out
+
+
+def test_fit_hints_at_the_folder_that_was_meant(place, command):
+    shutil.copytree("photos", "all/train")
+    shutil.copytree("photos", "all/test")
+    (place / "all" / "test" / "iris" / "0.jpg").unlink()
+    done = command("fit", "all", "new.patchvote", *FIT)
+    assert "all/train holds folders, not photos: did you mean `patchvote fit all/train`?" in done.err
+    shutil.rmtree("all/test")
+    done = command("fit", "all", "new2.patchvote", *FIT)
+    assert "all photos are of one class, 'train'." in done.err
+    assert "Did you mean all/train, which holds folders?" in done.err
+    assert "holds folders" not in command("fit", "photos", "new3.patchvote", *FIT).err
+
+
+def test_classes_whose_names_differ_by_case_alone_are_named(place, command):
+    shutil.copytree("photos/iris", "photos/Iris")
+    done = command("fit", "photos", "new.patchvote", *FIT)
+    assert done.code == 0
+    assert "these classes differ in name only by case or spaces: 'Iris' and 'iris'." in done.err
+
+
+def test_a_class_folder_that_cannot_be_read_is_named(place, command):
+    shutil.rmtree("photos/rose")
+    os.mkdir("photos/rose")  # noqa: PTH102
+    (place / "photos" / "rose" / "1.jpg").write_text("no photo")
+    done = command("fit", "photos", "new.patchvote", *FIT)
+    assert done.code == 1
+    assert "photos of one class only can be read: 'iris'." in done.err
+    assert "rose/1.jpg" in done.err
+
+
+def test_all_unknown_classes_are_named(place, command):
+    for label in ("tulip", "lily"):
+        shutil.copytree("photos/iris", f"photos/{label}")
+    done = command("evaluate", "m.patchvote", "photos")
+    assert "does not know the classes 'lily', 'tulip'." in done.err
+
+
+def test_reports_are_called_after_the_folder_as_it_is(place, command, monkeypatch):
+    shutil.copytree("photos", "v.1")
+    assert command("evaluate", "m.patchvote", "v.1").code == 0
+    assert (place / "m-v.1.html").exists()
+    monkeypatch.chdir("photos")
+    assert command("evaluate", "../m.patchvote", ".").code == 0
+    assert (place / "m-photos.html").exists()
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full device")  # noqa: PTH110
+def test_fit_and_add_say_that_the_model_was_written_when_the_result_cannot_be_printed(place):
+    (place / "more" / "tulip").mkdir(parents=True)
+    shutil.copy("photos/iris/1.jpg", "more/tulip/1.jpg")
+    for words in (("fit", "photos", "new.patchvote", *FIT), ("add", "m.patchvote", "photos", "--no-cache")):
+        with open("/dev/full", "w") as full:  # noqa: PTH123
+            run = [sys.executable, "-m", "patchvote", *words]
+            done = subprocess.run(run, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1
+        assert "standard output cannot be written" in done.stderr
+        assert ".patchvote was written all the same." in done.stderr
+
+
+def test_help_that_nobody_reads_is_no_failure():
+    run = f"{sys.executable} -m patchvote fit --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", run], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_network_can_be_named_alone_in_python(tmp_path):
+    network = str(network_in(tmp_path))
+    assert ImageClassifier(network).recipe == Recipe(network)
