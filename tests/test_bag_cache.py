@@ -241,7 +241,7 @@ def test_photos_that_cannot_be_read_are_named_as_they_were_given(tmp_path, monke
     Path("bad.png").write_text("no photo")
     found = classifier(tmp_path / "cache").fit([*NAMES, "bad.png", "a\0b.png"], [*LABELS, "red", "red"])
     assert [error.name for error in found.skipped] == ["bad.png", "a\0b.png"]
-    with pytest.raises(PatchvoteError, match="not one of the 1 photos can be read. bad.png: is not an image"):
+    with pytest.raises(PatchvoteError, match="the only photo cannot be read. bad.png: is not an image"):
         found.adapt(["bad.png"])
 
 

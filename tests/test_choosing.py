@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from patchvote import NBNN, SNBNL, Bags
-from patchvote.models.choose import Candidate, _splits, choose
+from patchvote.models.choose import Candidate, _clearly_less, _splits, choose
 from test_voters import make_bags
 
 
@@ -29,7 +29,15 @@ def test_the_better_candidate_is_chosen_and_both_are_told():
 def test_the_first_candidate_stays_where_the_second_is_no_better():
     bags, labels = make_bags(60)
     same = [Candidate("first", SNBNL(2, calibration=0)), Candidate("second", SNBNL(2, calibration=0))]
-    assert choose(same, Bags.of(bags), numbers_of(labels), budget=60).candidate.words == "first"
+    choice = choose(same, Bags.of(bags), numbers_of(labels), budget=60)
+    assert choice.candidate.words == "first"
+    assert choice.why == "the first of 2 that are equally good on images held out, by log loss"
+
+
+def test_a_difference_that_rounding_makes_is_a_tie():
+    losses = np.full(50, 0.25)
+    assert not _clearly_less(losses - 1e-9, losses)
+    assert _clearly_less(losses - 1e-3, losses)
 
 
 def test_the_budget_ends_the_trials_but_not_before_the_first():

@@ -79,3 +79,16 @@ def test_the_worst_mistakes_are_wrong_and_the_surest_come_first():
 def test_answers_below_the_threshold_are_rejected():
     scores = some_scores()
     assert scores.summary()["rejected"] == np.sum(scores.probability.max(axis=1) < 0.5)
+
+
+def test_shares_are_rounded_once_when_they_are_printed():
+    probability = np.tile([0.9, 0.1], (29, 1))
+    scores = Scores(("a", "b"), tuple(map(str, range(29))), np.array([0] * 28 + [1]), probability)
+    assert f"{100 * scores.summary()['accuracy']:.1f}" == f"{100 * scores.accuracy:.1f}" == "96.6"
+
+
+def test_the_accuracy_of_named_images_leaves_out_the_rejected_ones():
+    probability = np.array([[0.9, 0.1], [0.6, 0.4], [0.9, 0.1]])
+    scores = Scores(("a", "b"), ("1", "2", "3"), np.array([0, 1, 1]), probability, threshold=0.8)
+    assert (scores.accuracy, scores.accuracy_of_named) == (1 / 3, 0.5)
+    assert math.isnan(Scores(("a", "b"), ("1",), np.array([0]), probability[:1], threshold=1.0).accuracy_of_named)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -15,7 +16,8 @@ import pytest
 from PIL import Image
 
 from command import network_in
-from patchvote import ImageClassifier, Recipe
+from patchvote import ImageClassifier, PatchvoteError, Recipe, StoreError
+from patchvote.cli.demo import run as run_demo
 from test_outputs import FIT
 
 USAGE = 2
@@ -231,6 +233,39 @@ def test_reports_are_called_after_the_folder_as_it_is(place, command, monkeypatc
     assert (place / "m-photos.html").exists()
 
 
+# --- stores and folders ---------------------------------------------------------------------------------------------
+
+
+def test_info_of_a_damaged_store_says_so_and_ends_with_3(place, command):
+    for photos in ("photos/iris", "photos/rose"):
+        assert command("extract", photos, "bags", "--network", "tiny.onnx").code == 0
+    assert command("info", "bags").code == 0
+    shard = sorted((place / "bags").glob("*.safetensors"))[0]
+    shard.write_bytes(shard.read_bytes()[:100])
+    done = command("info", "bags")
+    assert done.code == 3
+    (line,) = [line for line in done.out.splitlines() if line.startswith("damaged")]
+    assert line.endswith(". Its photos are extracted again by the next run.")
+    assert command("info", "bags", "--json").code == 3
+
+
+def test_a_full_cache_can_be_done_without(place, command, monkeypatch):
+    def full(*_, **__):
+        raise StoreError("the bags cannot be written.") from OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("patchvote.bags.cache.up_to_date", full)
+    done = command("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--cache", "cache")
+    assert "Or keep no bags: --no-cache" in done.err
+    assert "Or keep no bags" not in command("fit", "photos", "new.patchvote", *FIT).err
+
+
+def test_the_demo_refuses_a_folder_that_holds_something_else(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(PatchvoteError, match=r"holds 'thesis.txt', which the demonstration did not write"):
+        run_demo(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
 # --- streams --------------------------------------------------------------------------------------------------------
 
 
@@ -256,3 +291,24 @@ def test_help_that_nobody_reads_is_no_failure():
 def test_the_network_can_be_named_alone_in_python(tmp_path):
     network = str(network_in(tmp_path))
     assert ImageClassifier(network).recipe == Recipe(network)
+
+
+@pytest.mark.parametrize("module", ["patchvote.cli", "patchvote.models.file"])
+def test_ctrl_c_during_an_import_that_turns_it_into_another_error_ends_with_130(module, place):
+    code = f"""
+import os, signal, sys, time
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5)
+            except KeyboardInterrupt:
+                raise ImportError("the library cannot be loaded")
+sys.meta_path.insert(0, Finder())
+sys.argv = ["patchvote", "info", "m.patchvote"]
+from patchvote.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "interrupted.\n")

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from ..errors import PatchvoteError, PhotoError, StoreError
 from ..photos.find import Photo, Source, find_photos
-from ..utils.counting import counted
+from ..utils.counting import none_readable
 from ..utils.schema import brief
 from ..utils.temporary import remove_leavings
 from .bags import Bags
@@ -173,7 +173,7 @@ def up_to_date(
     failed = {photo.name: reasons[key] for photo, key in zip(photos, keys, strict=True) if key in reasons}
     filled.skipped = [PhotoError(name, reason) for name, reason in failed.items()]
     if len(reasons) == len(called):
-        raise StoreError(f"not one of {counted(len(called), 'photo')} can be read. {filled.skipped[0]}")
+        raise StoreError(f"{none_readable(len(called))} {filled.skipped[0]}")
 
     def mend() -> None:
         again = _Filling(path, called, extractor, None, False, None, shared=shared, verify=True).run()

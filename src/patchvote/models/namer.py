@@ -16,7 +16,7 @@ from ..errors import ModelError, PatchvoteError, PhotoError
 from ..photos.decode import SHOWN, load_image
 from ..photos.find import Photo, Source, find_photos, labelled
 from ..photos.passed_over import PassedOver
-from ..utils.counting import counted
+from ..utils.counting import none_readable
 from ..utils.suggest import nearest
 from ..utils.timing import Progress
 from ..voters.votes import NONE
@@ -170,7 +170,7 @@ class Namer:
 
     def _measured(self, scores: Scores | None, mistakes: tuple[Evidence, ...], photos: list[Photo]) -> Scores:
         if scores is None:
-            raise PatchvoteError(f"not one of {counted(len(photos), 'photo')} can be read. {self.skipped[0]}")
+            raise PatchvoteError(f"{none_readable(len(photos))} {self.skipped[0]}")
         self._photos = {photo.name: photo for photo in photos}
         self.scores, self._mistakes = scores, mistakes
         return scores
