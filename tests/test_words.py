@@ -43,7 +43,6 @@ USAGE = 2
         ("extract", "photos", ""),
         ("info", ""),
         ("demo", ""),
-        ("protocol", ""),
     ],
 )
 def test_an_empty_word_is_refused(words, place, command):

@@ -78,6 +78,7 @@ def cell(value: Any) -> Any:
     >>> cell("a;=1;b"), cell("a\x1b[2J")
     ("a;'=1;b", 'a\\x1b[2J')
     """
+    value = "" if value is None else value
     return _FORMULA.sub(r"\1'", printable(value)) if isinstance(value, str) else value
 
 

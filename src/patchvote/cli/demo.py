@@ -101,11 +101,11 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
 def _check_folder(folder: Path, force: bool) -> None:
     """Refuse a folder that holds something else than the demonstration writes."""
     own = {"photos", "bags", "model.patchvote", "report.html", "predictions.csv", "evidence.png"}
-    others = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    others = [name for name in others if name not in own and not name.startswith(".")]
-    if others and not force:
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    strange = [name for name in there if name not in own and not name.startswith(".")]
+    if strange and not force:
         raise PatchvoteError(
-            f"{folder} holds {others[0]!r}, which the demonstration did not write. Choose a new or empty folder, "
+            f"{folder} holds {strange[0]!r}, which the demonstration did not write. Choose a new or empty folder, "
             "or add --force to write into this one."
         )
     names = {"model.patchvote": Kind.model, "report.html": Kind.report, "predictions.csv": Kind.answers}
