@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from PIL import Image
 
+from command import network_in
 from patchvote import NBNN, SNBNL, BagSVM, Dense, ImageClassifier, Patch, PatchvoteError, Recipe
 from patchvote.models.export import export_model
 from patchvote.photos.decode import load_image
@@ -160,3 +161,15 @@ def test_the_graph_is_checked_and_its_sizes_are_free(photo_folder, cache, tmp_pa
     onnx.checker.check_model(onnx.load(tmp_path / "m.onnx"), full_check=True)
     shape = graph.graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_param or dim.dim_value for dim in shape] == ["height", "width", 3]
+
+
+def test_a_network_whose_nodes_have_no_names_becomes_part_of_a_graph(tmp_path):
+    network = network_in(tmp_path)  # its nodes have none
+    rng = np.random.default_rng(0)
+    photos = [(rng.integers(0, 90, (64, 64, 3)) + 150 * (index % 2)).astype(np.uint8) for index in range(8)]
+    recipe = Recipe(str(network), Dense((64, 96)))
+    classifier = ImageClassifier(recipe, cache=False).fit(photos, ["dark", "bright"] * 4)
+    export_model(classifier.model, tmp_path / "m.onnx", network=str(network))
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    (found,) = session.run(["probability"], {"photo": photos[0]})
+    np.testing.assert_allclose(found, classifier.predict_proba(photos[:1])[0], atol=1e-4)

@@ -10,10 +10,13 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnxruntime import InferenceSession
 from PIL import Image
 
-from patchvote import NBNN, SNBNL, ImageClassifier, Store
+from command import network_in
+from patchvote import NBNN, SNBNL, Dense, ImageClassifier, Recipe, Store, export_model
 from patchvote.models.model import voter_of
 from quick_network import QuickNetwork
 
@@ -78,3 +81,30 @@ def test_a_store_of_before_is_read(tmp_path):
     store = Store.open(tmp_path / "store")
     assert list(store.names) == ANSWERS["store"]["names"]
     assert float(store.load(dtype=np.float32)[0].values.sum()) == pytest.approx(ANSWERS["store"]["sum"], rel=1e-6)
+
+
+def test_a_fixed_fit_gives_the_five_numbers_of_before(tmp_path):
+    told = json.loads((BEFORE / "fit.json").read_text())
+    network = network_in(tmp_path)
+    graph = onnx.load(network)
+    for index, node in enumerate(graph.graph.node):
+        node.name = f"n{index}"
+    onnx.save(graph, network)
+    rng = np.random.default_rng(11)
+
+    def some(count, tint=(1.0, 1.0, 1.0)):
+        faint = [np.array(colour, float) * 0.4 + 75 for colour in COLOURS.values() for _ in range(count)]
+        noisy = [(colour + rng.normal(0, 60, (64, 96, 3))) * tint for colour in faint]
+        return [np.clip(one, 0, 255).astype(np.uint8) for one in noisy], [c for c in COLOURS for _ in range(count)]
+
+    train, (asked, _), other = some(20), some(5), some(12, (0.7, 0.85, 1.0))
+    classifier = ImageClassifier(Recipe(str(network), Dense((64,))), cache=False, jobs=1).fit(*train)
+    assert classifier.scores.accuracy == pytest.approx(told["held_out"], abs=1e-6)
+    np.testing.assert_allclose(classifier.predict_proba(asked[:1])[0], told["probability"], atol=1e-6)
+    evidence = classifier.explain(asked[0]).map(classifier.classes[0], 32, 32).sum()
+    assert evidence == pytest.approx(told["evidence"], abs=1e-6)
+    export_model(classifier.model, tmp_path / "m.onnx", network=str(network))
+    (scores,) = InferenceSession(str(tmp_path / "m.onnx")).run(["scores"], {"photo": asked[0]})
+    np.testing.assert_allclose(scores, told["exported"], atol=1e-6)
+    adapted = classifier.evaluate(*other, adapt=True, insist=True).accuracy
+    assert (classifier.before.accuracy, adapted) == pytest.approx((told["plain"], told["adapted"]), abs=1e-6)

@@ -155,7 +155,7 @@ class FeatureMaps:
                 raise PatchvoteError("the network has branches or loops inside, and cannot be part of another graph.")
             copy = type(node)()
             copy.CopyFrom(node)
-            copy.name = prefix + node.name
+            copy.name = prefix + node.name if node.name else ""  # names of nodes are optional, and must differ
             del copy.input[:], copy.output[:]
             copy.input.extend(renamed.get(name, prefix + name) if name else "" for name in node.input)
             copy.output.extend(prefix + name if name else "" for name in node.output)
