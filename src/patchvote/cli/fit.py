@@ -145,10 +145,10 @@ def add(
 ) -> None:
     """Teach MODEL more PHOTOS, of its classes or of new ones. The photos it was made from are not needed."""
     from ..backbones.network_files import network_files
+    from ..models.updating import add_and_save
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine
-    from .updating import add_and_save
 
     target, kept_in = output or model, cache_of(cache, no_cache)
     check_order(model, [photos])

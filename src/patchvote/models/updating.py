@@ -4,23 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
-from ..classifier import ImageClassifier
 from ..errors import ModelChangedError
 from ..photos.find import Source
 from ..utils.timing import Progress
+
+
+class Learner(Protocol):
+    """What learns more and is kept in a file: an `ImageClassifier`."""
+
+    @property
+    def model(self) -> Any:
+        """What was learned."""
+
+    def add(self, photos: Source, *, progress: Progress | None = None) -> Any:
+        """Learn more photos."""
+
+    def save(self, path: Path) -> None:
+        """Write the model, unless its file was changed since it was read."""
+
+    def is_from(self, path: Path) -> bool:
+        """Whether the model was read from this file."""
+
+
+_Learner = TypeVar("_Learner", bound=Learner)
 
 _ATTEMPTS = 20  # each time that one fails, another process has succeeded
 
 
 def add_and_save(
-    classifier: ImageClassifier,
+    classifier: _Learner,
     photos: Source,
     path: Path,
     *,
-    reload: Callable[[], ImageClassifier],
+    reload: Callable[[], _Learner],
     progress: Progress | None = None,
-) -> tuple[ImageClassifier, bool]:
+) -> tuple[_Learner, bool]:
     """Teach a model more photos and write it; where its file was changed meanwhile, learn again from what it is now.
 
     Bags stay in the cache, so that learning again takes no time in the network.
@@ -47,7 +67,8 @@ def add_and_save(
     """
     for _ in range(_ATTEMPTS):
         before = classifier.model
-        changed = classifier.add(photos, progress=progress).model is not before
+        classifier.add(photos, progress=progress)
+        changed = classifier.model is not before
         if not changed and classifier.is_from(path):
             return classifier, changed
         try:
