@@ -189,7 +189,7 @@ def test_fit_tells_how_many_photos_each_class_has(place, command):
 def test_fit_hints_at_the_folder_that_was_meant(place, command):
     shutil.copytree("photos", "all/train")
     shutil.copytree("photos", "all/test")
-    (place / "all" / "test" / "iris" / "0.jpg").unlink()
+    (place / "all" / "train" / "iris" / "0.jpg").unlink()
     done = command("fit", "all", "new.patchvote", *FIT)
     assert "all/train holds folders, not photos: did you mean `patchvote fit all/train`?" in done.err
     shutil.rmtree("all/test")

@@ -159,7 +159,8 @@ def store_info(store: Path, as_json: bool) -> None:
     else:
         rows.append(("checksums", "of every header and bag, verified when they are read"))
     if told["set_aside"]:
-        rows.append(("set aside", f"{len(told['set_aside']):,} damaged shards, such as {told['set_aside'][0]}"))
+        damaged = counted(len(told["set_aside"]), "damaged shard")
+        rows.append(("set aside", f"{damaged}, such as {told['set_aside'][0]}"))
     for row in rows:
         show(f"{row[0]:<12} {row[1]}")
     for shard in told["damaged"]:

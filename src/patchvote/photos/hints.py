@@ -17,14 +17,16 @@ def folder_of_classes(root: Path, photos: Iterable[Photo]) -> Path | None:
     """Return the folder that was probably meant where every class folder holds nothing but folders.
 
     That is so where `root` holds train/cat/1.jpg and test/cat/2.jpg, and "train" and "test" are taken for the classes.
-    The folder with most photos is returned; None where a photo lies in a class folder itself.
+    One whose name begins with "train" comes first, then the one with most photos; None is returned where a photo lies
+    in a class folder itself.
     """
     counts: collections.Counter[str] = collections.Counter()
     for photo in photos:
         if photo.label is None or photo.name.count("/") < 2:
             return None
         counts[photo.label] += 1
-    return root / max(counts, key=lambda label: counts[label]) if counts else None
+    best = max(counts, key=lambda label: (label.lower().startswith("train"), counts[label]), default=None)
+    return None if best is None else root / best
 
 
 def similar_names(classes: Iterable[str]) -> str:

@@ -159,8 +159,8 @@ def _adaptation(adapted: AdaptedTo | None) -> list[str]:
     if not adapted:
         return []
     return [
-        f"- adapted {_text(adapted.get('date', ''))} to {adapted.get('photos', 0):,} photos without labels, of which "
-        f"it named {adapted.get('taken', 0):,} surely enough to learn from them",
+        f"- adapted {_text(adapted.get('date', ''))} to {counted(adapted.get('photos', 0), 'photo')} without labels, "
+        f"of which it named {adapted.get('taken', 0):,} surely enough to learn from them",
         "",
     ]
 
