@@ -79,7 +79,7 @@ def test_without_rounds_and_gains_it_is_the_voter_itself(domains):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"target": [np.ones((2, 5))]}, "the source has 6 features a descriptor, the target 5"),
+        ({"target": [np.ones((2, 5))]}, "the source has 6 features per descriptor, the target 5"),
         ({"target_y": ["sea"]}, "the target has 90 photos, but 1 labels"),
         ({"target": [np.full((2, 6), np.nan)]}, "NaN"),
     ],

@@ -86,7 +86,7 @@ def test_a_header_that_lies_is_refused_with_the_reason(changes, said, tmp_path):
         ("weights", np.zeros((0, 3, 8), np.float32), "do not fit"),
         ("mean", np.zeros(7), "do not fit"),
         ("scale", np.zeros(7), "different numbers of features"),
-        ("memory_class", np.full(12, 3), "not there"),
+        ("memory_class", np.full(12, 3), "not in the range from 0 to 2"),
         ("memory_class", np.arange(11) % 3, "memory does not fit"),
         ("memory_boxes", np.full((12, 4), 2, np.float32), "not within the photo"),
         ("memory_boxes", np.zeros((12, 3), np.float32), "not within the photo"),

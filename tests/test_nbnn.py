@@ -103,7 +103,7 @@ def test_half_precision_and_condensed_banks_name_as_well():
     condensed = NBNN(condense=20).fit(train, labels)
     assert len(condensed.values_) == 60
     assert condensed.score(test, expected) > 0.8
-    with pytest.raises(ValueError, match="cannot take in more images"):
+    with pytest.raises(ValueError, match="cannot learn more images"):
         condensed.partial_fit(train, labels)
     with pytest.raises(ValueError, match="come from no single image"):
         condensed.matches(test, "sea")

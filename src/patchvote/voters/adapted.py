@@ -1,21 +1,21 @@
 """Adapted: a voter for photos of another domain (another camera, place, style) than those it learned from.
 
-Photos of the new domain, the target, are at hand but have no labels. Two things are done with them:
+Photos of the new domain, the target, are available but have no labels. They are used in two ways:
 
 - **Gains.** A network's features are stronger or weaker in another domain, as colours are under another lamp. Every
-  feature of the source gets the gain that makes its mean that of the target: a white balance of features. (Where
-  features may be negative, their means are shifted instead.) The voter then learns in the target's own terms, and the
-  target's photos need no change at all. But a target of nothing but mugs has the mean of mugs, whatever its camera. So
-  gains are also tried with the source's classes in the shares in which the voter finds them in the target, and are
-  taken so where photos are then named with clearly more confidence.
-- **Self-training.** The voter names the target's photos; those it is surest of, the same share of every class, become
-  training images beside the source's, and it learns anew; twice.
+  feature of the source gets the gain that makes its mean equal to that of the target: a white balance of features.
+  (Where features may be negative, their means are shifted instead.) The voter then learns features as they are in the
+  target, and the target's photos are not changed. But a target that shows only mugs has the mean of mugs, whatever its
+  camera. So a second set of gains is computed with the classes of the source weighted by their shares among the voter's
+  predictions for the target. It is used if photos are then named with clearly larger margins.
+- **Self-training.** The voter names the target's photos. Those with the largest margins, the same share of every class,
+  become training images in addition to the source's, and the voter is fitted again; twice.
 
-A target may also hold photos of something else altogether, and learning from its own mistakes would make a voter
-confidently wrong about them. Therefore the unadapted voter's rejection stays in force: what it calls "none of these"
-remains so, and no sure name is given to it (`veto`). Photos that are unlike all classes, since their probability is
-nearer to guessing than to the threshold of rejection, take no part in gains and self-training. Where adapting looks
-unsafe (`doubts`), it is not done.
+A target may also hold photos of none of the classes, and learning from its own mistakes would make a voter confidently
+wrong about them. Therefore the unadapted voter's rejection stays in force: what it calls "none of these" remains so,
+and gets no confident prediction (`veto`). Photos unlike all classes, whose largest probability is nearer to guessing
+than to the threshold of rejection, are not used for gains and self-training. Where adapting looks unsafe (`doubts`), it
+is not done.
 """
 
 from __future__ import annotations
@@ -44,42 +44,42 @@ from .votes import check_bags
 
 
 class Adapted(Voter):
-    """Makes a voter fit for another domain, from photos of it that have no labels.
+    """Adapts a voter to another domain, with unlabelled photos of that domain.
 
     Parameters
     ----------
     voter : estimator, optional
-        What learns; ``BagSVM(C=0.3)`` by default. Some of the labels that it gives itself will be wrong, so it is
-        held tighter than where all are right. Its `calibration` decides whether photos can be rejected.
+        Voter to adapt; ``BagSVM(C=0.3)`` by default. Some of the labels of self-training are wrong, so it is
+        regularised more than a voter for labelled photos. Its `calibration` decides whether photos can be rejected.
     target : Bags, list of arrays, array, or Store, optional
-        Photos of the target, where they are not given to `fit`: for tools that know of `X` and `y` only. Without any,
-        it is the voter, not adapted.
+        Photos of the target if they are not passed to `fit`, for tools that only know `X` and `y`. Without a target,
+        the voter is not adapted.
     shares : sequence of float, default (0.5, 0.8)
-        A round of self-training each: the share of the target's photos, of every class, that becomes training images.
-        Empty for none.
+        Share of the target's photos, of every class, that becomes training images, for each round of self-training.
+        Empty for no self-training.
     gains : bool, default True
         Whether features of the source get gains.
     insist : bool, default False
-        Whether to adapt where adapting looks unsafe, with all photos of the target taking part: the caller vouches
-        that they show the voter's classes. Rejected photos are still reported as rejected.
+        Whether to adapt even where adapting looks unsafe, with all photos of the target: the caller guarantees that
+        they show the voter's classes. Rejected photos are still reported as rejected.
 
     Attributes
     ----------
     voter_ : estimator
-        What was learned. It does not know what the unadapted voter rejects, so use it without this wrapper only where
-        every photo shows one of the classes.
+        The adapted voter, without the rejection of the unadapted one. Use it without this wrapper only where every
+        photo shows one of the classes.
     unadapted_ : estimator
         The voter before adapting, whose rejection stays in force.
     rejected_ : array of shape (photos of the target,)
-        Which of them the unadapted voter rejects.
+        Whether the unadapted voter rejects the photo.
     unlike_ : array of shape (photos of the target,)
-        Which of the rejected ones are unlike all classes; they take no part.
+        Whether the photo is rejected and unlike all classes; such photos are not used.
     refusal_ : str or None
-        Why the target was not used, in which case `voter_` is the unadapted voter; an `AdaptationWarning` says it too.
+        Reason why the target was not used, also given as an `AdaptationWarning`; `voter_` is then the unadapted voter.
     classes_ : array
         The classes, sorted.
     history_ : list of dict
-        Of each round, how many photos of the target were taken, and how many were named otherwise than before.
+        Record of each round: how many photos of the target were used, and how many predictions changed.
 
     Examples
     --------
@@ -116,13 +116,13 @@ class Adapted(Voter):
         X : Bags, list of arrays, array, or Store
             Photos of the source.
         y : array of shape (photos,), optional
-            Their classes; may be left out for a store, which knows them.
+            Classes of the source's photos; by default those of the store.
         target : Bags, list of arrays, array, or Store, optional
-            Photos of the target; those that the estimator was made with by default.
+            Photos of the target; by default those passed to the constructor.
         target_y : sequence, optional
-            Their classes where they are known, and None where they are not.
+            Classes of the target's photos, None for a photo whose class is not known.
         unadapted : fitted estimator, optional
-            The voter whose rejection stays in force; by default, `voter` fitted to the labelled photos.
+            Voter whose rejection stays in force; by default, `voter` fitted to the labelled photos.
         """
         voter = BagSVM(C=0.3) if self.voter is None else self.voter
         if not isinstance(voter, Voter):
@@ -171,31 +171,31 @@ class Adapted(Voter):
             self.voter_, self.history_ = self.unadapted_, []
             warnings.warn(self.refusal_, AdaptationWarning, stacklevel=3)
 
-    # --- what a model asks ------------------------------------------------------------------------------------------
+    # --- what a model needs -----------------------------------------------------------------------------------------
 
     @property
     def kind(self) -> str:
-        """The kind of the voter that was adapted: a model of it is one of that voter, with a veto."""
+        """Kind of the voter that is adapted; its model is of that kind, with a veto."""
         return str((self.voter or BagSVM()).kind)
 
     @property
     def means_only(self) -> bool:  # type: ignore[override]
-        """Whether the voter looks at the mean of every bag and nothing else."""
+        """Whether the voter uses only the mean of every bag."""
         return bool((self.voter or BagSVM()).means_only)
 
     def uncalibrated(self) -> Self:
-        """Return an unfitted copy whose voter holds nothing out."""
+        """Return an unfitted copy whose voter holds no images out."""
         copy: Self = clone(self)
         copy.set_params(voter=(BagSVM(C=0.3) if self.voter is None else self.voter).uncalibrated())
         return copy
 
     def scorer(self) -> Scorer:
-        """Return what votes, with the veto of the unadapted voter.
+        """Return the scorer, with the veto of the unadapted voter.
 
         Raises
         ------
         PatchvoteError
-            The voter was adapted, and its scorer has no place for a veto.
+            If the voter was adapted and its scorer cannot store a veto.
         """
         check_is_fitted(self)
         scorer: Scorer = self.voter_.scorer()
@@ -204,8 +204,8 @@ class Adapted(Voter):
         before = self.unadapted_.scorer()
         if not (isinstance(scorer, LinearVotes) and isinstance(before, LinearVotes)):
             raise PatchvoteError(
-                f"an adapted {scorer.kind} cannot be kept: nothing in it would reject what it rejected before. Adapt a "
-                "bag-svm (the default)."
+                f"an adapted {scorer.kind} cannot be kept: its model cannot store what the unadapted one rejects. "
+                "Adapt a bag-svm (the default)."
             )
         columns = np.searchsorted(self.classes_, self.unadapted_.classes_)
         limit, temperature = self.unadapted_.rejection_threshold_, self.unadapted_.temperature_
@@ -216,7 +216,7 @@ class Adapted(Voter):
         if self.voter is not None:
             self.voter._check_settings()
 
-    # --- answering, as the voter does -------------------------------------------------------------------------------
+    # --- predicting, as the voter does ------------------------------------------------------------------------------
 
     def votes(self, X: Any) -> npt.NDArray[Any]:
         """Return the vote of every descriptor for every class."""
@@ -243,14 +243,14 @@ class Adapted(Voter):
 
 
 def _doubtful(voter: Any, bags: Bags) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which bags a voter rejects, and which of them are nearer to guessing than to the threshold."""
+    """Return which bags a voter rejects, and which of these are nearer to guessing than to the threshold."""
     probability = voter.predict_proba(bags)
-    sure, guess, threshold = probability.max(axis=1), 1 / probability.shape[1], voter.rejection_threshold_
-    return sure < threshold, sure < (guess + threshold) / 2
+    confidence, guess, threshold = probability.max(axis=1), 1 / probability.shape[1], voter.rejection_threshold_
+    return confidence < threshold, confidence < (guess + threshold) / 2
 
 
 def _bags(X: Any, voter: Any) -> Bags:
-    """Read bags; for a voter that looks at their means alone, one descriptor a bag is all that is kept."""
+    """Read bags; for a voter that uses only their means, return bags of one descriptor each."""
     if voter.means_only and isinstance(X, Store):
         return pooled(X)
     bags = X.load()[0] if isinstance(X, Store) else Bags.of(X)
@@ -259,12 +259,12 @@ def _bags(X: Any, voter: Any) -> Bags:
 
 
 def _known(target_y: Any, count: int, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
-    """Return which photos of the target have labels, and these labels."""
+    """Return which photos of the target have labels, and the labels of these."""
     if target_y is None:
         return np.zeros(count, bool), labels[:0]
-    has = np.array([label is not None for label in target_y])
-    if len(has) != count:
-        raise ValueError(f"the target has {count} photos, but {len(has)} labels.")
-    if not has.any():
-        return has, labels[:0]
-    return has, check_labels(np.array([label for label in target_y if label is not None]), int(has.sum()))
+    has_label = np.array([label is not None for label in target_y])
+    if len(has_label) != count:
+        raise ValueError(f"the target has {count} photos, but {len(has_label)} labels.")
+    if not has_label.any():
+        return has_label, labels[:0]
+    return has_label, check_labels(np.array([label for label in target_y if label is not None]), int(has_label.sum()))

@@ -1,10 +1,10 @@
 """BagSVM: linear votes, trained on the bag as a whole.
 
 The paper relaxes its objective from the mean vote of a bag to single descriptors, and so trains every descriptor to
-name its image by itself. Here the relaxation is undone: a linear SVM learns from one vector a bag (`pooling`), and its
-score is shared out among the descriptors, exactly. It needs no more than the mean of every training image, so that it
-trains in a fraction of a second, works with one image a class, and learns more images later as if they had been there
-at first.
+name its image by itself. Here the relaxation is undone: a linear SVM learns from one vector per bag (`pooling`), and
+its score is distributed exactly over the descriptors. It needs only the mean of every training image. So it trains in a
+fraction of a second, works with one image per class, and learning more images later gives the same result as learning
+all of them at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .pooling import ROOT, bag_vectors
 from .scorer import Scorer
 from .votes import check_bags
 
-_AT_ONCE = 50_000  # descriptors of a store in memory
+_AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 
 
 class BagSVM(Voter):
@@ -34,16 +34,17 @@ class BagSVM(Voter):
     Parameters
     ----------
     C : float, default 1
-        Strength of the fit, for vectors whose mean squared length is 1: smaller regularises more.
+        Inverse strength of the regularisation, for vectors whose mean squared length is 1.
     power : float or "auto", default "auto"
-        Of the features of a bag's mean: 0.5 takes roots, 1 leaves them. "auto" takes roots unless a mean is negative.
+        Exponent of the power normalisation of a bag's mean: 0.5 takes square roots, 1 changes nothing. "auto" is 0.5,
+        or 1 if any mean is negative.
     class_weight : dict, "balanced" or None
-        As in scikit-learn; weights of the classes.
+        Weights of the classes, as in scikit-learn.
     calibration : float, default 0.2
-        Share of the images held out to set the temperature of the probabilities and the threshold of rejection, by a
-        training of its own. 0 leaves the temperature at 1, as do fewer than 50 images.
+        Share of the images held out to set the temperature of the probabilities and the threshold of rejection, in a
+        separate training. With 0, or fewer than 50 images, the temperature is 1.
     rejection : float, default 0.05
-        Share of the rightly named held-out images that "none of these" may cost.
+        Share of the correctly classified held-out images that may be rejected as "none of these".
     random_state : int, default 0
         Seed of the choice of held-out images and of the solver.
 
@@ -52,15 +53,15 @@ class BagSVM(Voter):
     classes_ : array
         The classes, sorted.
     linear_ : array of shape (classes, features)
-        Weights of the score of a bag's vector.
+        Weights of the linear score of a bag's vector.
     bias_ : array of shape (classes,)
-        Added to it.
+        Intercepts of the linear score.
     power_ : float
-        The power that was taken.
+        Exponent of the power normalisation that is used.
     vectors_ : array of shape (images, features)
-        Means of the training images, from which more can be learned.
+        Means of the training images, kept to learn more images later.
     class_ : array of shape (images,)
-        Numbers of their classes.
+        Class numbers of the training images.
 
     Examples
     --------
@@ -70,14 +71,14 @@ class BagSVM(Voter):
     >>> voter = BagSVM().fit(bags, labels)
     >>> voter.predict([np.eye(4)[[0, 2]]])
     array(['sea'], dtype='<U4')
-    >>> votes = voter.votes(bags[:1])  # of every descriptor; their mean is the bag's score
+    >>> votes = voter.votes(bags[:1])  # one per descriptor; their mean is the bag's score
     >>> bool(np.isclose(votes[:, 1].mean() - votes[:, 0].mean(), voter.decision_function(bags[:1])[0], atol=1e-5))
     True
     """
 
     scorer_class = LinearVotes
     means_only = True
-    positions_ = False  # where a descriptor looks plays no part in the mean
+    positions_ = False  # the mean does not depend on positions
 
     linear_: npt.NDArray[Any]
     bias_: npt.NDArray[Any]
@@ -104,10 +105,10 @@ class BagSVM(Voter):
 
     @classmethod
     def candidates(cls, seed: int) -> list[Candidate]:
-        """Return two strengths of the fit.
+        """Return two strengths of the regularisation.
 
-        Every class counts the same, however many photos it has: a new class of 20 photos beside old ones of 100 is
-        recognised in a tenth more of its photos, and more photos are named rightly over all.
+        Every class has the same weight, however many photos it has: of a new class of 20 photos beside old ones of 100,
+        a tenth more photos are recognised, and overall more photos are classified correctly.
         """
         return [
             Candidate(
@@ -125,11 +126,11 @@ class BagSVM(Voter):
         Parameters
         ----------
         X : Bags, list of arrays, array, or Store
-            The images. A store may be larger than memory: its means are what is held.
+            Training images. A store may be larger than memory: only its means are held.
         y : array of shape (images,), optional
-            Their classes; may be left out for a store, which knows them.
+            Classes of the images; by default those of the store.
         sample_weight : array of shape (images,), optional
-            What each image counts; one that counts 0 is left out.
+            Weights of the images; those of weight 0 are left out.
         """
         self._check_settings()
         means, labels = self._means_and_labels(X, y, reset=True)
@@ -151,21 +152,23 @@ class BagSVM(Voter):
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn more images, of any class; the result is that of learning all of them at once.
 
-        Probabilities keep the temperature that they have.
+        The temperature of the probabilities stays as it is.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`.
         classes : array, optional
-            Not needed, since classes may come at any time; there for scikit-learn's tools.
+            Ignored, since new classes may come at any time; accepted for scikit-learn's tools.
         """
         if not hasattr(self, "vectors_"):
             return self.fit(X, y, sample_weight)
         self._check_settings()
         means, labels = self._means_and_labels(X, y, reset=False)
         if (means < 0).any() and self.power == "auto" and self.power_ != 1:
-            raise ValueError("features are negative, those learned before are not: are they of one kind?")
+            raise ValueError(
+                "features are negative, but those learned before are not. Were they extracted with the same network?"
+            )
         weight = check_weights(sample_weight, len(means))
         before = self.classes_
         numbers = self._set_classes(labels, before)
@@ -198,14 +201,14 @@ class BagSVM(Voter):
         by_number = _by_number(self.class_weight, self.classes_)
         solver = LinearSVC(C=self.C, class_weight=by_number, random_state=self._seed(), max_iter=10_000)
         solver.fit(vectors, numbers, None if equal else weight)
-        there = solver.classes_
+        present = solver.classes_
         linear, bias = solver.coef_, solver.intercept_
-        if len(there) == 2:  # one function tells two classes apart: half of it is for one, half against the other
+        if len(present) == 2:  # one function separates two classes: each gets half of it, with opposite signs
             linear, bias = np.concatenate([-linear, linear]) / 2, np.concatenate([-bias, bias]) / 2
         self.linear_ = np.zeros((len(self.classes_), vectors.shape[1]))
         self.bias_ = np.full(len(self.classes_), -1.0)
-        self.linear_[there] = linear / size
-        self.bias_[there] = bias - self.linear_[there] @ centre
+        self.linear_[present] = linear / size
+        self.bias_[present] = bias - self.linear_[present] @ centre
 
     def _means_and_labels(self, X: Any, y: Any, *, reset: bool) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
         """Return the mean of each bag, and its label."""
@@ -216,7 +219,7 @@ class BagSVM(Voter):
     # --- settings ---------------------------------------------------------------------------------------------------
 
     def _plain_settings(self) -> dict[str, Any]:
-        """Return the settings, with the power that was taken."""
+        """Return the settings, with the exponent that is used."""
         return super()._plain_settings() | ({"power": self.power_} if hasattr(self, "power_") else {})
 
     def _restored(self, scorer: Scorer) -> None:
@@ -224,14 +227,14 @@ class BagSVM(Voter):
 
 
 def _by_number(class_weight: Any, classes: npt.NDArray[Any]) -> Any:
-    """Return weights of classes by their numbers, where they were given by name."""
+    """Return class weights by class number; a dict has them by class."""
     if not isinstance(class_weight, dict):
         return class_weight
     return {number: class_weight.get(label, 1.0) for number, label in enumerate(classes.tolist())}
 
 
 def pooled(store: Store) -> Bags:
-    """Read a store as bags of one descriptor each, their means, which is all that `BagSVM` looks at."""
+    """Read a store as bags of one descriptor each, the mean of the bag, which is all that `BagSVM` uses."""
     means, done = np.empty((len(store), store.dim), np.float32), 0
     for bags, _ in store.blocks(_AT_ONCE, dtype=store.dtype):
         check_bags(bags)

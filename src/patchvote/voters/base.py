@@ -1,8 +1,8 @@
 """Voter: the base of the estimators that vote.
 
-A voter gives every descriptor a vote for every class. The decision value of a bag is the mean of its votes; the largest
-names the bag. Here is what all voters share: reading images and labels, holding some out to set how sure they may be
-(`calibration`), and answering. How a descriptor votes is the business of the scorer that a voter hands over (`scorer`).
+A voter gives every descriptor a vote for every class. The score of a bag is the mean of its votes, and the class with
+the largest score is the prediction. Here is what all voters share: reading images and labels, holding some out to
+calibrate probabilities (`calibration`), and predicting. How a descriptor votes is up to the voter's scorer (`scorer`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """Settings to try, and in words what they are."""
+    """Settings to try, and a description of them."""
 
     words: str
     voter: Any
 
 
 class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators that vote; subclasses give `scorer_class` and `fit`.
+    """Base of the estimators that vote; subclasses define `scorer_class` and `fit`.
 
     A fitted voter has an attribute ``name_`` for every array ``name`` of its scorer's schema.
 
@@ -48,45 +48,45 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_ : array
         The classes, sorted.
     n_features_in_ : int
-        Features of a descriptor.
+        Number of features per descriptor.
     positions_ : bool
-        Whether positions take part in the votes.
+        Whether the votes use positions.
     temperature_ : float
-        Of the softmax that turns decision values into probabilities.
+        Temperature of the softmax that turns scores into probabilities.
     rejection_threshold_ : float
-        Bags whose largest probability is smaller are "none of these".
+        Smallest probability that is accepted: bags whose largest probability is below it are "none of these".
     """
 
     scorer_class: ClassVar[type[Scorer]]
-    means_only: ClassVar[bool] = False  # whether it looks at the mean of every bag and nothing else
+    means_only: ClassVar[bool] = False  # whether it uses only the mean of every bag
 
     classes_: npt.NDArray[Any]
     positions_: bool = False
     temperature_: float
     rejection_threshold_: float
 
-    # --- what a model asks ------------------------------------------------------------------------------------------
+    # --- what a model needs -----------------------------------------------------------------------------------------
 
     @property
     def kind(self) -> str:
-        """The one name of the voter: in files, on the command line, in tables."""
+        """Name of the voter in files, on the command line and in tables."""
         return self.scorer_class.kind
 
     @classmethod
     def candidates(cls, seed: int) -> list[Candidate]:
-        """Return settings that are worth trying, the most promising first; what is random gets this seed."""
+        """Return settings worth trying, the most promising first, with `seed` as their random state."""
         voter = cls()
         known = voter.get_params(deep=False)
-        wanted = {"calibration": 0, "random_state": seed}
-        return [Candidate(cls.scorer_class.kind, voter.set_params(**{k: v for k, v in wanted.items() if k in known}))]
+        changes = {"calibration": 0, "random_state": seed}
+        return [Candidate(cls.scorer_class.kind, voter.set_params(**{k: v for k, v in changes.items() if k in known}))]
 
     def uncalibrated(self) -> Self:
-        """Return an unfitted copy that holds nothing out: its caller sets how sure it may be."""
+        """Return an unfitted copy that holds no images out: its caller calibrates it."""
         copy: Self = clone(self)
         return copy.set_params(calibration=0) if "calibration" in copy.get_params(deep=False) else copy
 
     def scorer(self) -> Scorer:
-        """Return what votes: arrays and settings, without the estimator."""
+        """Return the scorer: arrays and settings, without the estimator."""
         check_is_fitted(self)
         schema = self.scorer_class.schema
         names = [name for name in (*schema.arrays, *schema.kept) if hasattr(self, f"{name}_")]
@@ -97,7 +97,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def from_scorer(
         cls, scorer: Scorer, classes: Sequence[str], temperature: float = 1.0, threshold: float = 0.0
     ) -> Self:
-        """Make the fitted estimator that a scorer came from, so that it can learn more."""
+        """Restore the fitted estimator that a scorer came from, so that it can learn more."""
         try:
             voter = cls(**{name: from_plain(value) for name, value in scorer.settings.items()})
             voter._check_settings()
@@ -111,21 +111,21 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return voter
 
     def remember(self, bags: Bags, numbers: Numbers, rng: np.random.Generator) -> None:
-        """Keep of the training images what learning more will take, where that is not kept anyway."""
+        """Keep a sample of the training images if learning more needs one that the model does not hold already."""
 
     def learn_more(
         self, bags: Bags, labels: npt.NDArray[Any], seen: Mapping[str, int], rng: np.random.Generator
     ) -> None:
-        """Learn images of classes that are known or new, without those that were learned before.
+        """Learn new images, of known or new classes, without the images that were learned before.
 
         Parameters
         ----------
         bags, labels
-            The new images.
+            New images and their classes.
         seen : mapping
-            How many descriptors of each class were learned before.
+            Number of descriptors learned before, per class.
         rng : Generator
-            Of whatever is random.
+            Source of random numbers.
         """
         if not self.can_learn_more:
             raise PatchvoteError(
@@ -135,11 +135,11 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def can_learn_more(self) -> bool:
-        """Whether images can be added to what was learned."""
+        """Whether more images can be learned after `fit`."""
         return hasattr(self, "partial_fit")
 
     def _restored(self, scorer: Scorer) -> None:
-        """Set what a fitted estimator has besides the arrays of its scorer."""
+        """Set the attributes that a fitted estimator has besides the arrays of its scorer."""
 
     # --- what users call --------------------------------------------------------------------------------------------
 
@@ -154,18 +154,18 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         array of shape (descriptors, classes)
-            Descriptors of all bags, one bag after the other.
+            Votes of the descriptors of all bags, one bag after the other.
         """
         check_is_fitted(self)
         return self.scorer().votes(self._read(X))
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
-        """Return the mean vote of each bag: ``(bags, classes)``, or for two classes the second's minus the first's."""
+        """Return the mean votes ``(bags, classes)``; for two classes, those of the second minus those of the first."""
         means = self._mean_votes(X)
         return means[:, 1] - means[:, 0] if len(self.classes_) == 2 else means
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Name the class with the largest mean vote, for each bag."""
+        """Return the class with the largest mean vote, for each bag."""
         best = np.argmax(self._mean_votes(X), axis=1)
         return np.asarray(self.classes_[best])
 
@@ -176,7 +176,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return scorer.probability(scorer.scores(bags), bags, self.temperature_, self.rejection_threshold_)
 
     def predict_or_none(self, X: Any, none: Any = NONE) -> npt.NDArray[Any]:
-        """Name each bag, or say `none` where no class is likely enough."""
+        """Return the class of each bag, or `none` where no class reaches the rejection threshold."""
         probability = self.predict_proba(X)
         labels = self.classes_[np.argmax(probability, axis=1)].astype(object)
         labels[probability.max(axis=1) < self.rejection_threshold_] = none
@@ -185,8 +185,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # --- reading images ---------------------------------------------------------------------------------------------
 
     def _read(self, X: Any, *, fitting: bool = False) -> Bags:
-        """Turn anything that means bags into checked `Bags`."""
-        if not _means_bags(X):
+        """Convert any accepted form of bags into checked `Bags`."""
+        if not _holds_bags(X):
             array = validate_data(self, X, reset=fitting, dtype=[np.float32, np.float64, np.float16])
             return Bags.of(array)
         bags = Bags.of(X)
@@ -201,19 +201,19 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return bags
 
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags | Store, npt.NDArray[Any]]:
-        """Return checked images, of which a store stays where it is, and their labels."""
+        """Return checked images and their labels; a store is not loaded."""
         if not isinstance(X, Store):
             if y is None:
                 raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
             bags = self._read(X, fitting=reset)
             return bags, check_labels(y, len(bags))
         if not reset and X.dim != self.n_features_in_:
-            raise ValueError(f"the store has {X.dim} features per descriptor, but {self.n_features_in_} were learned.")
+            raise ValueError(f"the store has {X.dim} features per descriptor, but the model has {self.n_features_in_}.")
         self.n_features_in_ = X.dim
         return X, check_labels(labels_of(X, y), len(X))
 
     def _set_classes(self, labels: npt.NDArray[Any], learned: npt.NDArray[Any] | None = None) -> Numbers:
-        """Set `classes_` to those of the labels and those `learned` before; return the numbers of the labels."""
+        """Set `classes_` to the classes in `labels` and those `learned` before; return the class number per label."""
         known = np.unique(labels) if learned is None else np.union1d(learned, labels)
         if len(known) < 2:
             raise ValueError(
@@ -238,24 +238,24 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores: Callable[[Numbers], npt.NDArray[Any]],
         seed: int | None = None,
     ) -> None:
-        """Hold some images out, train on the others to set how sure to be; then train on all.
+        """Hold some images out, train on the others and calibrate; then train on all.
 
         Parameters
         ----------
         images : array of int
-            Numbers of the images to learn from.
+            Indices of the images to learn from.
         numbers : array of int
-            Numbers of the classes of all images.
+            Class numbers of all images.
         share : float
-            Of the images, to be held out.
+            Share of the images that is held out.
         means : function
-            Gives the mean descriptor of every image: copies are held out together.
+            Returns the mean descriptor of every image; copies of an image are held out together.
         train : function
-            Called with the images to train on, and whether for the "calibration" or as the "final" training.
+            Called with the images to train on, and with "calibration" or "final", the purpose of the training.
         scores : function
-            Called with images after a training; gives their mean votes.
+            Called with images after a training; returns their mean votes.
         seed : int, optional
-            Of the choice; that of `random_state` by default.
+            Seed of the choice of held-out images; that of `random_state` by default.
         """
         self.temperature_, self.rejection_threshold_ = 1.0, 0.0
         if share > 0 and len(images) >= FEWEST_TO_CALIBRATE:
@@ -272,7 +272,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         train(images, "final")
 
     def _seed(self) -> int:
-        """Return a seed of `random_state`, which may be a seed, a `RandomState` or None, as in scikit-learn."""
+        """Return a seed from `random_state`, which may be a seed, a `RandomState` or None, as in scikit-learn."""
         if isinstance(self.random_state, (int, np.integer)):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
@@ -280,14 +280,14 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # --- settings ---------------------------------------------------------------------------------------------------
 
     def _check_settings(self) -> None:
-        """Refuse settings that the scorer's schema refuses: one table for the estimator and for the model file."""
+        """Refuse settings that the scorer's schema refuses; estimator and model file share the one table."""
         wrong = fault_of(self._plain_settings(), self.scorer_class.schema.settings)
         if wrong is not None:
             name, _, rest = wrong.partition(" ")
             raise ValueError(f"{name} of {type(self).__name__} {rest}.")
 
     def _plain_settings(self) -> dict[str, Any]:
-        """Return the settings that a model keeps, as plain values."""
+        """Return the settings that a model file stores, as plain values."""
         known = self.scorer_class.schema.settings
         return {name: plain(value) for name, value in self.get_params(deep=False).items() if name in known}
 
@@ -297,7 +297,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _means_bags(X: Any) -> bool:
+def _holds_bags(X: Any) -> bool:
     if isinstance(X, Bags) or (isinstance(X, list) and not X):
         return True
     if not isinstance(X, Sequence) or isinstance(X, (str, bytes)) or not len(X):
@@ -306,5 +306,5 @@ def _means_bags(X: Any) -> bool:
 
 
 def _is_bag(item: Any) -> bool:
-    array = isinstance(item, np.ndarray) or hasattr(item, "__array__")  # tensors of torch are arrays, too
+    array = isinstance(item, np.ndarray) or hasattr(item, "__array__")  # torch tensors count as arrays
     return isinstance(item, Bags) or (array and item.ndim == 2)

@@ -1,4 +1,4 @@
-"""Calibration: how sure a voter may be, learned from images that it has not seen.
+"""Calibration: the temperature and the rejection threshold of a voter, learned from images that it has not seen.
 
 Probabilities are the softmax of the scores at a temperature, and an image is rejected where its largest probability is
 below a threshold. Both are set on the scores of held-out images.
@@ -14,42 +14,42 @@ from scipy.optimize import minimize_scalar
 
 from .votes import softmax
 
-# With fewer images, what is held out says too little: probabilities keep the temperature 1.
+# Fewest training images to hold some out: with fewer, the held-out ones are too few, and the temperature stays 1.
 FEWEST_TO_CALIBRATE = 50
 
 
 def threshold_for(probability: npt.NDArray[Any], labels: npt.NDArray[np.int64], rejection: float) -> float:
-    """Return the probability that all but a share of the rightly named images reach.
+    """Return the probability that all but a share of the correctly classified images reach.
 
     Parameters
     ----------
     probability : array of shape (images, classes)
-        Of images that were not learned from.
+        Probabilities of held-out images.
     labels : array of int
-        Numbers of their classes.
+        Class numbers of these images.
     rejection : float
-        The share of the rightly named ones that "none of these" may cost.
+        Share of the correctly classified images that may be rejected.
     """
-    sure = probability.max(axis=1)[probability.argmax(axis=1) == labels]
-    return float(np.quantile(sure, rejection)) if len(sure) else 0.0
+    confidence = probability.max(axis=1)[probability.argmax(axis=1) == labels]
+    return float(np.quantile(confidence, rejection)) if len(confidence) else 0.0
 
 
 def fit_temperature(means: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> float:
     """Find the temperature at which the softmax of `means` gives `labels` the smallest log loss.
 
-    Of n images, all named rightly, one would not conclude that every other will be: labels count as right with a
-    probability of (n + 1) / (n + 2), as Platt (1999) has it, or the temperature would go to 0.
+    If all n images are classified correctly, the temperature would go to 0. Labels therefore count as right with the
+    probability (n + 1) / (n + 2), as in Platt (1999).
     """
     gap = means - means.max(axis=1, keepdims=True)
     scale = max(float(np.abs(gap).mean()), 1e-12)
-    doubt = 1 / (len(labels) + 2)
+    smoothing = 1 / (len(labels) + 2)
 
     def loss(log_temperature: float) -> float:
         shifted = gap / (scale * np.exp(log_temperature))
         right = shifted[np.arange(len(labels)), labels]
         wrong = (shifted.sum(axis=1) - right) / max(1, shifted.shape[1] - 1)
-        told = (1 - doubt) * right + doubt * wrong
-        return float(np.mean(np.log(np.exp(shifted).sum(axis=1)) - told))
+        expected = (1 - smoothing) * right + smoothing * wrong
+        return float(np.mean(np.log(np.exp(shifted).sum(axis=1)) - expected))
 
     best = minimize_scalar(loss, bounds=(-8.0, 8.0), method="bounded")
     return float(scale * np.exp(best.x))
@@ -61,13 +61,13 @@ def temperature_for(votes: npt.NDArray[Any], confidence: float, least: float) ->
     Parameters
     ----------
     votes : array of shape (images, classes)
-        Mean votes.
+        Mean votes of the images.
     confidence : float
-        The largest mean of the largest probabilities.
+        Upper limit of the mean of the largest probabilities.
     least : float
-        The smallest temperature.
+        Lower limit of the temperature.
     """
-    low, high = 0.0, float(np.log(1000.0))  # of the logarithm of the factor; beyond, all classes are equally likely
+    low, high = 0.0, float(np.log(1000.0))  # log of the factor on `least`; beyond, all classes are equally likely
 
     def mean_confidence(log_factor: float) -> float:
         return float(softmax(votes / (least * np.exp(log_factor))).max(axis=1).mean())

@@ -1,4 +1,4 @@
-"""Doubts: signs that adapting would do harm, each as a sentence that says what was seen and what to do."""
+"""Doubts: signs that adapting would do harm, each with a message that says what was seen and what to do."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# Shares of the target that may be rejected, and that may be far from every class; of other cameras, up to 0.65 were
-# rejected though 89 % were named rightly, and up to 0.2 were far from every class (docs/architecture.md).
+# Largest shares of the target that may be rejected, and that may be far from every class. With other cameras, up to
+# 0.65 were rejected though 89 % were classified correctly, and up to 0.2 were far from every class
+# (docs/architecture.md).
 _MOST_REJECTED, _MOST_STRANGE = 0.75, 0.5
-_LEAST_VARIETY = 2 / 3  # of the classes named before; another camera left 0.80 and more, a collapse 0.53 and less
-_FEWEST = 10  # photos that take part; fewer have nothing to teach (docs/architecture.md)
+# Smallest ratio of the variety of classes after and before adapting: it was 0.80 or more with another camera, and 0.53
+# or less in a collapse.
+_LEAST_VARIETY = 2 / 3
+_FEWEST = 10  # photos to adapt to; fewer bring no accuracy (docs/architecture.md)
 
 _WHAT_TO_DO = (
     "so the model answers as it was learned; if the photos do show its classes, insist (--insist, or insist=True), or "
@@ -24,14 +27,14 @@ class AdaptationWarning(UserWarning):
 
 
 def unlike(rejected: npt.NDArray[np.bool_], strange: npt.NDArray[np.bool_]) -> str | None:
-    """Say that the photos are unlike anything learned, where most are rejected or more than half are strange.
+    """Return a message if most photos are rejected, or more than half are far from every class; otherwise None.
 
     Parameters
     ----------
     rejected : array of shape (photos,)
-        Which of them the unadapted voter rejects.
+        Whether the unadapted voter rejects the photo.
     strange : array of shape (photos,)
-        Which of the rejected ones are far from every class.
+        Whether the photo is rejected and far from every class.
 
     Examples
     --------
@@ -49,7 +52,7 @@ def unlike(rejected: npt.NDArray[np.bool_], strange: npt.NDArray[np.bool_]) -> s
 
 
 def too_few(count: int) -> str | None:
-    """Say that too few photos take part to tell another camera from chance.
+    """Return a message if too few photos can be used to tell another camera from chance; otherwise None.
 
     Examples
     --------
@@ -66,14 +69,14 @@ def too_few(count: int) -> str | None:
 
 
 def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
-    """Say that few classes take nearly all photos, where the unadapted voter names many more classes.
+    """Return a message if the adapted voter predicts far fewer classes than the unadapted one; otherwise None.
 
     Parameters
     ----------
     before : array
-        Names that the unadapted voter gives to the photos that take part.
+        Predictions of the unadapted voter for the photos that are used.
     after : array
-        Names that the adapted voter gives to them.
+        Predictions of the adapted voter for the same photos.
 
     Examples
     --------
@@ -92,7 +95,7 @@ def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
 
 
 def variety(names: npt.NDArray[Any]) -> float:
-    """Return how many classes of equal size would be as varied as these names: the exponential of their entropy.
+    """Return the effective number of classes: the exponential of the entropy of their shares.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Gains: a white balance of features, which gives the photos of one domain the means of another."""
+"""Gains: a white balance of features, which gives the features of one domain the means of another."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 
-_SMALL = 0.01  # of the mean feature: what is weaker than that in both domains keeps its gain near 1
+_SMALL = 0.01  # of the mean of all features: the gain of a feature weaker than that in both domains stays near 1
 
 
 def moved(source: Bags, labels: npt.NDArray[Any], found: npt.NDArray[Any], there: npt.NDArray[np.float64]) -> Bags:
-    """Give the source's features the means that they have in the target.
+    """Return the source with features that have the means of the target.
 
-    Every photo counts the same, however many descriptors it has, and every class as often as it is found there.
+    Every photo has the same weight, however many descriptors it has; classes are weighted by their counts in `found`.
 
     Parameters
     ----------
     source, labels
-        Photos and their classes.
+        Photos of the source, and their classes.
     found : array
-        Classes that were found in the target, a photo each.
+        Classes of the target's photos, known or predicted, one per photo.
     there : array of shape (features,)
-        The target's means.
+        Means of the features in the target.
     """
     means = source.means()
     classes, counts = np.unique(found[np.isin(found, labels)], return_counts=True)
@@ -33,6 +33,6 @@ def moved(source: Bags, labels: npt.NDArray[Any], found: npt.NDArray[Any], there
     if (source.values < 0).any() or (there < 0).any():
         values = source.values + (there - here)
     else:
-        little = _SMALL * (here.mean() + there.mean()) / 2 or 1.0
-        values = source.values * ((there + little) / (here + little))
+        offset = _SMALL * (here.mean() + there.mean()) / 2 or 1.0
+        values = source.values * ((there + offset) / (here + offset))
     return Bags(values.astype(np.float32), source.offsets, source.boxes, source.level)

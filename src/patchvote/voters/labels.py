@@ -15,7 +15,7 @@ from sklearn.utils.validation import column_or_1d
 
 
 def check_labels(y: Any, count: int) -> npt.NDArray[Any]:
-    """Check the labels of images: one each, of one type, none missing."""
+    """Check the labels of images: one per image, all of one type, none missing."""
     labels = column_or_1d(y, warn=True)
     if labels.dtype == object and len({type(label) for label in labels}) > 1:
         kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
@@ -27,7 +27,7 @@ def check_labels(y: Any, count: int) -> npt.NDArray[Any]:
 
 
 def labels_of(store: Any, y: Any) -> Any:
-    """Return the labels of a store's photos: those given, or else its own, of which none may be missing."""
+    """Return the labels of a store's photos: `y` if given, otherwise its own; none may be missing."""
     y = store.labels if y is None else y
     if any(label is None for label in y):
         missing = store.names[[label is None for label in y].index(True)]
@@ -36,7 +36,7 @@ def labels_of(store: Any, y: Any) -> Any:
 
 
 def check_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
-    """Return what each image counts: 1 where nothing is said; none may be negative, and not all 0."""
+    """Return the weight of each image, by default 1; none may be negative, and not all may be 0."""
     if sample_weight is None:
         return np.ones(count)
     weight = np.asarray(sample_weight, np.float64)
@@ -55,11 +55,11 @@ def check_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
 def image_weights(
     classes: npt.NDArray[Any], numbers: npt.NDArray[Any], labels: Any, class_weight: Any, sample_weight: Any
 ) -> npt.NDArray[np.float64]:
-    """Return what each image counts: its sample weight times the weight of its class."""
+    """Return the weight of each image: its sample weight times the weight of its class."""
     weight = check_weights(sample_weight, len(numbers))
     if class_weight is None:
         return weight
-    if isinstance(class_weight, dict):  # classes that it does not name count 1, as in scikit-learn
+    if isinstance(class_weight, dict):  # classes that are not in it have weight 1, as in scikit-learn
         of_class = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
     else:
         of_class = compute_class_weight(class_weight, classes=classes, y=labels)
@@ -73,20 +73,20 @@ def hold_out(
     seed: int,
     groups: npt.NDArray[np.int64] | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Split images into those to keep and those to hold out: a share of each class, leaving each at least one.
+    """Split images into those to keep and those to hold out: a share of each class, keeping at least one.
 
     Parameters
     ----------
     images : array of int
-        Numbers of the images.
+        Indices of the images.
     labels : array of int
-        Classes of all images, to be indexed by `images`.
+        Class numbers of all images, indexed by `images`.
     share : float
-        Of each class.
+        Share of each class that is held out.
     seed : int
-        Of the choice.
+        Seed of the random choice.
     groups : array of int, optional
-        Groups of all images; a group is held out as a whole or not at all. Each image is a group by default.
+        Group numbers of all images; a group is held out as a whole or not at all. By default each image is a group.
     """
     groups = np.arange(len(labels)) if groups is None else groups
     rng = np.random.default_rng(seed)
@@ -95,10 +95,10 @@ def hold_out(
     leaders, sizes = images[first[order]], sizes[order]
     out: list[int] = []
     for number in np.unique(labels[images]) if share > 0 else ():
-        wanted = max(1, round(share * int(np.sum(labels[images] == number))))
-        own = rng.permutation(np.flatnonzero(labels[leaders] == number))
-        fitting = int(np.searchsorted(np.cumsum(sizes[own]), wanted, side="right"))
-        out.extend(leaders[own[: min(len(own) - 1, max(1, fitting))]] if len(own) else [])
+        limit = max(1, round(share * int(np.sum(labels[images] == number))))
+        class_rows = rng.permutation(np.flatnonzero(labels[leaders] == number))
+        count = int(np.searchsorted(np.cumsum(sizes[class_rows]), limit, side="right"))
+        out.extend(leaders[class_rows[: min(len(class_rows) - 1, max(1, count))]] if len(class_rows) else [])
     return split_groups(images, np.array(out, dtype=np.int64), labels, groups)
 
 
@@ -108,9 +108,9 @@ def split_groups(
     labels: npt.NDArray[np.int64],
     groups: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Hold out the whole groups of the images `out`, but none without which a class would have no image left."""
+    """Hold out the groups of the images `out`, except groups without which a class would have no image left."""
     held = np.sort(images[np.isin(groups[images], groups[out])])
     keep = np.setdiff1d(images, held)
-    gone = np.setdiff1d(labels[images], labels[keep])
-    held = held[~np.isin(groups[held], groups[held[np.isin(labels[held], gone)]])]
+    lost_classes = np.setdiff1d(labels[images], labels[keep])
+    held = held[~np.isin(groups[held], groups[held[np.isin(labels[held], lost_classes)]])]
     return np.setdiff1d(images, held), held

@@ -1,4 +1,4 @@
-"""LinearVotes: a linear score of a bag's vector, shared out among its descriptors (`pooling`)."""
+"""LinearVotes: a linear score of a bag's vector, distributed over its descriptors (`pooling`)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from .votes import softmax
 
 
 def _power(value: Any) -> str | None:
-    """Accept a power that the features of a mean can have."""
+    """Check the exponent of the power normalisation."""
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
     return None if fits else f" must be 'auto' or a number above 0, up to 1, got {brief(value)}"
 
 
 class LinearVotes(Scorer):
-    """The votes of `BagSVM`; of a model that was adapted, under the veto of the unadapted one."""
+    """Votes of `BagSVM`; in an adapted model, limited by the veto of the unadapted one."""
 
     kind = "bag-svm"
     adapts = True
@@ -47,12 +47,12 @@ class LinearVotes(Scorer):
 
     @property
     def features(self) -> int:
-        """Features of a descriptor."""
+        """Number of features per descriptor."""
         return int(self.arrays["linear"].shape[1])
 
     @property
     def power(self) -> float:
-        """Exponent of the features of a bag's mean."""
+        """Exponent of the power normalisation of a bag's mean."""
         return float(self.settings["power"])
 
     def votes(self, bags: Bags) -> npt.NDArray[np.float64]:
@@ -66,36 +66,36 @@ class LinearVotes(Scorer):
     def probability(
         self, scores: npt.NDArray[np.float64], bags: Bags, temperature: float, threshold: float
     ) -> npt.NDArray[np.float64]:
-        """Return the probabilities; what the unadapted model rejects stays below the threshold."""
-        found = softmax(scores / temperature)
+        """Return the probabilities; those of bags that the unadapted model rejects stay below the threshold."""
+        probability = softmax(scores / temperature)
         if not veto.is_there(self.arrays):
-            return found
-        return veto.with_veto(found, bags.means(), self.arrays, self.power, threshold)
+            return probability
+        return veto.with_veto(probability, bags.means(), self.arrays, self.power, threshold)
 
     def check(self, images: int | None = None) -> None:
-        """Refuse arrays that do not fit each other."""
+        """Refuse arrays that are inconsistent."""
         arrays, classes = self.arrays, self.classes
         if not isinstance(self.settings["power"], (int, float)):
             raise ModelError("settings.power must be a number.")
         if len(arrays["linear"]) != classes or arrays["bias"].shape != (classes,):
-            raise ModelError(f"votes of the shape {arrays['linear'].shape} do not fit {classes} classes.")
+            raise ModelError(f"weights of the shape {arrays['linear'].shape} do not fit {classes} classes.")
         if self.features < 1:
             raise ModelError("its descriptors have no features.")
         if self.positions:
-            raise ModelError("linear votes have no positions.")
+            raise ModelError("linear votes do not use positions.")
         if arrays["vectors"].shape != (len(arrays["class"]), self.features):
-            raise ModelError("the vectors of its photos do not fit its votes.")
+            raise ModelError("the vectors of its photos do not fit its weights.")
         check_every_class(arrays["class"], classes)
         weight = arrays.get("weight", np.ones(len(arrays["class"])))
         if len(weight) != len(arrays["class"]) or weight.min() < 0:
-            raise ModelError("the weights of its photos do not fit them.")
+            raise ModelError("the sample weights of its photos do not fit its photos, or are negative.")
         if (wrong := veto.fault(arrays, classes, self.features)) is not None:
             raise ModelError(wrong)
 
     def to_onnx(
         self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
     ) -> Exported:
-        """Add the vector of the bag, its score, and each cell's share of it."""
+        """Add the vector of the bag, its score, and the share of the score of each cell."""
         flat = [cells(graph, one) for one in maps]
         every = [mean_cell(graph, flat[0]), *flat] if whole else flat
         total, count = graph.sum(every[0], 1), size(graph, every[0])

@@ -1,8 +1,8 @@
-"""The mathematics of ML3, once, for every array library that speaks the array API standard.
+"""The mathematics of ML3, for every array library that supports the array API standard.
 
 A class has several prototypes; a descriptor's score for the class is phi(z) = ||[z]_+||_q, where z are its products
-with the prototypes. q = inf is the largest product, q = 1 the sum of the positive ones. Scores of a minibatch stand as
-``(prototypes, classes, descriptors)``: sums over prototypes and classes then run along whole rows of memory.
+with the prototypes. q = inf is the largest product, q = 1 the sum of the positive ones. Products of a minibatch are an
+array ``(prototypes, classes, descriptors)``: sums over prototypes and classes then run along whole rows of memory.
 
 References
 ----------
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array
 
-Array = Any  # of any library that speaks the array API
+Array = Any  # of any library that supports the array API
 
-# Between these, squares and cubes of float32 neither overflow nor vanish, and no scaling is needed.
+# Range of values whose squares and cubes in float32 neither overflow nor underflow, so that no scaling is needed.
 _LEAST, _MOST = 1e-9, 1e9
 
 
@@ -89,9 +89,9 @@ def softmax_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
     Parameters
     ----------
     scores : array of shape (classes, descriptors)
-        What `phi` gave.
+        Scores from `phi`.
     labels : array of int of shape (descriptors,)
-        Numbers of the classes.
+        Class numbers of the descriptors.
     """
     xp = array_namespace(scores)
     right = xp.expand_dims(xp.arange(scores.shape[0], device=device(scores)), axis=1) == xp.expand_dims(labels, axis=0)
@@ -104,7 +104,7 @@ def softmax_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
 
 
 def hinge_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
-    """Multiclass hinge loss of each descriptor, ``[1 + max_(r != y) s_r - s_y]_+``, and who decides it.
+    """Multiclass hinge loss of each descriptor, ``[1 + max_(r != y) s_r - s_y]_+``, and the class that decides it.
 
     The loss is the difference of two convex functions, ``max(1 + max_(r != y) s_r, s_y)`` and ``s_y``; this is what the
     concave-convex procedure works on.
@@ -113,15 +113,15 @@ def hinge_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
     -------
     loss : array of shape (descriptors,)
     winner : array of shape (classes, descriptors)
-        1 for the class that the first, convex function takes its value from, 0 for the others.
+        1 for the class at which the first of the two functions has its maximum, 0 for the others.
     """
     xp = array_namespace(scores)
     number = xp.expand_dims(xp.arange(scores.shape[0], device=device(scores)), axis=1)
     right = number == xp.expand_dims(labels, axis=0)
     margin = scores + xp.astype(~right, scores.dtype)
-    own = xp.sum(xp.where(right, scores, xp.zeros_like(scores)), axis=0)
+    correct = xp.sum(xp.where(right, scores, xp.zeros_like(scores)), axis=0)
     winner = number == xp.expand_dims(xp.argmax(margin, axis=0), axis=0)
-    return xp.max(margin, axis=0) - own, xp.astype(winner, scores.dtype)
+    return xp.max(margin, axis=0) - correct, xp.astype(winner, scores.dtype)
 
 
 def minibatch_gradient(
@@ -134,27 +134,27 @@ def minibatch_gradient(
     z : array of shape (prototypes, classes, descriptors)
         Products of prototypes and descriptors.
     labels : array of int of shape (descriptors,)
-        Numbers of the classes.
+        Class numbers of the descriptors.
     weight : array of shape (descriptors,)
-        What each descriptor counts; 1/n for the mean.
+        Weights of the descriptors; 1/n for the mean.
     q : float
-        In [1, inf].
+        Exponent of the score, in [1, inf].
     overwrite : bool, default False
-        Whether the memory of `z` may be used for the residual: where there are few classes, taking new memory would
-        cost as much as the arithmetic.
+        Whether the memory of `z` may be used for the residual: with few classes, allocating new memory would cost as
+        much as the arithmetic.
 
     Returns
     -------
     loss : array of shape (descriptors,)
-        Not weighted.
+        Losses, not weighted.
     residual : array of the shape of `z`
-        The gradient by the prototypes is ``residual @ descriptors``.
+        Derivatives by the products; the gradient by the prototypes is ``residual @ descriptors``.
     """
     if q != 2:
         scores, gradient = phi_and_gradient(z, q)
         loss, residual = softmax_loss(scores, labels)
         return loss, gradient * (residual * weight)
-    # The default, with one pass over the products less: phi divides the small residual, not the large gradient.
+    # q = 2, the default, saves one pass over the products: phi divides the small residual, not the large gradient.
     xp = array_namespace(z)
     scores, residual = _positive_norm(z, q, overwrite)
     loss, difference = softmax_loss(scores, labels)

@@ -1,4 +1,4 @@
-"""Steps that the votes of all scorers take in an ONNX graph; each returns the name of its value."""
+"""Nodes of an ONNX graph that the votes of all scorers share; each function returns the name of its value."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..utils.onnx_graph import GraphBuilder
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """The values that a scorer's nodes give.
+    """Names of the values that a scorer adds to a graph.
 
     Parameters
     ----------
     votes : list of str
-        Of shape (classes, rows, columns), one per scale.
+        Votes of shape (classes, rows, columns), one per scale.
     scores, probability : str
-        Of shape (classes,).
+        Scores and probabilities of the classes, of shape (classes,).
     """
 
     votes: list[str]
@@ -48,12 +48,12 @@ def mean_cell(graph: GraphBuilder, first: str) -> str:
 
 
 def softmax_of(graph: GraphBuilder, scores: str, temperature: float) -> str:
-    """Return the probabilities of scores."""
+    """Return the probabilities for scores."""
     return graph.node("Softmax", graph.node("Div", scores, graph.constant(temperature)), axis=0)
 
 
 def centres_of(graph: GraphBuilder, one: str) -> tuple[str, str]:
-    """Return the centres of the cells of a map, across and down, each ``(1, cells)``."""
+    """Return the x and y of the centres of a map's cells in 0..1, each ``(1, cells)``."""
     shape = graph.node("Shape", one)
     lines = []
     for axis in (1, 2):

@@ -1,8 +1,8 @@
-"""One vector a bag, and how what is said of the vector is shared out among the bag's descriptors.
+"""One vector per bag, and how a linear score of it is distributed over the bag's descriptors.
 
-The vector of a bag is the root of its mean, brought to length 1: ``g(m) = m^p / |m^p|`` with p = 1/2 (the Hellinger
-map). The root keeps a few features that are strong everywhere from drowning the others. A linear score ``w . g(m)`` is
-shared out exactly: of each feature, a descriptor gets the share that it contributed to the mean,
+The vector of a bag is the square root of its mean, scaled to length 1: ``g(m) = m^p / |m^p|`` with p = 1/2 (the
+Hellinger map). The root keeps a few features that are strong everywhere from dominating the others. A linear score
+``w . g(m)`` is distributed exactly: of each feature, a descriptor gets the share that it contributed to the mean,
 
     vote_i = sum_f  w_f g_f(m) x_if / m_f ,        mean of vote_i over the bag = w . g(m) .
 
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 
-ROOT = 0.5
+ROOT = 0.5  # exponent of the square root
 
 
 def bag_vectors(means: npt.NDArray[Any], power: float) -> npt.NDArray[np.float64]:
@@ -45,11 +45,11 @@ def shared_votes(
     bags : Bags
         The bags.
     weights : array of shape (classes, features)
-        Of the linear score of a bag's vector.
+        Weights of the linear score of a bag's vector.
     bias : array of shape (classes,)
-        Added to it.
+        Intercepts of the linear score.
     power : float
-        Of the vector.
+        Exponent of the power normalisation.
     """
     means = bags.means().astype(np.float64)
     vectors = bag_vectors(means, power)

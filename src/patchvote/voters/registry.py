@@ -1,8 +1,8 @@
-"""The list of voters: which there are, by which name, and where each is found.
+"""Registry of the voters: their names, and where their classes are.
 
-A voter has one name, its kind, in model files, on the command line and in tables; the spellings of before are still
-read. Nothing is imported before it is asked for, and a scorer without its estimator, so that naming photos does not
-import scikit-learn. A package adds voters of its own through the entry point ``patchvote.voters``:
+A voter has one name, its kind, in model files, on the command line and in tables; older spellings are still accepted.
+Nothing is imported before it is needed, and a scorer is imported without its estimator, so that naming photos does not
+import scikit-learn. Another package adds voters through the entry point ``patchvote.voters``:
 
     [project.entry-points."patchvote.voters"]
     my-voter = "my_package:MyVoter"
@@ -29,7 +29,7 @@ GROUP = "patchvote.voters"
 
 @dataclasses.dataclass(frozen=True)
 class _Own:
-    """A voter of this package: ``module:Class`` of the estimator and of its scorer, and its names of before."""
+    """A voter of this package: ``module:Class`` of the estimator and of its scorer, and its older names."""
 
     voter: str
     scorer: str
@@ -46,7 +46,7 @@ OWN = {
 
 
 def kinds() -> tuple[str, ...]:
-    """Return the names of all voters, those of other packages last.
+    """Return the names of all voters; those of other packages come last.
 
     Examples
     --------
@@ -57,12 +57,12 @@ def kinds() -> tuple[str, ...]:
 
 
 def kind_of(name: str) -> str:
-    """Return the kind that a name or a spelling of before means.
+    """Return the kind for a name or an older spelling of it.
 
     Raises
     ------
     PatchvoteError
-        There is no such voter; the message names the nearest.
+        If there is no such voter; the message names the nearest.
 
     Examples
     --------
@@ -79,23 +79,23 @@ def kind_of(name: str) -> str:
 
 
 def voter_class(kind: str) -> type[Voter]:
-    """Return the estimator of a kind."""
+    """Return the estimator class of a kind."""
     if kind in OWN:
-        found: type[Voter] = _own(OWN[kind].voter)
-        return found
-    return _loaded(kind)
+        estimator: type[Voter] = _import_own(OWN[kind].voter)
+        return estimator
+    return _load_other(kind)
 
 
 def scorer_class(kind: str) -> type[Scorer]:
-    """Return the scorer of a kind; one of this package comes without its estimator."""
+    """Return the scorer class of a kind; for voters of this package, the estimator is not imported."""
     if kind in OWN:
-        found: type[Scorer] = _own(OWN[kind].scorer)
-        return found
-    return _loaded(kind).scorer_class
+        scorer: type[Scorer] = _import_own(OWN[kind].scorer)
+        return scorer
+    return _load_other(kind).scorer_class
 
 
-def _own(place: str) -> Any:
-    module, _, name = place.partition(":")
+def _import_own(path: str) -> Any:
+    module, _, name = path.partition(":")
     return getattr(importlib.import_module(f".{module}", __package__), name)
 
 
@@ -104,17 +104,17 @@ def _others() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _loaded(kind: str) -> type[Voter]:
-    """Load another package's voter, and see that it keeps the contract."""
+def _load_other(kind: str) -> type[Voter]:
+    """Load another package's voter, and check that it meets the contract."""
     from .base import Voter
 
     point = _others()[kind]
     try:
-        found = point.load()
-    except Exception as error:  # whatever the import of another package raises
+        estimator = point.load()
+    except Exception as error:  # importing another package may raise anything
         raise PatchvoteError(f"the voter {kind!r} cannot be loaded from {point.value}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Voter) and hasattr(found, "scorer_class")):
+    if not (isinstance(estimator, type) and issubclass(estimator, Voter) and hasattr(estimator, "scorer_class")):
         raise PatchvoteError(f"the voter {kind!r}, {point.value}, is no subclass of patchvote.Voter with a scorer.")
-    if found.scorer_class.kind != kind:
-        raise PatchvoteError(f"{point.value} calls itself {found.scorer_class.kind!r}, and is registered as {kind!r}.")
-    return found
+    if estimator.scorer_class.kind != kind:
+        raise PatchvoteError(f"{point.value} is {estimator.scorer_class.kind!r}, but is registered as {kind!r}.")
+    return estimator

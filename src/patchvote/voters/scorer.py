@@ -1,9 +1,9 @@
 """Scorer: what a voter learned, and how it votes with it.
 
-A model file holds the arrays of a scorer and nothing of the estimator that made them. Whoever names photos, draws
-evidence, exports a graph or writes a report asks the scorer, and never which kind of voter it is. Nothing here learns,
-and nothing needs more than numpy: a command that names one photo must not wait for the import of a library that it does
-not use.
+A model file holds the arrays of a scorer and nothing of the estimator that made them. Code that names photos, draws
+evidence, exports a graph or writes a report calls the scorer, and never depends on the kind of voter. Nothing here
+learns, and nothing needs more than numpy: a command that names one photo must not wait for the import of a library that
+it does not use.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .onnx_nodes import Exported
 from .votes import mean_votes, softmax, votes_in_chunks
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-Spec = tuple[int, tuple[str, ...]]  # number of axes, and the types that are right
+Spec = tuple[int, tuple[str, ...]]  # number of axes, and the accepted dtypes
 
 FLOATS = ("float16", "float32", "float64")
 WHOLE = ("int64",)
 
-# Votes are sums of products in float32, which ends at 3e38: of weights with descriptors, or with their mean. With
-# numbers up to this one a million products may be added up.
+# Largest value in an array. Votes are sums of products of weights with descriptors (or their mean) in float32, whose
+# largest number is 3e38: with values up to this one, a million products can be summed without overflow.
 MAX_NUMBER = 1e15
 
 
@@ -42,15 +42,15 @@ class Schema:
     Parameters
     ----------
     arrays : dict
-        Arrays without which it cannot vote.
+        Arrays that voting requires.
     kept : dict
-        Arrays that may be there besides: those from which more can be learned, or a veto.
+        Optional arrays: those needed to learn more, or those of a veto.
     settings : dict
         Settings of the voter, each with its check.
     needed : tuple of str
-        Settings that voting takes.
+        Settings that voting requires.
     renamed : dict
-        From the names that settings had in files of before to their names.
+        Names that settings had in files of earlier versions, with their present names.
     """
 
     arrays: Mapping[str, Spec]
@@ -61,27 +61,27 @@ class Schema:
 
 
 class Scorer(abc.ABC):
-    """Votes with what a voter learned; subclasses give `schema`, `votes`, `features` and `check`.
+    """Votes with what a voter learned; subclasses define `schema`, `votes`, `features` and `check`.
 
     Parameters
     ----------
     arrays : mapping of arrays
-        What was learned, by the names in `schema`.
+        Learned arrays, under the names in `schema`.
     settings : mapping
-        Of the voter, as plain values.
+        Settings of the voter, as plain values.
     classes : int
         Number of classes.
     positions : bool, default False
-        Whether positions take part in the votes.
+        Whether the votes use positions.
 
     Attributes
     ----------
     kind : str
-        The one name of the voter: in files, on the command line, in tables.
+        Name of the voter in files, on the command line and in tables.
     remembers : bool
-        Whether training descriptors can be named that a descriptor is like (`matches`).
+        Whether it can find the training descriptors nearest to a descriptor (`matches`).
     adapts : bool
-        Whether a model of it can be adapted to another domain.
+        Whether its models can be adapted to another domain.
     """
 
     kind: ClassVar[str]
@@ -94,7 +94,7 @@ class Scorer(abc.ABC):
         self.arrays = {name: arrays[name] for name in known if name in arrays}
         self.settings, self.classes, self.positions = dict(settings), classes, positions
 
-    # --- what a subclass gives --------------------------------------------------------------------------------------
+    # --- what a subclass defines ------------------------------------------------------------------------------------
 
     @abc.abstractmethod
     def votes(self, bags: Bags) -> npt.NDArray[Any]:
@@ -103,26 +103,26 @@ class Scorer(abc.ABC):
     @property
     @abc.abstractmethod
     def features(self) -> int:
-        """Features of a descriptor, without positions."""
+        """Number of features per descriptor, without positions."""
 
     def check(self, images: int | None = None) -> None:
-        """Refuse arrays that do not fit each other, or that it could not vote with.
+        """Refuse arrays that are inconsistent, or that cannot be used to vote.
 
-        They have the right types and hold finite numbers already.
+        Their types are checked before, and that their values are finite.
 
         Parameters
         ----------
         images : int, optional
-            Number of training images whose names are kept, where they are.
+            Number of training images whose names the model holds, if it holds them.
 
         Raises
         ------
         ModelError
-            It says what is wrong.
+            If an array is wrong; the message says which and why.
         """
         return
 
-    # --- what a subclass may give -----------------------------------------------------------------------------------
+    # --- what a subclass may override -------------------------------------------------------------------------------
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the mean vote of each bag, ``(bags, classes)``."""
@@ -132,20 +132,20 @@ class Scorer(abc.ABC):
     def probability(
         self, scores: npt.NDArray[Any], bags: Bags, temperature: float, threshold: float
     ) -> npt.NDArray[np.float64]:
-        """Return the probability of each class, ``(bags, classes)``, from the scores of bags."""
+        """Return the probability of each class, ``(bags, classes)``, from the scores of the bags."""
         return softmax(scores / temperature)
 
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
-        """Tell which training descriptor of a class each descriptor is nearest to; None where nothing is remembered.
+        """Return the nearest training descriptor of a class for each descriptor, or None if the model holds none.
 
         Returns
         -------
         images : array of shape (descriptors,)
             Numbers of the training images, in the order in which they were given.
         boxes : array of shape (descriptors, 4)
-            Where in them.
+            Boxes of the training descriptors in their images.
         distances : array of shape (descriptors,)
-            Squared.
+            Squared distances.
         """
         return None
 
@@ -157,18 +157,18 @@ class Scorer(abc.ABC):
         Parameters
         ----------
         graph : GraphBuilder
-            Where nodes are added.
+            Graph to which the nodes are added.
         maps : list of str
-            Values of shape (features, rows, columns): the feature maps of a photo, one per scale.
+            Names of the feature maps of a photo, of shape (features, rows, columns), one per scale.
         whole : bool
             Whether the bag also holds the mean of the first map.
         temperature, threshold : float
-            Of the probabilities, and of "none of these".
+            Temperature of the probabilities, and threshold of rejection.
 
         Raises
         ------
         PatchvoteError
-            Its votes are no graph; the message says why.
+            If its votes cannot be written as a graph; the message says why.
         """
         raise PatchvoteError(
             f"a model of {self.kind} cannot be one graph: its votes are no operations of ONNX. Fit it with another "
@@ -178,7 +178,7 @@ class Scorer(abc.ABC):
     # --- checks that all share --------------------------------------------------------------------------------------
 
     def check_all(self, images: int | None = None) -> None:
-        """Refuse arrays that are missing, of a wrong type, too large, or that do not fit each other."""
+        """Refuse arrays that are missing, of a wrong type, too large, or inconsistent."""
         known = {**self.schema.arrays, **self.schema.kept}
         for name, (axes, types) in known.items():
             if name not in self.arrays:
@@ -193,17 +193,17 @@ class Scorer(abc.ABC):
 
     @classmethod
     def upgraded(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return settings of a file of before under the names and with the meanings of now."""
+        """Return the settings of an older file under their present names and with their present meanings."""
         return {cls.schema.renamed.get(name, name): value for name, value in settings.items()}
 
     @classmethod
     def check_settings(cls, settings: Any) -> None:
-        """Refuse settings that the voter does not have, or whose values it could not have been given."""
+        """Refuse unknown settings, and values that the voter would not accept."""
         known = cls.schema.settings
-        strange = sorted(map(repr, set(settings) - set(known))) if isinstance(settings, dict) else []
-        if strange:
+        unknown = sorted(map(repr, set(settings) - set(known))) if isinstance(settings, dict) else []
+        if unknown:
             raise ModelError(
-                f"{strange[0][:60]} is not a setting of {cls.kind}. It may come from a newer version of patchvote."
+                f"{unknown[0][:60]} is not a setting of {cls.kind}. It may come from a newer version of patchvote."
             )
         wrong = record({name: known[name] for name in cls.schema.needed}, known)(settings)
         if wrong is not None:
@@ -211,18 +211,18 @@ class Scorer(abc.ABC):
 
 
 class DescriptorScorer(Scorer):
-    """A scorer whose descriptors vote each for itself, whatever else is in the bag; subclasses give `vote`.
+    """A scorer in which each descriptor votes independently of its bag; subclasses define `vote`.
 
     Votes are computed in chunks, so that one huge bag takes no more memory than many small ones.
     """
 
     @abc.abstractmethod
     def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the votes ``(n, classes)`` of descriptors, positions appended where `positions` says so."""
+        """Return the votes ``(n, classes)`` of descriptors; positions are appended to them if `positions` is set."""
 
     @property
     def width(self) -> int:
-        """How many numbers the votes of one descriptor take while they are computed."""
+        """Numbers held in memory per descriptor while votes are computed."""
         return self.classes
 
     def votes(self, bags: Bags) -> npt.NDArray[Any]:
@@ -235,14 +235,14 @@ class DescriptorScorer(Scorer):
 
 
 def _check_size(name: str, array: npt.NDArray[Any]) -> None:
-    """Refuse numbers that are not finite, or so large that what is computed from them would not be."""
+    """Refuse values that are not finite, or so large that votes would overflow."""
     if array.dtype.kind != "f" or not array.size:
         return
-    if array.dtype == np.float16:  # its largest number is small enough
+    if array.dtype == np.float16:  # its largest number is below the limit
         largest = 0.0 if all_finite(array) else np.inf
     else:
         with np.errstate(invalid="ignore"):
-            largest = max(float(array.max()), -float(array.min()))  # NaN where any number is
+            largest = max(float(array.max()), -float(array.min()))  # NaN if any value is
     if not np.isfinite(largest):
         raise ModelError(f"the array {name!r} has numbers that are not finite.")
     if name != "scale" and largest > MAX_NUMBER:
@@ -250,21 +250,22 @@ def _check_size(name: str, array: npt.NDArray[Any]) -> None:
 
 
 def check_every_class(numbers: npt.NDArray[Any], classes: int) -> int:
-    """Refuse numbers of classes that are not there, and classes without any; return how often the rarest is there."""
+    """Refuse class numbers out of range and classes that do not occur; return the count of the rarest class."""
     check_numbers(numbers, classes)
-    fewest = int(np.bincount(numbers, minlength=classes).min())
+    counts = np.bincount(numbers, minlength=classes)
+    fewest = int(counts.min())
     if fewest == 0:
-        raise ModelError("there is nothing of one of its classes.")
+        raise ModelError(f"class number {int(counts.argmin())} has no training data.")
     return fewest
 
 
 def check_numbers(numbers: npt.NDArray[Any], classes: int) -> None:
-    """Refuse numbers of classes that are not there."""
+    """Refuse class numbers that are out of range."""
     if len(numbers) and not (numbers.min() >= 0 and numbers.max() < classes):
-        raise ModelError("something belongs to a class that is not there.")
+        raise ModelError(f"a class number is not in the range from 0 to {classes - 1}.")
 
 
 def check_boxes(boxes: npt.NDArray[Any]) -> None:
-    """Refuse boxes that reach beyond the photo."""
+    """Refuse boxes that are not within the photo."""
     if boxes.shape[1] != 4 or (len(boxes) and not (boxes.min() >= 0 and boxes.max() <= 1)):
         raise ModelError("boxes are not within the photo.")

@@ -1,4 +1,4 @@
-"""Learning from a target: with gains, from the names that the voter gives its photos, and how sure to be of them."""
+"""Learning from a target: gains, self-training on the voter's own predictions, and calibration."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from .gains import moved
 from .labels import hold_out
 from .votes import softmax
 
-_LOOKS = 2  # at the target, for the shares of its classes
-_AS_SURE = 0.95  # of the confidence with found shares: with less, the source's own shares are not the target's
-_HELD_OUT = 0.2  # share of the labelled photos that is held out to set probabilities
+_SHARE_ROUNDS = 2  # times that the shares of the target's classes are estimated
+_MARGIN_RATIO = 0.95  # with a smaller ratio of margins, estimated shares of classes replace those of the source
+_HELD_OUT = 0.2  # share of the labelled photos that is held out to calibrate probabilities
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Adaptation:
-    """Photos of two domains, and a voter to learn from them.
+    """Photos of two domains, and the voter that learns from them.
 
     Parameters
     ----------
     voter : estimator
-        What learns.
+        Voter to adapt.
     source : Bags
         Photos of the source.
     labels : array of shape (photos of the source,)
-        Their classes.
+        Classes of the source's photos.
     known : Bags
         Photos of the target whose classes are known.
     known_labels : array
-        Their classes.
+        Classes of the photos in `known`.
     unknown : Bags
         Photos of the target whose classes are not known.
     """
@@ -64,13 +64,13 @@ class Adaptation:
         unadapted : fitted estimator
             The voter before adapting.
         left_out : array of shape (unknown photos,)
-            Photos that take no part.
+            Whether a photo is not used.
         gains : bool
             Whether features of the source get gains.
         shares : sequence of float
-            The share of the photos of every class that each round takes.
+            Share of the photos of every class that is used, for each round.
         agreeing : bool, default False
-            Whether the mean confidence may be no larger than the share of photos that both voters name alike.
+            Whether to limit the mean confidence to the share of photos for which both voters agree.
         """
         voter, source = self._with_gains(unadapted, ~left_out) if gains else (self.learn(self.source), self.source)
         history: list[dict[str, Any]] = []
@@ -97,20 +97,20 @@ class Adaptation:
         keep: npt.NDArray[np.int64] | None = None,
         voter: Any = None,
     ) -> Any:
-        """Fit the voter to labelled photos and to photos of the target under the names that it gave them.
+        """Fit the voter to labelled photos, and to photos of the target with predicted classes.
 
         Parameters
         ----------
         source : Bags
             Photos of the source, with or without gains.
         taken : array of int, optional
-            Unknown photos to learn from.
+            Indices of the unlabelled photos to learn from.
         names : array, optional
-            Their names.
+            Predicted classes of these photos.
         keep : array of int, optional
-            Which labelled photos to learn from; all by default.
+            Indices of the labelled photos to learn from; all by default.
         voter : estimator, optional
-            What learns; by default the voter without a calibration of its own.
+            Estimator to fit; by default the voter without calibration.
         """
         labelled, labels = self._labelled(source)
         if keep is not None:
@@ -125,34 +125,36 @@ class Adaptation:
         return Bags.join([source, self.known]), np.concatenate([self.labels, self.known_labels])
 
     def _with_gains(self, unadapted: Any, part: npt.NDArray[np.bool_]) -> tuple[Any, Bags]:
-        """Return what learns from the source with gains, and that source.
+        """Return the voter fitted to the source with gains, and that source.
 
-        Of two accounts of the target, that its classes have the source's shares or those that are found there, the
-        first is taken unless photos are clearly more surely named under the second.
+        Gains depend on the shares of the classes in the target. Either these are those of the source, or they are
+        estimated from predictions. The first is assumed unless the second gives clearly larger margins.
         """
-        seen = self.unknown[part]
-        there = Bags.join([part for part in (self.known, seen) if len(part)] or [self.unknown])
-        mean = there.means().mean(axis=0, dtype=np.float64)
-        alike = moved(self.source, self.labels, self.labels, mean)
-        first = self.learn(alike)
-        if not len(seen):
-            return first, alike
-        second, other = unadapted, self.source
-        for _ in range(_LOOKS):
-            found = np.concatenate([self.known_labels, second.predict(seen)])
-            other = moved(self.source, self.labels, found, mean)
-            second = self.learn(other)
-        sure, surer = (float(lead(voter._mean_votes(seen)).mean()) for voter in (first, second))
-        return (second, other) if sure < _AS_SURE * surer else (first, alike)
+        used = self.unknown[part]
+        target = Bags.join([bags for bags in (self.known, used) if len(bags)] or [self.unknown])
+        mean = target.means().mean(axis=0, dtype=np.float64)
+        same_shares = moved(self.source, self.labels, self.labels, mean)
+        first = self.learn(same_shares)
+        if not len(used):
+            return first, same_shares
+        second, estimated_shares = unadapted, self.source
+        for _ in range(_SHARE_ROUNDS):
+            predicted = np.concatenate([self.known_labels, second.predict(used)])
+            estimated_shares = moved(self.source, self.labels, predicted, mean)
+            second = self.learn(estimated_shares)
+        first_margin, second_margin = (float(lead(voter._mean_votes(used)).mean()) for voter in (first, second))
+        if first_margin < _MARGIN_RATIO * second_margin:
+            return second, estimated_shares
+        return first, same_shares
 
     # --- probabilities ----------------------------------------------------------------------------------------------
 
     def _held_out(
         self, source: Bags, taken: npt.NDArray[np.int64], names: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]] | None:
-        """Return mean votes for labelled photos by a voter that has not seen them, and the numbers of their classes.
+        """Return the mean votes for labelled photos by a voter that has not seen them, and their class numbers.
 
-        None where there are too few labelled photos to hold any out.
+        None if there are too few labelled photos to hold any out.
         """
         labelled, labels = self._labelled(source)
         classes, numbers = np.unique(labels, return_inverse=True)
@@ -171,10 +173,10 @@ class Adaptation:
         names: npt.NDArray[Any],
         agreeing: bool,
     ) -> None:
-        """Set temperature and threshold from what is known: labelled photos that were held out, with the same gains.
+        """Set temperature and threshold from held-out labelled photos, with the same gains.
 
-        Where adapting looked unsafe (`agreeing`), the temperature is raised until the mean confidence in the target's
-        photos is no larger than the share of them that the unadapted voter names alike: there is no better evidence.
+        With `agreeing`, where adapting looked unsafe, the temperature is raised until the mean confidence for the
+        target's photos is no larger than the share of them for which both voters agree: there is no better evidence.
         """
         held_out = self._held_out(source, taken, names)
         voter.temperature_, voter.rejection_threshold_ = unadapted.temperature_, unadapted.rejection_threshold_
@@ -183,25 +185,25 @@ class Adaptation:
         voter.temperature_ = fit_temperature(*held_out)
         if agreeing and len(self.unknown):
             votes = voter._mean_votes(self.unknown)
-            alike = float(np.mean(voter.classes_[votes.argmax(axis=1)] == unadapted.predict(self.unknown)))
-            voter.temperature_ = temperature_for(votes, alike, voter.temperature_)
+            agreement = float(np.mean(voter.classes_[votes.argmax(axis=1)] == unadapted.predict(self.unknown)))
+            voter.temperature_ = temperature_for(votes, agreement, voter.temperature_)
         votes, numbers = held_out
         probability = softmax(votes / voter.temperature_)
         voter.rejection_threshold_ = threshold_for(probability, numbers, getattr(self.voter, "rejection", 0.05))
 
 
 def lead(means: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return by how much the first class of each photo leads the second."""
-    first = np.sort(means, axis=1)
-    return np.asarray(first[:, -1] - first[:, -2])
+    """Return the margin of each photo: the largest mean vote minus the second largest."""
+    ranked = np.sort(means, axis=1)
+    return np.asarray(ranked[:, -1] - ranked[:, -2])
 
 
 def surest(means: npt.NDArray[Any], share: float) -> npt.NDArray[np.int64]:
-    """Return the photos whose first class leads the second by most: the same share of every class."""
-    leads, names = lead(means), means.argmax(axis=1)
+    """Return the photos with the largest margins, the same share of every predicted class."""
+    margins, predicted = lead(means), means.argmax(axis=1)
     taken: list[int] = []
-    for number in np.unique(names):
-        own = np.flatnonzero(names == number)
-        best = own[np.argsort(-leads[own], kind="stable")]
-        taken.extend(best[: int(np.ceil(share * len(own)))].tolist())
+    for number in np.unique(predicted):
+        class_rows = np.flatnonzero(predicted == number)
+        best = class_rows[np.argsort(-margins[class_rows], kind="stable")]
+        taken.extend(best[: int(np.ceil(share * len(class_rows)))].tolist())
     return np.array(sorted(taken), dtype=np.int64)

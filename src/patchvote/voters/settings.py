@@ -1,4 +1,4 @@
-"""What the settings of voters may be: one table per voter, for the estimator and for the model file alike.
+"""Checks of the settings of voters: one table per voter, used by the estimator and by the model file.
 
 Settings are plain data here, because reading a model must not import the estimators, which need scikit-learn.
 """
@@ -13,22 +13,22 @@ import numpy as np
 
 from ..utils.schema import Check, either, number, one_of, table, text, whole
 
-MAX_NAME = 1_000  # characters of the name of a class; folders have at most 255
+MAX_NAME = 1_000  # characters in the name of a class; names of folders have at most 255
 
 COUNT = whole(0, 1 << 53)
 AT_LEAST_ONE = whole(1, 1 << 53)
 SHARE = number(0, 1)
-PART = number(0, 0.9)  # of the images, held out
+PART = number(0, 0.9)  # share of the images that is held out
 WEIGHT = number(0, 1e12)
 STRENGTH = number(1e-12, 1e12)
 NONE = one_of(None)
 SEED = either(NONE, whole(0, (1 << 32) - 1))
 CLASS_WEIGHT = either(NONE, one_of("balanced"), table(WEIGHT, text(MAX_NAME)))
-Q = either(one_of("inf"), number(1, 1e30))  # float32 ends at 3e38
+Q = either(one_of("inf"), number(1, 1e30))  # the largest float32 is 3e38
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a setting as JSON can say it.
+    """Return the value of a setting in a form that JSON can represent.
 
     Examples
     --------
@@ -38,19 +38,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (np.random.RandomState, np.random.Generator)):
-        return None  # no seed makes it again
+        return None  # no seed can restore its state
     if isinstance(value, np.generic):
         value = value.item()
     return "inf" if isinstance(value, float) and math.isinf(value) else value
 
 
 def from_plain(value: Any) -> Any:
-    """Return the value of a setting that `plain` made."""
+    """Return the value of a setting from the form that `plain` returns."""
     return math.inf if isinstance(value, str) and value == "inf" else value
 
 
 def fault_of(settings: Mapping[str, Any], known: Mapping[str, Check]) -> str | None:
-    """Say which setting is wrong and what it must be, or None.
+    """Return which setting is wrong and what it must be, or None.
 
     Examples
     --------

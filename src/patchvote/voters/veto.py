@@ -1,9 +1,9 @@
-"""The unadapted model's veto: what it calls "none of these" stays so, whatever the model says once it is adapted.
+"""The unadapted model's veto: photos that it rejects stay rejected, whatever the adapted model predicts.
 
 An adapted model of linear votes keeps the linear function that it had before. Its probabilities for a photo that the
-unadapted model rejects are drawn towards equal ones until the largest is no more than the mean of what both models
-say of that class, and below the threshold. So the photo is rejected wherever probabilities meet the threshold, and its
-likeliest class is still known. Nothing here needs more than numpy.
+unadapted model rejects are shrunk towards equal ones until the largest is below the threshold, and no more than the
+mean of both models' probabilities of that class. So the photo is rejected wherever probabilities are compared with the
+threshold, and its likeliest class is still known. Nothing here needs more than numpy.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .votes import softmax
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 _FLOATS = ("float16", "float32", "float64")
-# Arrays of a model that has a veto: number of axes, and the types that are right. The unadapted model's temperature is
-# part of its linear function. Classes that were added after adapting have no row, and no veto.
+# Arrays of a model that has a veto: number of axes, and the accepted dtypes. The unadapted model's temperature is
+# folded into its linear function. Classes that were added after adapting have no row, and no veto.
 ARRAYS: dict[str, tuple[int, tuple[str, ...]]] = {
     "unadapted_linear": (2, _FLOATS),
     "unadapted_bias": (1, _FLOATS),
     "unadapted_class": (1, ("int64",)),
     "unadapted_threshold": (1, _FLOATS),
 }
-ORDER = 1e-3  # of the differences between classes that stay in any case, so that the likeliest class remains so
-_BELOW = 1 - 1e-9  # of the threshold: rounding must not lift a rejected photo over it
+ORDER = 1e-3  # smallest factor on the differences between classes, so that the likeliest class remains so
+_BELOW = 1 - 1e-9  # factor on the threshold, so that rounding does not lift a rejected photo over it
 
 
 def is_there(arrays: Arrays) -> bool:
@@ -44,20 +44,20 @@ def limited(
     threshold: float,
     columns: npt.NDArray[np.int64] | None = None,
 ) -> npt.NDArray[np.float64]:
-    """Return probabilities that are rejected wherever the unadapted ones were; the order of the classes stays.
+    """Limit the probabilities of photos that the unadapted model rejects; the order of the classes stays.
 
     Parameters
     ----------
     probability : array of shape (photos, classes)
-        What the adapted model says.
+        Probabilities of the adapted model.
     before : array of shape (photos, classes that the unadapted model knows)
-        What the unadapted model says.
+        Probabilities of the unadapted model.
     limit : float
-        The unadapted model rejects photos whose largest probability is smaller.
+        Rejection threshold of the unadapted model.
     threshold : float
-        The adapted model rejects photos whose largest probability is smaller.
+        Rejection threshold of the adapted model.
     columns : array of int, optional
-        Numbers of the classes that the unadapted model knows; all by default. Others are not limited.
+        Class numbers of the classes that the unadapted model knows; all by default. Others are not limited.
 
     Examples
     --------
@@ -69,12 +69,12 @@ def limited(
     """
     classes = probability.shape[1]
     known = np.arange(classes) if columns is None else columns
-    whole = np.ones((len(before), classes))
-    whole[:, known] = before
+    unadapted = np.ones((len(before), classes))
+    unadapted[:, known] = before
     rows, first = np.arange(len(before)), probability.argmax(axis=1)
     largest, equal = probability[rows, first], 1 / classes
     rejected = (before.max(axis=1) < limit) & np.isin(first, known)
-    most = np.where(rejected, np.minimum((whole[rows, first] + largest) / 2, _BELOW * threshold), 1.0)
+    most = np.where(rejected, np.minimum((unadapted[rows, first] + largest) / 2, _BELOW * threshold), 1.0)
     above = largest - equal
     share = np.divide(most - equal, above, out=np.ones(len(above)), where=above > 0)
     return np.asarray(equal + np.clip(share, ORDER, 1)[:, None] * (probability - equal))
@@ -88,15 +88,15 @@ def with_veto(
     Parameters
     ----------
     probability : array of shape (photos, classes)
-        What the adapted model says.
+        Probabilities of the adapted model.
     means : array of shape (photos, features)
         Means of the photos' descriptors.
     arrays : mapping of arrays
-        Those of the model.
+        Arrays of the model.
     power : float
-        Exponent of the vectors of the bags.
+        Exponent of the power normalisation.
     threshold : float
-        The adapted model rejects photos whose largest probability is smaller.
+        Rejection threshold of the adapted model.
     """
     votes = bag_vectors(means, power) @ arrays["unadapted_linear"].T.astype(np.float64) + arrays["unadapted_bias"]
     limit = float(arrays["unadapted_threshold"][0])
@@ -112,7 +112,7 @@ def veto_of(
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of a veto, from an unadapted model's linear function, temperature and threshold.
 
-    `columns` are the numbers that its classes have in the adapted model.
+    `columns` are the class numbers of its classes in the adapted model.
     """
     return {
         "unadapted_linear": np.asarray(linear / temperature, np.float64),
@@ -125,16 +125,16 @@ def veto_of(
 def carried_over(
     arrays: Arrays, classes: Sequence[str] | npt.NDArray[Any], more: Sequence[str] | npt.NDArray[Any]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a model's veto, numbered for a model that knows more classes.
+    """Return the arrays of a model's veto, with the class numbers of a model that knows more classes.
 
     Parameters
     ----------
     arrays : mapping of arrays
-        Those of the model.
+        Arrays of the model.
     classes : sequence of str
-        Its classes, sorted.
+        Classes of the model, sorted.
     more : sequence of str
-        The classes of the other model, sorted.
+        Classes of the other model, sorted.
     """
     kept = {name: arrays[name] for name in ARRAYS if name in arrays}
     if kept:
@@ -143,7 +143,7 @@ def carried_over(
 
 
 def fault(arrays: Arrays, classes: int, features: int) -> str | None:
-    """Say what is wrong with the arrays of a veto, or None where they are right or none is there."""
+    """Return what is wrong with the arrays of a veto, or None if they are right or there is no veto."""
     missing = [name for name in ARRAYS if name not in arrays]
     if len(missing) == len(ARRAYS):
         return None
@@ -152,9 +152,9 @@ def fault(arrays: Arrays, classes: int, features: int) -> str | None:
     rows = len(arrays["unadapted_bias"])
     numbers, threshold = arrays["unadapted_class"], arrays["unadapted_threshold"]
     if rows < 1 or arrays["unadapted_linear"].shape != (rows, features) or len(numbers) != rows:
-        return "what it was before it was adapted does not fit its votes."
+        return "the arrays of the unadapted model do not fit its weights."
     if numbers.min() < 0 or numbers.max() >= classes or len(np.unique(numbers)) != rows:
-        return "before it was adapted, it had classes that are not there."
+        return "the unadapted model has class numbers that are repeated or out of range."
     if threshold.shape != (1,) or not 0 <= threshold[0] <= 1:
-        return "the threshold that it had before it was adapted is out of range."
+        return "the rejection threshold of the unadapted model is out of range."
     return None

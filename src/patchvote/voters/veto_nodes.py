@@ -7,7 +7,7 @@ import numpy as np
 from ..utils.onnx_graph import GraphBuilder
 from .veto import ORDER, Arrays
 
-_BELOW = 1 - 1e-6  # of the threshold: in float32, what is nearer to it may be rounded up to it
+_BELOW = 1 - 1e-6  # factor on the threshold: in float32, a number nearer to it may be rounded up to it
 
 
 def limited_nodes(
@@ -18,17 +18,17 @@ def limited_nodes(
     Parameters
     ----------
     graph : GraphBuilder
-        Where nodes are added.
+        Graph to which the nodes are added.
     probability : str
-        Value of shape (classes,): what the adapted model says.
+        Name of the adapted model's probabilities, of shape (classes,).
     vector : str
-        Value of shape (features, 1): the vector of the photo's bag.
+        Name of the vector of the photo's bag, of shape (features, 1).
     arrays : mapping of arrays
-        Those of the model.
+        Arrays of the model.
     classes : int
         Number of classes that the adapted model knows.
     threshold : float
-        The adapted model rejects photos whose largest probability is smaller.
+        Rejection threshold of the adapted model.
     """
     place = np.zeros((classes, len(arrays["unadapted_class"])))
     place[arrays["unadapted_class"], np.arange(place.shape[1])] = 1
@@ -36,17 +36,17 @@ def limited_nodes(
     votes = graph.node("MatMul", graph.constant(arrays["unadapted_linear"]), vector)
     votes = graph.node("Add", votes, graph.constant(arrays["unadapted_bias"][:, None]))
     before = graph.node("Softmax", votes, axis=0)
-    every = graph.node("Squeeze", graph.node("MatMul", graph.constant(place), before), graph.ints(1))
+    unadapted = graph.node("Squeeze", graph.node("MatMul", graph.constant(place), before), graph.ints(1))
     first = graph.node("ArgMax", probability, axis=0, keepdims=1)
     largest = graph.node("Gather", probability, first)
     equal = graph.constant([1 / classes])
-    mean = graph.node("Mul", graph.node("Add", graph.node("Gather", every, first), largest), graph.constant([0.5]))
+    mean = graph.node("Mul", graph.node("Add", graph.node("Gather", unadapted, first), largest), graph.constant([0.5]))
     most = graph.node("Min", mean, graph.constant([_BELOW * threshold]))
     above = graph.node("Max", graph.node("Sub", largest, equal), graph.constant([1e-9]))
     share = graph.node("Div", graph.node("Sub", most, equal), above)
     share = graph.node("Clip", share, graph.constant(ORDER), graph.constant(1.0))
-    drawn = graph.node("Add", equal, graph.node("Mul", share, graph.node("Sub", probability, equal)))
-    sure = graph.node("ReduceMax", before, keepdims=0)
-    doubtful = graph.node("Less", sure, graph.constant(float(arrays["unadapted_threshold"][0])))
-    of_known = graph.node("Greater", graph.node("Gather", graph.constant(known), first), graph.constant(0.5))
-    return graph.node("Where", graph.node("And", doubtful, of_known), drawn, probability)
+    limited = graph.node("Add", equal, graph.node("Mul", share, graph.node("Sub", probability, equal)))
+    confidence = graph.node("ReduceMax", before, keepdims=0)
+    rejected = graph.node("Less", confidence, graph.constant(float(arrays["unadapted_threshold"][0])))
+    is_known = graph.node("Greater", graph.node("Gather", graph.constant(known), first), graph.constant(0.5))
+    return graph.node("Where", graph.node("And", rejected, is_known), limited, probability)

@@ -1,4 +1,4 @@
-"""How votes become answers: from descriptors to votes, mean votes, probabilities.
+"""How votes become predictions: from descriptors to votes, mean votes and probabilities.
 
 Nothing here learns, and nothing needs more than numpy: a command that names one photo must not wait for the import of a
 library that it does not use.
@@ -17,9 +17,8 @@ from ..utils.float16 import all_finite, to_float32
 
 NONE = "none of these"
 
-# Descriptors whose votes are held in memory at once.
-_CHUNK = 16_384
-_NUMBERS = 1 << 25  # that they and what they are computed from may take
+_CHUNK = 16_384  # descriptors whose votes are held in memory at once
+_NUMBERS = 1 << 25  # numbers held at once for these votes and what they are computed from: 128 MB in float32
 
 Vote = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
@@ -29,7 +28,7 @@ def votes_in_chunks(
 ) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
     """Vote in chunks of bounded size, so that one huge bag takes no more memory than many small ones.
 
-    `width` is how many numbers the votes of one descriptor take while they are computed.
+    `width` is how many numbers are held per descriptor while votes are computed.
     """
     chunk = max(1, min(_CHUNK, _NUMBERS // width))
     for start in range(0, len(bags.values), chunk):
@@ -55,7 +54,7 @@ def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def with_positions(bags: Bags, rows: slice | npt.NDArray[np.int64], positions: bool) -> npt.NDArray[Any]:
-    """Return some descriptors as float32 or better; with the centres of their boxes in 0..1 if `positions` is set."""
+    """Return some descriptors as float32 or float64, with the centres of their boxes in 0..1 if `positions` is set."""
     values = bags.values[rows]
     values = to_float32(values) if values.dtype == np.float16 else values
     if not positions:
@@ -69,12 +68,12 @@ def centres(bags: Bags, rows: slice | npt.NDArray[np.int64]) -> npt.NDArray[np.f
 
 
 def has_positions(bags: Bags) -> bool:
-    """Whether the boxes say anything: bags of plain arrays look everywhere at once."""
+    """Whether the boxes carry positions; in bags made from plain arrays every box is the whole image."""
     return bool((bags.boxes != np.array([0, 0, 1, 1], np.float32)).any())
 
 
 def check_bags(bags: Bags) -> None:
-    """Refuse empty bags and numbers that are not finite, by the number of the bag."""
+    """Refuse empty bags and values that are not finite; the error names the bag by its number."""
     if len(bags) == 0:
         raise ValueError("there are no bags.")
     if (bags.sizes == 0).any():

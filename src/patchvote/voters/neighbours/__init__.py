@@ -1,1 +1,1 @@
-"""Voters that remember descriptors: NBNN and LocalNBNN."""
+"""Voters that keep descriptors: NBNN and LocalNBNN."""

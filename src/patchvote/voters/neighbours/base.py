@@ -1,4 +1,4 @@
-"""What NBNN and LocalNBNN share: a memory of training descriptors, and where each came from."""
+"""What NBNN and LocalNBNN share: a bank of training descriptors, and the origin of each."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from ..scorer import Scorer
 from ..votes import has_positions, with_positions
 from .votes import BankVotes, comparable
 
-_MOST_ASKED = 50  # images that are held out: each costs a search, and more would hardly change how sure to be
+_MOST_HELD_OUT = 50  # images for calibration: each costs a search, and more would hardly change the temperature
 
 
 class BankVoter(Voter):
-    """What NBNN and LocalNBNN share: the memory of training descriptors, and what each came from.
+    """Base of NBNN and LocalNBNN: the bank of training descriptors, and the origin of each.
 
     Attributes
     ----------
     values_ : array of shape (n, features)
-        The bank: descriptors as they came, with positions; centres as they are compared, where it is condensed.
+        Descriptors of the bank as given, with positions; in a condensed bank, normalised centres.
     mean_ : array of shape (features,)
-        Mean of the bank's descriptors, subtracted before they are brought to length 1; 0 where they are not.
+        Mean of the bank's descriptors, subtracted before they are normalised; 0 if they are not normalised.
     class_ : array of shape (n,)
-        Number of the class of each.
+        Class number of each descriptor.
     image_ : array of shape (n,)
-        Number of the training image that each came from, in the order in which images were given.
+        Number of the training image of each descriptor, in the order in which images were given.
     boxes_ : array of shape (n, 4)
-        Where in that image it looked.
+        Box of each descriptor in its image.
     recall_ : float
-        Share of the neighbours that the search finds: 1 for the exact search, and else measured.
+        Share of the neighbours that the search finds: 1 for the exact search, measured for the others.
     """
 
     normalise: bool
@@ -53,16 +53,16 @@ class BankVoter(Voter):
     boxes_: npt.NDArray[np.float32]
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Remember the descriptors of labelled images.
+        """Keep the descriptors of labelled images.
 
         Parameters
         ----------
         X : Bags, list of arrays, array, or Store
-            The images.
+            Training images.
         y : array of shape (images,), optional
-            Their classes; may be left out for a store, which knows them.
+            Classes of the images; by default those of the store.
         sample_weight : array of shape (images,), optional
-            An image whose weight is 0 is left out. What is remembered has no other weights.
+            Weights of the images; those of weight 0 are left out, all others count the same.
         """
         self._check_settings()
         bags, labels = self._bags_and_labels(X, y, reset=True)
@@ -71,25 +71,25 @@ class BankVoter(Voter):
         self.positions_ = self.position_weight > 0 and has_positions(bags)
 
         def train(part: npt.NDArray[np.int64], _: str) -> None:
-            own = bags if len(part) == len(bags) else bags[part]
-            self._set_bank(*self._descriptors(own, numbers[part], part))
+            training = bags if len(part) == len(bags) else bags[part]
+            self._set_bank(*self._descriptors(training, numbers[part], part))
 
         def scores(part: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
             return self._mean_votes(bags[part])
 
-        share = min(self.calibration, _MOST_ASKED / len(images))
+        share = min(self.calibration, _MOST_HELD_OUT / len(images))
         self._train_and_calibrate(images, numbers, share, bags.means, train, scores)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Remember more images, of any class; the result is that of `fit` with all of them.
+        """Add more images, of any class; the result is that of `fit` with all of them.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`.
         classes : array, optional
-            Not needed, since classes may come at any time; there for scikit-learn's tools.
+            Ignored, since new classes may come at any time; accepted for scikit-learn's tools.
         """
         if not hasattr(self, "values_"):
             return self.fit(X, y, sample_weight)
@@ -106,7 +106,7 @@ class BankVoter(Voter):
         return self
 
     def scorer(self) -> Scorer:
-        """Return what votes: the one that keeps the bank searchable."""
+        """Return the scorer, which holds the index of the bank."""
         check_is_fitted(self)
         return self._scorer
 
@@ -133,7 +133,7 @@ class BankVoter(Voter):
         images: npt.NDArray[np.int64],
         boxes: npt.NDArray[np.float32],
     ) -> None:
-        """Keep a bank, and make it searchable."""
+        """Set the bank, and index it for the search."""
         self.values_, self.class_, self.image_, self.boxes_ = values, numbers, images, boxes
         self.mean_ = np.zeros(values.shape[1] - 2 * self.positions_, np.float32)
         if self.normalise:
@@ -143,7 +143,7 @@ class BankVoter(Voter):
         self._restored(scorer)
 
     def _condense(self) -> None:
-        """Replace the bank by fewer descriptors, where that was asked for."""
+        """Replace the bank by fewer descriptors, if so set."""
 
     def _restored(self, scorer: Scorer) -> None:
         if not isinstance(scorer, BankVotes):

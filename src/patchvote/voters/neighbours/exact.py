@@ -1,9 +1,10 @@
-"""The exact nearest neighbours of descriptors in a bank, faster than brute force by doing less.
+"""Exact nearest neighbours of descriptors in a bank, with less computation than brute force.
 
 Brute force is one matrix product over all features, and libraries already run it at the processor's full speed. Here a
-cheaper product gives a proven lower bound of every distance (`bounds`); whoever's bound is above the distance to an
-actual candidate is out, and full distances are computed of the few that remain. The answer is exact. Whether that pays
-depends on the data: the first queries of a bank tell, and where too many remain, the bank is searched by brute force.
+cheaper product gives a proven lower bound of every distance (`bounds`). Descriptors whose bound is above the distance
+to an actual candidate are excluded, and full distances are computed of the few that remain. The result is exact.
+Whether that is faster depends on the data: it is measured on the first queries of a bank, and where too many
+descriptors remain, the bank is searched by brute force.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from ...utils.machine import cores
 from .bounds import MOST_FEATURES, Bounds, EvenRotation, Floats, Indices, Turned, pair_distances, squares
 
 _PAIRS = 1 << 20  # bounds that one thread holds at once: 4 MB, which stay in cache
-_PART = 1 << 16  # rows of a bank that brute force looks at at once
-_PROBE = 16  # queries that tell whether bounds pay
+_PART = 1 << 16  # rows of a bank that brute force compares at once
+_PROBE = 16  # queries from which the cost of bounds is estimated
 FEWEST_TO_BOUND = 1536  # a bank with fewer descriptors is searched by brute force
 
-# What a pair costs, as multiply-adds of the plain product, measured on two processors: a feature of the float32 and
-# of the 8-bit product; the passes over the bounds; a pair that is bounded again; a pair whose distance is computed.
+# Costs per pair, in multiply-adds of the plain product, measured on two processors: a feature of the float32 and of the
+# 8-bit product; the passes over the bounds; a pair that is bounded again; a pair whose distance is computed.
 _FLOAT32, _INT8, _PASSES, _AGAIN, _DISTANCE = 1.0, 0.42, 160, 5_000, 18_000
-_CLEAR = 1e5  # times the rounding of a product, above which a distance is the smallest within 1e-5
-_PAYS = 0.85  # share of the plain product's cost below which bounds are taken
+_CLEAR = 1e5  # times the rounding error of a product: the relative error of larger distances is below 1e-5
+_PAYS = 0.85  # share of the plain product's cost below which bounds are used
 
 
 class Bank:
-    """Descriptors to be searched.
+    """Descriptors that can be searched.
 
     Parameters
     ----------
     values : array of shape (n, features)
-        The bank, float32 or float16. A float16 bank takes half the memory and is searched by brute force.
+        Descriptors of the bank. A float16 bank takes half the memory of float32, and is searched by brute force.
     rotation : EvenRotation, optional
-        Shared by the banks of all classes; without it, the search is brute force.
+        Rotation, shared by the banks of all classes; without it, the search is brute force.
 
     Attributes
     ----------
     pays : bool or None
-        Whether bounds are used; None until the first queries have told.
+        Whether bounds are used; None before the first queries.
     """
 
     def __init__(self, values: npt.NDArray[Any], rotation: EvenRotation | None = None) -> None:
@@ -61,35 +62,35 @@ class Bank:
         return len(self.values)
 
     def nearest(self, queries: Floats | Turned, k: int = 1) -> tuple[Floats, Indices]:
-        """Find the `k` nearest of the bank for each query.
+        """Find the `k` nearest descriptors of the bank for each query.
 
         Parameters
         ----------
         queries : array of shape (queries, features), or Turned
-            Turned by the rotation of this bank before, or not.
+            Queries, rotated by the rotation of this bank or not.
         k : int
-            Neighbours to find.
+            Number of neighbours.
 
         Returns
         -------
         distances : array of shape (queries, k)
-            Squared, in rising order.
+            Squared distances, in ascending order.
         indices : array of shape (queries, k)
-            Rows of the bank.
+            Indices of the neighbours in the bank.
         """
         if k > len(self):
             raise ValueError(f"the bank has {len(self)} descriptors, fewer than the {k} neighbours asked for.")
         if self._bounds is not None and self.pays is not False:
-            turned = queries if isinstance(queries, Turned) else self._bounds.rotation(queries)
+            rotated = queries if isinstance(queries, Turned) else self._bounds.rotation(queries)
             if self.pays is None:
-                self.pays = _pays(self._bounds, turned[:_PROBE], k)
+                self.pays = _pays(self._bounds, rotated[:_PROBE], k)
             if self.pays:
-                return _by_bounds(self._bounds, turned, k)
+                return _by_bounds(self._bounds, rotated, k)
         plain = queries.values if isinstance(queries, Turned) else np.ascontiguousarray(queries, np.float32)
         return self._brute_force(plain, k)
 
     def _brute_force(self, queries: Floats, k: int) -> tuple[Floats, Indices]:
-        """Keep the best `k` while going through the bank in parts of bounded size."""
+        """Search the bank in parts of bounded size, and keep the best `k`."""
         best = np.full((len(queries), 0), np.inf, np.float32)
         indices = np.zeros((len(queries), 0), np.int64)
         for start in range(0, len(self), _PART):
@@ -102,10 +103,10 @@ class Bank:
 
 
 def _by_products(queries: Floats, bank: Floats, k: int) -> tuple[Floats, Indices]:
-    """Find the `k` nearest by products, as faiss computes distances, and compute their distances anew.
+    """Find the `k` nearest descriptors with faiss, and compute their distances again.
 
-    Products round. Where a distance is so small beside the lengths of its descriptors that rounding could hide a nearer
-    one, two more are looked at.
+    faiss computes distances from products, which adds rounding errors. Where a distance is so small compared with the
+    lengths of its descriptors that rounding could hide a nearer one, two more neighbours are compared.
     """
     rough, chosen = faiss.knn(queries, bank, k)
     lengths = max(float(np.max(squares(values), initial=0.0)) for values in (queries, bank))
@@ -119,7 +120,7 @@ def _by_products(queries: Floats, bank: Floats, k: int) -> tuple[Floats, Indices
 
 
 def _measured(queries: Floats, bank: Floats, chosen: Indices) -> tuple[Floats, Indices]:
-    """Compute the distances to chosen descriptors, and bring them into order."""
+    """Compute the distances to chosen descriptors, and sort by them."""
     rows = np.repeat(np.arange(len(queries)), chosen.shape[1])
     distances = pair_distances(queries, rows, bank, chosen.ravel()).reshape(chosen.shape)
     if chosen.shape[1] == 1:
@@ -129,7 +130,7 @@ def _measured(queries: Floats, bank: Floats, chosen: Indices) -> tuple[Floats, I
 
 
 def _pays(bounds: Bounds, queries: Turned, k: int) -> bool:
-    """Find out from a few queries whether bounds cost less than the plain product."""
+    """Estimate from some queries whether bounds cost less than the plain product."""
     _, _, again, full = _nearest(bounds, queries, k)
     pairs = max(1, len(queries)) * len(bounds.bank)
     product = bounds.rotation.head * (_INT8 if bounds.rotation.coarse else _FLOAT32)
@@ -138,7 +139,7 @@ def _pays(bounds: Bounds, queries: Turned, k: int) -> bool:
 
 
 def _by_bounds(bounds: Bounds, queries: Turned, k: int) -> tuple[Floats, Indices]:
-    """Find the `k` nearest for each query, a block of queries per core."""
+    """Find the `k` nearest descriptors for each query, one block of queries per core."""
     distances = np.empty((len(queries), k), np.float32)
     indices = np.empty((len(queries), k), np.int64)
     size = max(16, _PAIRS // len(bounds.bank))
@@ -152,17 +153,17 @@ def _by_bounds(bounds: Bounds, queries: Turned, k: int) -> tuple[Floats, Indices
 
 
 def _nearest(bounds: Bounds, query: Turned, k: int) -> tuple[Floats, Indices, int, int]:
-    """Find the `k` nearest for a block of queries.
+    """Find the `k` nearest descriptors for a block of queries.
 
     Returns
     -------
     distances, indices
-        As of `Bank.nearest`.
+        Neighbours, as returned by `Bank.nearest`.
     again, full : int
-        Pairs that were bounded a second time, and pairs whose distance was computed.
+        Number of pairs that were bounded a second time, and of pairs whose distance was computed.
     """
     bank, bound = bounds.bank, bounds.below(query)
-    # Some that look near are actual candidates: nobody farther than the k-th of them can be an answer.
+    # The distances to some candidates with small bounds: nothing farther than the k-th of them can be a neighbour.
     first = part_winners(bound, 4 * k)
     rows = np.repeat(np.arange(len(query)), first.shape[1])
     candidates = pair_distances(query.values, rows, bank.values, first.ravel()).reshape(first.shape)
@@ -182,7 +183,7 @@ def _nearest(bounds: Bounds, query: Turned, k: int) -> tuple[Floats, Indices, in
 
 
 def part_winners(values: npt.NDArray[Any], parts: int) -> Indices:
-    """Return the column of the smallest value in each of at least `parts` parts of every row: one pass, no sorting."""
+    """Return the column of the smallest value in each of at least `parts` parts of every row, without sorting."""
     parts = min(parts, values.shape[1])
     width = values.shape[1] // parts
     whole = values[:, : width * parts].reshape(len(values), parts, width).argmin(axis=2) + np.arange(parts) * width
@@ -193,9 +194,9 @@ def part_winners(values: npt.NDArray[Any], parts: int) -> Indices:
 
 
 def on_all_cores(work: Callable[[int], None], items: range) -> None:
-    """Run `work` for each item, a core each; libraries inside it keep to that core.
+    """Run `work` for each item, one core per item; libraries inside it use one thread.
 
-    Two libraries with threads of their own, spinning while they wait for one another, would halve the speed.
+    Two libraries with their own threads, which spin while they wait for each other, would halve the speed.
     """
     controller, pool = _workers()
     with controller.limit(limits=1, user_api="blas"):
@@ -205,7 +206,7 @@ def on_all_cores(work: Callable[[int], None], items: range) -> None:
 
 @functools.cache
 def _workers() -> tuple[ThreadpoolController, ThreadPoolExecutor]:
-    """Make the threads once; finding the libraries and starting threads takes longer than a small search."""
+    """Return the threads, made once: finding libraries and starting threads takes longer than a small search."""
     return ThreadpoolController(), ThreadPoolExecutor(cores(), "patchvote-search", initializer=_one_thread)
 
 

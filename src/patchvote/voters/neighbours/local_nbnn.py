@@ -1,7 +1,7 @@
 """LocalNBNN: one search for all classes.
 
-Only classes that are among the nearest neighbours of a descriptor get a vote from it: by how much they are nearer than
-the background, which is the first neighbour beyond. One search instead of one per class.
+Only classes among the nearest neighbours of a descriptor get a vote from it: how much nearer they are than the
+background, which is the next neighbour. There is one search instead of one per class.
 
 References
 ----------
@@ -22,9 +22,9 @@ class LocalNBNN(BankVoter):
     Parameters
     ----------
     n_neighbors : int, default 10
-        Nearest descriptors that are looked at; the next one is the background.
+        Number of nearest descriptors that vote; the next one is the background.
     search : {"exact", "pca", "hnsw", "ivf"}, default "exact"
-        All but the first are approximate, and `recall_` tells which share of the neighbours they find.
+        Search for neighbours. All but "exact" are approximate; `recall_` is the share of the neighbours they find.
     normalise, position_weight, dtype, calibration, rejection
         As in `NBNN`.
     random_state : int or None, default 0
@@ -33,10 +33,11 @@ class LocalNBNN(BankVoter):
     Attributes
     ----------
     recall_ : float
-        1 for the exact search; for others, measured on descriptors of the bank.
+        Share of the neighbours that the search finds: 1 for the exact search; for others, measured on the bank.
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> bags = [rng.normal(loc=label, size=(20, 4)) for label in (0, 3) for _ in range(3)]
     >>> voter = LocalNBNN(normalise=False).fit(bags, ["sea"] * 3 + ["land"] * 3)

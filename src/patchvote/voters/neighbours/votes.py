@@ -1,4 +1,4 @@
-"""NeighbourVotes and LocalVotes: descriptors vote by how near the remembered descriptors of a class are."""
+"""NeighbourVotes and LocalVotes: votes from the distances to the training descriptors of a class."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .approximate import APPROXIMATE, Rotation, make_bank, recall
 from .bounds import EvenRotation, squares
 from .exact import FEWEST_TO_BOUND
 
-_PCA_FEATURES = 128  # leading features that the search "pca" looks at
+_PCA_FEATURES = 128  # leading features that the search "pca" uses
 _SAMPLE = 20_000  # descriptors from which a rotation is learned
 _CANDIDATES = 128  # descriptors per query of `LocalNBNN` whose full distances are computed by the search "pca"
 
@@ -46,49 +46,49 @@ _RENAMED = {"neighbours": "n_neighbors"}
 def comparable(
     values: npt.NDArray[Any], mean: npt.NDArray[Any] | None, position_weight: float | None
 ) -> npt.NDArray[np.float32]:
-    """Bring descriptors to the form in which they are compared.
+    """Normalise and weight descriptors for comparison.
 
     Parameters
     ----------
     values : array of shape (n, features)
-        Descriptors, with positions where they have a weight.
+        Descriptors, with positions unless `position_weight` is None.
     mean : array of shape (features without positions,) or None
-        Subtracted before they are brought to length 1; None leaves them as they are.
+        Mean that is subtracted before descriptors are scaled to length 1; None for no normalisation.
     position_weight : float or None
-        Of the last two features; None where there are no positions.
+        Weight of the last two features, the position; None if there are no positions.
     """
     values = values.astype(np.float32)
-    own = values if position_weight is None else values[:, :-2]
+    features = values if position_weight is None else values[:, :-2]
     if mean is not None:
-        own -= mean
-        own /= np.maximum(np.sqrt(squares(own)), 1e-12)[:, None]
+        features -= mean
+        features /= np.maximum(np.sqrt(squares(features)), 1e-12)[:, None]
     if position_weight is not None:
         values[:, -2:] *= position_weight
     return values
 
 
 class BankVotes(DescriptorScorer):
-    """What the votes of `NBNN` and `LocalNBNN` share: a bank of descriptors, made searchable when it is first asked."""
+    """What the votes of `NBNN` and `LocalNBNN` share: a bank of descriptors, indexed when it is first searched."""
 
     remembers = True
 
     @property
     def features(self) -> int:
-        """Features of a descriptor, without positions."""
+        """Number of features per descriptor, without positions."""
         return int(self.arrays["values"].shape[-1]) - 2 * self.positions
 
     @classmethod
     def upgraded(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return settings of a file of before under the names and with the meanings of now."""
+        """Return the settings of an older file under their present names and with their present meanings."""
         settings = super().upgraded(settings)
         held_out = settings.get("calibration")
-        if isinstance(held_out, int) and held_out > 0:  # it was a number of images
+        if isinstance(held_out, int) and held_out > 0:  # in older files a number of images
             settings["calibration"] = 0.2
         return settings
 
     @functools.cached_property
     def recall(self) -> float:
-        """Share of the neighbours that the search finds: 1 where it is exact."""
+        """Share of the neighbours that the search finds: 1 if it is exact."""
         return 1.0 if self.search == "exact" else self._measured_recall()
 
     def _measured_recall(self) -> float:
@@ -112,15 +112,15 @@ class BankVotes(DescriptorScorer):
         return comparable(values, self.arrays["mean"] if self.settings.get("normalise", True) else None, weight)
 
     def _rows(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Return rows of the bank in the form in which they are compared."""
+        """Return rows of the bank, normalised and weighted for comparison."""
         values = self.arrays["values"][rows]
         return np.asarray(values, np.float32) if self.condensed else self._comparable(values)
 
     def _learned_rotation(self) -> EvenRotation | Rotation | None:
-        """Learn what the search needs to know of the bank's descriptors; None where it needs nothing."""
+        """Learn the rotation that the search needs; None if it needs none."""
         bank, exact = self.arrays["values"], self.search == "exact"
-        few = bank.shape[1] <= _PCA_FEATURES
-        if few or self.search not in ("exact", "pca") or (exact and self._dtype != "float32"):
+        small = bank.shape[1] <= _PCA_FEATURES
+        if small or self.search not in ("exact", "pca") or (exact and self._dtype != "float32"):
             return None
         rng = np.random.default_rng(0)
         chosen = rng.choice(len(bank), size=min(_SAMPLE, len(bank)), replace=False)
@@ -132,7 +132,7 @@ class BankVotes(DescriptorScorer):
         return str(self.settings.get("dtype", "float32"))
 
     def check(self, images: int | None = None) -> None:
-        """Refuse arrays that do not fit each other, and a bank that names images that are not there."""
+        """Refuse arrays that are inconsistent, and numbers of images that are not there."""
         arrays, rows = self.arrays, len(self.arrays["values"])
         if any(len(arrays[name]) != rows for name in ("class", "image", "boxes")):
             raise ModelError("its bank has arrays of different lengths.")
@@ -143,7 +143,7 @@ class BankVotes(DescriptorScorer):
         check_boxes(arrays["boxes"])
         self._check_fewest(check_every_class(arrays["class"], self.classes))
         image = arrays["image"]
-        if (image != -1).any() if self.condensed else image.min() < 0:  # centres come from no image, all else from one
+        if (image != -1).any() if self.condensed else image.min() < 0:  # centres come from no image
             raise ModelError("its bank names images that are not there.")
         if images is not None and image.max() >= images:
             raise ModelError("its bank has descriptors of more images than it names.")
@@ -154,15 +154,15 @@ class BankVotes(DescriptorScorer):
     def to_onnx(
         self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
     ) -> Exported:
-        """Refuse: a search is no graph."""
+        """Refuse: a search cannot be written as a graph."""
         raise PatchvoteError(
-            f"a model of {self.kind} searches among remembered descriptors, which is no graph. Fit it with another "
-            "voter, such as the default."
+            f"a model of {self.kind} searches among remembered descriptors, which cannot be written as a graph. Fit it "
+            "with another voter, such as the default."
         )
 
 
 class NeighbourVotes(BankVotes):
-    """The votes of `NBNN`: minus the squared distance to the nearest descriptor of each class."""
+    """Votes of `NBNN`: minus the squared distance to the nearest descriptor of each class."""
 
     kind = "nbnn"
     schema = Schema(
@@ -190,12 +190,12 @@ class NeighbourVotes(BankVotes):
         return -np.stack(nearest, axis=1)
 
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
-        """Tell which training descriptor of a class each descriptor is nearest to; None for a condensed bank."""
+        """Return the nearest training descriptor of a class for each descriptor; None for a condensed bank."""
         if self.condensed:
             return None
         values = self._comparable(with_positions(bags, slice(0, len(bags.values)), self.positions))
-        distances, found = self._banks[number].nearest(values)
-        rows = np.flatnonzero(self.arrays["class"] == number)[found[:, 0]]
+        distances, nearest = self._banks[number].nearest(values)
+        rows = np.flatnonzero(self.arrays["class"] == number)[nearest[:, 0]]
         return self.arrays["image"][rows], self.arrays["boxes"][rows], distances[:, 0]
 
     def _check_fewest(self, fewest: int) -> None:
@@ -213,7 +213,7 @@ class NeighbourVotes(BankVotes):
 
 
 class LocalVotes(BankVotes):
-    """The votes of `LocalNBNN`: by how much the nearest descriptors of a class are nearer than the background."""
+    """Votes of `LocalNBNN`: how much nearer the nearest descriptor of a class is than the background."""
 
     kind = "local-nbnn"
     schema = Schema(arrays=_ARRAYS, settings={**_SETTINGS, "random_state": SEED}, renamed=_RENAMED)
@@ -225,13 +225,13 @@ class LocalVotes(BankVotes):
         return make_bank(bank, self._learned_rotation(), self.search, _CANDIDATES)
 
     def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return votes for the classes among the nearest descriptors; others get none."""
+        """Return votes for the classes among the nearest descriptors; others get 0."""
         count = min(self._neighbours(), len(self._bank) - 1)
-        distances, found = self._bank.nearest(self._comparable(values), count + 1)
+        distances, indices = self._bank.nearest(self._comparable(values), count + 1)
         votes = np.zeros((len(values), self.classes), np.float32)
         background, rows = distances[:, -1], np.arange(len(values))
-        for place in range(count - 1, -1, -1):  # the nearest of a class comes last, and stays
-            votes[rows, self.arrays["class"][found[:, place]]] = background - distances[:, place]
+        for place in range(count - 1, -1, -1):  # the nearest of a class is written last
+            votes[rows, self.arrays["class"][indices[:, place]]] = background - distances[:, place]
         return votes
 
     def _neighbours(self) -> int:

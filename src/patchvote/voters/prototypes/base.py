@@ -1,4 +1,4 @@
-"""What SNBNL and NBNL share: prototypes that are learned from standardised descriptors, and how they vote."""
+"""What SNBNL and NBNL share: prototypes that are learned from standardised descriptors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .minibatches import TrainingData
 
 
 class PrototypeVoter(Voter):
-    """Base of the voters with learned prototypes; subclasses give `_train` and their settings.
+    """Base of the voters with learned prototypes; subclasses define `_train` and their settings.
 
     Attributes
     ----------
     weights_ : array of shape (prototypes, classes, features)
         The prototypes, in the space of standardised features.
     mean_, scale_ : arrays
-        A feature x is standardised to ``(x - mean_) * scale_``.
+        Mean and factor of each feature: x is standardised to ``(x - mean_) * scale_``.
     history_ : list of dict
-        What is known of each pass or round of the final training.
+        Record of each pass or round of the final training.
     """
 
     n_prototypes: int
@@ -46,8 +46,8 @@ class PrototypeVoter(Voter):
     history_: list[dict[str, Any]]
 
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
-        """Make prototypes from nothing; `training` says whether for the "calibration" or as the "final" training."""
-        raise TypeError(f"{type(self).__name__} does not say how it learns.")
+        """Train prototypes from scratch; `training` is the purpose, "calibration" or "final"."""
+        raise TypeError(f"{type(self).__name__} does not define _train.")
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -57,11 +57,11 @@ class PrototypeVoter(Voter):
         Parameters
         ----------
         X : Bags, list of arrays, array, or Store
-            The images. A store may be larger than memory.
+            Training images. A store may be larger than memory.
         y : array of shape (images,), optional
-            Their classes; may be left out for a store, which knows them.
+            Classes of the images; by default those of the store.
         sample_weight : array of shape (images,), optional
-            What each image counts; one that counts 0 is left out.
+            Weights of the images; those of weight 0 are left out.
         """
         self._check_settings()
         data = self._training_data(X, y, sample_weight)
@@ -112,7 +112,7 @@ class PrototypeVoter(Voter):
     # --- learning more ----------------------------------------------------------------------------------------------
 
     def remember(self, bags: Bags, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
-        """Keep a few random descriptors of each class (see `memory`)."""
+        """Keep some random descriptors of each class (see `memory`)."""
         self._keep(Memory.of(bags, numbers, len(self.classes_), rng))
 
     def _keep(self, memory: Memory) -> None:

@@ -1,6 +1,7 @@
-"""The memory of a model of prototypes: a few random descriptors of each class, which stand for all that were seen.
+"""The memory of a model of prototypes: random descriptors of each class, a sample of all that were seen.
 
-New photos are learned together with the memory, so that old classes are not forgotten though no old photo is at hand.
+New photos are learned together with the memory, so that old classes are not forgotten although their photos are not
+available any more.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ import numpy.typing as npt
 
 from ...bags.bags import Bags
 
-REMEMBERED = 256  # descriptors per class
+REMEMBERED = 256  # descriptors kept per class
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Memory:
-    """Descriptors that stand for all that were seen.
+    """A sample of the descriptors that were seen.
 
     Parameters
     ----------
     values : array of shape (n, features)
         The descriptors.
     boxes : array of shape (n, 4)
-        Where they looked.
+        Boxes of the descriptors in their images.
     numbers : array of shape (n,)
-        Numbers of their classes.
+        Class numbers of the descriptors.
     """
 
     values: npt.NDArray[Any]
@@ -48,11 +49,11 @@ class Memory:
         )
 
     def bags(self) -> tuple[Bags, npt.NDArray[np.int64]]:
-        """Return a bag per class, and the numbers of the classes."""
+        """Return one bag per class, and the class number of each bag."""
         order = np.argsort(self.numbers, kind="stable")
-        there, sizes = np.unique(self.numbers, return_counts=True)
+        present, sizes = np.unique(self.numbers, return_counts=True)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        return Bags(self.values[order].astype(np.float32), offsets, self.boxes[order]), there
+        return Bags(self.values[order].astype(np.float32), offsets, self.boxes[order]), present
 
     def merged(
         self,
@@ -63,34 +64,34 @@ class Memory:
         seen: Mapping[str, int],
         rng: np.random.Generator,
     ) -> Self:
-        """Return a memory of what was known and what is new, each in proportion to what it stands for.
+        """Return a memory of old and new descriptors, in proportion to how many were seen of each.
 
         Parameters
         ----------
         known : array
-            The classes that the numbers of this memory mean.
+            Classes to which the class numbers of this memory refer.
         new : Bags
             New images.
         labels : array
-            Their classes.
+            Classes of the new images.
         classes : array
-            The classes that the numbers of the new memory mean.
+            Classes to which the class numbers of the new memory refer.
         seen : mapping
-            How many descriptors of each class were seen before.
+            Number of descriptors seen before, per class.
         rng : Generator
-            Of the choice.
+            Source of random numbers.
         """
-        memory, there = self.bags()
-        of = known[there]
+        memory, class_numbers = self.bags()
+        memory_labels = known[class_numbers]
         values, boxes, numbers = [], [], []
         for number, label in enumerate(classes.tolist()):
-            old = memory[of == label] if (of == label).any() else None
-            own = new[labels == label] if (labels == label).any() else None
+            old = memory[memory_labels == label] if (memory_labels == label).any() else None
+            added = new[labels == label] if (labels == label).any() else None
             share = 0.0 if old is None else 1.0
-            if old is not None and own is not None:
+            if old is not None and added is not None:
                 before = seen.get(label, len(old.values))
-                share = before / (before + len(own.values))
-            for part, count in ((old, round(REMEMBERED * share)), (own, round(REMEMBERED * (1 - share)))):
+                share = before / (before + len(added.values))
+            for part, count in ((old, round(REMEMBERED * share)), (added, round(REMEMBERED * (1 - share)))):
                 if part is not None and count:
                     rows = rng.permutation(len(part.values))[:count]
                     values.append(part.values[rows].astype(np.float16))

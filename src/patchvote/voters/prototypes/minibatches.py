@@ -1,9 +1,9 @@
 """Descriptors for training: from bags in memory or from a store larger than memory, in random minibatches.
 
-A trainer wants minibatches that are random samples. Descriptors stay where and as they are; those of a minibatch are
-gathered and standardised when their turn comes, which takes a fraction of the step that learns from them and no memory.
-A store is read in blocks of random photos: one block that holds everything is kept, otherwise each pass reads the store
-again in a new order, so that memory holds one block however much data there is.
+Training needs minibatches that are random samples. Descriptors stay in their array; those of a minibatch are gathered
+and standardised when it is needed, which takes a fraction of the time of a training step and no memory. A store is read
+in blocks of random photos. If all photos fit into one block, it is cached; otherwise each pass reads the store again in
+a new order, so that memory holds one block at a time.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ...utils.float16 import to_float32
 from ..votes import centres, check_bags, has_positions, with_positions
 from .moments import Moments
 
-# Descriptors gathered at once: few enough to stay in the processor's cache while they are standardised.
+# Descriptors gathered at once: so few that they stay in the processor's cache while they are standardised.
 _ROWS = 256
 
-# Descriptors, numbers of their classes, and what each counts.
+# Descriptors, their class numbers, and their weights.
 Minibatch = tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """Bags in memory, which image each of their descriptors is of, and which descriptors take part."""
+    """Bags in memory, the image of each of their descriptors, and the descriptors that are used."""
 
     bags: Bags
     image: npt.NDArray[np.int64]
@@ -38,18 +38,18 @@ class _Block:
 
 
 class TrainingData:
-    """Labelled, weighted images whose descriptors come in minibatches.
+    """Labelled, weighted images, read as minibatches of descriptors.
 
     Parameters
     ----------
     source : Bags or Store
-        The images.
+        Training images.
     labels : array of int
-        Number of the class of each image.
+        Class number of each image.
     weight : array of float
-        What each image's descriptors count.
+        Weight of the descriptors of each image.
     block : int
-        Descriptors of a store held in memory at once.
+        Descriptors of a store that are held in memory at once.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class TrainingData:
         self.images = np.flatnonzero(weight > 0)
         self.positions = True if isinstance(source, Store) else has_positions(source)
         self.dim = source.dim + 2 * self.positions
-        # Numbers are as exact as those that came: float64 stays, everything else is float32.
+        # float64 stays float64, everything else becomes float32.
         double = isinstance(source, Bags) and source.values.dtype == np.float64
         self.dtype: type[np.float64] | type[np.float32] = np.float64 if double else np.float32
-        self._kept: _Block | None = None
+        self._cached: _Block | None = None
 
     @property
     def descriptors(self) -> int:
@@ -74,18 +74,18 @@ class TrainingData:
         return int(self.source.sizes[self.images].sum())
 
     def only(self, images: npt.NDArray[np.int64]) -> TrainingData:
-        """Return the same data, but of these images only."""
+        """Return the same data, restricted to these images."""
         weight = np.zeros_like(self.weight)
         weight[images] = self.weight[images]
         part = TrainingData(self.source, self.labels, weight, self.block)
         part.positions, part.dim = self.positions, self.dim
-        if self._kept is not None:
-            rows = self._kept.rows
-            part._kept = dataclasses.replace(self._kept, rows=rows[part.weight[self._kept.image[rows]] > 0])
+        if self._cached is not None:
+            rows = self._cached.rows
+            part._cached = dataclasses.replace(self._cached, rows=rows[part.weight[self._cached.image[rows]] > 0])
         return part
 
     def moments(self) -> Moments:
-        """Mean and spread of each feature, over one pass."""
+        """Return the mean and variance of each feature, from one pass."""
         moments = Moments()
         for block in self._blocks(self.images):
             for start in range(0, len(block.rows), _ROWS):
@@ -94,7 +94,7 @@ class TrainingData:
         return moments
 
     def means(self) -> npt.NDArray[Any]:
-        """Mean descriptor of each image, without positions."""
+        """Return the mean descriptor of each image, without positions."""
         if isinstance(self.source, Bags):
             return self.source.means()
         means, done = np.empty((len(self.source), self.source.dim), np.float32), 0
@@ -104,7 +104,7 @@ class TrainingData:
         return means
 
     def sample(self, rng: np.random.Generator, descriptors: int) -> Minibatch:
-        """Give the raw descriptors of random images, about as many as asked for."""
+        """Return the raw descriptors of random images, about `descriptors` of them."""
         order = rng.permutation(self.images)
         count = max(1, int(np.searchsorted(np.cumsum(self.source.sizes[order]), descriptors, side="right")))
         block = self._block(order[:count])
@@ -113,9 +113,9 @@ class TrainingData:
     def minibatches(
         self, rng: np.random.Generator, size: int, mean: npt.NDArray[Any], scale: npt.NDArray[Any]
     ) -> Iterator[Minibatch]:
-        """Give minibatches of standardised descriptors: one pass over the data, in random order.
+        """Yield minibatches of standardised descriptors: one pass over the data, in random order.
 
-        Descriptors of a minibatch are overwritten by those of the next.
+        The descriptors of a minibatch are overwritten by those of the next.
         """
         mean, scale = mean.astype(self.dtype), scale.astype(self.dtype)
         memory = np.empty((0, self.dim), self.dtype)
@@ -126,23 +126,26 @@ class TrainingData:
                     memory = np.empty((len(rows), self.dim), self.dtype)
                 values = memory[: len(rows)]
                 for start in range(0, len(rows), _ROWS):
-                    part, few, dim = values[start : start + _ROWS], rows[start : start + _ROWS], self.source.dim
+                    part, chunk, dim = values[start : start + _ROWS], rows[start : start + _ROWS], self.source.dim
                     if self.dtype is np.float32:
-                        to_float32(block.bags.values[few], part[:, :dim])
+                        to_float32(block.bags.values[chunk], part[:, :dim])
                         part[:, :dim] -= mean[:dim]
                     else:
-                        np.subtract(block.bags.values[few], mean[:dim], out=part[:, :dim])
+                        np.subtract(block.bags.values[chunk], mean[:dim], out=part[:, :dim])
                     if self.positions:
-                        np.subtract(centres(block.bags, few), mean[dim:], out=part[:, dim:])
+                        np.subtract(centres(block.bags, chunk), mean[dim:], out=part[:, dim:])
                     part *= scale
                 yield values, *self._labelled(block, rows)
 
     def _blocks(self, images: npt.NDArray[np.int64]) -> Iterator[_Block]:
-        """Give the images in blocks, in this order; one block that has them all is kept, and what is kept is given."""
-        if self._kept is None and (isinstance(self.source, Bags) or self.descriptors <= self.block):
-            self._kept = self._block(images)
-        if self._kept is not None:
-            yield self._kept
+        """Yield the images block by block, in the given order.
+
+        If everything fits into one block, that block is cached and yielded on every later call.
+        """
+        if self._cached is None and (isinstance(self.source, Bags) or self.descriptors <= self.block):
+            self._cached = self._block(images)
+        if self._cached is not None:
+            yield self._cached
             return
         start = 0
         while start < len(images):
@@ -161,7 +164,7 @@ class TrainingData:
         return _Block(self.source, self.source.owner, np.flatnonzero(chosen[self.source.owner]))
 
     def _raw(self, block: _Block, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Return descriptors of a block, with the centres of their boxes in 0..1 where positions take part."""
+        """Return descriptors of a block, with the centres of their boxes in 0..1 if positions are used."""
         return with_positions(block.bags, rows, self.positions).astype(self.dtype, copy=False)
 
     def _labelled(self, block: _Block, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Mean and spread of every feature, from descriptors that come block by block."""
+"""Mean and variance of every feature, from descriptors that come block by block."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Moments:
         self.weight = 0.0
         self.mean: npt.NDArray[np.float64] = np.zeros(0)
         self._squares: npt.NDArray[np.float64] = np.zeros(0)
-        self._rounding = 0.0  # how coarse the numbers are that came
+        self._rounding = 0.0  # relative rounding error of the coarsest input
 
     def update(self, values: npt.NDArray[Any], weight: npt.NDArray[Any] | None = None) -> None:
-        """Take in a block of descriptors, each counted `weight` times."""
+        """Add a block of descriptors, each counted `weight` times."""
         for start in range(0, len(values), 4096):
             rows = values[start : start + 4096]
             rows = rows if rows.dtype == np.float64 else rows.astype(np.float32, copy=False)
@@ -36,13 +36,13 @@ class Moments:
             self._merge(rows, counts.astype(rows.dtype))
 
     def _merge(self, rows: npt.NDArray[Any], counts: npt.NDArray[Any]) -> None:
-        """Merge some thousand descriptors; sums within them are short enough for their own type."""
+        """Merge up to 4096 descriptors, few enough to sum them in their own dtype."""
         total = float(counts.sum(dtype=np.float64))
         if total <= 0:
             return
         centre = (counts @ rows / rows.dtype.type(total)).astype(rows.dtype)
         apart = rows - centre
-        mean = centre + (counts @ apart).astype(np.float64) / total  # what rounding the centre lost
+        mean = centre + (counts @ apart).astype(np.float64) / total  # corrects the rounding of the centre
         squares = (counts @ np.square(apart)).astype(np.float64)
         if self.weight == 0:
             self.weight, self.mean, self._squares = total, mean, squares
@@ -54,7 +54,7 @@ class Moments:
         self.weight = both
 
     def deviation(self) -> npt.NDArray[np.float64]:
-        """Return the standard deviation of each feature, and 1 for a feature that changes by no more than rounding."""
+        """Return the standard deviation of each feature, or 1 for a feature that varies by no more than rounding."""
         deviation = np.sqrt(self._squares / self.weight)
         constant = deviation <= self._rounding * np.maximum(np.abs(self.mean), 1e-12)
         return np.where(constant, 1.0, deviation)

@@ -2,8 +2,8 @@
 
 Prototypes as in SNBNL, learned as ML3 learns them: multiclass hinge loss on single descriptors, by the concave-convex
 procedure (CCCP). The loss of a descriptor is a convex function less the score of its own class, which is convex too.
-Each round replaces that score by its tangent at the prototypes of the round before, which makes the problem convex, and
-solves it by stochastic subgradient steps. The start is a linear SVM.
+Each round replaces that score by its tangent at the prototypes of the previous round, which makes the problem convex,
+and solves it by stochastic subgradient steps. The prototypes are initialised by a linear SVM.
 
 References
 ----------
@@ -25,23 +25,23 @@ from .base import PrototypeVoter
 from .minibatches import TrainingData
 from .votes import NbnlVotes
 
-_STEPS_BETWEEN = 20  # after so many steps the callback is asked whether to go on: often enough for a budget of seconds
-_FEWEST_STEPS = 10  # in a round, with more epochs where the data are few
+_STEPS_BETWEEN = 20  # steps between two calls of the callback: often enough to keep a time budget of seconds
+_FEWEST_STEPS = 10  # steps per round; a small training set gets more epochs
 
 
 class NBNL(PrototypeVoter):
-    """Votes with a few learned prototypes a class, trained by ML3.
+    """Votes with a few learned prototypes per class, trained by ML3.
 
-    Slower to train than `SNBNL` and about as accurate; here to compare with.
+    Slower to train than `SNBNL` and about as accurate; provided for comparison.
 
     Parameters
     ----------
     n_prototypes : int, default 10
         Prototypes per class.
     q : float, default 3
-        As in `SNBNL`; the published ML3 calls it p = 1.5.
+        Exponent of the score, as in `SNBNL`; the published ML3 calls it p = 1.5.
     alpha : float or None
-        Strength of the regulariser, ``alpha / 2 ||W||^2``; one over the number of descriptors by default.
+        Strength of the regulariser, ``alpha / 2 ||W||^2``; by default 1 / (number of descriptors).
     max_iter : int, default 30
         Rounds of the concave-convex procedure.
     epochs : int, default 1
@@ -51,16 +51,16 @@ class NBNL(PrototypeVoter):
     position_weight, standardise, class_weight, calibration, rejection, block, random_state
         As in `SNBNL`.
     callback : function, optional
-        Called after each round with what is known of it, and every few steps with the rounds and steps so far;
-        returning True ends the training; ``training`` says which of the two, as in `SNBNL`. A round that is not
-        complete counts only where it is the first.
+        Called with a record after each round, and every 20 steps with the rounds and steps so far; returning True ends
+        the training. The key ``training`` is "calibration" or "final", as in `SNBNL`. An incomplete round is used only
+        if it is the first.
 
     Attributes
     ----------
     n_iter_ : int
-        Rounds begun, in the final training.
+        Number of rounds begun in the final training.
     history_ : list of dict
-        Of each round its number, how many there are to be, and the mean hinge loss of its last epoch.
+        Record of each round: its number, the planned number of rounds, and the mean hinge loss of its last epoch.
 
     Examples
     --------
@@ -118,8 +118,8 @@ class NBNL(PrototypeVoter):
         noise = rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim))
         linear = np.zeros((1, len(self.classes_), data.dim), data.dtype)
         linear, loss = solver.run(linear, 2 * epochs, linear_gradient)
-        # All prototypes of a class begin as its linear SVM, so that phi of their equal products is the product itself,
-        # with some noise to part them.
+        # All prototypes of a class start as its linear SVM, scaled so that phi of their equal products is the product
+        # itself. Noise makes them different.
         noise *= 0.1 * float(np.abs(linear).mean())
         weights = (linear * self.n_prototypes ** (-1 / self.q) + noise).astype(data.dtype)
         self.weights_ = weights.copy()
@@ -134,15 +134,15 @@ class NBNL(PrototypeVoter):
                 mean, loss = solver.run(weights, epochs, gradient)
                 if not solver.ended or index == 0:
                     self.weights_ = mean  # the average of the last round
-            told = {"training": training, "round": index + (not solver.ended), "rounds": self.max_iter, "loss": loss}
-            self.history_.append(told)
+            record = {"training": training, "round": index + (not solver.ended), "rounds": self.max_iter, "loss": loss}
+            self.history_.append(record)
             self.n_iter_ = index + 1
             if solver.ended or (self.callback is not None and self.callback(self.history_[-1]) is True):
                 break
 
     def _is_over(self, steps: int) -> bool:
-        told = {"training": self._training, "round": len(self.history_), "rounds": self.max_iter, "steps": steps}
-        return self.callback is not None and self.callback(told) is True
+        record = {"training": self._training, "round": len(self.history_), "rounds": self.max_iter, "steps": steps}
+        return self.callback is not None and self.callback(record) is True
 
 
 class _Solver:
@@ -168,14 +168,14 @@ class _Solver:
     ) -> tuple[npt.NDArray[Any], float]:
         """Change `weights` in place over some epochs; return their average over the last one, and its mean loss.
 
-        Where `is_over` says so, it ends before: `ended` is then true.
+        It ends early, and sets `ended`, if `is_over` returns True.
         """
         for _ in range(epochs):
             mean, count, total = np.zeros_like(weights), 0, 0.0
             for x, labels, weight in self.data.minibatches(self.rng, self.batch_size, self.mean, self.scale):
                 loss, gradient = gradient_of(weights, x, labels, weight)
                 self.radius = self.radius or float(weight @ np.einsum("ij,ij->i", x, x) / weight.sum())
-                # As for strongly convex functions, but never longer than the descriptors' own length allows.
+                # The rate for strongly convex functions, limited by the length of the descriptors.
                 rate = 1 / (self.alpha * self.step + self.radius)
                 weights *= weights.dtype.type(1 - rate * self.alpha)
                 weights -= weights.dtype.type(rate) * gradient
@@ -208,7 +208,7 @@ def surrogate_gradient(
 ) -> tuple[float, npt.NDArray[Any]]:
     """Mean hinge loss of a minibatch, and a subgradient of the convex problem whose concave part is fixed at `tangent`.
 
-    The regulariser is left to the caller.
+    The caller adds the regulariser.
     """
     prototypes, classes, dim = weights.shape
     shape = (prototypes, classes, len(x))
@@ -216,7 +216,7 @@ def surrogate_gradient(
     scores, slope = phi_and_gradient((weights.reshape(-1, dim) @ x.T).reshape(shape), q)
     loss, winner = hinge_loss(scores, labels)
     residual = slope * (winner * counts)
-    # Minus the tangent of the own class's score: its slope at the prototypes of the round before.
+    # Minus the tangent of the score of the correct class: its slope at the prototypes of the previous round.
     rows = np.arange(len(x))
     before = (tangent.reshape(-1, dim) @ x.T).reshape(shape)[:, labels, rows]
     _, own_slope = phi_and_gradient(before, q)

@@ -2,7 +2,7 @@
 
 Every class has a few prototypes; a descriptor votes for a class with phi(W^T x) of its products with them. Prototypes
 are learned by STOML3: softmax loss on single descriptors, stochastic majorisation-minimisation. Training is a loop over
-minibatches, so it can stop, go on, and take in new images and new classes at any time.
+minibatches, so it can stop, continue, and learn new images and new classes at any time.
 
 References
 ----------
@@ -30,61 +30,61 @@ from .start import dead_prototypes, first_prototypes, seed_anew
 from .stoml3 import Stoml3
 from .votes import SnbnlVotes
 
-_CURVATURE = 0.2  # of the candidates: fewer descriptors make fewer steps, which have to be larger
-_ADDING_STEPS = 100  # at least so many when photos are added; twice as many cost old classes half a point more
+_CURVATURE = 0.2  # of the candidates: with fewer descriptors there are fewer steps, which have to be larger
+_ADDING_STEPS = 100  # fewest steps when photos are added; 200 cost old classes half a point more
 
 Callback = Callable[[dict[str, Any]], Any]
 
 
 class SNBNL(PrototypeVoter):
-    """Votes with a few learned prototypes a class, trained by STOML3.
+    """Votes with a few learned prototypes per class, trained by STOML3.
 
     Parameters
     ----------
     n_prototypes : int, default 10
         Prototypes per class. With 1, a vote is a rectified linear function.
     q : float, default 2
-        How the products with a class's prototypes become one vote: ``||[z]_+||_q``, from 1 (sum of the positive ones)
-        to ``numpy.inf`` (the largest one).
+        Exponent of the norm that turns the products with a class's prototypes into one vote, ``||[z]_+||_q``: from 1
+        (the sum of the positive ones) to ``numpy.inf`` (the largest one).
     alpha : float, default 1e-4
-        Strength of the regulariser. The paper's 1 under-fits standardised descriptors.
+        Strength of the regulariser. The value of the paper, 1, underfits standardised descriptors.
     curvature : float, default 0.3
-        L of the surrogate: larger makes smaller steps. The paper's 1 stops short of what the data can teach.
+        Curvature L of the surrogate: a larger one makes smaller steps. The value of the paper, 1, underfits.
     batch_size : int, default 1000
         Descriptors per step.
     max_iter : int, default 3
         Passes over the data.
     min_steps : int, default 100
-        Make at least so many steps, with more passes where the data are few.
+        Fewest steps of a training; a small training set gets more passes.
     start : {"random", "data", "kmeans"}, default "random"
-        Where prototypes begin: small random numbers, random descriptors of the class, or its k-means centres.
+        Initial prototypes: small random numbers, random descriptors of the class, or its k-means centres.
     start_scale : float, default 0.01
-        Size of the start: standard deviation of the random numbers, factor on descriptors and centres.
+        Size of the initial prototypes: standard deviation of the random numbers, factor on descriptors and centres.
     position_weight : float, default 1
-        Weight of the two position features beside the standardised descriptor; 0 leaves them out.
+        Weight of the two position features that are added to the standardised descriptor; 0 leaves them out.
     standardise : bool, default True
-        Bring every feature to mean 0 and deviation 1 over the training descriptors.
+        Whether every feature is scaled to mean 0 and standard deviation 1 over the training descriptors.
     class_weight : dict, "balanced" or None
-        As in scikit-learn; weights of the classes.
+        Weights of the classes, as in scikit-learn.
     validation_fraction : float, default 0
         Share of the images held out for early stopping: training ends when their accuracy has not risen for two
         passes, and the best prototypes are kept.
     calibration : float, default 0.2
-        Share of the images held out to set the temperature of the probabilities and the threshold of rejection, by a
-        training of its own; the final training then uses all images. 0 leaves the temperature at 1, as do fewer than
-        50 images.
+        Share of the images held out to set the temperature of the probabilities and the threshold of rejection, in a
+        separate training; the final training then uses all images. With 0, or fewer than 50 images, the temperature
+        is 1.
     rejection : float, default 0.05
-        Share of the rightly named held-out images that "none of these" may cost.
+        Share of the correctly classified held-out images that may be rejected as "none of these".
     average : bool, default True
-        Use the mean of the prototypes over the last pass, which evens out what large steps throw about.
+        Whether to use the mean of the prototypes over the last pass, which smooths the noise of large steps.
     block : int, default 400,000
-        Descriptors held in memory at once; larger data are read in blocks, in each pass anew.
+        Descriptors held in memory at once; a larger training set is read block by block in each pass.
     device : str, optional
-        Let torch make the steps on this device ("cuda", "mps", "cpu"; needs the extra ``torch``). By default that of
-        the tensors that come, where they are tensors of torch on a device of their own, and else numpy.
+        Device on which torch makes the steps ("cuda", "mps", "cpu"; needs the extra ``torch``). By default the device
+        of the bags if they are torch tensors on a device other than the CPU; otherwise numpy makes the steps.
     callback : function, optional
-        Called after each pass with what is known of it; returning True ends the training. With `calibration` there are
-        two trainings, and ``training`` says which: "calibration", then "final".
+        Called with a record after each pass; returning True ends the training. With `calibration` there are two
+        trainings; the key ``training`` is "calibration" in the first and "final" in the second.
     random_state : int or None, default 0
         Seed of everything random.
 
@@ -95,16 +95,16 @@ class SNBNL(PrototypeVoter):
     weights_ : array of shape (prototypes, classes, features)
         The prototypes, in the space of standardised features.
     mean_, scale_ : arrays
-        A feature x is standardised to ``(x - mean_) * scale_``.
+        Mean and factor of each feature: x is standardised to ``(x - mean_) * scale_``.
     steps_ : int
-        Steps made.
+        Number of steps.
     n_iter_ : int
-        Passes made, in the final training.
+        Passes of the final training.
     history_ : list of dict
-        Of each pass of the final training its loss, dead prototypes and, where images were held out, their accuracy.
+        Record of each pass of the final training: loss, dead prototypes and, if images were held out, their accuracy.
     dead_prototypes_ : int
-        Prototypes that no descriptor of the very last minibatch excited. (Those that are dead at the end of an earlier
-        pass are seeded anew.)
+        Prototypes that no descriptor of the very last minibatch activated. (Those that are dead at the end of an
+        earlier pass are initialised again.)
 
     Examples
     --------
@@ -165,7 +165,7 @@ class SNBNL(PrototypeVoter):
 
     @classmethod
     def candidates(cls, seed: int) -> list[Candidate]:
-        """Return few prototypes per class, and one."""
+        """Return candidates with 4 prototypes per class and with 1."""
         return [
             Candidate(words, cls(count, batch_size=700, curvature=_CURVATURE, calibration=0, random_state=seed))
             for words, count in (("4 prototypes per class", 4), ("1 prototype per class", 1))
@@ -181,15 +181,15 @@ class SNBNL(PrototypeVoter):
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more images, in one pass over them; they may be of classes never seen before.
 
-        Statistics for standardisation come from the first call (or from `fit`) and stay: give it a sample that is like
-        what will come. Probabilities keep the temperature that they have.
+        Statistics for standardisation come from the first call (or from `fit`) and stay: the first call needs a
+        representative sample. The temperature of the probabilities stays as it is.
 
         Parameters
         ----------
         X, y, sample_weight
             As in `fit`.
         classes : array, optional
-            Classes to expect, at the first call; others may still come later.
+            Classes to expect, used in the first call; others may still come later.
         """
         self._check_settings()
         self.device_ = self.device or _device_of(X)
@@ -218,15 +218,15 @@ class SNBNL(PrototypeVoter):
     ) -> None:
         """Learn new images together with the memory of the old ones."""
         known, memory = self.classes_, Memory(self.memory_values_, self.memory_boxes_, self.memory_class_)
-        old, there = memory.bags()
+        old, class_numbers = memory.bags()
         new = bags.astype(np.float32)
-        both, y = Bags.join([old, new]), np.concatenate([known[there], labels])
+        both, y = Bags.join([old, new]), np.concatenate([known[class_numbers], labels])
         weight = np.ones(len(both))
-        # An old class counts as much as a new one. By number of photos, a new class of 20 beside old ones of 100 would
-        # be recognised in half of its photos only.
+        # An old class has the same weight as a new one. With weights by number of photos, only half of the photos of a
+        # new class of 20 beside old ones of 100 would be recognised.
         weight[: len(old)] = len(new.values) / len(np.unique(labels)) / old.sizes
         steps, curvature = max(1, round(len(both.values) / self.batch_size)), self.curvature
-        self.curvature = max(curvature, 1.0)  # smaller steps than at first: old classes shall keep what they know
+        self.curvature = max(curvature, 1.0)  # smaller steps than in `fit`, so that old classes are not forgotten
         for _ in range(-(-_ADDING_STEPS // steps)):
             self.partial_fit(both, y, sample_weight=weight)
         self.curvature = curvature
@@ -261,17 +261,17 @@ class SNBNL(PrototypeVoter):
             loss, dead = self._one_pass(learner, part, rng, reseed=not last)
             self.weights_ = learner.weights if learner.mean is None else learner.mean
             self.steps_, self.dead_prototypes_ = learner.t, dead
-            told = {"training": training, "pass": index + 1, "passes": passes, "steps": learner.t}
-            told |= {"loss": loss, "dead": dead}
+            record = {"training": training, "pass": index + 1, "passes": passes, "steps": learner.t}
+            record |= {"loss": loss, "dead": dead}
             if len(out):
-                right = self._mean_votes(self._images(data, out)).argmax(axis=1) == data.labels[out]
-                told["held_out_accuracy"] = float(right.mean())
+                correct = self._mean_votes(self._images(data, out)).argmax(axis=1) == data.labels[out]
+                record["held_out_accuracy"] = float(correct.mean())
                 stale += 1
-                if best is None or told["held_out_accuracy"] > best[0]:
-                    best, stale = (told["held_out_accuracy"], self.weights_.copy()), 0
-            self.history_.append(told)
+                if best is None or record["held_out_accuracy"] > best[0]:
+                    best, stale = (record["held_out_accuracy"], self.weights_.copy()), 0
+            self.history_.append(record)
             self.n_iter_ = index + 1
-            if (self.callback is not None and self.callback(told) is True) or stale >= 2:
+            if (self.callback is not None and self.callback(record) is True) or stale >= 2:
                 break
         if best is not None:
             self.weights_ = best[1]
@@ -283,9 +283,9 @@ class SNBNL(PrototypeVoter):
         rng: np.random.Generator,
         reseed: bool = False,
     ) -> tuple[float, int]:
-        """Learn from every minibatch once; return the mean loss, and how many prototypes nothing excited.
+        """Learn from every minibatch once; return the mean loss, and the number of dead prototypes.
 
-        Dead prototypes are seeded anew on request.
+        With `reseed`, dead prototypes are initialised again.
         """
         total, count = 0.0, 0
         for x, labels, weight in data.minibatches(rng, self.batch_size, self.mean_, self.scale_):
@@ -299,7 +299,7 @@ class SNBNL(PrototypeVoter):
         return total / count, len(dead)
 
     def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Stoml3:
-        """Return what makes the steps: here, or on the device that was asked for."""
+        """Return the object that makes the steps, with numpy or on the requested device."""
         return Stoml3(weights, self.q, self.alpha, self.curvature, step, self.device_)
 
     def _first_prototypes(self, data: TrainingData, rng: np.random.Generator) -> npt.NDArray[Any]:
@@ -313,7 +313,7 @@ class SNBNL(PrototypeVoter):
 
 
 def _device_of(X: Any) -> str | None:
-    """Return the device on which the bags lie, where that is not the memory of this machine."""
+    """Return the device that holds the bags, or None for the CPU."""
     first = X[0] if isinstance(X, list) and X else X
     device = str(getattr(first, "device", "cpu"))
     return None if device.partition(":")[0] == "cpu" else device

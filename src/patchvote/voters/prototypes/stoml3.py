@@ -6,8 +6,8 @@ and L the curvature of the surrogate, they collapse into the prototypes themselv
     t = 1:   W_1 = (L W_0 - G_1) / (L + lambda)
     t > 1:   W_t = (1 - w_t lambda / (L + lambda)) W_{t-1}  -  w_t / (L + lambda) G_t
 
-The same iterates (the tests hold the literal pseudocode beside it), a quarter of the memory, two products per step. The
-step is written once, for numpy and for every other library that speaks the array API standard.
+The iterates are the same (the tests compare them with the literal pseudocode), with a quarter of the memory and two
+products per step. The same code serves numpy and every other library that supports the array API standard.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ...utils.devices import on_device, on_host
 from ...utils.machine import cores
 from ..ml3 import Array, minibatch_gradient
 
-# Bytes of products that one thread works on at once: small enough to stay in a core's cache from pass to pass.
+# Bytes of products that one thread processes at once: small enough to stay in a core's cache.
 _CACHE_BYTES = 2 << 20
 _THREADS = ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-stoml3")
 
 
 def advance(weights: Array, gradient: Array, t: int, curvature: float, lam: float) -> None:
-    """Make step number `t`, from 1, on the prototypes themselves; the memory of `gradient` is used up.
+    """Make step number `t`, counted from 1, on the prototypes in place; `gradient` is overwritten.
 
     Examples
     --------
@@ -46,27 +46,27 @@ def advance(weights: Array, gradient: Array, t: int, curvature: float, lam: floa
 
 
 class Stoml3:
-    """Prototypes that learn, one minibatch after the other.
+    """Prototypes that are trained one minibatch after the other.
 
     Parameters
     ----------
     weights : array of shape (prototypes, classes, features)
-        The start, of any library that speaks the array API; it is changed in place where it is on this machine.
+        Initial prototypes, an array of any library that supports the array API; changed in place without `device`.
     q, lam, curvature : float
         Exponent of the score, strength of the regulariser, curvature of the surrogate.
     step : int
-        Steps made before.
+        Number of steps made before.
     device : str, optional
-        Let torch make the steps on this device. By default they are made where `weights` is.
+        Device on which torch makes the steps; by default the device of `weights`.
 
     Attributes
     ----------
     weights : array
-        The prototypes now, as an array of numpy.
+        Current prototypes, as a numpy array.
     t : int
-        Steps made so far.
+        Number of steps made so far.
     mean : array or None
-        Mean of the prototypes over the steps since `begin_mean`, as an array of numpy.
+        Mean of the prototypes over the steps since `begin_mean`, as a numpy array.
     """
 
     def __init__(
@@ -88,12 +88,12 @@ class Stoml3:
 
     @property
     def weights(self) -> npt.NDArray[Any]:
-        """The prototypes now."""
+        """Current prototypes."""
         return on_host(self._weights)
 
     @weights.setter
     def weights(self, weights: Array) -> None:
-        self._weights = self._there(weights)
+        self._weights = self._to_device(weights)
 
     @property
     def mean(self) -> npt.NDArray[Any] | None:
@@ -101,7 +101,7 @@ class Stoml3:
         return None if self._mean is None else on_host(self._mean)
 
     def begin_mean(self) -> None:
-        """Take the mean of the prototypes over the steps that come."""
+        """Start to average the prototypes over the following steps."""
         self._mean, self._counted = array_namespace(self._weights).zeros_like(self._weights), 0
 
     def step(self, x: Array, labels: Array, weight: Array | None = None) -> float:
@@ -112,15 +112,15 @@ class Stoml3:
         x : array of shape (descriptors, features)
             The descriptors.
         labels : array of int of shape (descriptors,)
-            Their class numbers.
+            Class numbers of the descriptors.
         weight : array of shape (descriptors,), optional
-            How much each counts.
+            Weights of the descriptors.
         """
         self.t += 1
         prototypes, classes, dim = self._weights.shape
         counts = np.ones(len(x), self._dtype) if weight is None else on_host(weight).astype(self._dtype, copy=False)
-        share = self._there(counts / counts.sum(dtype=np.float64).astype(self._dtype))
-        x, labels = self._there(x), self._there(labels)
+        share = self._to_device(counts / counts.sum(dtype=np.float64).astype(self._dtype))
+        x, labels = self._to_device(x), self._to_device(labels)
         products = self._product("products", self._weights.reshape(-1, dim), x.T)
         loss, residual = self._residual(products.reshape(prototypes, classes, -1), labels, share)
         gradient = self._product("gradient", residual.reshape(prototypes * classes, -1), x)
@@ -130,14 +130,14 @@ class Stoml3:
             self._mean += (self._weights - self._mean) / self._counted
         return loss
 
-    def _there(self, array: Array) -> Array:
-        """Bring an array to where the prototypes are."""
+    def _to_device(self, array: Array) -> Array:
+        """Move an array to the library and device of the prototypes."""
         if self._is_numpy:
             return on_host(array)
         return array_namespace(self._weights).asarray(array, device=device(self._weights))
 
     def _product(self, name: str, a: Array, b: Array) -> Array:
-        """Return a @ b; numpy writes it into the memory of the step before, since new memory costs time."""
+        """Return a @ b; numpy writes it into the memory of the previous step, since allocating costs time."""
         if not self._is_numpy:
             return a @ b
         size = a.shape[0] * b.shape[1]
@@ -147,9 +147,9 @@ class Stoml3:
         return np.matmul(a, b, out=memory[:size].reshape(a.shape[0], b.shape[1]))
 
     def _residual(self, z: Array, labels: Array, share: Array) -> tuple[float, Array]:
-        """Turn products into residuals; return the mean loss, and the residuals.
+        """Compute residuals from products; return the mean loss and the residuals.
 
-        numpy does so in blocks that stay in cache, on all cores. Other libraries have threads of their own.
+        numpy works in blocks that stay in cache, on all cores. Other libraries use their own threads.
         """
         n = z.shape[2]
         width = max(128, _CACHE_BYTES // (z.shape[0] * z.shape[1] * z.itemsize)) if self._is_numpy else n

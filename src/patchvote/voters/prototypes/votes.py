@@ -1,4 +1,4 @@
-"""PrototypeVotes: every class has a few prototypes, and a descriptor votes with phi of its products with them."""
+"""PrototypeVotes: every class has a few prototypes; a descriptor's vote is phi of its products with them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SETTINGS = {
     "random_state": SEED,
 }
 _RENAMED = {"prototypes": "n_prototypes", "lam": "alpha", "minibatch": "batch_size"}
-_SCALES = 1e-30, 1e30  # one over the deviation of a feature
+_SCALES = 1e-30, 1e30  # range of 1 / standard deviation of a feature, within what float32 can hold
 
 
 def prototype_votes(
@@ -74,29 +74,29 @@ def _folded(
 
 
 class PrototypeVotes(DescriptorScorer):
-    """The votes of `SNBNL` and `NBNL`."""
+    """Votes of `SNBNL` and `NBNL`."""
 
     @property
     def features(self) -> int:
-        """Features of a descriptor, without positions."""
+        """Number of features per descriptor, without positions."""
         return int(self.arrays["weights"].shape[-1]) - 2 * self.positions
 
     @property
     def width(self) -> int:
-        """How many numbers the votes of one descriptor take while they are computed: a product per prototype."""
+        """Numbers held in memory per descriptor while votes are computed: one product per prototype."""
         return len(self.arrays["weights"]) * self.classes
 
     @property
     def q(self) -> float:
-        """How the products with a class's prototypes become one vote."""
+        """Exponent of the norm that turns the products with a class's prototypes into one vote."""
         return float(from_plain(self.settings["q"]))
 
     def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the votes of descriptors, with positions where they take part."""
+        """Return the votes of descriptors, to which positions are appended if they are used."""
         return prototype_votes(values, self.arrays["weights"], self.arrays["mean"], self.arrays["scale"], self.q)
 
     def check(self, images: int | None = None) -> None:
-        """Refuse arrays that do not fit each other, and prototypes whose votes would overflow."""
+        """Refuse arrays that are inconsistent, and prototypes whose votes would overflow."""
         weights, dim = self.arrays["weights"], self.arrays["weights"].shape[2]
         if len(weights) < 1 or weights.shape[1] != self.classes or self.arrays["mean"].shape != (dim,):
             raise ModelError(f"prototypes of the shape {weights.shape} do not fit {self.classes} classes.")
@@ -104,9 +104,9 @@ class PrototypeVotes(DescriptorScorer):
             raise ModelError("scale and prototypes have different numbers of features.")
         if self.features < 1:
             raise ModelError("its descriptors have no features.")
-        told = self.settings.get("n_prototypes", len(weights))
-        if told != len(weights):
-            raise ModelError(f"its settings speak of {told} prototypes, but it has {len(weights)}.")
+        expected = self.settings.get("n_prototypes", len(weights))
+        if expected != len(weights):
+            raise ModelError(f"its settings name {expected} prototypes, but it has {len(weights)}.")
         self._check_memory()
         self._check_reach()
 
@@ -148,8 +148,8 @@ class PrototypeVotes(DescriptorScorer):
             flat = cells(graph, one)
             vote = self._vote_nodes(graph, flat, centres_of(graph, one) if self.positions else None)
             votes.append(as_map(graph, vote, one))
-            own, count = graph.sum(vote, 1), size(graph, flat)
-            total = own if total is None else graph.node("Add", total, own)
+            map_total, count = graph.sum(vote, 1), size(graph, flat)
+            total = map_total if total is None else graph.node("Add", total, map_total)
             number = count if number is None else graph.node("Add", number, count)
         scores = graph.node("Squeeze", graph.node("Div", total or "", number or ""), graph.ints(1))
         return Exported(votes, scores, softmax_of(graph, scores, temperature))
@@ -162,8 +162,8 @@ class PrototypeVotes(DescriptorScorer):
         z = graph.node("MatMul", graph.constant(weights[:, : self.features]), flat)
         z = graph.node("Sub", z, graph.constant(shift[:, None]))
         for column, place in enumerate(places or ()):
-            own = graph.constant(weights[:, self.features + column][:, None])
-            z = graph.node("Add", z, graph.node("Mul", own, place))
+            column_weights = graph.constant(weights[:, self.features + column][:, None])
+            z = graph.node("Add", z, graph.node("Mul", column_weights, place))
         z = graph.node("Reshape", graph.node("Relu", z), graph.ints(count, classes, -1))
         return self._norm_nodes(graph, z)
 
@@ -182,7 +182,7 @@ class PrototypeVotes(DescriptorScorer):
 
 
 class SnbnlVotes(PrototypeVotes):
-    """The votes of `SNBNL`."""
+    """Votes of `SNBNL`."""
 
     kind = "snbnl"
     schema = Schema(
@@ -203,7 +203,7 @@ class SnbnlVotes(PrototypeVotes):
 
 
 class NbnlVotes(PrototypeVotes):
-    """The votes of `NBNL`."""
+    """Votes of `NBNL`."""
 
     kind = "nbnl"
     schema = Schema(
