@@ -148,7 +148,7 @@ def test_weights_come_from_safetensors_only(tmp_path):
     changed = load(f"torch:torch_models:alexnet@fc6?weights={tmp_path / 'w.safetensors'}", activation="before")
     np.testing.assert_allclose(changed(IMAGES), plain(IMAGES) + 1, atol=1e-4)
     torch.save(net.state_dict(), tmp_path / "w.pth")
-    with pytest.raises(NetworkError, match="may run anything when it is read"):
+    with pytest.raises(NetworkError, match="may run any code when it is read"):
         load(f"torch:torch_models:alexnet@fc6?weights={tmp_path / 'w.pth'}")
     save_file({"nothing": torch.zeros(1)}, tmp_path / "other.safetensors")
     with pytest.raises(NetworkError, match="does not fit the network"):

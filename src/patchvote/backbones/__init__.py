@@ -1,7 +1,7 @@
-"""The networks that describe what a box of an image shows.
+"""The networks that compute descriptors of images.
 
-`load` takes the name of a network and gives back something that speaks the one protocol of `base.Backbone`. Which names
-there are, and how another package brings further ones, is said in `registry`.
+`load` takes the name of a network and returns a `base.Backbone`. `registry` describes which names there are, and how
+other packages add networks.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1, de
     Parameters
     ----------
     network : str
-        One of `EMBEDDED`, or the path of an ONNX file; a TOML file of the same name beside it may describe its
-        preprocessing (see `open_onnx`); a network of torch, timm or torchvision (see `torch_network`), of Caffe (see
-        `caffe_network`), or of an engine that another package brings (see `registry`). Several, joined by ``+``, stand
-        side by side (see `joined`). A name that was read from a file may only name embedded networks (see `names`).
+        One of `EMBEDDED`; or the path of an ONNX file, with its preprocessing in a TOML file of the same name (see
+        `open_onnx`); or a network of torch, timm or torchvision (see `torch_network`), of Caffe (see `caffe_network`),
+        or of an engine of another package (see `registry`). The descriptors of several networks, joined by ``+``, are
+        concatenated (see `joined`). A name that was read from a file may only name embedded networks (see `names`).
     activation : {"after", "before"}, default "after"
         Whether descriptors are read after or before the network's last activation.
     threads : int, default 1
-        Threads of one call.
+        Number of threads per call.
     device : {"cpu", "cuda", "mps"}, default "cpu"
-        Where ONNX Runtime computes; OpenCV, which runs Caffe's networks, does so on the CPU.
+        Device of ONNX Runtime. Networks of Caffe always run on the CPU.
 
     Examples
     --------
@@ -62,12 +62,12 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1, de
 
 
 def graph_of(network: str, activation: Activation = "after") -> tuple[onnx.ModelProto, NetworkSpec]:
-    """Return the graph of one network, from its input to the descriptors, and what it is like.
+    """Return the ONNX graph of one network, from its input to the descriptors, and its specification.
 
     Raises
     ------
     NetworkError
-        The network cannot be loaded, or is no graph in ONNX.
+        The network cannot be loaded, or has no ONNX graph.
     """
     backbone = load(network, activation=activation)
     if not isinstance(backbone, HasGraph):

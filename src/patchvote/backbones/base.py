@@ -1,7 +1,7 @@
-"""The one protocol that every network speaks: uint8 images in, descriptors out.
+"""The interface of every network: uint8 images in, descriptors out.
 
-What a network is like (its stride, its input, how pixels become numbers) is data in a `NetworkSpec`, so that the code
-that cuts images into boxes never asks which network it has.
+The properties of a network (stride, input size, preprocessing) are data in a `NetworkSpec`, so the code that cuts
+images into boxes does not depend on any particular network.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Activation = Literal["after", "before"]
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """How 8-bit RGB pixels become the numbers a network was trained on: ``(x - mean) / scale``.
+    """How 8-bit RGB pixels become the input of a network: ``(x - mean) / scale``.
 
     Parameters
     ----------
     mean, scale : tuple of three floats
-        In the network's own channel order.
+        Mean and scale of each channel, in the network's channel order.
     color : {"RGB", "BGR"}
-        The network's channel order.
+        Channel order of the network.
     layout : {"NCHW", "NHWC"}
-        The order of the network's input axes.
+        Order of the axes of the network's input.
 
     Examples
     --------
@@ -47,11 +47,11 @@ class Preprocessing:
     layout: Literal["NCHW", "NHWC"] = "NCHW"
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """Turn ``(n, h, w, 3)`` RGB pixels into a float32 tensor in the network's layout."""
+        """Convert ``(n, h, w, 3)`` RGB pixels to a float32 tensor in the network's layout."""
         axes = (0, 3, 1, 2) if self.layout == "NCHW" else (0, 1, 2, 3)
         channels = (3, 1, 1) if self.layout == "NCHW" else (3,)
         ordered = images[..., ::-1] if self.color == "BGR" else images
-        # Axes are moved while a number is still one byte: several times faster than moving float32.
+        # Axes are moved while a value is still one byte: several times faster than moving float32.
         tensor = np.ascontiguousarray(ordered.transpose(axes)).astype(np.float32)
         tensor -= np.array(self.mean, dtype=np.float32).reshape(channels)
         tensor /= np.array(self.scale, dtype=np.float32).reshape(channels)
@@ -60,22 +60,22 @@ class Preprocessing:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSpec:
-    """What the rest of the project needs to know of a network.
+    """Specification of a network: everything that the rest of the project needs to know about it.
 
     Parameters
     ----------
     name : str
-        How a recipe names it.
+        Name of the network in a recipe.
     dim : int
-        Features of a descriptor.
+        Number of features per descriptor.
     size : int
         Side of the square input that the network was trained on.
     stride : int or None
-        Input pixels between two cells of the feature map; None where the network gives one vector an image.
+        Input pixels between two cells of the feature map; None where the network returns one vector per image.
     fixed_size : tuple of two ints or None
-        Height and width of the only input that the graph takes, where it takes only one.
+        Height and width of the input, where the graph accepts only one size.
     preprocessing : Preprocessing
-        From pixels to the network's numbers.
+        Conversion of pixels to the network's input.
     activation : {"after", "before"}
         Whether descriptors are read after or before the last activation.
     weights : str
@@ -83,7 +83,7 @@ class NetworkSpec:
     output : str
         Name of the tensor that is read.
     output_layout : {"NCHW", "NHWC"}
-        The order of its axes, where it is a feature map.
+        Order of the output's axes, where it is a feature map.
     """
 
     name: str
@@ -99,40 +99,40 @@ class NetworkSpec:
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of everything that changes a descriptor; the name does not."""
-        told: dict[str, Any] = dataclasses.asdict(self)
-        del told["name"]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+        """Short hash of everything that affects descriptors, which the name does not."""
+        fields: dict[str, Any] = dataclasses.asdict(self)
+        del fields["name"]
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class Backbone(Protocol):
-    """A network that describes images.
+    """A network that computes descriptors of images.
 
-    Calling it must be safe from several threads at once, and the answer for an image must not depend on which others
-    stand in the same batch.
+    It must be safe to call from several threads at once, and the descriptors of an image must not depend on the other
+    images of the batch.
     """
 
     @property
     def spec(self) -> NetworkSpec:
-        """What the network is like."""
+        """Specification of the network."""
         ...
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """Describe ``(n, h, w, 3)`` RGB images: ``(n, rows, columns, d)``, or ``(n, d)`` where there is no stride."""
+        """Describe RGB images ``(n, h, w, 3)`` by ``(n, rows, columns, d)``, or ``(n, d)`` where there is no stride."""
         ...
 
 
 @runtime_checkable
 class HasGraph(Protocol):
-    """A backbone that is a graph in ONNX, and so can be exported with a model and fine-tuned."""
+    """A backbone with an ONNX graph, which can be exported with a model and fine-tuned."""
 
     def graph(self) -> onnx.ModelProto:
-        """Return the graph, from images in the network's own numbers and layout to the descriptors."""
+        """Return the graph, from preprocessed images to the descriptors."""
         ...
 
 
 def stride_of(side: int, cells: int) -> int:
-    """Return the pixels between two cells of a feature map: the power of two that is nearest to side / cells.
+    """Return the pixels between two cells of a feature map: the power of two nearest to side / cells.
 
     Examples
     --------

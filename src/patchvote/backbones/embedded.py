@@ -1,4 +1,4 @@
-"""The embedded networks: built from the weights in their packages once, then read from the cache."""
+"""The embedded networks: built once from the weights in their packages, then read from the cache."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from .cache import cached_graph
 from .graph import cut
 from .onnx_backbone import OnnxBackbone
 
-_BUILD = 1  # of the graphs; a higher number makes every cache build them again
+_BUILD = 1  # version of the graphs; increment it, and all cached graphs are built again
 
 
 def load(
     name: str, *, output: str = "features", activation: Activation = "after", threads: int = 1, device: str = "cpu"
 ) -> OnnxBackbone:
-    """Load an embedded network, read at its `features` (a map) or its ImageNet `logits` (a vector)."""
+    """Load an embedded network; `output` is "features" (a feature map) or "logits" (a vector of ImageNet scores)."""
     variant = efficientnet.VARIANTS[name]
-    efficientnet.weights_file(name)  # says how to install them where they are absent
+    efficientnet.weights_file(name)  # raises an error where they are not installed
     key = f"{name}-{output}-{activation}-{variant.sha256[:12]}-{_BUILD}"
 
     def read() -> bytes:

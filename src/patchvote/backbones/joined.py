@@ -1,4 +1,4 @@
-"""Several networks that look at the same places: their descriptors stand side by side, each brought to length 1."""
+"""Several networks with the same stride: their descriptors are scaled to length 1 and concatenated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class JoinedBackbone:
     Parameters
     ----------
     parts : sequence of Backbone
-        The networks; they must have the same stride. Images come in the size of the first.
+        Networks of the same stride. Images have the input size of the first.
     """
 
     def __init__(self, parts: Sequence[Backbone]) -> None:
@@ -32,12 +32,12 @@ class JoinedBackbone:
 
 
 def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
-    """Return what several networks side by side are like; of one alone, what it is like.
+    """Return the specification of several joined networks; that of the network itself where there is only one.
 
     Raises
     ------
     NetworkError
-        They do not look at the same places.
+        The networks differ in stride or fixed size.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -46,23 +46,23 @@ def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
         if (part.stride, part.fixed_size) != (first.stride, first.fixed_size):
             raise NetworkError(
                 f"{first.name} (stride {first.stride}) and {part.name} (stride {part.stride}) do not "
-                "look at the same places, so their descriptors cannot stand side by side."
+                "look at the same places, so their descriptors cannot be joined."
             )
-    told = JOIN.join(part.fingerprint for part in parts)
+    fingerprints = JOIN.join(part.fingerprint for part in parts)
     return NetworkSpec(
         name=JOIN.join(part.name for part in parts),
         dim=sum(part.dim for part in parts),
         size=first.size,
         stride=first.stride,
-        preprocessing=Preprocessing(),  # each part has its own
+        preprocessing=Preprocessing(),  # not used: each part has its own
         activation=first.activation,
-        weights=hashlib.sha256(told.encode()).hexdigest(),
+        weights=hashlib.sha256(fingerprints.encode()).hexdigest(),
         output=JOIN.join(part.output for part in parts),
         fixed_size=first.fixed_size,
     )
 
 
 def unit(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Bring descriptors to length 1; one of zeros stays."""
+    """Scale descriptors to length 1; a descriptor of zeros stays."""
     length = np.linalg.norm(values, axis=-1, keepdims=True)
     return np.asarray(values / np.where(length > 0, length, 1), np.float32)

@@ -1,13 +1,13 @@
-"""Names of networks: their parts, the embedded ones, several joined, and names that stand in a file.
+"""Names of networks: their parts, embedded networks, joined networks, and names that were read from a file.
 
-The name of one network is ``engine:what@layer?key=value&key=value``; `NetworkName` cuts it into these parts, whichever
-engine it is for.
+The name of one network is ``engine:what@layer?key=value&key=value``; `NetworkName` splits it into these parts for all
+engines.
 
-A name can do much: ``torch:package.module:function`` imports and calls, ``timm:…?pretrained=yes`` downloads, a path
-opens whatever lies there. What the user types may do all that. What merely stands in a file (a model, a store, a
-protocol) may come from anyone, so such a name is a `NameFromFile` for as long as it is passed on, and is refused
-wherever a network is to be loaded by it, unless all of its parts are embedded networks. `beside` finds those that are
-ONNX files in the folder of the file. Everything else is loaded when the user types the name.
+Loading a network by its name can run code: ``torch:package.module:function`` imports and calls,
+``timm:…?pretrained=yes`` downloads, a path opens a file. A name that the user types may do all that. A name from a file
+(a model, a store, a protocol) is untrusted: it is passed on as a `NameFromFile`, and no network is loaded by it unless
+all of its parts are embedded networks. `beside` finds ONNX files in the folder of that file. Every other network is
+loaded only when the user types its name.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from ..errors import NetworkError, UntypedNetworkError
 
 EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 JOIN = "+"  # between the names of networks
-_MOST_JOINED = 8  # each is held in memory, and every photo goes through each
+_MAX_JOINED = 8  # each network takes memory, and processes every photo
 
 
 @dataclasses.dataclass(frozen=True)
 class NetworkName:
-    """The parts of the name of one network; those that it does not have are empty.
+    """The parts of the name of one network; absent parts are empty.
 
     Parameters
     ----------
     engine : str
-        What makes the network; the beginning of the name.
+        Engine that loads the network; the beginning of the name.
     what : str
-        What the engine is to make.
+        Network that the engine loads.
     layer : str
-        The layer that is read.
+        Layer that is read.
     options : dict
-        Values by key.
+        Options of the engine: text by key.
 
     Examples
     --------
@@ -51,19 +51,19 @@ class NetworkName:
 
     @classmethod
     def parse(cls, name: str, known: Collection[str] | None = None) -> NetworkName:
-        """Cut a name into its parts.
+        """Split a name into its parts.
 
         Parameters
         ----------
         name : str
-            The name of one network.
+            Name of one network.
         known : collection of str, optional
-            Keys that the options may have; any by default.
+            Allowed keys of options; any by default.
 
         Raises
         ------
         NetworkError
-            An option is not known, or has no value.
+            An option is unknown, or has no value.
         """
         rest, _, query = name.partition("?")
         rest, _, layer = rest.partition("@")
@@ -98,7 +98,7 @@ def parts_of(network: str) -> list[str]:
     UntypedNetworkError
         The name comes from a file, and not all of its parts are embedded networks.
     NetworkError
-        They are too many.
+        The name joins too many networks.
 
     Examples
     --------
@@ -111,38 +111,37 @@ def parts_of(network: str) -> list[str]:
 
 
 def _split(network: str) -> list[str]:
-    parts = network.split(JOIN, _MOST_JOINED)
-    if len(parts) > _MOST_JOINED:
-        raise NetworkError(f"{network[:80]!r}… joins more than {_MOST_JOINED} networks.")
+    parts = network.split(JOIN, _MAX_JOINED)
+    if len(parts) > _MAX_JOINED:
+        raise NetworkError(f"{network[:80]!r}… joins more than {_MAX_JOINED} networks.")
     return parts
 
 
 def beside(network: str, file: Path) -> str:
     """Return the network that `file` names, where it is embedded or an ONNX file in the same folder.
 
-    Only the last part of a path counts: a network that was learned with in one folder may lie beside the model in
-    another.
+    Only the last component of a path counts: a network and its model may have been moved together to another folder.
 
     Raises
     ------
     UntypedNetworkError
-        It is anything else.
+        The network is neither.
     """
     names = [network] if _in_folder(network, file.parent) else _split(network)
-    found = [name if name in EMBEDDED else _in_folder(name, file.parent) for name in names]
-    if not all(found):
+    trusted = [name if name in EMBEDDED else _in_folder(name, file.parent) for name in names]
+    if not all(trusted):
         raise UntypedNetworkError(network, file)
-    return JOIN.join(found)
+    return JOIN.join(trusted)
 
 
 def _in_folder(name: str, folder: Path) -> str:
-    """Return the path of an ONNX file of this name in `folder`, or nothing."""
-    path = folder / PureWindowsPath(name).name  # which knows the separators of all systems
+    """Return the path of an ONNX file of this name in `folder`; empty where there is none."""
+    path = folder / PureWindowsPath(name).name  # a Windows path splits at the separators of all systems
     return str(path) if path.name.lower().endswith(".onnx") and _is_file(path) else ""
 
 
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # such as a name that is too long for any file
+    except OSError:  # for example, the name is too long for a file
         return False

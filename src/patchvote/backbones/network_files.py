@@ -1,4 +1,4 @@
-"""The files that a network is read from, so that no command writes over one of them."""
+"""Find the files that a network is read from, so that no command overwrites them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from .names import EMBEDDED, NetworkName, parts_of
 
 
 def network_files(network: str) -> Iterator[Path]:
-    """Yield the files that the name of a network leads to, one after the other: finding the last ones takes a moment.
+    """Yield the files that the name of a network leads to, lazily: files of weights take a moment to find.
 
     Parameters
     ----------
     network : str
-        A name that can be loaded as it is: typed by the user, or found by `names.beside`.
+        Name that may be loaded: typed by the user, or returned by `names.beside`.
     """
     for part in dict.fromkeys([network, *(piece for name in parts_of(network) for piece in _pieces(name))]):
         if part in EMBEDDED:
             yield weights_file(part)
-        elif os.path.isfile(part):  # noqa: PTH113 - the method of a path raises for what is no name
+        elif os.path.isfile(part):  # noqa: PTH113 - Path.is_file raises for names that no file can have
             path = Path(part)
             yield path
             if path.suffix.lower() == ".onnx":
@@ -31,7 +31,7 @@ def network_files(network: str) -> Iterator[Path]:
 
 
 def _pieces(name: str) -> list[str]:
-    """Return what in the name of one network may be the path of a file."""
+    """Return the parts of a network's name that may be paths of files."""
     if name.lower().endswith(".onnx"):  # a path, whatever characters it has
         return [name]
     parts = NetworkName.parse(name)

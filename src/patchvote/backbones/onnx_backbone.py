@@ -1,4 +1,4 @@
-"""Run an ONNX graph with ONNX Runtime as a network: what the embedded, the converted and the users' networks share."""
+"""Run an ONNX graph with ONNX Runtime: the base of embedded networks, converted networks and ONNX files of users."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class OnnxBackbone:
     Parameters
     ----------
     spec : NetworkSpec
-        What the network is like.
+        Specification of the network.
     graph : bytes
-        The serialised graph, cut so that its only output is the descriptors.
+        Serialised graph, cut so that its only output is the descriptors.
     threads : int, default 1
-        Threads of one call. One is best where several photos are at work at once; use all cores where one photo is
-        to be answered as soon as possible.
+        Number of threads per call. One is best where several photos are processed at once; use all cores for the lowest
+        latency of a single photo.
     device : {"cpu", "cuda", "mps"}, default "cpu"
-        Where ONNX Runtime computes.
+        Device of ONNX Runtime.
     bounded : bool, default False
         Whether time and memory are limited, as for every graph that comes from a file.
     read : function, optional
-        Reads the serialised graph again, so that it need not be held in memory beside the copy of ONNX Runtime.
+        Function that reads the serialised graph again, so that it need not stay in memory.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class OnnxBackbone:
         self.session = Session(graph, spec.name, threads=threads, device=device, bounded=bounded)
 
     def graph(self) -> onnx.ModelProto:
-        """Return the graph, from a batch of images in the network's own numbers to the descriptors."""
+        """Return the graph, from a batch of preprocessed images to the descriptors."""
         import onnx
 
         return onnx.load_from_string(self._read())
@@ -61,14 +61,14 @@ class OnnxBackbone:
         return self.describe(self.spec.preprocessing(images))
 
     def describe(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Describe images that are already in the network's own numbers and layout."""
+        """Describe images that are already preprocessed."""
         try:
             result = self.session.run(tensor)
             if self.spec.stride is None:
                 return result.reshape(len(tensor), self.spec.dim)
             result = result.transpose(0, 2, 3, 1) if self.spec.output_layout == "NCHW" else result
             if result.shape[::3] != (len(tensor), self.spec.dim):
-                raise ValueError(f"it gave {result.shape}")
+                raise ValueError(f"its output has the shape {result.shape}")
             return result
         except NetworkError:
             raise

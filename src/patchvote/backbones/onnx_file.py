@@ -1,7 +1,7 @@
-"""Open any ONNX file that a user brings as a network.
+"""Open an ONNX file of a user as a network.
 
-Such a file needs its preprocessing described, in arguments or in a small TOML file beside it (`net.toml` beside
-`net.onnx`); everything else (axes, size, dimension, stride) is read from the graph or found by running it.
+The preprocessing must be given, in arguments or in a TOML file beside it (`net.toml` beside `net.onnx`). Everything
+else (axes, size, dimension, stride) is read from the graph or found by running it.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from .graph_file import check_operations, read_graph
 from .onnx_backbone import OnnxBackbone
 from .session import Session
 
-_MAX_SIDE = 4096  # of the input, in pixels; the largest networks take about 1,000
-_MAX_PIXELS = 1 << 26  # of all images that a graph takes at once, where it fixes them: 0.8 GB as float32
+_MAX_SIDE = 4096  # pixels of the input; the largest networks take about 1,000
+_MAX_PIXELS = 1 << 26  # of a batch, where the graph fixes its size: 0.8 GB as float32
 
 
 @dataclasses.dataclass(frozen=True)
 class OnnxSettings:
-    """What a graph does not say of itself; the keys of the TOML file beside it.
+    """Settings that are not part of a graph; the keys of the TOML file beside it.
 
     Parameters
     ----------
     mean, scale : float or three floats
-        Pixels become ``(x - mean) / scale``, in the network's channel order.
+        Mean and scale of each channel, in the network's channel order: pixels become ``(x - mean) / scale``.
     color : {"RGB", "BGR"}
-        The network's channel order.
+        Channel order of the network.
     output : str, optional
-        The tensor to read; may be left out where the graph has one output. Any tensor inside the graph will do.
+        Name of the tensor to read, which may be any tensor of the graph; its output by default, if it has only one.
     size : int, optional
         Side of the square input that the network was trained on; 224 where the graph does not fix it.
     stride : int, optional
-        Pixels between two cells of the feature map, where the nearest power of two is not it.
+        Pixels between two cells of the feature map; the nearest power of two by default.
     """
 
     mean: float | tuple[float, float, float] = 0.0
@@ -67,24 +67,24 @@ class OnnxSettings:
 
     @classmethod
     def beside(cls, path: Path) -> OnnxSettings:
-        """Read the TOML file beside the ONNX file `path`; the defaults where there is none."""
-        beside = path.with_suffix(".toml")
-        if not beside.exists():
+        """Read the TOML file beside the ONNX file `path`; return the defaults where there is none."""
+        file = path.with_suffix(".toml")
+        if not file.exists():
             return cls()
         try:
-            told = read_toml(beside)
+            settings = read_toml(file)
         except OSError as error:
-            raise NetworkError(f"{beside} cannot be read: {error.strerror or error}.") from None
+            raise NetworkError(f"{file} cannot be read: {error.strerror or error}.") from None
         except ValueError as error:
-            raise NetworkError(f"{beside} is not a TOML file: {error}") from None
+            raise NetworkError(f"{file} is not a TOML file: {error}") from None
         known = [field.name for field in dataclasses.fields(cls)]
-        for key in told:
+        for key in settings:
             if key not in known:
-                raise NetworkError(f"{beside} has an unknown key {brief(key)}.{nearest(key[:40], known)}")
-        return cls(**told)
+                raise NetworkError(f"{file} has an unknown key {brief(key)}.{nearest(key[:40], known)}")
+        return cls(**settings)
 
     def preprocessing(self, layout: str) -> Preprocessing:
-        """Check the settings and turn them into a `Preprocessing`."""
+        """Check the settings and return them as a `Preprocessing`."""
         if self.color not in ("RGB", "BGR"):
             raise NetworkError(f"color must be 'RGB' or 'BGR', got {brief(self.color)}.")
         return Preprocessing(
@@ -118,25 +118,25 @@ def open_onnx(
     Parameters
     ----------
     path : path
-        The ONNX file.
+        ONNX file.
     activation : {"after", "before"}, default "after"
-        Read the output tensor as it is, or before the activation that it comes out of.
+        Whether to read the output tensor itself, or the input of the activation that computes it.
     threads : int, default 1
-        Threads of one call.
+        Number of threads per call.
     device : {"cpu", "cuda", "mps"}, default "cpu"
-        Where ONNX Runtime computes.
+        Device of ONNX Runtime.
     **settings
-        The fields of `OnnxSettings`; each replaces what the TOML file beside `path` says.
+        Fields of `OnnxSettings`, which override those of the TOML file beside `path`.
 
     Raises
     ------
     NetworkError
-        The file, the settings or the TOML file beside it cannot be used; the message says why.
+        The file, the settings or the TOML file beside it cannot be used; the message gives the reason.
     """
     path = Path(path)
-    told = dataclasses.replace(OnnxSettings.beside(path), **settings)
+    chosen = dataclasses.replace(OnnxSettings.beside(path), **settings)
     model, digest = read_graph(path)
-    output = told.output or _only_output(model, path)
+    output = chosen.output or _only_output(model, path)
     spec = NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, output)
 
     def part(model: Any) -> bytes:
@@ -145,12 +145,12 @@ def open_onnx(
         return _serialised(wanted, path)
 
     backbone = OnnxBackbone(spec, part(model), threads, device, bounded=True, read=lambda: part(read_graph(path)[0]))
-    backbone.spec = _described(spec, backbone.session, told, path)
+    backbone.spec = _completed(spec, backbone.session, chosen, path)
     return backbone
 
 
 def _only_output(model: Any, path: Path) -> str:
-    """Name the output of a graph that has one."""
+    """Return the name of the output of a graph that must have only one."""
     names = output_names(model)
     if len(names) != 1:
         shown = ", ".join(names)[:500]
@@ -161,23 +161,23 @@ def _only_output(model: Any, path: Path) -> str:
     return names[0]
 
 
-def _described(spec: NetworkSpec, session: Session, told: OnnxSettings, path: Path) -> NetworkSpec:
-    """Complete what is known of a network by what its graph says, and by what it answers."""
+def _completed(spec: NetworkSpec, session: Session, settings: OnnxSettings, path: Path) -> NetworkSpec:
+    """Complete the specification of a network from its graph, its settings and a trial run."""
     layout, fixed = _read_input(session, path)
-    size = told.size or (max(fixed) if fixed else 224)
-    preprocessing = told.preprocessing(layout)
+    size = settings.size or (max(fixed) if fixed else 224)
+    preprocessing = settings.preprocessing(layout)
 
-    # The graph's own shapes are often missing or symbolic, so it is asked: an image goes through, twice as wide as
-    # high where it may be, so that the map's rows and columns can be told from its channels. A graph that names no size
-    # may still work with one only.
+    # The shapes in a graph are often missing or symbolic, so an image goes through it. The image is twice as wide as
+    # high if possible, which distinguishes rows and columns of the map from its channels. A graph without a fixed size
+    # may still work with one size only.
     sizes = [fixed] if fixed else [(size, 2 * size), (size, size)]
-    result, height, width = _ask(session, preprocessing, sizes, path)
+    result, height, width = _trial_run(session, preprocessing, sizes, path)
     dim, rows, output_layout = _read_output(result, height, width, spec.output, path)
     return dataclasses.replace(
         spec,
         dim=dim,
         size=size,
-        stride=None if rows is None else told.stride or stride_of(height, rows),
+        stride=None if rows is None else settings.stride or stride_of(height, rows),
         preprocessing=preprocessing,
         fixed_size=fixed,
         output_layout="NHWC" if output_layout == "NHWC" else "NCHW",
@@ -185,7 +185,7 @@ def _described(spec: NetworkSpec, session: Session, told: OnnxSettings, path: Pa
 
 
 def load(name: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> OnnxBackbone:
-    """Load the file of this path; the engine of names that end in .onnx."""
+    """Load the ONNX file of this path; the engine of names that end in .onnx."""
     return open_onnx(name, activation=activation, threads=threads, device=device)
 
 
@@ -196,12 +196,12 @@ def _serialised(model: Any, path: Path) -> bytes:
         raise NetworkError(f"{path} is too large for one graph: {error}") from None
 
 
-def _ask(
+def _trial_run(
     session: Session, preprocessing: Preprocessing, sizes: list[tuple[int, int]], path: Path
 ) -> tuple[npt.NDArray[np.float32], int, int]:
-    """Put a blank image through, of the first size that works; return the answer, and the image's height and width.
+    """Run the graph on a blank image of the first size that works; return the output, and the image's height and width.
 
-    What a graph does may depend on the image, so noise of that size goes through as well.
+    The shape of the output might depend on the image's content, so the graph also runs on noise of that size.
     """
     problem: Exception | None = None
     noise = np.random.default_rng(0)
@@ -211,8 +211,8 @@ def _ask(
             other = session.run(preprocessing(noise.integers(0, 256, (1, height, width, 3), np.uint8)))
             if other.shape != blank.shape:
                 raise NetworkError(
-                    f"{path} answers a blank image by {blank.shape} numbers and noise by {other.shape}: the shape must "
-                    "depend on the size of the image alone."
+                    f"{path} returns the shape {blank.shape} for a blank image and {other.shape} for noise: the shape "
+                    "must depend on the size of the image alone."
                 )
             return blank, height, width
         except NetworkError:
@@ -226,7 +226,7 @@ def _ask(
 def _read_output(
     result: npt.NDArray[np.float32], height: int, width: int, output: str, path: Path
 ) -> tuple[int, int | None, str]:
-    """Tell from the answer to one image how many features it has, how many rows, and in which order its axes stand."""
+    """Return the number of features and of rows of the output for one image, and the order of its axes."""
     shape = result.shape
     if result.size == 0:
         raise NetworkError(f"the tensor {output!r} of {path} has the shape {shape} for one image: nothing is in it.")
@@ -247,11 +247,11 @@ def _read_output(
 
 
 def _read_input(session: Session, path: Path) -> tuple[str, tuple[int, int] | None]:
-    """Find out in which order the input's axes stand, and whether its height and width are fixed."""
+    """Return the order of the input's axes, and its height and width where they are fixed."""
     inputs = session.inputs
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
-        got = "; ".join(f"{value.name}: {value.type} {value.shape}" for value in inputs)[:500]
-        raise NetworkError(f"{path} must take one float32 input of 4 axes, a batch of colour images; it takes {got}.")
+        shown = "; ".join(f"{value.name}: {value.type} {value.shape}" for value in inputs)[:500]
+        raise NetworkError(f"{path} must take one float32 input of 4 axes, a batch of colour images; it takes {shown}.")
     shape = inputs[0].shape
     layout = "NHWC" if shape[3] == 3 and shape[1] != 3 else "NCHW"
     height, width = shape[2:] if layout == "NCHW" else shape[1:3]

@@ -1,8 +1,8 @@
-"""The engines that make networks from their names: ours, and those that other packages bring.
+"""The engines that load networks by their names: ours, and those of other packages.
 
 An engine is a function ``load(name, *, activation, threads, device)`` that returns a `base.Backbone`. It gets the whole
-name, which `names.NetworkName.parse` cuts into its parts, and the settings of `patchvote.backbones.load`. A package
-brings an engine by an entry point in the group ``patchvote.backbones``; in its pyproject.toml:
+name, which `names.NetworkName.parse` splits into its parts, and the parameters of `patchvote.backbones.load`. A package
+adds an engine by an entry point in the group ``patchvote.backbones``; in its pyproject.toml:
 
     [project.entry-points."patchvote.backbones"]
     colours = "my_package.colours:load"
@@ -10,13 +10,13 @@ brings an engine by an entry point in the group ``patchvote.backbones``; in its 
 From then on ``colours``, and every name that begins with ``colours:``, ``colours@`` or ``colours?``, is a network:
 ``patchvote fit photos --network colours:hsv?bins=8`` calls ``my_package.colours.load("colours:hsv?bins=8", …)``.
 
-- The `spec` of what it returns must describe the network fully: `weights` is a hash that changes whenever descriptors
-  do, since bags are cached by it, and `activation` is the one that was asked for.
-- A method ``graph()`` (`base.HasGraph`) makes a network fit for export and fine-tuning; it may be left out.
-- The names of our own engines and networks, and names that end in .onnx, stay ours.
-- A name that was read from a file never reaches an engine but that of the embedded networks (see `names`).
+- The `spec` of the backbone must be complete: `weights` is a hash that changes whenever descriptors change, since it is
+  part of the key of cached bags, and `activation` is the requested one.
+- A method ``graph()`` (`base.HasGraph`) is optional; export and fine-tuning need it.
+- The names of our engines and networks, and names that end in .onnx, are reserved.
+- A name that was read from a file never reaches an engine, except that of the embedded networks (see `names`).
 
-Other packages are looked for only when a name is not one of ours, or when all engines are to be listed.
+Other packages are searched only when a name is not one of ours, or when all engines are listed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from ..utils.suggest import nearest
 from .base import Activation, Backbone, NetworkSpec
 from .names import EMBEDDED, NetworkName
 
-GROUP = "patchvote.backbones"  # of the entry points
+GROUP = "patchvote.backbones"  # name of the group of entry points
 
-# By the beginning of a name: the module of this room whose function `load` is the engine. Imported when it is needed.
+# Modules of this package whose function `load` is an engine, by the beginning of a name; imported when needed.
 _OURS = {"caffe": "caffe_network", "timm": "torch_network", "torch": "torch_network", "torchvision": "torch_network"}
 
 
 class Engine(Protocol):
-    """Makes a network from its name."""
+    """Loads a network by its name."""
 
     def __call__(self, name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
         """Load the network."""
@@ -57,7 +57,7 @@ def engines() -> list[str]:
 
 
 def load_one(name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
-    """Load one network by the engine that its name asks for.
+    """Load one network with the engine that its name begins with.
 
     Raises
     ------
@@ -72,23 +72,23 @@ def load_one(name: str, *, activation: Activation, threads: int, device: str) ->
     elif name.lower().endswith(".onnx"):
         module = "onnx_file"
     else:
-        return _load_by_other(name, activation=activation, threads=threads, device=device)
+        return _load_with_other(name, activation=activation, threads=threads, device=device)
     load: Engine = importlib.import_module(f".{module}", __package__).load
     return load(name, activation=activation, threads=threads, device=device)
 
 
-def _load_by_other(name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
-    """Load a network by an engine of another package, whose code may raise anything and return anything."""
+def _load_with_other(name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
+    """Load a network with an engine of another package, whose code may raise and return anything."""
     engine = NetworkName.parse(name).engine
-    found = {entry.value: entry for entry in importlib.metadata.entry_points(group=GROUP, name=engine)}
-    if not found:
+    entries = {entry.value: entry for entry in importlib.metadata.entry_points(group=GROUP, name=engine)}
+    if not entries:
         known = engines() if ":" in name else [*EMBEDDED, *engines()]
         raise NetworkError(f"there is no network {name!r}.{nearest(engine, known)} A path must end in .onnx.")
-    if len(found) > 1:
+    if len(entries) > 1:
         raise NetworkError(
-            f"several packages bring an engine {engine!r} ({', '.join(sorted(found))}): uninstall all but one of them."
+            f"several packages have an engine {engine!r} ({', '.join(sorted(entries))}): uninstall all but one of them."
         )
-    (entry,) = found.values()
+    (entry,) = entries.values()
     source = f"the engine {engine!r} ({entry.value})"
     try:
         load = entry.load()

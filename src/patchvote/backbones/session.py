@@ -1,11 +1,11 @@
-"""Sessions of ONNX Runtime, with bounds for graphs that come from a file.
+"""Sessions of ONNX Runtime, with limits for graphs that come from a file.
 
-A graph is a program: it can compute for hours and ask for any amount of memory. What the package builds itself runs as
-it is. A graph from a file gets a limit of time for being prepared and for every call, and all such graphs together get
-a share of the machine's memory. Libraries of further operations are never loaded.
+A graph is a program: it can compute for hours and request any amount of memory. Graphs that this package builds run
+without limits. A graph from a file has a time limit for its preparation and for every call, and all such graphs
+together may use a share of the machine's memory. Libraries of custom operations are never loaded.
 
-ONNX Runtime looks between two operations whether it is to stop, never within one. A call that has a limit therefore
-runs in a thread that nobody has to wait for: past the limit, and on Ctrl-C, the thread is left behind.
+ONNX Runtime can be stopped between two operations, but not within one. A call with a limit therefore runs in a daemon
+thread, which is abandoned after the limit and on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ..utils.machine import memory
 
 T = TypeVar("T")
 
-_PREPARING_SECONDS = 120.0  # most large networks take one or two; constants are computed meanwhile
-_CALL_SECONDS = 60.0  # of one call, and as many again per megapixel: slow networks on slow machines take a tenth
-_GRACE_SECONDS = 5.0  # for work to end once it was told to
-_MEMORY_SHARE = 0.5  # of the machine's memory, for all graphs that come from files
+_PREPARING_SECONDS = 120.0  # per session, which includes constant folding; most large networks take one or two
+_CALL_SECONDS = 60.0  # per call, plus as many per megapixel; slow networks on slow machines take a tenth
+_GRACE_SECONDS = 5.0  # between the request to stop and abandoning the thread
+_MEMORY_SHARE = 0.5  # of the machine's memory, for all graphs from files together
 
-_at_work: set[threading.Thread] = set()  # threads of `within` that have not ended, abandoned ones included
+_at_work: set[threading.Thread] = set()  # threads of `within` that have not ended, including abandoned ones
 
 _PROVIDERS = {"cpu": (), "cuda": ("CUDAExecutionProvider",), "mps": ("CoreMLExecutionProvider",)}
 
@@ -43,20 +43,20 @@ class Session:
     Parameters
     ----------
     graph : bytes
-        The serialised graph; its only input is a batch of images, its first output is read.
+        Serialised graph; its only input is a batch of images, and its first output is read.
     name : str
-        What messages call it.
+        Name of the graph in error messages.
     threads : int, default 1
-        Threads of one call.
+        Number of threads per call.
     device : {"cpu", "cuda", "mps"}, default "cpu"
-        Where ONNX Runtime computes.
+        Device of ONNX Runtime.
     bounded : bool, default False
         Whether time and memory are limited.
 
     Raises
     ------
     NetworkError
-        ONNX Runtime cannot run it, or not in time.
+        ONNX Runtime cannot run the graph, or takes too long to prepare it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Session:
         make = functools.partial(onnxruntime.InferenceSession, graph, options, providers=providers)
 
         def stop() -> None:
-            with contextlib.suppress(AttributeError):  # older versions cannot be told to
+            with contextlib.suppress(AttributeError):  # older versions cannot be stopped
                 options.set_load_cancellation_flag(True)
 
         try:
@@ -82,31 +82,31 @@ class Session:
 
     @property
     def inputs(self) -> list[Any]:
-        """What the graph takes: name, type and shape of each input."""
+        """Inputs of the graph, each with name, type and shape."""
         return list(self._session.get_inputs())
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What the graph says of itself."""
+        """Metadata of the graph: text by key."""
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def run(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Run the graph; raises whatever ONNX Runtime raises, and `NetworkError` when time is up."""
+        """Run the graph; raises the exceptions of ONNX Runtime, and `NetworkError` after the time limit."""
         value = self._session.get_inputs()[0]
         batch, count = value.shape[0], len(tensor)
         if not isinstance(batch, int) or batch == count:
             return np.asarray(self._call({value.name: tensor}), dtype=np.float32)
-        # A graph frozen to one batch size takes the images in portions of it, the last one filled up.
-        filled = -(-count // batch) * batch
-        tensor = np.concatenate([tensor, np.zeros((filled - count, *tensor.shape[1:]), np.float32)])
-        parts = [self._call({value.name: tensor[start : start + batch]}) for start in range(0, filled, batch)]
+        # A graph with a fixed batch size gets the images in batches of this size; the last one is padded.
+        padded = -(-count // batch) * batch
+        tensor = np.concatenate([tensor, np.zeros((padded - count, *tensor.shape[1:]), np.float32)])
+        parts = [self._call({value.name: tensor[start : start + batch]}) for start in range(0, padded, batch)]
         return np.concatenate(parts).astype(np.float32)[:count]
 
     def _call(self, feeds: dict[str, npt.NDArray[np.float32]]) -> Any:
         if not self._bounded:
             return self._session.run(None, feeds)[0]
         if self._abandoned:
-            raise NetworkError(f"{self._name} does not answer: an earlier call could not even be stopped.")
+            raise NetworkError(f"{self._name} does not answer: an earlier call could not be stopped.")
         import onnxruntime
 
         options = onnxruntime.RunOptions()
@@ -123,27 +123,27 @@ class Session:
 
 
 class EndlessWorkError(NetworkError):
-    """A network took too long, and goes on although it was told to stop."""
+    """A network took too long, and did not stop on request."""
 
 
 def within(seconds: float, work: Callable[[], T], stop: Callable[[], None], what: str) -> T:
-    """Return what `work` returns, or raise a `NetworkError` that begins with `what` after so many seconds.
+    """Return the result of `work`, or raise a `NetworkError` that begins with `what` after this many seconds.
 
-    Work that does not end when it is told to stop goes on in a thread that does not keep the process alive.
+    Work that does not end after a call of `stop` continues in a thread that does not keep the process alive.
 
     Raises
     ------
     NetworkError
-        It took longer.
+        The work took longer.
     EndlessWorkError
-        It took longer, and is still going on.
+        The work took longer, and has not stopped.
     """
     future: Future[T] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # it belongs to the one who waits
+        except BaseException as error:  # raised again in the waiting thread
             future.set_exception(error)
         finally:
             _at_work.discard(thread)
@@ -154,7 +154,7 @@ def within(seconds: float, work: Callable[[], T], stop: Callable[[], None], what
     try:
         return future.result(seconds)
     except TimeoutError:
-        if future.done():  # it ended at the last moment, or this is its own error
+        if future.done():  # the work ended at the last moment, or raised a TimeoutError itself
             return future.result()
         stop()
         thread.join(_GRACE_SECONDS)
@@ -166,30 +166,30 @@ def within(seconds: float, work: Callable[[], T], stop: Callable[[], None], what
 
 
 def exit_past_work(code: int) -> None:
-    """End the process at once where a network is still at work: nobody waits for it, and Python would crash at its end.
+    """Exit the process at once where a network is still running: at a normal exit, its thread would crash Python.
 
-    Called by the command line when all else is done. It does not return where a thread of `within` has not ended.
+    Called by the command line at the very end. Does not return where a thread of `within` has not ended.
     """
     if any(thread.is_alive() for thread in list(_at_work)):
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed, or full
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed, or the disk full
                 stream.flush()
         os._exit(code)
 
 
 def _seconds(tensor: npt.NDArray[Any]) -> float:
-    """Return how long a call with these images may take."""
+    """Return the time limit of a call with these images."""
     return _CALL_SECONDS * (1 + tensor.size / 3e6)
 
 
-def _providers(device: str, there: list[str]) -> list[str]:
-    """Return what ONNX Runtime shall compute with, the CPU last: it takes what others cannot."""
+def _providers(device: str, available: list[str]) -> list[str]:
+    """Return the execution providers of a device; the CPU comes last, for operations that the device does not have."""
     if device not in _PROVIDERS:
         raise NetworkError(f"device must be one of {', '.join(_PROVIDERS)}, got {device!r}.")
     for provider in _PROVIDERS[device]:
-        if provider not in there:
-            how = "pip install onnxruntime-gpu in place of onnxruntime" if device == "cuda" else "it is part of macOS"
-            raise NetworkError(f"ONNX Runtime cannot use {device!r} here: it has no {provider} ({how}).")
+        if provider not in available:
+            hint = "pip install onnxruntime-gpu in place of onnxruntime" if device == "cuda" else "it is part of macOS"
+            raise NetworkError(f"ONNX Runtime cannot use {device!r} here: it has no {provider} ({hint}).")
     return [*_PROVIDERS[device], "CPUExecutionProvider"]
 
 
@@ -197,10 +197,10 @@ def _options(onnxruntime: Any, threads: int, bounded: bool) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # errors are raised; printed raw, names from a file could steer the terminal
-    # Photos come in many shapes: a plan of the memory kept for each of them doubles the memory and saves no time.
+    options.log_severity_level = 4  # errors are raised; in a raw log, names from a file could control the terminal
+    # Photos have many shapes: a memory pattern per shape doubles the memory and saves no time.
     options.enable_mem_pattern = False
-    # Threads that spin while they wait take the time that decoding needs.
+    # Threads that spin while they wait take processor time from decoding.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if bounded:
         _limit_memory()
@@ -210,11 +210,11 @@ def _options(onnxruntime: Any, threads: int, bounded: bool) -> Any:
 
 @functools.cache
 def _limit_memory() -> None:
-    """Make one allocator for all sessions that ask for it; a limit of its own per session is not to be had."""
+    """Make one allocator with a limit for all bounded sessions: ONNX Runtime has no limit per session."""
     import onnxruntime
 
     kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     place = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
     limit = onnxruntime.OrtArenaCfg({"max_mem": int(_MEMORY_SHARE * memory())})
-    with contextlib.suppress(Exception):  # the host program may have made one already, and then that one counts
+    with contextlib.suppress(Exception):  # the host program may have registered one already, which is then used
         onnxruntime.create_and_register_allocator(place, limit)

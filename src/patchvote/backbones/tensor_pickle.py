@@ -1,8 +1,8 @@
-"""Read the tensors of a legacy torch file without torch, and without letting the file run anything.
+"""Read the tensors of a legacy torch file without torch, and without running code from the file.
 
-Such a file is a few pickles followed by raw storages. A pickle may name any function to call; this reader knows four
-names, all of which only make arrays, and refuses every other. Nothing here is ever used on a user's file: only weights
-from packages whose digest is known come here.
+Such a file is a few pickles followed by raw storages. A pickle may name any function to call; this reader accepts four
+names, which only make arrays, and refuses all others. It is never used for files of users, only for weights from
+packages, whose digest is known.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from ..errors import NetworkError
 
-_MAGIC = 0x1950A86A20F9469CFC6C
+_MAGIC = 0x1950A86A20F9469CFC6C  # first and second pickle of the format
 _PROTOCOL = 1001
 
 
 class _Storage:
-    """A place in the file that tensors are cut from; filled when the raw bytes are reached."""
+    """A block of numbers that tensors are views of; filled when the raw bytes are read."""
 
     def __init__(self, dtype: np.dtype[Any], count: int) -> None:
         self.dtype = dtype
@@ -32,7 +32,7 @@ class _Storage:
 
 
 class _Tensor:
-    """A tensor that knows its storage, offset and shape, but not yet its numbers."""
+    """Storage, offset, shape and strides of a tensor whose numbers are not read yet."""
 
     def __init__(self, storage: _Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         self.storage, self.offset, self.shape, self.strides = storage, offset, shape, strides
@@ -67,12 +67,12 @@ class _TensorsOnly(pickle.Unpickler):
         try:
             return _KNOWN[module, name]
         except KeyError:
-            raise NetworkError(f"the file asks for '{module}.{name}', which is not a tensor: it is refused.") from None
+            raise NetworkError(f"the file uses '{module}.{name}', which is not a tensor: it is refused.") from None
 
     def persistent_load(self, pid: Any) -> _Storage:
         kind, dtype, key, _device, count, *_ = pid
         if kind != "storage" or not isinstance(dtype, np.dtype):
-            raise NetworkError(f"the file refers to a {kind!r}, where only storages are known: it is refused.")
+            raise NetworkError(f"the file refers to a {kind!r}, only storages are supported: it is refused.")
         return self.storages.setdefault(key, _Storage(dtype, count))
 
 
@@ -82,13 +82,13 @@ def read_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
     Raises
     ------
     NetworkError
-        The file is not of that format, is cut short, or asks for anything but tensors.
+        The file has another format, is cut short, or holds anything but tensors.
     """
     with io.BytesIO(path.read_bytes()) as file:
         try:
             if _TensorsOnly(file).load() != _MAGIC or _TensorsOnly(file).load() != _PROTOCOL:
-                raise NetworkError("it does not begin like a legacy torch file.")
-            _TensorsOnly(file).load()  # sizes of C types on the writer's machine; the dtypes above are explicit
+                raise NetworkError("it does not begin as a legacy torch file does.")
+            _TensorsOnly(file).load()  # sizes of C types for the writer; not needed, the dtypes above are explicit
             reader = _TensorsOnly(file)
             tensors = reader.load()
             for key in _TensorsOnly(file).load():

@@ -22,7 +22,7 @@ def memory() -> int:
     try:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # Windows has no such call
-        total = 8 << 30  # a common size
+        total = 8 << 30  # assumed
     try:
         return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
     except (OSError, ValueError):  # there is no container, or it has no limit ("max")
