@@ -135,7 +135,7 @@ def test_the_head_gives_the_mean_of_its_vote_map_and_learns_what_levels_count():
     head.standardise([coarse, fine])
     expected = (head.vote_map(coarse).mean(dim=(2, 3)) + head.vote_map(fine).mean(dim=(2, 3))) / 2
     torch.testing.assert_close(head(coarse, fine), expected)
-    cells = torch.cat([head._placed(one).movedim(1, -1).flatten(0, 2) for one in (coarse, fine)])
+    cells = torch.cat([head._with_positions(one).movedim(1, -1).flatten(0, 2) for one in (coarse, fine)])
     standard = (cells - head.mean) * head.scale
     torch.testing.assert_close(standard.mean(0), torch.zeros(6), atol=1e-5, rtol=0)
     torch.testing.assert_close(standard.std(0, correction=0), torch.ones(6), atol=1e-5, rtol=0)

@@ -1,6 +1,6 @@
-"""The vote as layers of PyTorch: trained with a network end to end, and given back to ONNX Runtime.
+"""The vote as layers of PyTorch: trained end to end with a network, then exported for ONNX Runtime.
 
-Needs the extra ``torch``; nothing else of the package does.
+Only this part of the package needs the extra ``torch``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checkpoints of fine-tuning: tensors by name, the history so far, and a checksum over both.
 
-They are safetensors, since torch's own files are pickles, which may run anything.
+They are safetensors files, since torch's own files are pickles, which may run any code.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ _PASSES = listed(record({"pass": _NUMBER, "loss": _NUMBER, "held_out_accuracy": 
 
 
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], mark: str, history: list[dict[str, float]]) -> None:
-    """Write a checkpoint, whole or not at all.
+    """Write a checkpoint atomically.
 
     Parameters
     ----------
     path : path
-        The file.
+        File to write.
     tensors : dict of tensors
-        What training goes on from.
+        State of the training, by name.
     mark : str
-        Hash of all that a checkpoint must agree on with the training that it is read by.
+        Hash of photos, network and settings, by which a training recognises its checkpoint.
     history : list of dict
         Loss and accuracy of each pass.
     """
-    kept = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    told = {_MARK: mark, _HISTORY: json.dumps(history)}
-    write_file(path, [save(kept, told | {_CHECKSUM: _checksum(kept, told)})])
+    stored = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    metadata = {_MARK: mark, _HISTORY: json.dumps(history)}
+    write_file(path, [save(stored, metadata | {_CHECKSUM: _checksum(stored, metadata)})])
 
 
 def read_checkpoint(path: Path, mark: str) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
-    """Read what `write_checkpoint` wrote; a checkpoint of before, which has no checksum, is taken as it is.
+    """Read a file of `write_checkpoint`; a checkpoint of an older version, without a checksum, is not verified.
 
     Raises
     ------
     PatchvoteError
-        It is no checkpoint, is damaged, or is of another training.
+        The file is no checkpoint, is damaged, or belongs to another training.
     """
     try:
         check_regular(path)
         with safe_open(path, framework="pt") as file:
-            told = file.metadata() or {}
-            kept = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        found = _checksum(kept, told)
-        history = json.loads(told.get(_HISTORY, "[]"))
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        computed = _checksum(tensors, metadata)
+        history = json.loads(metadata.get(_HISTORY, "[]"))
     except Exception as error:  # what safetensors raises differs between its versions
         raise PatchvoteError(f"{path} is not a checkpoint of fine-tuning: {error}.") from None
-    if told.get(_CHECKSUM, found) != found or _PASSES(history) is not None:
-        raise PatchvoteError(f"{path} is damaged: remove it to begin anew, or take it from a backup.")
-    if told.get(_MARK) != mark:
+    if metadata.get(_CHECKSUM, computed) != computed or _PASSES(history) is not None:
+        raise PatchvoteError(f"{path} is damaged: remove it to begin anew, or restore it from a backup.")
+    if metadata.get(_MARK) != mark:
         raise PatchvoteError(
             f"{path} is of another fine-tuning (other photos, network or settings): move it away, or name another."
         )
-    return kept, history
+    return tensors, history
 
 
-def _checksum(tensors: Mapping[str, Tensor], told: Mapping[str, str]) -> str:
-    words = [told.get(_MARK, ""), told.get(_HISTORY, "")]
-    return checksum([*contents({name: value.numpy() for name, value in tensors.items()}), json.dumps(words).encode()])
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    texts = [metadata.get(_MARK, ""), metadata.get(_HISTORY, "")]
+    return checksum([*contents({name: value.numpy() for name, value in tensors.items()}), json.dumps(texts).encode()])

@@ -1,9 +1,9 @@
-"""Fine-tuning: the last stages of a network learn together with the votes, from photos.
+"""Fine-tuning: the last stages of a network are trained together with the votes, from photos.
 
-The network is cut in two. The trunk stays as it is, and sees every photo a few times, each time changed a little
-(mirrored, cropped, lit otherwise); what it says is kept on disk. The tail and the head then learn from that, pass after
-pass, without asking the trunk again, which saves most of the time on a laptop. The result is the same graph with other
-numbers in its tail, and prototypes: a model for ONNX Runtime, without torch.
+The network is cut in two. The trunk is frozen: it runs once on a few augmented variants of every photo (crop, mirror,
+brightness, contrast), and its outputs are kept on disk. The tail and the head are trained on these outputs, pass after
+pass, without running the trunk again, which saves most of the time on a laptop. The result is the same graph with new
+weights in its tail, and prototypes: a model for ONNX Runtime, without torch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .settings import TuningSettings
 from .trunk import Progress, Seen
 from .tuned import Tuned
 
-_MOMENTUM = 0.1  # of what is known of the tail's features, which drift as it learns
+_MOMENTUM = 0.1  # of the statistics of the tail's features, which drift in training; the default of batch normalisation
 
 
 def fine_tune(
@@ -52,45 +52,46 @@ def fine_tune(
     Parameters
     ----------
     network : str
-        An embedded network, or the path of an ONNX file.
+        Embedded network, or path of an ONNX file.
     photos : Source
         Labelled photos.
     labels : sequence of str, optional
-        Classes of the photos, where they do not say themselves.
+        Classes of the photos, where the source does not have them.
     settings : TuningSettings, optional
-        How to learn.
+        Settings of the training.
     head : function, optional
-        From the numbers of features and classes to a module that turns feature maps into scores; a `VoteHead` by
-        default.
+        Function of the numbers of features and classes that returns a module from feature maps to scores; it makes a
+        `VoteHead` by default.
     checkpoint : path, optional
-        A file to write after every pass. Where it is there, training goes on from it, and ends where it would have
-        ended without the interruption.
+        File that is written after every pass. If it exists, training resumes from it, with the same result as without
+        the interruption.
     device : str, default "cpu"
-        Where tail and head learn: "cpu", "cuda", "mps".
+        Device on which tail and head are trained: "cpu", "cuda" or "mps".
     progress : function, optional
-        Called with what is being done, how much of it is done, and of how much.
+        Function that is called with the current step, the number of finished items, and the total.
     """
-    settings, place = settings or TuningSettings(), on_device(np.zeros(1, np.float32), device).device
-    found = labelled(photos, labels, 2)
+    settings, torch_device = settings or TuningSettings(), on_device(np.zeros(1, np.float32), device).device
+    labelled_photos = labelled(photos, labels, 2)
     graph, spec = tunable_graph(network)
     start = settings.start or default_start(network, graph)
     trunk = trunk_of(graph, start, spec)
-    classes, numbers = np.unique([str(photo.label) for photo in found], return_inverse=True)
-    digests = [_digest(photo) for photo in found]
-    copies = equal_groups([digest or photo.name for digest, photo in zip(digests, found, strict=True)])
-    _, out = hold_out(np.arange(len(found)), numbers, settings.held_out, settings.seed, copies)
+    classes, numbers = np.unique([str(photo.label) for photo in labelled_photos], return_inverse=True)
+    digests = [_digest(photo) for photo in labelled_photos]
+    copies = equal_groups([digest or photo.name for digest, photo in zip(digests, labelled_photos, strict=True)])
+    _, held = hold_out(np.arange(len(labelled_photos)), numbers, settings.held_out, settings.seed, copies)
     torch.manual_seed(settings.seed)
-    rest = tail_of(graph, start, trunk.spec.dim).to(place)
-    top = (head or _vote_head(settings))(spec.dim, len(classes)).to(place)
+    tail = tail_of(graph, start, trunk.spec.dim).to(torch_device)
+    top = (head or _vote_head(settings))(spec.dim, len(classes)).to(torch_device)
     with temporary_folder() as folder:
-        seen = Seen(folder, found, set(out.tolist()), trunk, settings, progress)
-        learner = Learner(rest, top, seen, numbers, settings, place)
-        mark = _fingerprint(found, digests, [spec.fingerprint, start, dataclasses.asdict(settings), repr(top)])
+        seen = Seen(folder, labelled_photos, set(held.tolist()), trunk, settings, progress)
+        learner = Learner(tail, top, seen, numbers, settings, torch_device)
+        others = [spec.fingerprint, start, dataclasses.asdict(settings), repr(top)]
+        mark = _fingerprint(labelled_photos, digests, others)
         history = learner.run(Path(checkpoint) if checkpoint else None, mark, progress)
-        names = tuple(photo.name for photo in found)
+        names = tuple(photo.name for photo in labelled_photos)
         held_out, temperature = learner.held_out_scores(tuple(classes.tolist()), names)
         memory = learner.memory(len(classes))
-    rest.write_back(graph)
+    tail.write_back(graph)
     read = [*seen.training, *seen.held_out]
     images = dict(zip(classes.tolist(), np.bincount(numbers[read], minlength=len(classes)).tolist(), strict=True))
     top, side = top.cpu(), settings.side
@@ -98,12 +99,12 @@ def fine_tune(
 
 
 def _vote_head(settings: TuningSettings) -> Callable[[int, int], nn.Module]:
-    """Return what makes the default head, from the numbers of features and classes."""
-    return lambda d, c: VoteHead(d, c, settings.prototypes, q=settings.q, momentum=_MOMENTUM)
+    """Return the function that makes the default head from the numbers of features and classes."""
+    return lambda features, classes: VoteHead(features, classes, settings.prototypes, q=settings.q, momentum=_MOMENTUM)
 
 
 def _digest(photo: Photo) -> str | None:
-    """Return the digest of a photo's content; None where it cannot be read."""
+    """Return the digest of a photo's content; None where the photo cannot be read."""
     try:
         return read_photo(photo)[1]
     except PhotoError:
@@ -111,6 +112,6 @@ def _digest(photo: Photo) -> str | None:
 
 
 def _fingerprint(photos: Sequence[Photo], digests: Sequence[str | None], others: list[Any]) -> str:
-    """Return a short hash of all that a checkpoint must agree on: photos that can be read, and the `others`."""
-    shown = [[photo.name, str(photo.label), digest] for photo, digest in zip(photos, digests, strict=True) if digest]
-    return hashlib.sha256(json.dumps([shown, *others]).encode()).hexdigest()[:16]
+    """Return a short hash by which a training recognises its checkpoint: of all readable photos, and of `others`."""
+    readable = [[photo.name, str(photo.label), digest] for photo, digest in zip(photos, digests, strict=True) if digest]
+    return hashlib.sha256(json.dumps([readable, *others]).encode()).hexdigest()[:16]

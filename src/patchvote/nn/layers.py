@@ -1,4 +1,4 @@
-"""ML3 as a layer: descriptors in, class votes out; and the head that turns a feature map into the vote of an image."""
+"""ML3 as a layer, from descriptors to class votes, and the head that computes the vote of an image."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from ..voters.ml3 import phi_and_gradient
 
-_LEAST = 1e-5  # added to a batch's variances: a feature that is silent in it stays finite
+_EPSILON = 1e-5  # added to the variances of a batch: a feature that is constant in it stays finite
 
 
 class _Phi(torch.autograd.Function):
-    """The score of the shared mathematics, with its own derivative: autograd's would be 0/0 where the score is 0."""
+    """The score of `voters.ml3` with an explicit derivative: that of autograd would be 0/0 where the score is 0."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, q: float) -> Tensor:
@@ -29,28 +29,28 @@ class _Phi(torch.autograd.Function):
 
 
 def phi(z: Tensor, q: float) -> Tensor:
-    """Score of each class, ``||[z]_+||_q`` over the first axis; its derivative is 0 where it is 0."""
+    """Return the score of each class, ``||[z]_+||_q`` over the first axis; the derivative of a score of 0 is 0."""
     return _Phi.apply(z, q)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class ML3(nn.Module):
-    """Votes by a few prototypes a class: ``phi(W x)``, of descriptors ``(..., features)``.
+    """Votes ``phi(W x)`` of descriptors ``(..., features)`` by a few prototypes per class.
 
     Parameters
     ----------
     features, classes : int
-        Of a descriptor; to vote for.
+        Number of features per descriptor, and number of classes.
     prototypes : int, default 10
-        Prototypes a class.
+        Number of prototypes per class.
     q : float, default 2
-        How products with a class's prototypes become one vote, from 1 to ``math.inf``.
+        Order of the norm over the products with a class's prototypes, from 1 to ``math.inf``.
     start_scale : float, default 0.01
-        Standard deviation of the random numbers that prototypes begin with.
+        Standard deviation of the initial prototypes.
 
     Attributes
     ----------
     weight : Parameter of shape (prototypes, classes, features)
-        The prototypes.
+        Prototypes of all classes.
 
     Examples
     --------
@@ -65,8 +65,8 @@ class ML3(nn.Module):
         super().__init__()
         if min(features, classes, prototypes) < 1 or not q >= 1:
             raise ValueError(
-                f"features, classes and prototypes must be at least 1 and q, too; got {features}, {classes}, "
-                f"{prototypes} and {q}."
+                f"features, classes, prototypes and q must be at least 1; got {features}, {classes}, {prototypes} "
+                f"and {q}."
             )
         self.q = q
         self.weight = nn.Parameter(torch.randn(prototypes, classes, features) * start_scale)
@@ -80,13 +80,13 @@ class ML3(nn.Module):
         return votes.T.reshape(*x.shape[:-1], classes)
 
     def extra_repr(self) -> str:
-        """Tell the sizes."""
+        """Return the sizes and q, for `repr`."""
         prototypes, classes, features = self.weight.shape
         return f"{features}, {classes}, prototypes={prototypes}, q={self.q:g}"
 
 
 class ML3Conv2d(ML3):
-    """ML3 as a 1 x 1 convolution with prototypes: a feature map in, a map of votes out.
+    """ML3 as a 1 x 1 convolution, from a feature map to a map of votes.
 
     Examples
     --------
@@ -100,32 +100,32 @@ class ML3Conv2d(ML3):
 
 
 class VoteHead(nn.Module):
-    """The head of a network that votes: feature maps in, the mean vote of each image out.
+    """Head of a network, from feature maps to the mean vote of each image.
 
-    Cells are standardised, get their positions where asked for, and vote; a map's vote is the mean of its cells', an
-    image's the weighted mean of its maps'.
+    The cells of a map are standardised and vote, with their positions if requested. The vote of a map is the mean over
+    its cells, the vote of an image the weighted mean over its maps.
 
     Parameters
     ----------
     features, classes, prototypes, q, start_scale
-        As for `ML3`.
+        Parameters of `ML3`.
     positions : bool, default False
-        Whether the position of a cell, in 0..1 both ways, takes part.
+        Whether the position of a cell, from 0 to 1 on both axes, is appended to its features.
     levels : int, default 1
-        Maps (scales) of an image; with several, how much each counts is learned.
+        Number of maps (scales) per image; the weights of several are learned.
     momentum : float, default 0
-        For a network that learns along, whose features drift: while training, every batch is standardised by itself,
-        and renews this share of `mean` and `scale`, as in batch normalisation. With 0 they stay as they were set.
-        For one level only.
+        Share of `mean` and `scale` that every training batch updates, as in batch normalisation, for a network whose
+        features drift because it is trained as well. Such a batch is standardised by its own statistics. With 0, `mean`
+        and `scale` do not change. For one level only.
 
     Attributes
     ----------
     vote : ML3Conv2d
-        The prototypes.
+        Layer with the prototypes.
     mean, scale : buffers
-        A feature x is standardised to ``(x - mean) * scale``; set them with `standardise`.
+        Mean and inverse deviation of the features, standardised to ``(x - mean) * scale``; set by `standardise`.
     level_weight : Parameter of shape (levels,)
-        Levels count by its softmax.
+        Logits of the weights of the levels.
     """
 
     mean: Tensor
@@ -158,7 +158,7 @@ class VoteHead(nn.Module):
 
     def standardise(self, maps: Sequence[Tensor]) -> None:
         """Set mean and scale so that the features of these maps have mean 0 and deviation 1."""
-        rows = torch.cat([self._placed(one).movedim(1, -1).flatten(0, -2) for one in maps])
+        rows = torch.cat([self._with_positions(x).movedim(1, -1).flatten(0, -2) for x in maps])
         rows = rows.cpu().double()  # some devices have no float64
         deviation = rows.std(dim=0, correction=0)
         self.mean.copy_(rows.mean(dim=0))
@@ -166,39 +166,39 @@ class VoteHead(nn.Module):
 
     def vote_map(self, x: Tensor) -> Tensor:
         """Return the votes of every cell of a map, ``(n, classes, rows, columns)``."""
-        x = self._placed(x)
+        x = self._with_positions(x)
         if self.training and self.momentum and x.numel() > x.shape[1]:
-            x = self._drifting(x)
+            x = self._standardised_by_batch(x)
         else:
             x = (x - self.mean[:, None, None]) * self.scale[:, None, None]
         votes: Tensor = self.vote(x)
         return votes
 
     def forward(self, *maps: Tensor) -> Tensor:
-        """Return the mean vote ``(n, classes)`` of images, given a map for each level."""
+        """Return the mean vote ``(n, classes)`` of images, given one map per level."""
         if len(maps) != len(self.level_weight):
             raise ValueError(f"this head takes {len(self.level_weight)} maps, got {len(maps)}.")
-        share = self.level_weight.softmax(0)
-        means = [self.vote_map(one).mean(dim=(2, 3)) for one in maps]
-        return torch.stack([weight * mean for weight, mean in zip(share, means, strict=True)]).sum(0)
+        weights = self.level_weight.softmax(0)
+        means = [self.vote_map(x).mean(dim=(2, 3)) for x in maps]
+        return torch.stack([weight * mean for weight, mean in zip(weights, means, strict=True)]).sum(0)
 
     def extra_repr(self) -> str:
-        """Tell what the layers below do not."""
+        """Return the settings that are not those of the inner layers, for `repr`."""
         return f"positions={self.positions}, momentum={self.momentum:g}"
 
-    def _drifting(self, x: Tensor) -> Tensor:
-        """Standardise a batch by itself, and let mean and scale follow."""
-        variance = (self.scale**-2 - _LEAST).clamp(min=0)
-        x = nn.functional.batch_norm(x, self.mean, variance, training=True, momentum=self.momentum, eps=_LEAST)
-        self.scale.copy_((variance + _LEAST).rsqrt())
+    def _standardised_by_batch(self, x: Tensor) -> Tensor:
+        """Standardise a batch by its own statistics, and update mean and scale."""
+        variance = (self.scale**-2 - _EPSILON).clamp(min=0)
+        x = nn.functional.batch_norm(x, self.mean, variance, training=True, momentum=self.momentum, eps=_EPSILON)
+        self.scale.copy_((variance + _EPSILON).rsqrt())
         return x
 
-    def _placed(self, x: Tensor) -> Tensor:
-        """Append the positions of the cells' centres, where they take part."""
+    def _with_positions(self, x: Tensor) -> Tensor:
+        """Append the positions of the cells' centres, if requested."""
         if not self.positions:
             return x
         n, _, rows, columns = x.shape
         across = (torch.arange(columns, device=x.device, dtype=x.dtype) + 0.5) / columns
         down = (torch.arange(rows, device=x.device, dtype=x.dtype) + 0.5) / rows
-        places = torch.stack([across.expand(rows, columns), down[:, None].expand(rows, columns)])
-        return torch.cat([x, places.expand(n, 2, rows, columns)], dim=1)
+        positions = torch.stack([across.expand(rows, columns), down[:, None].expand(rows, columns)])
+        return torch.cat([x, positions.expand(n, 2, rows, columns)], dim=1)

@@ -1,4 +1,4 @@
-"""The training loop of fine-tuning: tail and head learn from what the trunk said, pass after pass."""
+"""The training loop of fine-tuning: tail and head learn from the outputs of the trunk, pass after pass."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .onnx_module import OnnxModule
 from .settings import TuningSettings
 from .trunk import Progress, Seen
 
-_REJECTION = 0.05  # of the rightly named held-out photos that "none of these" may cost
+_REJECTION = 0.05  # share of the correctly classified held-out photos that may be rejected as "none of these"
 
 
 class Learner:
@@ -31,17 +31,17 @@ class Learner:
     Parameters
     ----------
     rest : OnnxModule
-        The tail of the network.
+        Tail of the network.
     head : module
-        From feature maps to scores.
+        Module that computes scores from feature maps.
     seen : Seen
-        What the trunk says of every photo.
+        Outputs of the trunk for all photos.
     numbers : array of int
         Class number of every photo.
     settings : TuningSettings
-        How to learn.
+        Settings of the training.
     device : torch.device
-        Where to learn.
+        Device on which tail and head are trained.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Learner:
         self.best: dict[str, Tensor] = {}
 
     def run(self, checkpoint: Path | None, mark: str, progress: Progress | None) -> list[dict[str, float]]:
-        """Make all passes, going on from a checkpoint where there is one; return the loss and accuracy of each."""
+        """Make all passes, from a checkpoint on where it exists; return the loss and accuracy of each."""
         if checkpoint is not None and checkpoint.exists():
             self._read(checkpoint, mark)
         elif isinstance(self.head, VoteHead):
@@ -83,30 +83,30 @@ class Learner:
         return self.history
 
     def _is_best(self, accuracy: float) -> bool:
-        """Whether no weights before are better; of equals the later are, having learned with smaller steps."""
+        """Return whether no earlier pass was better. The later of equal passes is preferred: its steps were smaller."""
         return not self.seen.held_out or accuracy >= max(record["held_out_accuracy"] for record in self.history)
 
     def _done(self) -> bool:
         accuracies = [record["held_out_accuracy"] for record in self.history]
-        stale = int(np.argmax(accuracies[::-1])) if accuracies and self.seen.held_out else 0  # since the last best
+        stale = int(np.argmax(accuracies[::-1])) if accuracies and self.seen.held_out else 0  # passes since the best
         return len(self.history) >= self.settings.passes or stale >= self.settings.patience
 
     def _one_pass(self, index: int) -> float:
         settings, total = self.settings, 0.0
         self.head.train()
-        torch.manual_seed(settings.seed * 100_003 + index)  # a head may draw lots; resumed, it must draw the same
+        torch.manual_seed(settings.seed * 100_003 + index)  # a head may use random numbers: the same when resumed
         rng = np.random.default_rng([settings.seed, index])
         order = rng.permutation(len(self.labels))
         variants = rng.integers(settings.variants, size=len(order))
         batches = np.array_split(order, max(1, round(len(order) / settings.batch)))
         for number, rows in enumerate(batches):
-            share = (index + number / len(batches)) / settings.passes
+            done = (index + number / len(batches)) / settings.passes
             for group, rate in zip(self.optimiser.param_groups, (settings.rate, settings.head_rate), strict=True):
-                group["lr"] = rate * (1 + np.cos(np.pi * share)) / 2
+                group["lr"] = rate * (1 + np.cos(np.pi * done)) / 2
             self.optimiser.zero_grad()
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type != "cpu"):
                 features = self.rest(self.seen.batch(rows, variants[rows]).to(self.device))
-            scores = self.head(features.float())  # votes have squares and roots: not for half precision
+            scores = self.head(features.float())  # squares and roots of votes need full precision
             loss = nn.functional.cross_entropy(scores, self.labels[rows].to(self.device))
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()
@@ -123,12 +123,12 @@ class Learner:
         return np.array(votes)
 
     def _accuracy(self) -> float:
-        """Return the share of held-out photos that are named rightly."""
+        """Return the accuracy on the held-out photos."""
         expected = self.numbers[list(self.seen.held_out)]
         return float(np.mean(self._held_out_votes().argmax(axis=1) == expected)) if len(expected) else 0.0
 
     def held_out_scores(self, classes: tuple[str, ...], names: tuple[str, ...]) -> tuple[Scores | None, float]:
-        """Return the answers for held-out photos, and the temperature that was set on them."""
+        """Return the predictions for the held-out photos, and the temperature that was fitted on them."""
         images = list(self.seen.held_out)
         if not images:
             return None, 1.0
@@ -140,7 +140,7 @@ class Learner:
 
     @torch.no_grad()
     def memory(self, classes: int) -> dict[str, npt.NDArray[Any]]:
-        """Return some descriptors of each class, with their boxes: what a model remembers of its photos."""
+        """Return some descriptors of each class, with their boxes, as a model stores them."""
         rng = np.random.default_rng(self.settings.seed)
         values, boxes, numbers = [], [], []
         for number in range(classes):
@@ -149,10 +149,10 @@ class Learner:
                 continue
             maps = self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device)).cpu().numpy()
             cells = maps.transpose(0, 2, 3, 1).reshape(-1, maps.shape[1])
-            places = np.tile(cell_boxes(*maps.shape[2:]), (len(rows), 1))
+            all_boxes = np.tile(cell_boxes(*maps.shape[2:]), (len(rows), 1))
             chosen = rng.permutation(len(cells))[:REMEMBERED]
             values.append(cells[chosen].astype(np.float16))
-            boxes.append(places[chosen])
+            boxes.append(all_boxes[chosen])
             numbers.append(np.full(len(chosen), number))
         return {
             "memory_values": np.concatenate(values),
@@ -162,7 +162,7 @@ class Learner:
 
     @torch.no_grad()
     def _standardise(self, head: VoteHead) -> None:
-        """Let the head know the mean and the deviation of what the tail gives at first."""
+        """Set mean and deviation of the head from the outputs of the untrained tail."""
         rows = np.sort(np.random.default_rng(self.settings.seed).permutation(len(self.labels))[:256])
         head.standardise([self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device))])
 
@@ -174,22 +174,22 @@ class Learner:
 
     def _load(self, state: dict[str, Tensor]) -> None:
         for module, prefix in ((self.rest, "tail."), (self.head, "head.")):
-            own = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-            module.load_state_dict(own)
+            values = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+            module.load_state_dict(values)
 
     def _write(self, path: Path, mark: str) -> None:
-        kept = {f"now.{name}": value for name, value in self._state().items()}
-        kept |= {f"best.{name}": value for name, value in self.best.items()}
+        tensors = {f"now.{name}": value for name, value in self._state().items()}
+        tensors |= {f"best.{name}": value for name, value in self.best.items()}
         for number, state in self.optimiser.state_dict()["state"].items():
-            kept |= {f"optimiser.{number}.{key}": torch.as_tensor(value) for key, value in state.items()}
-        write_checkpoint(path, kept, mark, self.history)
+            tensors |= {f"optimiser.{number}.{key}": torch.as_tensor(value) for key, value in state.items()}
+        write_checkpoint(path, tensors, mark, self.history)
 
     def _read(self, path: Path, mark: str) -> None:
-        kept, self.history = read_checkpoint(path, mark)
-        self._load({name.removeprefix("now."): value for name, value in kept.items() if name.startswith("now.")})
-        self.best = {name.removeprefix("best."): v for name, v in kept.items() if name.startswith("best.")}
+        tensors, self.history = read_checkpoint(path, mark)
+        self._load({name.removeprefix("now."): value for name, value in tensors.items() if name.startswith("now.")})
+        self.best = {name.removeprefix("best."): v for name, v in tensors.items() if name.startswith("best.")}
         state = copy.deepcopy(self.optimiser.state_dict())
-        for name, value in kept.items():
+        for name, value in tensors.items():
             if name.startswith("optimiser."):
                 _, number, key = name.split(".")
                 state["state"].setdefault(int(number), {})[key] = value

@@ -1,7 +1,7 @@
-"""A graph in ONNX as a module of PyTorch, whose constants can be trained and written back.
+"""An ONNX graph as a module of PyTorch, whose constants can be trained and written back.
 
-Only what image networks are made of: convolutions, normalisation, activations, sums, products and pooling. So a network
-can be fine-tuned whoever wrote it, and the result is the same graph with other numbers.
+It supports the usual operations of image networks: convolutions, normalisation, activations, sums, products and
+pooling. The result of fine-tuning is the same graph with other constants.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..errors import NetworkError
 if TYPE_CHECKING:
     import onnx
 
-_Step = Callable[[list[Any], dict[str, Any]], Tensor]
+_Operation = Callable[[list[Any], dict[str, Any]], Tensor]  # from inputs and attributes of a node to its output
 
 
 class OnnxModule(nn.Module):
@@ -29,13 +29,13 @@ class OnnxModule(nn.Module):
     Parameters
     ----------
     model : onnx.ModelProto
-        The graph. Weights and biases of its convolutions, matrix products and normalisations become parameters; other
-        constants stay what they are.
+        Graph to run. Weights and biases of its convolutions, matrix products and normalisations become parameters;
+        other constants are not trained.
 
     Raises
     ------
     NetworkError
-        The graph has an operation that is not known here.
+        The graph has an unsupported operation.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -51,9 +51,9 @@ class OnnxModule(nn.Module):
             if node.op_type == "Constant" and node.attribute[0].name == "value":
                 constants.append(_named(node.attribute[0].t, node.output[0]))
                 continue
-            if node.op_type not in _STEPS:
-                known = ", ".join(sorted(_STEPS))
-                raise NetworkError(f"{node.op_type} cannot be run in torch here. What can: {known}.")
+            if node.op_type not in _OPERATIONS:
+                known = ", ".join(sorted(_OPERATIONS))
+                raise NetworkError(f"{node.op_type} cannot be run in torch here. Supported are: {known}.")
             attributes = {item.name: helper.get_attribute_value(item) for item in node.attribute}
             self._nodes.append((node.op_type, list(node.input), node.output[0], attributes))
             if node.op_type in ("Conv", "Gemm", "MatMul", "BatchNormalization"):
@@ -69,17 +69,17 @@ class OnnxModule(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the graph."""
-        there = {self._input: x}
+        computed = {self._input: x}
 
         def value(name: str) -> Tensor:
-            return there[name] if name in there else getattr(self, self._names[name])
+            return computed[name] if name in computed else getattr(self, self._names[name])
 
         for kind, inputs, output, attributes in self._nodes:
-            there[output] = _STEPS[kind]([value(name) if name else None for name in inputs], attributes)
-        return there[self._output]
+            computed[output] = _OPERATIONS[kind]([value(name) if name else None for name in inputs], attributes)
+        return computed[self._output]
 
     def write_back(self, model: onnx.ModelProto) -> None:
-        """Put the constants as they are now into a graph that holds constants of these names."""
+        """Write the current constants into a graph with constants of these names."""
         from onnx import numpy_helper
 
         for tensor in model.graph.initializer:
@@ -96,80 +96,81 @@ def _named(tensor: onnx.TensorProto, name: str) -> onnx.TensorProto:
     return copy
 
 
-def _convolve(inputs: list[Any], told: dict[str, Any]) -> Tensor:
+def _convolve(inputs: list[Any], attributes: dict[str, Any]) -> Tensor:
     x, weight = inputs[0], inputs[1]
     bias = inputs[2] if len(inputs) > 2 else None
-    stride = told.get("strides", [1, 1])
-    dilation = told.get("dilations", [1, 1])
-    x = _padded(x, weight.shape[2:], stride, dilation, told)
-    return functional.conv2d(x, weight, bias, stride, 0, dilation, told.get("group", 1))
+    stride = attributes.get("strides", [1, 1])
+    dilation = attributes.get("dilations", [1, 1])
+    x = _padded(x, weight.shape[2:], stride, dilation, attributes)
+    return functional.conv2d(x, weight, bias, stride, 0, dilation, attributes.get("group", 1))
 
 
 def _padded(
-    x: Tensor, kernel: Any, stride: list[int], dilation: list[int], told: dict[str, Any], fill: float = 0.0
+    x: Tensor, kernel: Any, stride: list[int], dilation: list[int], attributes: dict[str, Any], fill: float = 0.0
 ) -> Tensor:
-    """Pad as ONNX says: by given numbers, or so that the output has as many cells as the input has strides."""
-    way = told.get("auto_pad", b"NOTSET").decode()
-    if way in ("NOTSET", "VALID"):
-        top, left, bottom, right = told.get("pads", [0, 0, 0, 0]) if way == "NOTSET" else [0, 0, 0, 0]
+    """Pad as ONNX does: by given numbers, or so that the output has one cell per stride of the input."""
+    mode = attributes.get("auto_pad", b"NOTSET").decode()
+    if mode in ("NOTSET", "VALID"):
+        top, left, bottom, right = attributes.get("pads", [0, 0, 0, 0]) if mode == "NOTSET" else [0, 0, 0, 0]
     else:
-        both = []
+        pads = []
         for size, side, step, gap in zip(x.shape[2:], kernel, stride, dilation, strict=True):
             missing = max(0, (-(-size // step) - 1) * step + (side - 1) * gap + 1 - size)
             small, large = missing // 2, missing - missing // 2
-            both.append((small, large) if way == "SAME_UPPER" else (large, small))
-        (top, bottom), (left, right) = both
+            pads.append((small, large) if mode == "SAME_UPPER" else (large, small))
+        (top, bottom), (left, right) = pads
     return functional.pad(x, (left, right, top, bottom), value=fill) if any((top, left, bottom, right)) else x
 
 
-def _largest(inputs: list[Any], told: dict[str, Any]) -> Tensor:
-    stride, dilation = told.get("strides", [1, 1]), told.get("dilations", [1, 1])
-    if told.get("ceil_mode", 0):
+def _max_pool(inputs: list[Any], attributes: dict[str, Any]) -> Tensor:
+    stride, dilation = attributes.get("strides", [1, 1]), attributes.get("dilations", [1, 1])
+    if attributes.get("ceil_mode", 0):
         raise NetworkError("MaxPool with ceil_mode cannot be run in torch here.")
-    x = _padded(inputs[0], told["kernel_shape"], stride, dilation, told, fill=-torch.inf)
-    return functional.max_pool2d(x, told["kernel_shape"], stride, 0, dilation)
+    x = _padded(inputs[0], attributes["kernel_shape"], stride, dilation, attributes, fill=-torch.inf)
+    return functional.max_pool2d(x, attributes["kernel_shape"], stride, 0, dilation)
 
 
-def _clip(inputs: list[Any], told: dict[str, Any]) -> Tensor:
-    """Bounds are inputs; before opset 11 they were attributes."""
+def _clip(inputs: list[Any], attributes: dict[str, Any]) -> Tensor:
+    """Clip; the bounds are inputs, before opset 11 attributes."""
     low, high = (*inputs[1:], None, None)[:2]
-    low, high = told.get("min") if low is None else low, told.get("max") if high is None else high
+    low, high = attributes.get("min") if low is None else low, attributes.get("max") if high is None else high
     return inputs[0] if low is None and high is None else torch.clamp(inputs[0], low, high)
 
 
-def _flatten(inputs: list[Any], told: dict[str, Any]) -> Tensor:
+def _flatten(inputs: list[Any], attributes: dict[str, Any]) -> Tensor:
     shape = inputs[0].shape
-    flat: Tensor = inputs[0].reshape(math.prod(shape[: told.get("axis", 1)]), -1)
+    flat: Tensor = inputs[0].reshape(math.prod(shape[: attributes.get("axis", 1)]), -1)
     return flat
 
 
-def _normalise(inputs: list[Any], told: dict[str, Any]) -> Tensor:
+def _normalise(inputs: list[Any], attributes: dict[str, Any]) -> Tensor:
     x, weight, bias, mean, variance = inputs
-    return functional.batch_norm(x, mean, variance, weight, bias, eps=told.get("epsilon", 1e-5))
+    return functional.batch_norm(x, mean, variance, weight, bias, eps=attributes.get("epsilon", 1e-5))
 
 
-def _gemm(inputs: list[Any], told: dict[str, Any]) -> Tensor:
-    a, b = inputs[0].T if told.get("transA") else inputs[0], inputs[1].T if told.get("transB") else inputs[1]
-    product: Tensor = told.get("alpha", 1.0) * (a @ b)
-    return product + told.get("beta", 1.0) * inputs[2] if len(inputs) > 2 else product
+def _gemm(inputs: list[Any], attributes: dict[str, Any]) -> Tensor:
+    a = inputs[0].T if attributes.get("transA") else inputs[0]
+    b = inputs[1].T if attributes.get("transB") else inputs[1]
+    product: Tensor = attributes.get("alpha", 1.0) * (a @ b)
+    return product + attributes.get("beta", 1.0) * inputs[2] if len(inputs) > 2 else product
 
 
-_STEPS: dict[str, _Step] = {
-    "Add": lambda x, told: x[0] + x[1],
+_OPERATIONS: dict[str, _Operation] = {
+    "Add": lambda x, attributes: x[0] + x[1],
     "BatchNormalization": _normalise,
     "Clip": _clip,
-    "Concat": lambda x, told: torch.cat(x, dim=told["axis"]),
+    "Concat": lambda x, attributes: torch.cat(x, dim=attributes["axis"]),
     "Conv": _convolve,
-    "Dropout": lambda x, told: x[0],
+    "Dropout": lambda x, attributes: x[0],
     "Flatten": _flatten,
     "Gemm": _gemm,
-    "GlobalAveragePool": lambda x, told: x[0].mean(dim=(2, 3), keepdim=True),
-    "HardSwish": lambda x, told: functional.hardswish(x[0]),
-    "Identity": lambda x, told: x[0],
-    "LeakyRelu": lambda x, told: functional.leaky_relu(x[0], told.get("alpha", 0.01)),
-    "MatMul": lambda x, told: x[0] @ x[1],
-    "MaxPool": _largest,
-    "Mul": lambda x, told: x[0] * x[1],
-    "Relu": lambda x, told: functional.relu(x[0]),
-    "Sigmoid": lambda x, told: torch.sigmoid(x[0]),
+    "GlobalAveragePool": lambda x, attributes: x[0].mean(dim=(2, 3), keepdim=True),
+    "HardSwish": lambda x, attributes: functional.hardswish(x[0]),
+    "Identity": lambda x, attributes: x[0],
+    "LeakyRelu": lambda x, attributes: functional.leaky_relu(x[0], attributes.get("alpha", 0.01)),
+    "MatMul": lambda x, attributes: x[0] @ x[1],
+    "MaxPool": _max_pool,
+    "Mul": lambda x, attributes: x[0] * x[1],
+    "Relu": lambda x, attributes: functional.relu(x[0]),
+    "Sigmoid": lambda x, attributes: torch.sigmoid(x[0]),
 }

@@ -7,32 +7,32 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class TuningSettings:
-    """How to fine-tune.
+    """Settings of fine-tuning.
 
     Parameters
     ----------
     start : str
-        The tensor of the graph that the tail begins behind; for the embedded networks, the last stage by default.
+        Tensor of the graph after which the tail begins; by default, the tail of an embedded network is its last stage.
     side : int, default 224
         Longest side of a photo in pixels.
     variants : int, default 4
-        How often the trunk sees every training photo, each time changed.
+        Number of augmented variants of every training photo.
     passes : int, default 20
-        Most passes over the photos.
+        Maximum number of passes over the photos.
     batch : int, default 32
-        Photos a step.
+        Number of photos per step.
     rate, head_rate : float
-        Learning rates of tail and head (AdamW, falling to 0 along a cosine).
+        Learning rates of tail and head (AdamW, with a cosine schedule that ends at 0).
     decay : float
-        Weight decay of both.
+        Weight decay of tail and head.
     prototypes, q : int, float
-        Of the votes.
+        Number of prototypes per class, and order of the norm that turns their products into a vote.
     held_out : float, default 0.15
-        Share of the photos that tell when to stop.
+        Share of the photos that are held out, for early stopping and calibration.
     patience : int, default 10
-        Stop after so many passes that were not as good as the best.
+        Number of passes without an accuracy as good as the best after which training stops.
     seed : int, default 0
-        Fixes everything that is random.
+        Seed of all random numbers.
     """
 
     start: str = ""

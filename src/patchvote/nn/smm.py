@@ -11,7 +11,7 @@ from ..voters.prototypes.stoml3 import advance
 
 
 class SMM(torch.optim.Optimizer):
-    """Stochastic majorisation-minimisation in one state: no momentum, no memory beside the parameters.
+    """Stochastic majorisation-minimisation, which stores nothing but the parameters and the number of steps.
 
     With the gradient G_t of the minibatch's mean loss and w_t = 1/sqrt(t),
 
@@ -21,11 +21,11 @@ class SMM(torch.optim.Optimizer):
     Parameters
     ----------
     params : iterable
-        The prototypes.
+        Prototypes to optimise.
     curvature : float, default 0.3
-        L of the surrogate: larger makes smaller steps.
+        Curvature L of the surrogate; a larger value makes smaller steps.
     lam : float, default 1e-4
-        Strength of the regulariser, which is part of the step: leave it out of the loss.
+        Strength lambda of the regulariser. It is part of the step: do not add it to the loss.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class SMM(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Make one step from the gradients that the parameters hold."""
+        """Make one step with the gradients of the parameters."""
         loss = None
         if closure is not None:
             with torch.enable_grad():

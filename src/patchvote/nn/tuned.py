@@ -1,4 +1,4 @@
-"""What fine-tuning gives back: a network and a head that learned together, and how they become a model's files."""
+"""The result of fine-tuning: a network and a head that were trained together, and the files of their model."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ from .layers import VoteHead
 if TYPE_CHECKING:
     import onnx
 
-_STEPS = 400  # that sNBNL would have made: how small a step is when photos are added later
+_STEPS = 400  # steps that a training of sNBNL makes; they set the size of further steps, when photos are added later
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Tuned:
-    """A network and a head that learned together.
+    """A network and a head that were trained together.
 
     Parameters
     ----------
     graph : onnx.ModelProto
-        The network, from pixels to its feature map.
+        Graph of the network, from pixels to its feature map.
     head : module
-        From the feature map to the votes.
+        Module that computes votes from the feature map.
     spec : NetworkSpec
-        What the network was like before.
+        Specification of the network before fine-tuning.
     classes : tuple of str
-        In the order of the votes.
+        Names of the classes, in the order of the votes.
     side : int
-        Longest side of a photo.
+        Longest side of a photo in pixels.
     history : list of dict
-        Of every pass its loss and the accuracy on held-out photos.
+        Loss and held-out accuracy of every pass.
     skipped : list of PhotoError
-        Photos that could not be read.
+        Errors of the photos that could not be read.
     held_out : Scores or None
-        Answers for the held-out photos beside their classes.
+        Predictions and classes of the held-out photos.
     temperature : float
-        Of the probabilities, set on them.
+        Temperature of the probabilities, fitted on the held-out photos.
     memory : dict of arrays
-        Some descriptors of each class, as a model keeps them.
+        Some descriptors of each class, as stored in a model.
     images : dict
-        Photos of each class that could be read.
+        Number of photos per class that could be read.
     """
 
     graph: onnx.ModelProto
@@ -78,7 +78,7 @@ class Tuned:
         """Write a model for `ImageClassifier.load`, and its network to an ONNX file of the same name beside it."""
         head = self.head
         if not isinstance(head, VoteHead) or head.positions or len(head.level_weight) != 1:
-            raise PatchvoteError("a model is made of a VoteHead of one level without positions.")
+            raise PatchvoteError("a model needs a VoteHead of one level without positions.")
         network = self.save_network(Path(path).with_suffix(".onnx"))
         settings = SNBNL(head.vote.weight.shape[0], q=head.vote.q)._plain_settings()
         learned = {"weights": head.vote.weight, "mean": head.mean, "scale": head.scale}
@@ -87,7 +87,7 @@ class Tuned:
         model = Model(
             SnbnlVotes(arrays, settings, len(self.classes)),
             self.classes,
-            Recipe(network.name, Dense((self.side,), whole=False)),  # beside the model, wherever that goes
+            Recipe(network.name, Dense((self.side,), whole=False)),  # relative: it stays beside the model
             open_onnx(network).spec.fingerprint,
             self.temperature,
             self.held_out.threshold if self.held_out else 0.0,
@@ -105,13 +105,13 @@ class Tuned:
         write_model(dataclasses.replace(model, card=card(model)), path)
 
     def save_network(self, path: str | Path) -> Path:
-        """Write the network to an ONNX file, and what it takes to a TOML file beside it."""
-        path, told = Path(path), self.spec.preprocessing
+        """Write the network to an ONNX file, and its settings to a TOML file beside it."""
+        path, preprocessing = Path(path), self.spec.preprocessing
         lines = [
             f"output = {json.dumps(self.graph.graph.output[0].name, ensure_ascii=False)}",  # a name may hold quotes
-            f"mean = {list(told.mean)}",
-            f"scale = {list(told.scale)}",
-            f'color = "{told.color}"',
+            f"mean = {list(preprocessing.mean)}",
+            f"scale = {list(preprocessing.scale)}",
+            f'color = "{preprocessing.color}"',
             f"size = {self.spec.size}",
             f"stride = {self.spec.stride}",
         ]
