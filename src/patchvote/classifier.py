@@ -23,7 +23,7 @@ from .bags.extract import Extractor
 from .bags.fill import Filled
 from .bags.recipe import Recipe, as_recipe
 from .bags.store import Store
-from .errors import PatchvoteError
+from .errors import PatchvoteError, PhotoError
 from .models.answers import Answer
 from .models.known import known_photos, short
 from .models.measure import measure
@@ -90,10 +90,7 @@ class ImageClassifier(Namer):
         backbone: Backbone | None = None,
     ) -> None:
         self._kind = _kind(voter)
-        if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget >= 0:
-            raise PatchvoteError(f"budget must be a number of seconds, at least 0, got {brief(budget)}.")
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed <= MAX_SEED:
-            raise PatchvoteError(f"seed must be a whole number from 0 to {MAX_SEED}, got {brief(seed)}.")
+        _check_settings(budget, seed)
         self.recipe, self.voter, self.budget, self.cache, self.seed = as_recipe(recipe), voter, budget, cache, seed
         super().__init__(Extractor(self.recipe, backbone=backbone, jobs=jobs))
         self.before: Scores | None = None
@@ -142,7 +139,7 @@ class ImageClassifier(Namer):
         with self._bags_of(found, photos, progress, seconds) as store:
             from .models.fit import fit_model
 
-            self._check_classes(store)
+            _check_readable(store, self.skipped)
             fitted = fit_model(
                 store,
                 self.voter,
@@ -159,15 +156,6 @@ class ImageClassifier(Namer):
             self.skipped, self._photos = skipped + self.skipped, photos_of_source
             self.scores, self._mistakes = fitted.held_out, fitted.mistakes
         return self
-
-    def _check_classes(self, store: Store) -> None:
-        """Refuse photos of one class, and name what could not be read of the others."""
-        classes = sorted({str(label) for label in store.labels})
-        if len(classes) < 2 and self.skipped:
-            raise PatchvoteError(
-                f"photos of one class only can be read: {classes[0]!r}. There must be two at least, and of the others: "
-                + " ".join(map(str, self.skipped[:3]))
-            )
 
     def _take(self, fitted: Fitted) -> None:
         self._model, self.scores, self._mistakes = fitted.model, fitted.held_out, fitted.mistakes
@@ -359,6 +347,23 @@ class ImageClassifier(Namer):
 def _one_by_one(store: Store) -> Iterator[tuple[str, Bags]]:
     for index, name in enumerate(store.names):
         yield name, store.load([index])[0]
+
+
+def _check_settings(budget: Any, seed: Any) -> None:
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget >= 0:
+        raise PatchvoteError(f"budget must be a number of seconds, at least 0, got {brief(budget)}.")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed <= MAX_SEED:
+        raise PatchvoteError(f"seed must be a whole number from 0 to {MAX_SEED}, got {brief(seed)}.")
+
+
+def _check_readable(store: Store, skipped: Sequence[PhotoError]) -> None:
+    """Refuse photos of one class, and name what could not be read of the others."""
+    classes = sorted({str(label) for label in store.labels})
+    if len(classes) < 2 and skipped:
+        raise PatchvoteError(
+            f"photos of one class only can be read: {classes[0]!r}. There must be two at least, and of the others: "
+            + " ".join(map(str, skipped[:3]))
+        )
 
 
 def _kind(voter: Any) -> str:

@@ -78,10 +78,9 @@ def evaluate(
         adapted: dict[str, Any] = {}
         if before is not None:
             adapted = {"adapted": classifier.refusal is None, "refusal": classifier.refusal, "before": before.summary()}
-        named = scores.accuracy_of_named
         told = {
             **scores.summary(),
-            "accuracy_of_named": None if math.isnan(named) else named,
+            "accuracy_of_named": _plain(scores.accuracy_of_named),
             "known": classifier.known,
             "passed_over": classifier.passed_over.plain(),
         }
@@ -128,6 +127,10 @@ def _scores_lines(scores: Scores) -> list[str]:
             f"{len(scores) - rejected:,}, {_percent(scores.accuracy_of_named)} are named rightly"
         )
     return lines
+
+
+def _plain(share: float) -> float | None:
+    return None if math.isnan(share) else share
 
 
 def _percent(share: float) -> str:

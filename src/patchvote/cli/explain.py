@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..utils.terminal import show, show_json
 from .common import Force, Jobs, Json, MistypedError, ModelArgument, ModelNetwork, Quiet, check_order, load
+
+if TYPE_CHECKING:
+    from ..models.evidence import Evidence
 
 
 def explain(
@@ -42,7 +45,6 @@ def explain(
     from ..photos.outputs import check_outputs
     from ..utils.files import write_file
     from ..utils.marks import Kind
-    from ..voters.votes import NONE
 
     check_order(model, [photo])
     target = output or Path(f"{photo.stem}-evidence.png")
@@ -71,19 +73,26 @@ def explain(
         write_file(arrays, [evidence.as_npz()])
         written.append(arrays)
     if as_json:
-        probability = dict(zip(evidence.classes, evidence.probability.tolist(), strict=True))
-        matches = [dataclasses.asdict(match) for match in evidence.matches[:5]]
-        told = {"photo": str(photo), "rejected": evidence.rejected, "probability": probability, "matches": matches}
-        show_json({**told, "files": [str(path) for path in written]})
+        show_json({"photo": str(photo), **_plain(evidence), "files": [str(path) for path in written]})
     elif not quiet:
-        if evidence.rejected:
-            show(f'"{NONE}" is the better answer: no class reaches {100 * classifier.model.threshold:.0f} %.')
-        for name in evidence.ranking[:3]:
-            number = evidence.number(name)
-            show(f"{100 * evidence.probability[number]:5.1f} %  {name}")
-        for match in evidence.matches[:5]:
-            show(f"  {_place(match.box)} looks like {_place(match.there)} of {match.name}")
-        show(f"wrote {' and '.join(map(str, written))}")
+        show(*_lines(evidence, classifier.model.threshold), f"wrote {' and '.join(map(str, written))}")
+
+
+def _plain(evidence: Evidence) -> dict[str, Any]:
+    probability = dict(zip(evidence.classes, evidence.probability.tolist(), strict=True))
+    matches = [dataclasses.asdict(match) for match in evidence.matches[:5]]
+    return {"rejected": evidence.rejected, "probability": probability, "matches": matches}
+
+
+def _lines(evidence: Evidence, threshold: float) -> list[str]:
+    from ..voters.votes import NONE
+
+    lines = [f'"{NONE}" is the better answer: no class reaches {100 * threshold:.0f} %.'] if evidence.rejected else []
+    for name in evidence.ranking[:3]:
+        lines.append(f"{100 * evidence.probability[evidence.number(name)]:5.1f} %  {name}")
+    for match in evidence.matches[:5]:
+        lines.append(f"  {_place(match.box)} looks like {_place(match.there)} of {match.name}")
+    return lines
 
 
 def _place(box: tuple[float, float, float, float]) -> str:

@@ -34,7 +34,6 @@ from .common import (
     cache_of,
     check_insist,
     check_order,
-    is_model,
     leave,
     load,
     report_file,
@@ -88,10 +87,9 @@ def fit(
     from .progress import ProgressLine
 
     check_insist(insist, target, "--target")
-    if is_model(photos) and not is_model(model):
-        raise MistypedError(f"{photos} is a model, but PHOTOS come first and MODEL second: did you swap them?")
-    kept_in = cache_of(cache, no_cache)
-    page = report_file(model.parent / f"{base_name(model)}.html", report, no_report)
+    check_order(model, [photos])
+    default, kept_in = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache)
+    page = report_file(default, report, no_report)
     inputs = itertools.chain([photos, target], network_files(network))
     check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force)
     _check_ending(model)
@@ -104,16 +102,15 @@ def fit(
     tell_skipped(classifier)
     tell_refusal(classifier)
     classifier.save(model)
+    title = f"{base_name(model)}: {base_name(photos)}"
     if page:
-        title = f"{base_name(model)}: {base_name(photos)}"
         classifier.report(page, title=title, measured="on photos held out of the training")
     with after_writing(model):
         if as_json:
             show_json({"model": str(model), "report": page and str(page), **_told(classifier)})
         elif not quiet:
-            show(*_fit_lines(classifier, model, page))
-            if verbose:
-                show(*_seconds_lines(classifier.model.about.seconds, classifier))
+            seconds = _seconds_lines(classifier.model.about.seconds, classifier) if verbose else []
+            show(*_fit_lines(classifier, model, page), *seconds)
     leave(classifier)
 
 

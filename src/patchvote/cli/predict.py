@@ -72,11 +72,8 @@ def predict(
     check_order(model, paths)
     classifier = load(model, network=network, jobs=jobs)
     listed = 0 if photos == ["-"] else None  # standard input, which may be the very file that is to be written
-    check_outputs(
-        [(output, Kind.answers)],
-        itertools.chain([model, listed, *paths], network_files(classifier.recipe.network)),
-        force=force,
-    )
+    inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
+    check_outputs([(output, Kind.answers)], inputs, force=force)
     progress = ProgressLine("extract", quiet or not adapt)
     answers = classifier.answers(_photos(words), adapt=adapt, insist=insist, progress=progress.stage)
     told = _Told(classifier, adapt, quiet)
