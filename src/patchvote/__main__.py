@@ -26,10 +26,10 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command line, and obey Ctrl-C from the first moment to the last."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where Ctrl-C is to be ignored
-        signal.signal(signal.SIGINT, _leave)
     try:
         try:
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where Ctrl-C is to be ignored
+                signal.signal(signal.SIGINT, _leave)
             from .cli import main as run  # takes a moment
 
             if signal.getsignal(signal.SIGINT) is _leave:
