@@ -9,7 +9,7 @@ demo: .venv/installed-demo
 	$(BIN)/patchvote demo demo
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

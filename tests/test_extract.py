@@ -221,7 +221,7 @@ def test_no_photos_are_no_work():
 
 
 def test_there_must_be_a_thread():
-    with pytest.raises(PatchvoteError, match="jobs must be at least 1, got 0"):
+    with pytest.raises(PatchvoteError, match="jobs must be a whole number, at least 1, got 0"):
         Extractor(jobs=0)
 
 

@@ -265,7 +265,7 @@ def test_a_photo_that_may_not_be_read_is_named_and_the_rest_extracted(photos, tm
     for folder in (tmp_path, *photos.rglob("*/"), photos):
         folder.chmod(0o777)
     for folder in tmp_path.parents:  # pytest's folders are closed to others
-        if folder.stat().st_uid == os.geteuid() and "pytest" in folder.name:
+        if folder.stat().st_uid == os.geteuid() and "pytest" in folder.as_posix():
             folder.chmod(0o755)
     root = os.geteuid() == 0
     try:

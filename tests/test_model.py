@@ -52,7 +52,7 @@ def without_checksum(model: Model, folder: Path) -> Path:
         ({"kind": "NBNN"}, "'q' is not a setting of nbnn"),
         ({"classes": ["cat", "dog"]}, "do not fit 2 classes"),
         ({"classes": ["cat", "cat", "dog"]}, "one is there twice"),
-        ({"classes": ["cat", 3, "dog"]}, "classes with names"),
+        ({"classes": ["cat", 3, "dog"]}, "one that is no text"),
         ({"classes": []}, "from 2 to"),
         ({"classes": "cat"}, "classes must be a list"),
         ({"temperature": 0}, "out of range"),
