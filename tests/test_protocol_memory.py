@@ -56,7 +56,7 @@ def loaded(monkeypatch) -> list[int]:
         return bags, labels
 
     monkeypatch.setattr(Store, "_load", spy)
-    monkeypatch.setattr(pooled, "_AT_ONCE", DESCRIPTORS)
+    monkeypatch.setattr(pooled, "_BLOCK_DESCRIPTORS", DESCRIPTORS)
     monkeypatch.setattr(bag_svm, "_AT_ONCE", DESCRIPTORS)
     return sizes
 

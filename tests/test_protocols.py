@@ -114,7 +114,7 @@ def test_protocols_are_those_of_the_paper():
     ("text", "message"),
     [
         ("title = ", "is not a TOML file"),
-        ("title = 'x'", "is not a protocol: 'settings'"),
+        ("title = 'x'", "is not a protocol: settings is missing"),
         (OWN.replace("layout", "lay_out"), "unknown key 'lay_out'. Did you mean 'layout'"),
         (OWN.replace('draw = "random"', 'draw = "dice"'), "draw must be one of random, lists, domains, got 'dice'"),
     ],

@@ -81,7 +81,7 @@ def test_the_table_of_few_images_has_standard_errors(tmp_path):
             cell = {"pair": None, "split": split, "hits": row, "accuracy": 25.0 * row.count("1"), "duplicates": 0}
             Results(tmp_path).add(Run("scene15-few", "5", voter, "dense", "efficientnet-lite0"), {"settings": {}}, cell)
     table = few(Protocol.load("scene15-few"), Results(tmp_path)).splitlines()
-    assert table[0] == "| images a class | 1 | 2 | 5 | 10 | 20 |"
+    assert table[0] == "| images per class | 1 | 2 | 5 | 10 | 20 |"
     assert table[2:] == [
         "| the product's choice |  |  | 87.50 ± 12.50 |  |  |",
         "| whole image + SVM |  |  | 50.00 ± 0.00 |  |  |",

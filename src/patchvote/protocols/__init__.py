@@ -1,7 +1,7 @@
 """The paper's experiments as commands: a protocol is data, and running it fills a folder of results.
 
-A protocol (`definitions/*.toml`, or a user's own file) says which image set, which splits, which voters and which
-recipes. A result is one number with all that is needed to make it again. Tables and plots are made from results alone.
+A protocol (`definitions/*.toml`, or a file of the user) defines the image set, splits, voters and recipes. A result is
+one number with everything that is needed to reproduce it. Tables and plots are made from results alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .plan import Selection
     from .results import Results
 
-# Imported when they are first asked for: reading a protocol needs no scikit-learn.
+# Imported on first access: reading a protocol needs no scikit-learn.
 _HOME = {
     "Experiment": "experiment",
     "Outcome": "experiment",

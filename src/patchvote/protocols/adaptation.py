@@ -1,6 +1,6 @@
-"""Trials of adaptation, as a table: what adapting brings where it helps, and what it does where it should not be done.
+"""Table of adaptation trials: the gain of adapting where it helps, and its effect where it should be refused.
 
-`benchmarks/adaptation.py` makes the trials and keeps a line of JSON for each.
+`benchmarks/adaptation.py` runs the trials and writes one line of JSON per trial.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TITLES = {
     "few classes": "Few classes, or unequal shares",
     "few photos": "Few photos",
 }
-_MAX_BYTES = 1 << 26  # of the file of trials; a trial takes 400
-_MEANS = (
+_MAX_BYTES = 1 << 26  # of the file of trials; one trial takes 400
+_AVERAGED = (
     "photos",
     "plain",
     "insisting",
@@ -43,23 +43,23 @@ _MEANS = (
 
 
 def read_trials(folder: Path) -> list[Trial]:
-    """Read the trials that are kept in a folder; none where there is no such file.
+    """Read the trials in a folder; none where there is no such file.
 
     Raises
     ------
     PatchvoteError
-        A line is no trial.
+        A line is not a trial.
     """
     try:
-        return read_lines(folder / FILE, _trial, "no trial of adaptation", _MAX_BYTES)
+        return read_lines(folder / FILE, _checked, "no trial of adaptation", _MAX_BYTES)
     except FileNotFoundError:
         return []
 
 
-def _trial(trial: Trial) -> Trial:
-    known = trial["group"] in TITLES and isinstance(trial["name"], str) and isinstance(trial["refused"], bool)
-    if not known or not all(isinstance(trial[key], int | float | None) for key in _MEANS):
-        raise ValueError("a value is of a wrong type")
+def _checked(trial: Trial) -> Trial:
+    valid = trial["group"] in TITLES and isinstance(trial["name"], str) and isinstance(trial["refused"], bool)
+    if not valid or not all(isinstance(trial[key], int | float | None) for key in _AVERAGED):
+        raise ValueError("a value has a wrong type")
     return trial
 
 
@@ -68,36 +68,36 @@ def summary(trials: Iterable[Trial]) -> list[Trial]:
 
     Examples
     --------
-    >>> trial = dict.fromkeys(_MEANS) | {"group": "pairs", "name": "a-b", "adapted": 90.0, "refused": False}
+    >>> trial = dict.fromkeys(_AVERAGED) | {"group": "pairs", "name": "a-b", "adapted": 90.0, "refused": False}
     >>> (row,) = summary([trial, trial | {"adapted": 80.0, "refused": True}])
     >>> row["adapted"], row["plain"], row["trials"], row["refused"]
     (85.0, None, 2, 1)
     """
-    rows: dict[tuple[str, str], list[Trial]] = {}
+    by_name: dict[tuple[str, str], list[Trial]] = {}
     for trial in trials:
-        rows.setdefault((trial["group"], trial["name"]), []).append(trial)
+        by_name.setdefault((trial["group"], trial["name"]), []).append(trial)
     return [
-        {"group": group, "name": name, "trials": len(own), "refused": sum(trial["refused"] for trial in own)}
-        | {key: _mean([trial[key] for trial in own]) for key in _MEANS}
-        for (group, name), own in rows.items()
+        {"group": group, "name": name, "trials": len(same), "refused": sum(trial["refused"] for trial in same)}
+        | {key: _mean([trial[key] for trial in same]) for key in _AVERAGED}
+        for (group, name), same in by_name.items()
     ]
 
 
 def table(trials: Sequence[Trial]) -> str:
     """Return the table of adaptation as Markdown, one part per group."""
     parts, rows = [], summary(trials)
-    head = ["target", "trials", "plain", "without safeguards", "adapted", "refused", "rejected before", "after"]
-    head += ["strangers rejected before", "after", "calibration error before", "after"]
+    header = ["target", "trials", "plain", "without safeguards", "adapted", "refused", "rejected before", "after"]
+    header += ["strangers rejected before", "after", "calibration error before", "after"]
     for group, title in TITLES.items():
-        own = [row for row in rows if row["group"] == group]
-        if not own:
+        group_rows = [row for row in rows if row["group"] == group]
+        if not group_rows:
             continue
-        lines = [_line(row["name"], row) for row in own]
-        if len(own) > 1 and group in ("pairs", "other pairs"):
-            whole = {key: _mean([row[key] for row in own]) for key in _MEANS}
-            counts = {key: sum(row[key] for row in own) for key in ("trials", "refused")}
-            lines.append(_line("**mean**", whole | counts))
-        parts += [f"**{title}**", markdown(head, lines)]
+        lines = [_line(row["name"], row) for row in group_rows]
+        if len(group_rows) > 1 and group in ("pairs", "other pairs"):
+            means = {key: _mean([row[key] for row in group_rows]) for key in _AVERAGED}
+            counts = {key: sum(row[key] for row in group_rows) for key in ("trials", "refused")}
+            lines.append(_line("**mean**", means | counts))
+        parts += [f"**{title}**", markdown(header, lines)]
     return "\n\n".join(parts)
 
 
@@ -109,8 +109,8 @@ def _line(name: str, row: Trial) -> list[str]:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    there = [value for value in values if value is not None]
-    return float(np.mean(there)) if there else None
+    numbers = [value for value in values if value is not None]
+    return float(np.mean(numbers)) if numbers else None
 
 
 def _number(value: float | None, digits: int = 2) -> str:

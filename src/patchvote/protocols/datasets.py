@@ -1,7 +1,7 @@
-"""Readers of image sets, each in the layout in which it is published.
+"""Readers of image sets, each in its published layout.
 
-A reader gives every photo the name and class that results and split lists use, whatever the copy at hand calls its
-folders. A folder that is not the image set gets a message that shows the layout that was expected.
+A reader gives every photo the name and class that results and split lists use, whatever the folders of the copy are
+called. For a folder that is not the image set, the error message shows the expected layout.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..photos.find import Photo, find_photos
 from ..utils.reading import read_text
 from ..utils.suggest import nearest
 
-_MAX_LIST_BYTES = 1 << 28  # the lists of SUN397 have 1 MB each
+_MAX_LIST_BYTES = 1 << 28  # per list; those of SUN397 have 1 MB each
 
 Lists = list[tuple[list[str], list[str]]]
 
@@ -28,9 +28,9 @@ class Dataset:
     Parameters
     ----------
     photos : list of Photo
-        All of them, by name; where there are domains, a name begins with its domain.
+        All photos, ordered by name; where there are domains, a name begins with its domain.
     lists : list of (training names, test names)
-        The published splits, in order; empty where there are none.
+        Published splits, in order; empty where there are none.
     """
 
     photos: list[Photo]
@@ -43,7 +43,7 @@ def read_dataset(layout: str, root: Path) -> Dataset:
     Raises
     ------
     PatchvoteError
-        The folder is not that image set, or not all of it; the message shows the expected layout.
+        The folder is not that image set, or is incomplete; the message shows the expected layout.
     """
     if layout not in LAYOUTS:
         raise PatchvoteError(
@@ -59,7 +59,7 @@ def read_dataset(layout: str, root: Path) -> Dataset:
         raise PatchvoteError(f"{root} does not have the layout {layout!r}: {error}", lines=lines) from None
 
 
-# --- anybody's own photos -------------------------------------------------------------------------------------------
+# --- photos of the user ----------------------------------------------------------------------------------------------
 
 
 def _any_classes(root: Path) -> Dataset:
@@ -72,16 +72,16 @@ def _any_classes(root: Path) -> Dataset:
 def _any_domains(root: Path) -> Dataset:
     photos = []
     for folder in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        own = [photo for photo in find_photos(folder) if photo.label is not None]
-        photos += [dataclasses.replace(photo, name=f"{folder.name}/{photo.name}") for photo in own]
+        labelled = [photo for photo in find_photos(folder) if photo.label is not None]
+        photos += [dataclasses.replace(photo, name=f"{folder.name}/{photo.name}") for photo in labelled]
     if len({photo.name.partition("/")[0] for photo in photos}) < 2:
-        raise PatchvoteError("it needs folders of at least two domains, each with a folder a class.")
+        raise PatchvoteError("it needs folders of at least two domains, each with one folder per class.")
     return Dataset(photos)
 
 
-# --- a folder a class ---------------------------------------------------------------------------------------------
+# --- one folder per class -----------------------------------------------------------------------------------------
 
-_SCENES = {  # our name: what published copies call it
+_SCENES = {  # class: its folder in published copies
     "bedroom": ("00",),
     "suburb": ("CALsuburb", "01"),
     "industrial": ("02",),
@@ -131,12 +131,12 @@ def _sports8(root: Path) -> Dataset:
 def _office_caltech(root: Path) -> Dataset:
     photos = []
     for domain, folder in _folders(root, _DOMAINS, "domain").items():
-        inner = folder / "images"  # as Office itself has it
+        inner = folder / "images"  # the layout of Office itself
         try:
-            own = _classes(inner if inner.is_dir() else folder, _OBJECTS)
+            domain_photos = _classes(inner if inner.is_dir() else folder, _OBJECTS)
         except PatchvoteError as error:
             raise PatchvoteError(f"in {folder.name}, {error}") from None
-        photos += [dataclasses.replace(photo, name=f"{domain}/{photo.name}") for photo in own]
+        photos += [dataclasses.replace(photo, name=f"{domain}/{photo.name}") for photo in domain_photos]
     return Dataset(photos)
 
 
@@ -144,31 +144,31 @@ def _classes(root: Path, known: dict[str, tuple[str, ...]]) -> list[Photo]:
     photos = []
     for label, folder in sorted(_folders(root, known, "class").items()):
         try:
-            found = find_photos(folder)
+            class_photos = find_photos(folder)
         except PhotoError:
             raise PatchvoteError(f"the folder {folder.name} has no photos.") from None
-        photos += [Photo(f"{label}/{photo.name}", photo.source, label) for photo in found]
+        photos += [Photo(f"{label}/{photo.name}", photo.source, label) for photo in class_photos]
     return photos
 
 
 def _folders(root: Path, known: dict[str, tuple[str, ...]], what: str) -> dict[str, Path]:
-    """Find a folder for each of our names, under any of the names that it is published with."""
-    there = {path.name.lower(): path for path in sorted(root.iterdir()) if path.is_dir()}
-    found, missing = {}, []
-    for name, others in known.items():
-        for alias in (name, *others):
-            if alias.lower() in there:
-                found[name] = there[alias.lower()]
+    """Find the folder of each class or domain, under any of its published names."""
+    present = {path.name.lower(): path for path in sorted(root.iterdir()) if path.is_dir()}
+    folders, missing = {}, []
+    for name, aliases in known.items():
+        for alias in (name, *aliases):
+            if alias.lower() in present:
+                folders[name] = present[alias.lower()]
                 break
         else:
             missing.append(name)
     if missing:
-        has = ", ".join(sorted(path.name for path in there.values())[:8]) or "no folders"
+        has = ", ".join(sorted(path.name for path in present.values())[:8]) or "no folders"
         raise PatchvoteError(
             f"no folder for the {what} {', '.join(missing[:5])}"
             f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}. It has: {has}."
         )
-    return found
+    return folders
 
 
 # --- published lists ----------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def _mit67(root: Path) -> Dataset:
     if len(labels) != 67:
         raise PatchvoteError(f"its lists name {len(labels)} classes instead of 67.")
     photos = _classes(images, dict.fromkeys(labels, ()))
-    _all_there(train + test, photos)
+    _check_complete(train + test, photos)
     return Dataset(photos, [(train, test)])
 
 
@@ -197,7 +197,7 @@ def _sun397(root: Path) -> Dataset:
         except PatchvoteError:
             if not lists:
                 raise
-            break  # some copies have the first few partitions only; `splits` says so when more are asked for
+            break  # some copies have only the first partitions; `make_split` raises an error when more are requested
         lists.append(([name.strip("/") for name in parts[0]], [name.strip("/") for name in parts[1]]))
     known = set(classes)
     photos = []
@@ -208,20 +208,20 @@ def _sun397(root: Path) -> Dataset:
         photos.append(Photo(name, images / name, label))
     missing = [photo.name for photo in photos if not Path(str(photo.source)).is_file()]
     if missing:
-        raise PatchvoteError(_missing(missing, len(photos)))
+        raise PatchvoteError(_missing_photos(missing, len(photos)))
     return Dataset(photos, lists)
 
 
 def _list(root: Path, name: str) -> list[str]:
-    """Read a published list, which may lie beside the photos or in a folder of lists, perhaps with a prefix."""
-    places = [root, root / "Partitions", root / "splits", root.parent, root.parent / "splits"]
+    """Read a published list, which may be beside the photos or in a folder of lists, and may have a prefix."""
+    folders = [root, root / "Partitions", root / "splits", root.parent, root.parent / "splits"]
     pattern = re.compile(rf"(\w+_)?{re.escape(name)}")
-    for place in places:
-        if place.is_dir():
-            for path in sorted(place.glob(f"*{name}")):
+    for folder in folders:
+        if folder.is_dir():
+            for path in sorted(folder.glob(f"*{name}")):
                 if pattern.fullmatch(path.name):
                     return _names_in(path)
-    raise PatchvoteError(f"the list {name} is not there.")
+    raise PatchvoteError(f"the list {name} is missing.")
 
 
 def _names_in(path: Path) -> list[str]:
@@ -234,33 +234,33 @@ def _names_in(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _all_there(names: Sequence[str], photos: Sequence[Photo]) -> None:
-    there = {photo.name for photo in photos}
-    missing = [name for name in names if name not in there]
+def _check_complete(names: Sequence[str], photos: Sequence[Photo]) -> None:
+    present = {photo.name for photo in photos}
+    missing = [name for name in names if name not in present]
     if missing:
-        raise PatchvoteError(_missing(missing, len(names)))
+        raise PatchvoteError(_missing_photos(missing, len(names)))
 
 
-def _missing(names: Sequence[str], total: int) -> str:
+def _missing_photos(names: Sequence[str], total: int) -> str:
     return f"{len(names):,} of {total:,} photos that its lists name are missing, such as {names[0]}."
 
 
 LAYOUTS: dict[str, tuple[Callable[[Path], Dataset], str]] = {
-    "folders": (_any_classes, "  DIR/<class>/*.jpg …   a folder a class"),
-    "domains": (_any_domains, "  DIR/<domain>/<class>/*.jpg …   a folder a domain, in it a folder a class"),
+    "folders": (_any_classes, "  DIR/<class>/*.jpg …   one folder per class"),
+    "domains": (_any_domains, "  DIR/<domain>/<class>/*.jpg …   one folder per domain, and in it one folder per class"),
     "scene15": (
         _scene15,
-        """  DIR/bedroom/image_0001.jpg …   a folder a class, 15 in all;
-  DIR/suburb/…                   CALsuburb, MITcoast, PARoffice and so on, or 00 to 14, will do""",
+        """  DIR/bedroom/image_0001.jpg …   one folder per class, 15 in total;
+  DIR/suburb/…                   also CALsuburb, MITcoast, PARoffice and so on, or 00 to 14""",
     ),
     "sports8": (
         _sports8,
-        """  DIR/RockClimbing/*.jpg   a folder a class, 8 in all: RockClimbing, badminton, bocce,
+        """  DIR/RockClimbing/*.jpg   one folder per class, 8 in total: RockClimbing, badminton, bocce,
   DIR/badminton/*.jpg …    croquet, polo, rowing, sailing, snowboarding""",
     ),
     "mit67": (
         _mit67,
-        """  DIR/Images/airport_inside/*.jpg …         a folder a class, 67 in all
+        """  DIR/Images/airport_inside/*.jpg …         one folder per class, 67 in total
   DIR/TrainImages.txt, DIR/TestImages.txt   the official lists""",
     ),
     "sun397": (

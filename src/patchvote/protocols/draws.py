@@ -1,6 +1,6 @@
-"""Draws on disk: which photos each split has, one line per draw in `splits.jsonl`.
+"""Draws on disk: the photos of each split, one line per draw in `splits.jsonl`.
 
-The version before kept two lists per draw, with one name per line, which are read as well.
+The previous version wrote two lists per draw, with one name per line, which can still be read.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from .json_lines import read_lines
 from .splits import Split
 
 SPLITS = "splits.jsonl"
-LISTS_BEFORE = "splits"  # folder of the lists of the version before
-_MAX_BYTES = 1 << 30  # of one file; all draws of Office-Caltech have 11 MB
+LISTS_BEFORE = "splits"  # folder of the lists of the previous version
+_MAX_BYTES = 1 << 30  # per file; all draws of Office-Caltech have 11 MB
 
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """Which split it is.
+    """Identifies a split.
 
     Parameters
     ----------
     setting : str
         Name of the setting.
     pair : str or None
-        Source and target.
+        Source and target domain; None where there are no domains.
     split : int
-        Its number, from 1.
+        Number of the split, from 1.
     """
 
     setting: str
@@ -42,7 +42,7 @@ class Draw:
 
     @property
     def stem(self) -> str:
-        """The draw in one word, as the version before called its lists.
+        """The draw in one word, as in the names of lists in the previous version.
 
         Examples
         --------
@@ -53,12 +53,12 @@ class Draw:
 
 
 def read_draws(folder: Path) -> dict[Draw, Split]:
-    """Read the draws that are kept in the folder of a protocol; none where there is no such file.
+    """Read the draws in the folder of a protocol; none where there is no such file.
 
     Raises
     ------
     PatchvoteError
-        A line is no draw.
+        A line is not a draw.
     """
     try:
         return dict(read_lines(folder / SPLITS, _parse, "not a split of a protocol", _MAX_BYTES))
@@ -72,19 +72,19 @@ def _parse(record: dict[str, Any]) -> tuple[Draw, Split]:
 
 
 def write_draws(folder: Path, draws: Mapping[Draw, Split]) -> None:
-    """Write all draws of a protocol, in order."""
+    """Write all draws of a protocol, ordered by setting, pair and split."""
     ordered = sorted(draws.items(), key=lambda item: (item[0].setting, item[0].pair or "", item[0].split))
     records = (dataclasses.asdict(draw) | dataclasses.asdict(split) for draw, split in ordered)
     write_file(folder / SPLITS, (f"{json.dumps(record)}\n".encode() for record in records))
 
 
 def lists_before(folder: Path, draw: Draw) -> list[Path]:
-    """Return the two lists that the version before kept of a draw, training photos first."""
+    """Return the two lists of a draw in the previous version, training photos first."""
     return [folder / LISTS_BEFORE / f"{draw.stem}-{part}.txt" for part in ("train", "test")]
 
 
 def read_before(folder: Path, draw: Draw) -> Split | None:
-    """Read the lists that the version before kept of a draw; None where there are none.
+    """Read the lists of a draw in the previous version; None where there are none.
 
     Raises
     ------
@@ -103,16 +103,16 @@ def read_before(folder: Path, draw: Draw) -> Split | None:
 
 
 def check_draw(folder: Path, draw: Draw, kept: Split, drawn: Split) -> None:
-    """Refuse a draw that has other photos than what is kept.
+    """Check that a draw has the same photos as the stored draw.
 
     Raises
     ------
     PatchvoteError
-        It has.
+        The photos differ.
     """
     if kept != drawn:
         raise PatchvoteError(
-            f"the split {draw.stem} kept in {folder} lists other photos than are drawn now, so results kept beside it "
-            "are of another split. Is the image set complete, and the protocol unchanged? Else name another folder "
-            "with --results."
+            f"the split {draw.stem} kept in {folder} lists other photos than are drawn now, so the results beside it "
+            "belong to another split. Is the image set complete, and the protocol unchanged? If not, name another "
+            "folder with --results."
         )

@@ -1,4 +1,4 @@
-"""How long a protocol will take: from kept cells, or from short trials."""
+"""Estimate how long a protocol will take, from stored cells or from short trials."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ from .runner import Runner
 from .splits import Split
 from .voters import VOTERS, parse_voter
 
-_FEATURES = 1280  # per descriptor, of the default network
+_FEATURES = 1280  # per descriptor of the default network
 
 
 def estimate(runner: Runner, groups: Sequence[Group]) -> tuple[float, float]:
-    """Return the seconds that extraction and the voters will take."""
+    """Return the seconds that extraction will take, and those of the voters."""
     extraction = voting = 0.0
-    trained: set[tuple[str, ...]] = set()  # pairs with the same training photos share a training
+    trained: set[tuple[str, ...]] = set()  # pairs with the same training photos are trained once
     speed = _products_per_second()
-    for (recipe, networks), own in by_bags(groups).items():
-        names = runner.names(own)
+    for (recipe, networks), same_bags in by_bags(groups).items():
+        names = runner.names(same_bags)
         for network, missing in runner.stores.missing(recipe, networks, names):
             extraction += _seconds_per_photo(runner, recipe, network, missing) * len(missing)
         sampling = runner.stores.extractor(recipe, parts_of(networks)[0]).recipe.sampling
         per_photo = getattr(sampling, "count", 0) or sum((side / 32) ** 2 for side in getattr(sampling, "sides", ()))
-        for group in own:
+        for group in same_bags:
             split = runner.split(group)
             for voter in group.voters:
                 training = (voter, recipe, networks, *split.train)
                 kept = runner.results.read(group.run(runner.protocol, voter))
                 if kept and kept["cells"]:
-                    again = training not in trained or VOTERS[parse_voter(voter)[0]].adapts
-                    voting += _kept_seconds(kept["cells"], again)
+                    trains = training not in trained or VOTERS[parse_voter(voter)[0]].adapts
+                    voting += _mean_seconds(kept["cells"], trains)
                     trained.add(training)
                 else:
                     voting += _work(runner, voter, split, per_photo) / speed
     return extraction, voting
 
 
-def _kept_seconds(cells: Sequence[dict[str, Any]], training: bool) -> float:
+def _mean_seconds(cells: Sequence[dict[str, Any]], training: bool) -> float:
+    """Return the mean seconds of a cell, with or without its training."""
     seconds = float(np.mean([cell["test_seconds"] for cell in cells]))
     return seconds + (float(np.mean([cell["train_seconds"] for cell in cells])) if training else 0.0)
 
 
 def _work(runner: Runner, voter: str, split: Split, per_photo: float) -> float:
-    """Return about how many multiply-adds a cell takes of which nothing is kept."""
+    """Return the approximate number of multiply-adds of a cell, for runs without stored cells."""
     classes = len({runner.labels[name] for name in split.train})
     descriptors = len(split.train) * per_photo, len(split.test) * per_photo
     return VOTERS[parse_voter(voter)[0]].work(*descriptors, _FEATURES, classes)
 
 
 def _seconds_per_photo(runner: Runner, recipe: str, network: str, names: Sequence[str]) -> float:
-    """Return the seconds that a photo takes, tried on two."""
+    """Return the seconds of extraction per photo, measured on two photos."""
     if not names:
         return 0.0
     extractor = runner.stores.extractor(recipe, network)
@@ -69,13 +70,13 @@ def _seconds_per_photo(runner: Runner, recipe: str, network: str, names: Sequenc
 
 
 def _products_per_second() -> float:
-    """Return the multiply-adds per second of a matrix product here."""
+    """Return the multiply-adds per second of a matrix product on this machine."""
     x = np.ones((512, 1280), np.float32)
     best = min(_seconds(lambda: x @ x.T) for _ in range(5))
     return float(512 * 512 * 1280 / best)
 
 
 def _seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""A protocol on an image set: what is to be computed, how long that takes, and computing it."""
+"""Run a protocol on an image set: plan its cells, estimate the time, and compute them."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from .stores import Stores, default_bags_folder
 
 
 class Watch:
-    """Hears of what an experiment does. This one does nothing with it; subclasses override what they need."""
+    """Callbacks that report the progress of an experiment. They do nothing here; subclasses override them."""
 
     def planned(self, experiment: Experiment) -> None:
-        """Take note, once, of what is to be computed."""
+        """Report, once, which cells will be computed."""
 
     def extracting(self, recipe: str, done: Filled) -> None:
-        """Take note, after each photo that goes through a network, of what was done so far."""
+        """Report the progress of extraction, after each photo that has passed a network."""
 
     def finished(self, group: Group, voter: str, cell: Cell) -> None:
-        """Take note of a cell that is finished, and kept."""
+        """Report a cell that is finished and stored."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What running a protocol did.
+    """Outcome of a run of a protocol.
 
     Parameters
     ----------
     computed : int
-        Cells that were computed now.
+        Cells that were computed in this run.
     finished : int
         Cells that were finished before.
     skipped : list of PhotoError
@@ -51,37 +51,37 @@ class Outcome:
 
 
 class Experiment:
-    """A protocol, photos, and where bags and results are kept.
+    """A protocol with its photos, and the folders of bags and results.
 
     Parameters
     ----------
     protocol : Protocol, str or Path
-        What to compare: a protocol, its name, or a TOML file.
+        Protocol to run: the protocol itself, its name, or a TOML file.
     data : Path
         Folder of the image set.
     results : Results
-        Where finished cells go.
+        Results to which finished cells are added.
     selection : Selection, optional
-        Which part of the protocol to run; all of it by default.
+        Part of the protocol to run; all of it by default.
     bags : Path, optional
-        Folder to keep bags in; in the cache of patchvote by default.
+        Folder of the bags; in the cache of patchvote by default.
     jobs : int, optional
         Threads of extraction; one per core by default.
     memory : int, optional
-        Bytes of descriptors that are held at once, 4 GB by default. What a voter remembers comes on top.
+        Bytes of descriptors in memory at once, 4 GB by default. The memory of the voters comes on top.
 
     Attributes
     ----------
     groups : list of Group
-        What is to be computed.
+        Cells to compute, in groups.
     finished : int
-        Selected cells that are finished already.
+        Number of selected cells that are already finished.
 
     Raises
     ------
     PatchvoteError
-        There is no such protocol, the folder is not its image set, a selected name is unknown, or results are kept of
-        splits that were drawn otherwise.
+        There is no such protocol, the folder is not its image set, a selected name is unknown, or existing results
+        belong to splits that were drawn differently.
     """
 
     def __init__(
@@ -105,22 +105,22 @@ class Experiment:
 
     @property
     def photos(self) -> int:
-        """Photos of the image set."""
+        """Number of photos of the image set."""
         return len(self._runner.dataset.photos)
 
     @property
     def cells(self) -> int:
-        """Cells that are to be computed."""
+        """Number of cells to compute."""
         return sum(len(group.voters) for group in self.groups)
 
     def estimate(self) -> tuple[float, float]:
-        """Return the seconds that extraction and the voters will take: from kept cells, or from short trials."""
+        """Return the estimated seconds of extraction and of the voters, from stored cells or from short trials."""
         return estimate(self._runner, self.groups)
 
     def run(self, watch: Watch | None = None) -> Outcome:
-        """Compute all cells, and fold them into the results.
+        """Compute all cells, and merge them into the results.
 
-        Each cell is kept when it is finished: after an interruption, running again goes on from there.
+        Each cell is stored as soon as it is finished: after an interruption, the next run continues from there.
         """
         watch = watch or Watch()
         skipped: dict[str, PhotoError] = {}
@@ -150,27 +150,27 @@ def run_protocol(
     memory: int | None = None,
     watch: Watch | None = None,
 ) -> Outcome:
-    """Run a protocol on the image set in `data`, or the selected part of it; what is finished is not computed again.
+    """Run a protocol, or the selected part of it, on the image set in `data`; finished cells are not computed again.
 
     Parameters
     ----------
     results : path
         Folder of results.
     watch : Watch, optional
-        Is told what is done.
+        Callbacks that report progress.
     protocol, data, selection, bags, jobs, memory
         As for `Experiment`.
 
     Returns
     -------
     Outcome
-        What was done; the numbers are in the results.
+        Numbers of cells, and skipped photos; the accuracies are in the results.
 
     Raises
     ------
     PatchvoteError
-        As for `Experiment`, or where results are kept that were made with other settings.
+        As for `Experiment`, or where existing results were made with other settings.
     """
-    kept = Results(Path(results))
-    experiment = Experiment(protocol, Path(data), kept, selection=selection, bags=bags, jobs=jobs, memory=memory)
+    folder = Results(Path(results))
+    experiment = Experiment(protocol, Path(data), folder, selection=selection, bags=bags, jobs=jobs, memory=memory)
     return experiment.run(watch)

@@ -1,4 +1,4 @@
-"""Files of JSON lines: one record per line, each checked, and an error that says which line is none."""
+"""Read JSON lines: one record per line, each checked; errors name the line."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def read_lines(path: Path, parse: Callable[[dict[str, Any]], Record], what: str,
     Parameters
     ----------
     path : Path
-        The file.
+        File to read.
     parse : function
-        Makes a record of what stands in a line; raises ValueError, KeyError or TypeError where it is none.
+        Makes a record of the value of a line; raises ValueError, KeyError or TypeError where that is not possible.
     what : str
-        What a line is that is none, such as "no trial of adaptation".
+        Description of an invalid line, such as "no trial of adaptation", for messages.
     max_bytes : int
-        The most that is read of the file.
+        Largest size of the file.
 
     Raises
     ------
     PatchvoteError
-        The file cannot be read, or a line is no record.
+        The file cannot be read, or a line is not a record.
     FileNotFoundError
         There is no such file.
     """

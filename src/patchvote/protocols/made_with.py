@@ -1,4 +1,4 @@
-"""What a cell was made with: settings, networks, versions, machine and commit; all that is needed to make it again."""
+"""Record how a cell was made, to reproduce it: settings, networks, versions, machine and commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SOURCE = Path(__file__).resolve().parents[1]
 
 
 def settings_and_bags(estimator: Any, stores: Sequence[Store]) -> dict[str, Any]:
-    """Return what all cells of a run have in common: the estimator's settings, and how its bags were made."""
+    """Return the part of the record that all cells of a run share: settings of the estimator, origin of its bags."""
     recipe = stores[0].recipe
     return {
         "estimator": type(estimator).__name__,
@@ -33,39 +33,40 @@ def settings_and_bags(estimator: Any, stores: Sequence[Store]) -> dict[str, Any]
 
 
 def here() -> dict[str, Any]:
-    """Return the versions, the machine and, where the code stands in its repository, the commit of this process."""
+    """Return versions, machine and, where the code runs from its repository, the commit."""
     versions = {"python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
-    known = {"versions": versions, "machine": describe(), "commit": commit()}
-    return {key: value for key, value in known.items() if value is not None}
+    record = {"versions": versions, "machine": describe(), "commit": commit()}
+    return {key: value for key, value in record.items() if value is not None}
 
 
 @functools.cache
 def commit(source: Path = _SOURCE) -> str | None:
-    """Return the commit of the code by its short hash, with a plus sign where files were changed since.
+    """Return the short hash of the commit of the code, with a plus sign where files were changed since.
 
-    None where the code is installed, or git is not at hand. A repository around it that is not its own does not count:
-    the code must stand in `src` of the repository's root.
+    None where the code is installed, or there is no git. Another repository around the code does not count: the code
+    must be in `src` of the repository's root.
     """
     git = shutil.which("git")
     if git is None or not (source.parents[1] / ".git").exists() or source.parent.name != "src":
         return None
     try:
-        found = _git(git, source, "rev-parse", "--short", "HEAD")
+        commit_hash = _git(git, source, "rev-parse", "--short", "HEAD")
         changed = _git(git, source, "status", "--porcelain", "--untracked-files=no", "--", str(source))
     except (OSError, subprocess.SubprocessError):
         return None
-    return found + ("+" if changed else "")
+    return commit_hash + ("+" if changed else "")
 
 
-def _git(git: str, folder: Path, *words: str) -> str:
-    answer = subprocess.run(  # noqa: S603 - our own words, in our own folder
-        [git, "-C", str(folder), *words], capture_output=True, text=True, timeout=10, check=True
+def _git(git: str, folder: Path, *arguments: str) -> str:
+    done = subprocess.run(  # noqa: S603 - fixed arguments, in the folder of the code
+        [git, "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10, check=True
     )
-    return answer.stdout.strip()
+    return done.stdout.strip()
 
 
 def _plain(value: Any) -> Any:
+    """Return a value that JSON can hold."""
     if isinstance(value, float) and np.isinf(value):
-        return "inf"  # JSON has no infinity
+        return "inf"
     return value if value is None or isinstance(value, (bool, int, float, str)) else repr(value)

@@ -1,9 +1,9 @@
-"""Bags within a memory budget: what fits is read once and kept, anything larger stays in its store.
+"""Bags within a memory budget: bags that fit are loaded once, larger ones stay in their store.
 
 The budget covers the descriptors that the runner holds: one half is for the training photos of a split, the other for
-test photos. A set of training photos that is larger is handed to the voter as a store, from which it reads what it
-needs: means, or blocks. Test photos that are larger come in blocks, once per voter. What a voter remembers comes on
-top: NBNN keeps all training descriptors.
+its test photos. If the training photos do not fit, the voter gets their store and reads means or blocks from it. If the
+test photos do not fit, they are read in blocks, once per voter. The memory of the voter comes on top: NBNN keeps all
+training descriptors.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from collections.abc import Iterator, Sequence
 from ..bags.bags import Bags
 from ..bags.store import Store
 
-# Bytes. Training and test photos of Scene-15 with `dense` bags take 1.6 GB each; those of SUN-397 would take 22 each.
+# In bytes: enough for Scene-15, whose training and test photos take 1.6 GB each as `dense` bags (SUN-397: 22 GB each).
 DEFAULT_BUDGET = 4 << 30
 
 
 def training_bags(store: Store, budget: int) -> Bags | Store:
-    """Return the bags of training photos, where they fit into their half of the budget, or else their store."""
+    """Return the bags of training photos if they fit into half of the budget, or else their store."""
     return store.load()[0] if _size(store) <= budget // 2 else store
 
 
 def test_bags(stores: Sequence[Store], budget: int) -> list[TestBags]:
-    """Return the bags of several sets of test photos, kept where all of them fit into their half of the budget."""
+    """Return the bags of several sets of test photos, in memory if all of them fit into half of the budget."""
     keep = sum(_size(store) for store in stores) <= budget // 2
     return [TestBags(store, keep, budget) for store in stores]
 
 
 class TestBags:
-    """Bags of test photos, to be asked about block by block.
+    """Bags of test photos, read block by block.
 
     Parameters
     ----------
     store : Store
-        The photos, in the order in which they are asked about.
+        Store of the test photos, in the order of prediction.
     keep : bool
-        Whether all of them are read once and kept.
+        Whether all bags are loaded once and stay in memory.
     budget : int
-        Bytes; a block takes a quarter of it, since the next one is read while the last one is still held.
+        Bytes of memory; a block takes a quarter of it, since the next block is read while the last is still in use.
     """
 
-    __test__ = False  # no test, whatever pytest takes its name for
+    __test__ = False  # not a test, although its name begins like one
 
     def __init__(self, store: Store, keep: bool, budget: int) -> None:
         self.store = store
@@ -53,11 +53,11 @@ class TestBags:
 
     @property
     def descriptors(self) -> int:
-        """Number of descriptors of all photos."""
+        """Number of descriptors in all bags."""
         return int(self.store.sizes.sum())
 
     def all(self) -> Bags | Store:
-        """Return the bags where they are kept, or else their store."""
+        """Return the bags if they are in memory, or else their store."""
         return self.store if self._kept is None else self._kept
 
     def blocks(self) -> Iterator[Bags]:
@@ -74,4 +74,4 @@ def _size(store: Store) -> int:
 
 
 def _bytes_per_descriptor(store: Store) -> int:
-    return 4 * store.dim + 18  # as float32, with its box and its level
+    return 4 * store.dim + 18  # its features as float32, its box and its level

@@ -1,8 +1,8 @@
-"""Names as they stand in tables, in results and on the command line.
+"""Names in tables, in results and on the command line.
 
-A voter is named by its kind, and its settings in brackets: ``snbnl(n_prototypes=1,q=3)``. A setting that has another
-name today is still understood by the name it had, so that protocols and results of an earlier version stay readable.
-A network is named as the user typed it, less the folders of its files.
+A voter is named by its kind, with settings in brackets: ``snbnl(n_prototypes=1,q=3)``. Old names of settings are still
+accepted, so that protocols and results of earlier versions stay readable. A network is named as the user typed it,
+without the folders of its files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from ..backbones.names import EMBEDDED, JOIN, NetworkName, parts_of
 
-# By kind of voter: what a setting was called, and what it is called now.
+# Old and current names of settings, by kind of voter.
 OLD_SETTINGS: dict[str, dict[str, str]] = {
     "snbnl": {
         "prototypes": "n_prototypes",
@@ -29,7 +29,7 @@ OLD_SETTINGS: dict[str, dict[str, str]] = {
     "local-nbnn": {"neighbours": "n_neighbors"},
 }
 _FILE_OPTIONS = ("weights", "mean")  # options of a network whose value may be the path of a file
-_LONGEST_SLUG = 120  # characters; file systems allow 255 bytes for the whole name
+_LONGEST_SLUG = 120  # characters; file systems allow 255 bytes for the complete name
 
 
 def split_names(text: str | None) -> tuple[str, ...] | None:
@@ -46,16 +46,16 @@ def split_names(text: str | None) -> tuple[str, ...] | None:
 
 
 def current_settings(kind: str, settings: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Rename the settings that a voter knows only by another name today; leave all others as they are.
+    """Replace old names of settings by current ones; leave all other settings unchanged.
 
     Parameters
     ----------
     kind : str
         Kind of the voter.
     settings : dict
-        Settings by the names they were given with.
+        Settings, by current or old names.
     known : collection of str
-        Names of the settings that the voter has.
+        Current names of the settings of the voter.
 
     Examples
     --------
@@ -64,15 +64,15 @@ def current_settings(kind: str, settings: Mapping[str, Any], known: Collection[s
     >>> current_settings("snbnl", {"prototypes": 1}, ["prototypes"])
     {'prototypes': 1}
     """
-    renamed = OLD_SETTINGS.get(kind, {})
+    current = OLD_SETTINGS.get(kind, {})
     return {
-        renamed[key] if key not in known and renamed.get(key) in known else key: value
+        current[key] if key not in known and current.get(key) in known else key: value
         for key, value in settings.items()
     }
 
 
 def same_spelling(voter: str) -> str:
-    """Return the name of a voter with today's names of its settings: two names that mean the same become equal.
+    """Return the name of a voter with the current names of its settings, so that equal voters have equal names.
 
     Examples
     --------
@@ -80,12 +80,12 @@ def same_spelling(voter: str) -> str:
     True
     """
     kind, bracket, rest = voter.partition("(")
-    renamed = OLD_SETTINGS.get(kind.strip(), {})
-    return kind + bracket + re.sub(r"\w+(?=\s*=)", lambda word: renamed.get(word[0], word[0]), rest)
+    current = OLD_SETTINGS.get(kind.strip(), {})
+    return kind + bracket + re.sub(r"\w+(?=\s*=)", lambda word: current.get(word[0], word[0]), rest)
 
 
 def network_name(networks: str) -> str:
-    """Return what results call networks: their names, without the folders of files and without the ending of ONNX.
+    """Return the name of networks in results: without the folders of files and the extension .onnx.
 
     Examples
     --------
@@ -100,9 +100,9 @@ def network_name(networks: str) -> str:
 
 
 def network_file_name(network: str) -> str:
-    """Return what a store of a single network is called: its name, as far as a file can have it.
+    """Return the name of a network as part of a file name, for the store of its bags.
 
-    Where characters are left out, a hash of the whole name keeps it apart from others.
+    Where characters have to be replaced, a hash of the complete name makes it unique.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def _one_network(network: str) -> str:
     if _is_plain_file(network):
         return Path(network).stem
     parts = NetworkName.parse(network)
-    # Files of Caffe stand with commas between; the name of a layer or of a model may have slashes, too.
+    # Files of Caffe are separated by commas. Names of layers and models may contain slashes, too.
     what = ",".join(_without_folder(word, parts.engine == "caffe") for word in parts.what.split(","))
     options = (f"{key}={_without_folder(value, key in _FILE_OPTIONS)}" for key, value in parts.options.items())
     words = [parts.engine, what and f":{what}", parts.layer and f"@{parts.layer}", "?" if parts.options else ""]
@@ -136,6 +136,6 @@ def _one_network(network: str) -> str:
 
 
 def _without_folder(word: str, is_path: bool) -> str:
-    """Return the last part of what is known to be a path, or can be nothing else; leave other words as they are."""
-    path = PureWindowsPath(word)  # which knows the separators of all systems
+    """Return the last part of a path: of a word known to be one, or of an absolute path. Other words are unchanged."""
+    path = PureWindowsPath(word)  # it splits at the separators of all systems
     return path.name if is_path or path.root else word

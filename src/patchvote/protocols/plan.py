@@ -1,4 +1,4 @@
-"""Plan a protocol: which of its cells are to be computed, in which order, and which are finished."""
+"""Plan a protocol: which of its cells to compute, in which order, and which are finished."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .voters import make_voter
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """Which part of a protocol to run; what is None is all of it.
+    """Part of a protocol to run; None selects everything.
 
     Parameters
     ----------
     settings, pairs, voters, recipes, networks : tuples of str
-        By name. Voters, recipes and networks need not be among those of the protocol.
+        Names to select. Voters, recipes and networks need not be among those of the protocol.
     splits : int, optional
-        The first so many.
+        Number of splits, counted from the first.
     """
 
     settings: tuple[str, ...] | None = None
@@ -37,7 +37,7 @@ class Selection:
 
     @classmethod
     def parse(cls, *texts: str | None, splits: int | None = None) -> Selection:
-        """Make a selection of texts with commas between names, in the order of the parameters.
+        """Make a selection from comma-separated names, in the order of the parameters.
 
         Examples
         --------
@@ -50,18 +50,18 @@ class Selection:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Cells that share their photos: one split, one recipe and network, several voters.
+    """Cells with the same bags: one split, recipe and network, and several voters.
 
     Parameters
     ----------
     setting, recipe, networks : str
-        Names.
+        Names of setting, recipe and networks.
     pair : str or None
-        Source and target.
+        Source and target domain; None where there are no domains.
     split : int
-        Its number, from 1.
+        Number of the split, from 1.
     voters : tuple of str
-        Those that are still to be computed.
+        Voters whose cells are not finished.
     """
 
     setting: str
@@ -73,7 +73,7 @@ class Group:
 
     @property
     def words(self) -> str:
-        """Where it is, in words."""
+        """Setting, pair and split, for messages."""
         return " ".join(filter(None, [self.setting, self.pair, f"split {self.split}"]))
 
     def run(self, protocol: Protocol, voter: str) -> Run:
@@ -82,12 +82,12 @@ class Group:
 
 
 def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[list[Group], int]:
-    """Return what is to be computed, and how many selected cells are finished already.
+    """Return the groups to compute, and how many selected cells are already finished.
 
     Raises
     ------
     PatchvoteError
-        A name of the selection is unknown, or results are kept of splits that were drawn otherwise.
+        A name of the selection is unknown, or existing results belong to splits that were drawn differently.
     """
     settings = [protocol.setting(name) for name in selection.settings or [s.name for s in protocol.settings]]
     _check_pairs(protocol, settings, selection.pairs or ())
@@ -98,15 +98,15 @@ def plan(protocol: Protocol, selection: Selection, results: Results) -> tuple[li
             results.check(run, {"drawn": setting.drawn})
         done = {voter: results.done(run) for voter, run in runs.items()}
         for pair, split in _draws(setting, selection):
-            open_voters = tuple(voter for voter in voters if (pair, split) not in done[voter])
-            finished += len(voters) - len(open_voters)
-            if open_voters:
-                groups.append(Group(setting.name, recipe, networks, pair, split, open_voters))
+            unfinished = tuple(voter for voter in voters if (pair, split) not in done[voter])
+            finished += len(voters) - len(unfinished)
+            if unfinished:
+                groups.append(Group(setting.name, recipe, networks, pair, split, unfinished))
     return groups, finished
 
 
 def by_bags(groups: Sequence[Group]) -> dict[tuple[str, str], list[Group]]:
-    """Return the groups by recipe and networks: those that share their bags."""
+    """Group the groups by recipe and networks: those of one entry share their bags."""
     result: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         result.setdefault((group.recipe, group.networks), []).append(group)
@@ -121,15 +121,15 @@ def _check_pairs(protocol: Protocol, settings: Sequence[Setting], selected: Sequ
 
 
 def _voters(protocol: Protocol, selection: Selection) -> dict[tuple[str, str], list[str]]:
-    """Return the selected voters by recipe and networks, each once, and refuse names that mean nothing."""
+    """Return the selected voters by recipe and networks, without duplicates; refuse unknown names."""
     voters: dict[tuple[str, str], list[str]] = {}
     for part in _parts(protocol, selection):  # which may overlap
         for voter in part.voters:
             make_voter(voter, protocol.voter_settings)
         for recipe, networks in itertools.product(part.recipes, part.networks):
             parse_recipe(recipe, "")
-            own = voters.setdefault((recipe, networks), [])
-            own += [voter for voter in part.voters if voter not in own]
+            selected = voters.setdefault((recipe, networks), [])
+            selected += [voter for voter in part.voters if voter not in selected]
     for _, networks in voters:
         typed = networks in (selection.networks or ())
         if not typed and not set(parts_of(networks)) <= set(EMBEDDED):
@@ -147,27 +147,27 @@ def _draws(setting: Setting, selection: Selection) -> Iterator[tuple[str | None,
 
 
 def _parts(protocol: Protocol, selection: Selection) -> list[Part]:
-    """Return what is selected: of the protocol's main part any names at all, of the others only their own."""
-    asked = selection.voters, selection.recipes, selection.networks
+    """Return the selected parts: a selection replaces the names of the main part, and filters those of the others."""
+    selected = selection.voters, selection.recipes, selection.networks
     main = Part(
         *(
-            names or own
-            for names, own in zip(asked, (protocol.voters, protocol.recipes, protocol.networks), strict=True)
+            names or defaults
+            for names, defaults in zip(selected, (protocol.voters, protocol.recipes, protocol.networks), strict=True)
         )
     )
     others = [
         Part(
             *(
-                tuple(name for name in own if names is None or name in names)
-                for names, own in zip(asked, parts, strict=True)
+                tuple(name for name in defined if names is None or name in names)
+                for names, defined in zip(selected, part, strict=True)
             )
         )
-        for parts in ((part.voters, part.recipes, part.networks) for part in protocol.also)
+        for part in ((part.voters, part.recipes, part.networks) for part in protocol.also)
     ]
     return [main, *others]
 
 
 def _same_source(fewer: dict[str, int], pair: str | None) -> tuple[str, bool]:
-    """Order pairs so that those with the same training photos follow one another."""
+    """Return the sort key that puts pairs with the same training photos next to each other."""
     source, _, target = (pair or "").partition("-")
     return source, target in fewer

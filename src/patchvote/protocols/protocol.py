@@ -1,4 +1,4 @@
-"""Protocol: what is to be compared on which images, as a value read from a TOML file."""
+"""Protocol: what is compared on which images, read from a TOML file."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ class Setting:
     Parameters
     ----------
     name : str
-        Such as "random" or "semi-supervised".
+        Name of the setting, such as "random" or "semi-supervised".
     draw : {"random", "lists", "domains"}
-        Images of each class at random; the lists that come with the image set; source and target domain.
+        How images are divided: each class at random; by the lists that come with the image set; or into source and
+        target domain.
     splits : int
-        How often.
+        Number of splits.
     train : int
-        Training images a class, or source images a class.
+        Training images per class; with "domains", source images per class.
     test : int
-        Test images a class; 0 means all others.
+        Test images per class; 0 means all that are not trained on.
     fewer : dict
-        "domains": source images a class for these targets, instead of `train`.
+        Source images per class for some target domains, instead of `train`; only for "domains".
     labelled : int
-        "domains": target images a class that are trained on too.
+        Labelled target images per class that are also trained on; only for "domains".
     pairs : tuple of str
-        "domains": source and target, joined by a hyphen.
+        Source and target domain, joined by a hyphen; only for "domains".
     main : tuple of str
-        "domains": the pairs of the paper's own tables.
+        Pairs of the paper's tables; only for "domains".
     seed : int
-        From which all splits are drawn.
+        Seed from which all splits are drawn.
     """
 
     name: str
@@ -57,18 +58,18 @@ class Setting:
 
     @property
     def drawn(self) -> dict[str, Any]:
-        """All that decides which photos a split of these images has; kept with results."""
+        """Everything that determines which photos a split has; stored with the results."""
         return {name: getattr(self, name) for name in ("draw", "train", "test", "fewer", "labelled", "seed")}
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Combinations that a protocol has beside those of all its voters, recipes and networks.
+    """Combinations that a protocol runs in addition to all its voters, recipes and networks.
 
     Parameters
     ----------
     voters, recipes, networks : tuples of str
-        All of these with one another.
+        Names, of which every combination is run.
     """
 
     voters: tuple[str, ...]
@@ -78,16 +79,16 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Gain:
-    """A row of the table of what each change adds.
+    """A row of the table that shows the gain of each change.
 
     Parameters
     ----------
     words : str
-        What is changed.
+        Description of the change, as in the table.
     voter, recipe, network : str
-        The run that shows it.
+        Names of the run that measures the change.
     cost : float
-        Of its network and recipe, beside the default recipe's; as `benchmarks/accuracy.py` measures it.
+        Time of extraction relative to the default network and recipe, as measured by `benchmarks/accuracy.py`.
     """
 
     words: str
@@ -99,35 +100,35 @@ class Gain:
 
 @dataclasses.dataclass(frozen=True)
 class Protocol:
-    """What is to be compared on which images.
+    """What is compared on which images.
 
     Parameters
     ----------
     name : str
-        Also the folder of its results.
+        Name of the protocol, and of the folder of its results.
     title : str
         Name of the image set in tables.
     source : str
-        Who published it.
+        Publication of the image set.
     layout : str
         Reader of the image set (see `datasets.LAYOUTS`).
     settings : tuple of Setting
-        Ways to divide it.
+        Ways to divide the image set into training and test images.
     voters, recipes, networks : tuples of str
-        What every table has, unless the caller selects: names as in `voters`, `recipes` and `patchvote extract`.
+        Names that are run unless the caller selects others, as in `voters`, `recipes` and `patchvote extract`.
     also : tuple of Part
-        Further combinations, where not all are worth their time.
+        Further combinations, where running every combination would take too long.
     voter_settings : dict
-        Settings of voters that differ here, by voter.
+        Settings of voters that differ from their defaults, by voter.
     paper : dict
         The paper's mean and deviation, by setting, voter and pair ("all" where there are no pairs).
     paper_times : dict
         The paper's accuracy, seconds of training and of testing, by voter.
     report : {"scenes", "domains", "patches", "settings", "few"}
-        What is made of its results: a column of the paper's table of image sets, tables of pairs of domains, plots of
-        recipes or of a voter's settings, or a curve by the number of training images.
+        What the page shows of its results: a column of the paper's table of image sets, tables of pairs of domains,
+        plots of recipes or of a voter's settings, or a curve by the number of training images.
     gains : tuple of Gain
-        Rows of a table of what each change adds, beside the first of them.
+        Rows of the table that compares each change with the first row.
 
     Examples
     --------
@@ -153,12 +154,12 @@ class Protocol:
 
     @classmethod
     def load(cls, name: str | Path) -> Protocol:
-        """Read a protocol by name, or from a TOML file of the user's own.
+        """Read a protocol by name, or from a TOML file of the user.
 
         Raises
         ------
         PatchvoteError
-            There is none of this name, or the file is not one.
+            There is no protocol of this name, or the file is not a protocol.
         """
         path = Path(name)
         if str(name) in PROTOCOLS:
@@ -171,14 +172,13 @@ class Protocol:
                 f"There are: {', '.join(PROTOCOLS)}; or name a .toml file."
             )
         try:
-            told = {"name": path.stem, **read_toml(path)}
-            if (wrong := fault_of_protocol(told)) is not None:
-                raise PatchvoteError(f"{path} is not a protocol: {wrong.lstrip('.')}.")
-            settings = tuple(_of(Setting, setting, path) for setting in told.pop("settings"))
-            gains = tuple(_of(Gain, gain, path) for gain in told.pop("gains", ()))
-            also = tuple(_of(Part, part, path) for part in told.pop("also", ()))
-            read = {**told, "settings": settings, "gains": gains, "also": also}
-            protocol: Protocol = _of(cls, read, path)
+            values = {"name": path.stem, **read_toml(path)}
+            if (fault := fault_of_protocol(values)) is not None:
+                raise PatchvoteError(f"{path} is not a protocol: {fault.lstrip('.')}.")
+            settings = tuple(_make(Setting, setting, path) for setting in values.pop("settings"))
+            gains = tuple(_make(Gain, gain, path) for gain in values.pop("gains", ()))
+            also = tuple(_make(Part, part, path) for part in values.pop("also", ()))
+            protocol: Protocol = _make(cls, {**values, "settings": settings, "gains": gains, "also": also}, path)
         except OSError as error:
             raise PatchvoteError(f"{path} cannot be read: {error.strerror or error}.") from None
         except ValueError as error:
@@ -199,14 +199,14 @@ class Protocol:
         raise PatchvoteError(f"{self.name} has no setting {name!r}.{nearest(name, names)} It has: {', '.join(names)}.")
 
     def figure(self, setting: str, voter: str, pair: str | None) -> tuple[float, float] | None:
-        """Return the paper's mean and deviation in per cent; None where it has none."""
-        told = self.paper.get(setting, {}).get(voter, {}).get(pair or "all")
-        return None if told is None else (float(told[0]), float(told[1]))
+        """Return the paper's mean and deviation in per cent; None where the paper has no such number."""
+        figure = self.paper.get(setting, {}).get(voter, {}).get(pair or "all")
+        return None if figure is None else (float(figure[0]), float(figure[1]))
 
 
-def _of(kind: type[Any], told: dict[str, Any], path: Path) -> Any:
+def _make(kind: type[Any], values: dict[str, Any], path: Path) -> Any:
     known = [field.name for field in dataclasses.fields(kind)]
-    for key in told:
+    for key in values:
         if key not in known:
             raise PatchvoteError(f"{path} has an unknown key {key!r}.{nearest(key, known)}")
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in told.items()})
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})

@@ -1,7 +1,7 @@
-"""Results: a folder with the kept cells of every protocol, and what is needed to make them again.
+"""Results: a folder with the finished cells of every protocol, and what is needed to reproduce them.
 
-Per protocol there are `cells.jsonl`, `made_with.json`, `splits.jsonl` and notes (see `cells` and `draws`). Cells are
-added as they are finished, each as a file of its own, and folded in later; a finished cell is never computed again.
+Each protocol has `cells.jsonl`, `made_with.json`, `splits.jsonl` and notes (see `cells` and `draws`). A finished cell
+is written to a separate file and merged later; it is never computed again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .splits import Split
 
 __all__ = ["Draw", "Results", "Run"]
 
-_OTHER = {"drawn": "splits drawn otherwise", "settings": "other settings", "fingerprints": "another network"}
+_OTHER_VALUE = {"drawn": "splits drawn otherwise", "settings": "other settings", "fingerprints": "another network"}
 _Reader = Callable[[Path], list[Kept]]
 
 
@@ -47,36 +47,36 @@ class Results:
     Parameters
     ----------
     folder : Path
-        With one folder per protocol.
+        Folder with one subfolder per protocol.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._files: dict[Path, tuple[Any, list[Kept]]] = {}  # what was read of each file, and when
+        self._files: dict[Path, tuple[Any, list[Kept]]] = {}  # cache: the stamp of each file, and its cells
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def read(self, run: Run) -> dict[str, Any] | None:
-        """Return what is kept of a run: its names, what it was made with, and its cells; None where nothing is."""
+        """Return a run with its names, its record and its finished cells; None where it has no cells."""
         cells = self._runs(run.protocol).get(run.key)
-        return None if cells is None else _together(cells)
+        return None if cells is None else _combined(cells)
 
     def done(self, run: Run) -> set[tuple[str | None, int]]:
-        """Return the pairs and splits of a run that are finished."""
+        """Return the finished pairs and splits of a run."""
         return {kept.place for kept in self._runs(run.protocol).get(run.key, ())}
 
     def all(self, protocol: str) -> Iterator[tuple[Run, dict[str, Any]]]:
         """Read all runs of a protocol, in order of their names."""
         for cells in sorted(self._runs(protocol).values(), key=lambda cells: cells[0].run.file):
-            yield cells[0].run, _together(cells)
+            yield cells[0].run, _combined(cells)
 
     def check(self, run: Run, made_with: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what is kept of a run, if it was made with the same settings.
+        """Return a run as `read` does, if it was made with the same settings.
 
         Raises
         ------
         PatchvoteError
-            Cells of this run are kept that were made with other settings.
+            There are cells of this run that were made with other settings.
         """
         kept = self.read(run)
         if kept is None:
@@ -85,24 +85,24 @@ class Results:
             old = kept.get(key)
             if key == "settings" and isinstance(old, dict):
                 old = current_settings(run.voter.partition("(")[0], old, value)
-                # An older version may not have known a setting; what it did is the default now.
-                value = {name: own for name, own in value.items() if name in old}
+                # An older version may lack a setting, whose default then reproduces its behaviour.
+                value = {name: current for name, current in value.items() if name in old}
             if old != value:
                 raise PatchvoteError(
-                    f"{self.folder / run.folder}: {run.words} was made with {_OTHER.get(key, f'another {key}')}: "
+                    f"{self.folder / run.folder}: {run.words} was made with {_OTHER_VALUE.get(key, f'another {key}')}: "
                     f"{_difference(old, value)}. Move it away, or name another folder with --results."
                 )
         return kept
 
-    # --- keeping ----------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------------------------
 
     def add(self, run: Run, made_with: dict[str, Any], cell: dict[str, Any]) -> None:
-        """Keep a finished cell; one that another process has finished meanwhile stays.
+        """Store a finished cell, unless another process has finished it in the meantime.
 
         Raises
         ------
         PatchvoteError
-            Cells of this run are kept that were made with other settings.
+            There are cells of this run that were made with other settings.
         """
         folder = self.folder / run.folder
         make_folder(folder)
@@ -113,12 +113,12 @@ class Results:
                 write_running(running_file(folder, run, cell["pair"], cell["split"]), Kept(run, made_with, cell))
 
     def keep_draws(self, protocol: str, draws: Mapping[Draw, Split]) -> None:
-        """Keep which photos the splits of a protocol have.
+        """Store the photos of the splits of a protocol.
 
         Raises
         ------
         PatchvoteError
-            Other photos are kept of one of them.
+            A stored split has other photos.
         """
         if not draws:
             return
@@ -128,44 +128,44 @@ class Results:
             kept = read_draws(folder)
             new = {}
             for draw, split in draws.items():
-                before = kept.get(draw) or read_draw_before(folder, draw)
-                if before is None:
+                stored = kept.get(draw) or read_draw_before(folder, draw)
+                if stored is None:
                     new[draw] = split
                 else:
-                    check_draw(folder, draw, before, split)
+                    check_draw(folder, draw, stored, split)
             if new:
                 write_draws(folder, kept | new)
 
     def fold(self, protocol: str) -> int:
-        """Fold the cells that are files of their own into `cells.jsonl`, with those that the version before wrote.
+        """Merge the separate files of cells, including those of the previous version, into `cells.jsonl`.
 
-        Several processes may fold and add at once. A process that is killed here loses nothing: files are removed only
-        once all that they hold is in place.
+        Several processes may merge and add at once. If a process is killed here, nothing is lost: files are removed
+        only after all their cells have been written.
 
         Returns
         -------
         int
-            How many cells were folded in.
+            Number of cells that were merged.
         """
         folder = self.folder / folder_of(protocol)
         if not folder.is_dir():
             return 0
         with locked(folder / CELLS):
             sources = [path for path, _ in _separate_files(folder)]
-            folded = len(self._read(folder / CELLS, read_cells))
+            merged = len(self._read(folder / CELLS, read_cells))
             cells = [kept for run in self._runs(protocol).values() for kept in run]
             if sources:
                 write_cells(folder / CELLS, cells)
             lists = _fold_draws(folder, {Draw(kept.run.setting, *kept.place) for kept in cells})
             _remove([*sources, *lists], folder)
-            return len(cells) - folded
+            return len(cells) - merged
 
     # --- files ------------------------------------------------------------------------------------------------------
 
     def _runs(self, protocol: str) -> dict[str, list[Kept]]:
-        """Return all kept cells of a protocol by run, each once, in the order of pairs and splits."""
+        """Return all cells of a protocol by run, without duplicates, in the order of pairs and splits."""
         folder = self.folder / folder_of(protocol)
-        # What is folded in meanwhile has left its own file and is in the file of all cells, which is read last.
+        # The merged file is read last: a cell that is merged in the meantime is found there.
         separate = [kept for path, read in _separate_files(folder) for kept in self._read(path, read)]
         cells = [*self._read(folder / CELLS, read_cells), *separate]
         runs: dict[str, dict[tuple[str | None, int], Kept]] = {}
@@ -177,7 +177,7 @@ class Results:
         }
 
     def _read(self, path: Path, read: _Reader) -> list[Kept]:
-        """Read a file, unless it is as it was; none where there is no such file any more."""
+        """Read the cells of a file, from the cache where it is unchanged; none where the file no longer exists."""
         now = stamp(path), stamp(path.with_name(MADE_WITH)) if path.name == CELLS else None
         if now[0] is None:
             self._files.pop(path, None)
@@ -192,7 +192,7 @@ class Results:
 
 
 def _separate_files(folder: Path) -> list[tuple[Path, _Reader]]:
-    """Return the files of cells that are not folded in, and how each is read."""
+    """Return the files of cells that are not merged, each with the function that reads it."""
     running = _json_files(folder / RUNNING)
     before = [path for path in _json_files(folder) if path.name != MADE_WITH]
     return [*((path, read_running) for path in running), *((path, read_before) for path in before)]
@@ -201,12 +201,12 @@ def _separate_files(folder: Path) -> list[tuple[Path, _Reader]]:
 def _json_files(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.suffix == ".json" and not path.name.startswith("."))
-    except (FileNotFoundError, NotADirectoryError):  # whoever folds the last cells in removes their folder
+    except (FileNotFoundError, NotADirectoryError):  # the process that merges the last cells removes their folder
         return []
 
 
 def _fold_draws(folder: Path, draws: set[Draw]) -> list[Path]:
-    """Fold the lists that the version before kept of these draws into one file; return them."""
+    """Merge the lists of these draws in the previous version into one file; return the files of these lists."""
     kept, lists = read_draws(folder), []
     new = {}
     for draw in sorted(draws, key=lambda draw: draw.stem):
@@ -222,16 +222,16 @@ def _fold_draws(folder: Path, draws: set[Draw]) -> list[Path]:
 
 
 def _remove(files: list[Path], folder: Path) -> None:
-    """Remove files below a folder, and the folders of cells and lists where they are empty."""
+    """Remove files below a folder, and the folders of separate cells and lists if they are empty."""
     for path in files:
         path.unlink(missing_ok=True)
     for name in (RUNNING, LISTS_BEFORE):
-        with contextlib.suppress(OSError):  # there may be none, or something in it
+        with contextlib.suppress(OSError):  # there is no such folder, or it is not empty
             (folder / name).rmdir()
 
 
-def _together(cells: list[Kept]) -> dict[str, Any]:
-    """Return the cells of a run with what they have in common."""
+def _combined(cells: list[Kept]) -> dict[str, Any]:
+    """Return the cells of a run with the names and the record that they share."""
     first = cells[0]
     return {**dataclasses.asdict(first.run), **first.made_with, "cells": [kept.cell for kept in cells]}
 

@@ -1,4 +1,4 @@
-"""Run a protocol: compute the cells that are planned, one after the other, and keep each as soon as it is finished."""
+"""Run a protocol: compute the planned cells one by one, and store each as soon as it is finished."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Runner:
     Parameters
     ----------
     protocol : Protocol
-        What to compare.
+        Protocol to run.
     dataset : Dataset
-        On which photos.
+        Photos of the image set.
     stores : Stores
-        Their bags.
+        Bags of the photos.
     results : Results
-        Where finished cells go.
+        Results to which finished cells are added.
     memory : int
-        Bytes of descriptors that are held at once; see `memory`.
+        Bytes of descriptors in memory at once; see `memory`.
 
     Attributes
     ----------
     labels : dict
-        Class of each photo, by its name.
+        Class of each photo, by name.
     """
 
     def __init__(
@@ -58,64 +58,66 @@ class Runner:
         self.labels = {photo.name: str(photo.label) for photo in dataset.photos}
 
     def split(self, group: Group) -> Split:
-        """Return the photos of a group."""
+        """Return the training and test photos of a group."""
         return make_split(self.dataset, self.protocol.setting(group.setting), group.pair, group.split - 1)
 
     def names(self, groups: Sequence[Group]) -> list[str]:
-        """Return the photos that any of these groups needs."""
+        """Return the names of all photos of these groups."""
         splits = [self.split(group) for group in groups]
         return sorted({name for split in splits for name in split.train + split.test})
 
     def compute(
         self, groups: Sequence[Group], extracting: Callable[[str, Filled], None] | None = None
     ) -> Iterator[tuple[Group, str, Cell]]:
-        """Compute cell after cell; each is kept before it is given.
+        """Compute cell after cell; each is stored before it is yielded.
 
         Parameters
         ----------
         groups : list of Group
-            What to compute.
+            Groups of cells to compute.
         extracting : function, optional
-            Called after each photo that goes through a network, with the recipe and what was done so far.
+            Called after each photo that has passed a network, with the recipe and what was done so far.
 
         Yields
         ------
         group, voter, cell
-            What was finished.
+            Finished cell, with its group and voter.
         """
         self._keep_draws(groups)
-        for (recipe, networks), own in by_bags(groups).items():
-            names = self.names(own)
+        for (recipe, networks), same_bags in by_bags(groups).items():
+            names = self.names(same_bags)
             left_out: set[str] = set()  # by any of the networks
 
-            def told(done: Filled, recipe: str = recipe, left_out: set[str] = left_out) -> None:
+            def report(done: Filled, recipe: str = recipe, left_out: set[str] = left_out) -> None:
                 left_out.update(error.name for error in done.skipped)
                 if extracting is not None:
                     extracting(recipe, done)
 
-            stores = self.stores.open(recipe, networks, names, told)
-            for _, same in itertools.groupby(own, lambda group: (group.setting, self.split(group).train)):
+            stores = self.stores.open(recipe, networks, names, report)
+            for _, same in itertools.groupby(same_bags, lambda group: (group.setting, self.split(group).train)):
                 yield from _SameTraining(self, list(same), stores, left_out).compute()
 
     def _keep_draws(self, groups: Sequence[Group]) -> None:
         draws = {}
         for group in groups:
-            if self.protocol.setting(group.setting).draw != "lists":  # published lists are not ours to copy
+            if (
+                self.protocol.setting(group.setting).draw != "lists"
+            ):  # published lists are not copied: they are not ours
                 draws[Draw(group.setting, group.pair, group.split)] = self.split(group)
         self.results.keep_draws(self.protocol.name, draws)
 
 
 class _SameTraining:
-    """Groups with the same training photos: every voter is trained once, and gone after its cells.
+    """Groups with the same training photos: every voter is trained once, and freed after its cells.
 
     Parameters
     ----------
     runner : Runner
-        Whose cells they are.
+        Runner of the protocol.
     groups : list of Group
-        They differ in their test photos.
+        Groups that differ only in their test photos.
     stores : list of Store
-        The bags, one store per network.
+        Bags of the photos, one store per network.
     left_out : set of str
         Photos that could not be read.
     """
@@ -135,7 +137,7 @@ class _SameTraining:
         self.tests = test_bags([store.only(split.test) for split in self.read], runner.memory)
 
     def _made_with(self, stores: Sequence[Store]) -> dict[str, dict[str, Any]]:
-        """Return what the cells of each voter are made with; refuse to mix them with cells made otherwise."""
+        """Return the records of each voter's cells; refuse to mix them with cells of other settings."""
         runner, made_with = self.runner, {}
         drawn = runner.protocol.setting(self.groups[0].setting).drawn
         for voter in self.voters:
@@ -147,7 +149,7 @@ class _SameTraining:
         return made_with
 
     def compute(self) -> Iterator[tuple[Group, str, Cell]]:
-        """Compute cell after cell; each is kept before it is given."""
+        """Compute cell after cell; each is stored before it is yielded."""
         runner = self.runner
         for voter in self.voters:
             forget_peak_memory()
@@ -164,7 +166,7 @@ class _SameTraining:
             del estimator
 
     def _about(self, number: int) -> Cell:
-        """Return what is known of a cell before it is computed."""
+        """Return the part of a cell that is known before it is computed."""
         group, whole, test = self.groups[number], self.splits[number], self.tests[number]
         return {
             "pair": group.pair,
@@ -184,45 +186,45 @@ class _SameTraining:
 
     def _train(self, voter: str) -> tuple[Any, Cell]:
         labels = self._labels(self.read[0].train)
-        began = time.perf_counter()
+        start = time.perf_counter()
         estimator = make_voter(voter, self.runner.protocol.voter_settings).fit(self.train, labels)
-        trained: Cell = {"train_seconds": round(time.perf_counter() - began, 3)}
+        trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
         if hasattr(estimator, "recall_"):
             trained["recall"] = round(estimator.recall_, 4)
         return estimator, trained
 
     def _adapt(self, voter: str, number: int) -> tuple[Any, Cell]:
-        """Train on the source, the labelled images of the target, and its test images without their labels."""
+        """Train on the source, on the labelled images of the target, and on its test images without labels."""
         names, test = self.read[number].train, self.tests[number]
         labels = self._labels(names)
         source, _, target = (self.groups[number].pair or "").partition("-")
-        own = np.array([name.startswith(f"{target}/") for name in names]) & (source != target)
-        known = [*labels[own].tolist(), *[None] * len(test)]
-        parts = [_chosen(self.train, own), test.all()] if own.any() else [test.all()]
-        began = time.perf_counter()
+        in_target = np.array([name.startswith(f"{target}/") for name in names]) & (source != target)
+        target_labels = [*labels[in_target].tolist(), *[None] * len(test)]
+        parts = [_chosen(self.train, in_target), test.all()] if in_target.any() else [test.all()]
+        start = time.perf_counter()
         estimator = make_voter(voter, self.runner.protocol.voter_settings)
-        estimator.fit(_chosen(self.train, ~own), labels[~own], parts, known)
-        return estimator, {"train_seconds": round(time.perf_counter() - began, 3)}
+        estimator.fit(_chosen(self.train, ~in_target), labels[~in_target], parts, target_labels)
+        return estimator, {"train_seconds": round(time.perf_counter() - start, 3)}
 
     def _test(self, estimator: Any, number: int) -> Cell:
-        named, seconds = _name(estimator, self.tests[number])
-        right = named == self._labels(self.read[number].test)
+        predicted, seconds = _predict(estimator, self.tests[number])
+        correct = predicted == self._labels(self.read[number].test)
         return {
             "test_seconds": round(seconds, 3),
-            "accuracy": round(100 * float(right.mean()), 4),
+            "accuracy": round(100 * float(correct.mean()), 4),
             "peak_memory": peak_memory(),
-            "hits": "".join("1" if hit else "0" for hit in right),  # in the order of the list of test photos
+            "hits": "".join("1" if hit else "0" for hit in correct),  # in the order of the test photos of the split
         }
 
 
-def _name(estimator: Any, test: TestBags) -> tuple[Any, float]:
-    """Name all test photos; return also the seconds that this took, without those of reading."""
-    named, seconds = [], 0.0
+def _predict(estimator: Any, test: TestBags) -> tuple[Any, float]:
+    """Predict the labels of all test photos; also return the seconds of prediction, without those of reading."""
+    predicted, seconds = [], 0.0
     for bags in test.blocks():
-        began = time.perf_counter()
-        named.append(estimator.predict(bags))
-        seconds += time.perf_counter() - began
-    return np.concatenate(named), seconds
+        start = time.perf_counter()
+        predicted.append(estimator.predict(bags))
+        seconds += time.perf_counter() - start
+    return np.concatenate(predicted), seconds
 
 
 def _chosen(bags: Bags | Store, mask: Any) -> Bags | Store:

@@ -1,6 +1,6 @@
-"""What a protocol's TOML file may say: the type and the bounds of every value.
+"""Schema of a protocol's TOML file: type and bounds of every value.
 
-No file of anybody's can make a run endless, or write outside the folder of results.
+It ensures that no file can make a run endless, or write outside the folder of results.
 """
 
 from __future__ import annotations
@@ -10,28 +10,30 @@ from typing import Any
 
 from ..utils.schema import Check, brief, listed, number, record, shallow, table, text, whole
 
-_MOST = 10_000  # splits, voters, pairs and other entries
+_MAX_ENTRIES = 10_000  # per list of splits, voters, pairs and so on; no experiment needs more
 _WORDS = text(10_000)
 _COUNT = whole(0, 1_000_000)  # images per class
 _SEED = whole(0, (1 << 32) - 1)
 
 
 def _component(value: Any) -> str | None:
-    """Accept a name that can be part of the name of a file: results are kept under it."""
+    """Accept a name that can be part of a file name, since results are stored under it."""
     fits = isinstance(value, str) and len(value) <= 100 and re.fullmatch(r"\w[\w .+()=,-]*", value) is not None
     return None if fits else f" must be a name of letters, digits, spaces and -+.,()=, got {brief(value)}"
 
 
 def _some(each: Check) -> Check:
-    """Accept a list of such values, up to a few thousand."""
+    """Accept a list of at most `_MAX_ENTRIES` such values."""
     every = listed(each)
     return lambda value: (
-        f" has more than {_MOST:,} entries" if isinstance(value, list) and len(value) > _MOST else every(value)
+        f" has more than {_MAX_ENTRIES:,} entries"
+        if isinstance(value, list) and len(value) > _MAX_ENTRIES
+        else every(value)
     )
 
 
 _SETTING = record(
-    {"name": _component, "draw": _WORDS, "splits": whole(1, _MOST)},
+    {"name": _component, "draw": _WORDS, "splits": whole(1, _MAX_ENTRIES)},
     {
         "train": _COUNT,
         "test": _COUNT,
@@ -65,7 +67,7 @@ _PROTOCOL = record(
 
 
 def fault_of_protocol(values: Any) -> str | None:
-    """Say what is wrong with the values of a protocol's file, or None.
+    """Return what is wrong with the values of a protocol's file, or None.
 
     Examples
     --------

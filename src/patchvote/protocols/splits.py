@@ -1,4 +1,4 @@
-"""Which photos are trained on and which are tested."""
+"""Divide the photos of an image set into training and test photos."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..photos.find import Photo
 from .datasets import Dataset
 from .protocol import Setting
 
-_LEFT = 3  # photos a class that are left to test on, where a domain is both source and target and has few
+_MIN_TEST = 3  # photos per class that remain for testing, where one small domain is both source and target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Split:
     Parameters
     ----------
     train : list of str
-        Trained on.
+        Training photos.
     test : list of str
-        Tested on.
+        Test photos.
     """
 
     train: list[str]
@@ -33,7 +33,7 @@ class Split:
 
 
 def make_split(dataset: Dataset, setting: Setting, pair: str | None, index: int) -> Split:
-    """Make split number `index` (from 0): the same for everybody who has the same photos.
+    """Make split number `index` (from 0); it depends only on the setting and the names of the photos.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def make_split(dataset: Dataset, setting: Setting, pair: str | None, index: int)
     if setting.draw == "lists":
         if index >= len(dataset.lists):
             raise PatchvoteError(
-                f"split {index + 1} of the setting {setting.name} needs a published list, and the image set at hand "
+                f"split {index + 1} of the setting {setting.name} needs a published list, and this image set "
                 f"has {len(dataset.lists)}. Use --splits {len(dataset.lists)}."
             )
         return Split(*dataset.lists[index])
@@ -53,15 +53,15 @@ def make_split(dataset: Dataset, setting: Setting, pair: str | None, index: int)
     rng = np.random.default_rng(setting.seed + index)
     train: list[str] = []
     test: list[str] = []
-    for label, own in names.items():
-        if len(own) < setting.train + max(1, setting.test):
+    for label, class_names in names.items():
+        if len(class_names) < setting.train + max(1, setting.test):
             raise PatchvoteError(
-                f"the class {label} has {len(own)} photos, and a split takes {setting.train} to train and "
+                f"the class {label} has {len(class_names)} photos, and a split takes {setting.train} to train and "
                 f"{setting.test or 'at least 1'} to test. Is the image set complete?"
             )
-        mixed = [own[k] for k in rng.permutation(len(own))]
-        train += mixed[: setting.train]
-        test += mixed[setting.train : setting.train + setting.test] if setting.test else mixed[setting.train :]
+        shuffled = [class_names[k] for k in rng.permutation(len(class_names))]
+        train += shuffled[: setting.train]
+        test += shuffled[setting.train : setting.train + setting.test] if setting.test else shuffled[setting.train :]
     return Split(train, test)
 
 
@@ -72,22 +72,24 @@ def _across_domains(dataset: Dataset, setting: Setting, pair: str, index: int) -
         if domain not in domains:
             raise PatchvoteError(f"{pair!r} is not a pair of domains. Domains: {', '.join(domains)}.")
     count = setting.fewer.get(target, setting.train)
-    # Drawn for each domain alone, so that all pairs with a source share its training photos, and the three labelled
-    # photos of a target are the same whatever the source.
-    drawn = {}
+    # Each domain is shuffled independently: all pairs with the same source share its training photos, and the labelled
+    # photos of a target are the same for every source.
+    shuffled = {}
     for number, domain in enumerate(sorted(domains)):
         rng = np.random.default_rng([setting.seed + index, number])
-        drawn[domain] = {label: [own[k] for k in rng.permutation(len(own))] for label, own in domains[domain].items()}
+        shuffled[domain] = {
+            label: [names[k] for k in rng.permutation(len(names))] for label, names in domains[domain].items()
+        }
     train = []
-    for own in drawn[source].values():
-        train += own[: min(count, len(own) - _LEFT)] if source == target else own[:count]
-    # The labelled photos come from the end of the order, the source's from its beginning.
-    labelled = [name for own in drawn[target].values() for name in own[len(own) - setting.labelled :]]
+    for names in shuffled[source].values():
+        train += names[: min(count, len(names) - _MIN_TEST)] if source == target else names[:count]
+    # Labelled photos are taken from the end of the order, photos of the source from its beginning.
+    labelled = [name for names in shuffled[target].values() for name in names[len(names) - setting.labelled :]]
     taken = {*train, *labelled}
-    test = [name for own in domains[target].values() for name in own if name not in taken]
+    test = [name for names in domains[target].values() for name in names if name not in taken]
     for label in domains[source]:
-        for domain, use, names in ((source, "train on", train), (target, "test on", test)):
-            if not any(name.startswith(f"{domain}/{label}/") for name in names):
+        for domain, use, chosen in ((source, "train on", train), (target, "test on", test)):
+            if not any(name.startswith(f"{domain}/{label}/") for name in chosen):
                 raise PatchvoteError(
                     f"the class {label} has {len(domains[domain].get(label, ()))} photos in {domain}, which leaves "
                     f"none to {use}. Is the image set complete?"
@@ -99,7 +101,7 @@ def _domains(dataset: Dataset) -> dict[str, dict[str, list[str]]]:
     photos = collections.defaultdict(list)
     for photo in dataset.photos:
         photos[photo.name.partition("/")[0]].append(photo)
-    return {domain: _by_class(own) for domain, own in photos.items()}
+    return {domain: _by_class(domain_photos) for domain, domain_photos in photos.items()}
 
 
 def _by_class(photos: Sequence[Photo]) -> dict[str, list[str]]:
@@ -110,7 +112,7 @@ def _by_class(photos: Sequence[Photo]) -> dict[str, list[str]]:
 
 
 def straddling(split: Split, digests: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the photos that are tested on and have a byte-identical copy among those trained on, with that copy.
+    """Return the test photos that have a byte-identical copy among the training photos, each with that copy.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The bags of an image set, a store for each recipe and network; extracted when they are first needed."""
+"""The bags of an image set: one store per recipe and network, extracted on first use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .recipes import parse_recipe
 
 
 def default_bags_folder(layout: str) -> Path:
-    """Return where the bags of an image set are kept unless the user names a folder: in the cache of patchvote."""
+    """Return the default folder for the bags of an image set, in the cache of patchvote."""
     return cache_folder() / "protocols" / layout
 
 
@@ -27,39 +27,39 @@ class Stores:
     Parameters
     ----------
     folder : Path
-        Holds a store for each recipe and network.
+        Folder with one store per recipe and network.
     photos : dict
         Photos by name.
     jobs : int, optional
-        Threads of extraction.
+        Threads of extraction; one per core by default.
     """
 
     def __init__(self, folder: Path, photos: Mapping[str, Photo], jobs: int | None = None) -> None:
         self.folder, self.photos, self.jobs = folder, photos, jobs
 
     def path(self, recipe: str, network: str) -> Path:
-        """Return where the bags of a recipe and a single network are kept."""
+        """Return the store of a recipe and a single network."""
         return self.folder / f"{recipe}@{network_file_name(network)}.store"
 
     def missing(self, recipe: str, networks: str, names: Sequence[str]) -> list[tuple[str, list[str]]]:
-        """Return for each network the photos whose bags are not there."""
+        """Return for each network the photos whose bags have not been extracted."""
         result = []
         for network in parts_of(networks):
             path = self.path(recipe, network)
-            there = set(Store.open(path).names) if path.is_dir() and any(path.glob("*.safetensors")) else set()
-            result.append((network, [name for name in names if name not in there]))
+            present = set(Store.open(path).names) if path.is_dir() and any(path.glob("*.safetensors")) else set()
+            result.append((network, [name for name in names if name not in present]))
         return result
 
     def extractor(self, recipe: str, network: str) -> Extractor:
-        """Return what extracts the bags of a recipe and a single network."""
+        """Return the extractor for a recipe and a single network."""
         return Extractor(parse_recipe(recipe, network), jobs=self.jobs)
 
     def open(
         self, recipe: str, networks: str, names: Sequence[str], progress: Callable[[Filled], None] | None = None
     ) -> list[Store]:
-        """Extract what is missing of `names`, and open the stores, one a network, with the bags of these photos.
+        """Extract the missing bags of `names`, and open the stores of these photos, one per network.
 
-        Photos that cannot be read are left out; `Filled.skipped` tells `progress` which.
+        Photos that cannot be read are left out; `progress` gets them in `Filled.skipped`.
         """
         stores = []
         for network in parts_of(networks):

@@ -1,6 +1,6 @@
-"""Names of voters, as they stand in tables and on the command line.
+"""Names of voters in tables and on the command line.
 
-A name may carry settings of its estimator: ``snbnl(n_prototypes=1,alpha=0.01)``.
+A name may include settings of the estimator: ``snbnl(n_prototypes=1,alpha=0.01)``.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .names import current_settings
 
 @dataclasses.dataclass(frozen=True)
 class VoterKind:
-    """A voter that stands in tables.
+    """A kind of voter that protocols compare.
 
     Parameters
     ----------
     title : str
-        What tables call it.
+        Name in tables.
     make : function
-        Makes the estimator, given settings.
+        Makes the estimator from settings.
     settings : dict
         Settings that differ from the estimator's defaults. Probabilities are not compared, so none is calibrated.
     work : function
-        About how many multiply-adds it takes, given descriptors to train on and to test, features and classes; where no
-        kept result tells the time. Fitted to what was measured on Scene-15.
+        Approximate number of multiply-adds, given training descriptors, test descriptors, features and classes; fitted
+        to measurements on Scene-15. It estimates the time where there are no results.
     adapts : bool
-        Whether it looks at the images that it will be asked about, without their labels, when it learns.
+        Whether training uses the test images, without their labels.
     """
 
     title: str
@@ -54,9 +54,9 @@ def _pooling(n: float, m: float, d: int, c: int) -> float:
 
 
 VOTERS: dict[str, VoterKind] = {
-    # Searching in a PCA finds the nearest in nine of ten cases for patches and in eight of ten for `dense` cells, which
-    # are more alike, and else another very near one; with patches of Scene-15 it gives 99.7 % of the labels of the
-    # exact search in a fifth of the time. Results tell the recall.
+    # Searching in a PCA finds the nearest neighbour in 90 % of cases for patches and in 80 % for `dense` cells, which
+    # are more similar to each other; otherwise it finds one nearly as close. For patches of Scene-15, 99.7 % of the
+    # labels equal those of the exact search, in a fifth of the time. Results include the recall.
     "nbnn": VoterKind(
         "CNN-NBNN", NBNN, {"search": "pca", "calibration": 0}, lambda n, m, d, c: n * m * 60.0 + m * c * 16 * d * 4
     ),
@@ -79,13 +79,13 @@ VOTERS: dict[str, VoterKind] = {
 
 
 def parse_voter(name: str) -> tuple[str, dict[str, Any]]:
-    """Return the kind of voter that a name means, and the settings that it carries.
+    """Return the kind of voter and the settings of a name.
 
     Examples
     --------
     >>> parse_voter("snbnl(n_prototypes=1, q=inf)")
     ('snbnl', {'n_prototypes': 1, 'q': inf})
-    >>> parse_voter("snbnl(prototypes=1)")  # as an earlier version called it
+    >>> parse_voter("snbnl(prototypes=1)")  # the name in an earlier version
     ('snbnl', {'n_prototypes': 1})
     """
     kind, _, rest = name.partition("(")
@@ -113,19 +113,19 @@ def _value(text: str) -> Any:
 
 
 def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
-    """Make the estimator of this name; `changed` are settings of a protocol, by kind."""
+    """Make the estimator of this name; `changed` holds the settings of a protocol, by kind."""
     kind, settings = parse_voter(name)
-    changed_here = current_settings(kind, (changed or {}).get(kind, {}), VOTERS[kind].make()._get_param_names())
+    changed_settings = current_settings(kind, (changed or {}).get(kind, {}), VOTERS[kind].make()._get_param_names())
     try:
-        voter = VOTERS[kind].make(**{**VOTERS[kind].settings, **changed_here, **settings})
+        voter = VOTERS[kind].make(**{**VOTERS[kind].settings, **changed_settings, **settings})
         if hasattr(voter, "_check_settings"):
             voter._check_settings()
-    except (TypeError, ValueError) as error:  # a setting that it does not have, or a value that it does not take
+    except (TypeError, ValueError) as error:  # an unknown setting, or an invalid value
         raise PatchvoteError(f"{name}: {error}") from None
     return voter
 
 
 def title(name: str) -> str:
-    """Return what tables call a voter."""
+    """Return the name of a voter in tables."""
     kind, _, rest = name.partition("(")
     return VOTERS[kind.strip()].title + (f" ({rest}" if rest else "")

@@ -1,1 +1,1 @@
-"""What voters are compared with: pooled descriptors, multi-scale pooling, the product of its users."""
+"""Baselines of the comparison: pooled descriptors, multi-scale pooling, and the product as users run it."""

@@ -1,8 +1,8 @@
 """MOP-CNN: multi-scale orderless pooling.
 
-The whole image gives its descriptor as it is. At every finer level the descriptors go through a PCA and become one
-VLAD: the sum, for each of a few k-means centres, of the differences to it of the descriptors nearest to it. All levels
-are brought to length 1, put side by side, and given to a linear SVM.
+The descriptor of the whole image is used unchanged. At every finer level, descriptors are reduced by a PCA and pooled
+into one VLAD: for each of a few k-means centres, the sum of the differences between the centre and the descriptors
+nearest to it. All levels are normalised to length 1, concatenated, and classified by a linear SVM.
 
 References
 ----------
@@ -25,8 +25,8 @@ from ...voters.neighbours.exact import on_all_cores
 from .pooled import PooledClassifier, blocks_of
 
 Floats = npt.NDArray[np.float32]
-_SAMPLE = 40_000  # descriptors of a level from which its PCA and its centres are learned
-_IMAGES = 32  # pooled at a time
+_MAX_SAMPLE = 40_000  # descriptors per level from which its PCA and its centres are learned: 400 per centre
+_BLOCK_IMAGES = 32  # images that a thread pools at a time, so that its arrays stay small
 
 
 class MopCnn(PooledClassifier):
@@ -35,9 +35,9 @@ class MopCnn(PooledClassifier):
     Parameters
     ----------
     features : int, default 500
-        Features that the PCA leaves (the paper's own number).
+        Features that remain after the PCA; the default is that of the paper.
     centres : int, default 100
-        Centres a level (the paper's own number).
+        Centres per level; the default is that of the paper.
     random_state : int, default 0
         Seed of the sample, of k-means and of the folds.
     """
@@ -48,11 +48,11 @@ class MopCnn(PooledClassifier):
         self.centres = centres
 
     def _prepare(self, images: Bags | Store) -> None:
-        """Learn the levels, and the coordinates of images among the training images.
+        """Learn the levels, and the projection of images onto the span of the training images.
 
-        Those are a rotation of all levels put side by side. The levels together have 100,000 features and more, and a
-        linear SVM sees only their products with the training images. Products are added up level by level, so that no
-        more than one level is ever held.
+        The concatenated levels have 100,000 features and more, but a linear SVM depends only on their products with
+        the training images. Within that span, the projection is a rotation, so the SVM is not affected. Products are
+        summed level by level.
         """
         self._levels = {
             number: _Level.learn(sample, self) for number, sample in _samples(images, self.random_state).items()
@@ -61,53 +61,53 @@ class MopCnn(PooledClassifier):
             number: np.concatenate([self._pooled(bags, number) for bags in blocks_of(images)])
             for number in (0, *self._levels)
         }
-        products: Any = sum(own @ own.T for own in self._trained.values())
-        size, turn = np.linalg.eigh(products.astype(np.float64))
-        keep = size > size[-1] * 1e-7
-        self._turn = (turn[:, keep] / np.sqrt(size[keep])).astype(np.float32)
+        products: Any = sum(vectors @ vectors.T for vectors in self._trained.values())
+        eigenvalues, axes = np.linalg.eigh(products.astype(np.float64))
+        keep = eigenvalues > eigenvalues[-1] * 1e-7
+        self._projection = (axes[:, keep] / np.sqrt(eigenvalues[keep])).astype(np.float32)
 
     def _vectors_of_block(self, bags: Bags) -> Floats:
-        products = sum(self._pooled(bags, number) @ own.T for number, own in self._trained.items())
-        return np.asarray(products @ self._turn, np.float32)
+        products = sum(self._pooled(bags, number) @ trained.T for number, trained in self._trained.items())
+        return np.asarray(products @ self._projection, np.float32)
 
     def _pooled(self, bags: Bags, number: int) -> Floats:
-        """Return the vectors of one level, made a few images at a time: large arrays that come and go cost more."""
+        """Return the vectors of one level, a few images at a time: allocating large arrays is slower."""
         width = bags.dim if number == 0 else self._levels[number].width
         pooled = np.empty((len(bags), width), np.float32)
 
         def work(first: int) -> None:
-            few = bags[first : first + _IMAGES]
-            own = few.level == number
-            owner, values = few.owner[own], np.asarray(few.values[own], np.float32)
+            block = bags[first : first + _BLOCK_IMAGES]
+            in_level = block.level == number
+            owner, values = block.owner[in_level], np.asarray(block.values[in_level], np.float32)
             if number == 0:
-                part = np.zeros((len(few), width), np.float32)
-                part[owner] = values
+                vectors = np.zeros((len(block), width), np.float32)
+                vectors[owner] = values
             else:
-                part = self._levels[number].pool(values, owner, len(few))
-            pooled[first : first + len(few)] = _to_length_one(part)
+                vectors = self._levels[number].pool(values, owner, len(block))
+            pooled[first : first + len(block)] = _to_length_one(vectors)
 
-        on_all_cores(work, range(0, len(bags), _IMAGES))
+        on_all_cores(work, range(0, len(bags), _BLOCK_IMAGES))
         return pooled
 
 
 def _samples(images: Bags | Store, seed: int) -> dict[int, Floats]:
-    """Return random descriptors of every level but that of the whole image, at most `_SAMPLE` of each."""
+    """Return random descriptors of every level but that of the whole image, at most `_MAX_SAMPLE` of each."""
     counts: collections.Counter[int] = collections.Counter()
     for bags in blocks_of(images):
         counts.update(dict(zip(*(part.tolist() for part in np.unique(bags.level, return_counts=True)), strict=True)))
     chosen = {}
     for number in sorted(counts.keys() - {0}):
         rng = np.random.default_rng(seed)
-        chosen[number] = np.sort(rng.choice(counts[number], size=min(_SAMPLE, counts[number]), replace=False))
-    found: dict[int, list[Floats]] = {number: [] for number in chosen}
+        chosen[number] = np.sort(rng.choice(counts[number], size=min(_MAX_SAMPLE, counts[number]), replace=False))
+    samples: dict[int, list[Floats]] = {number: [] for number in chosen}
     passed: collections.Counter[int] = collections.Counter()
     for bags in blocks_of(images):
         for number, rows in chosen.items():
-            own = np.flatnonzero(bags.level == number)
-            here = rows[(rows >= passed[number]) & (rows < passed[number] + len(own))] - passed[number]
-            found[number].append(np.asarray(bags.values[own[here]], np.float32))
-            passed[number] += len(own)
-    return {number: np.concatenate(parts) for number, parts in found.items()}
+            level_rows = np.flatnonzero(bags.level == number)
+            in_block = rows[(rows >= passed[number]) & (rows < passed[number] + len(level_rows))] - passed[number]
+            samples[number].append(np.asarray(bags.values[level_rows[in_block]], np.float32))
+            passed[number] += len(level_rows)
+    return {number: np.concatenate(parts) for number, parts in samples.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,11 +126,11 @@ class _Level:
         axes = np.ascontiguousarray(axes[:, ::-1][:, : settings.features], np.float32)
         sample = sample @ axes
         count = max(1, min(settings.centres, len(sample) // 10))
-        means = faiss.Kmeans(
+        kmeans = faiss.Kmeans(
             sample.shape[1], count, niter=20, seed=settings.random_state + 1, min_points_per_centroid=1
         )
-        means.train(sample)
-        return cls(mean, axes, np.asarray(means.centroids, np.float32))
+        kmeans.train(sample)
+        return cls(mean, axes, np.asarray(kmeans.centroids, np.float32))
 
     @property
     def width(self) -> int:
@@ -138,16 +138,16 @@ class _Level:
         return self.centres.size
 
     def pool(self, values: Floats, owner: npt.NDArray[np.int64], images: int) -> Floats:
-        """Return the VLAD of each image: differences to the nearest centre, added up, signed roots."""
-        low = (values - self.mean) @ self.axes
-        nearest = (0.5 * np.einsum("ij,ij->i", self.centres, self.centres) - low @ self.centres.T).argmin(axis=1)
-        low -= self.centres[nearest]
-        place = owner * len(self.centres) + nearest
-        order = np.argsort(place, kind="stable")
-        starts = np.flatnonzero(np.diff(place[order], prepend=-1))
-        sums = np.zeros((images * len(self.centres), low.shape[1]), np.float32)
+        """Return the VLAD of each image: signed roots of the summed differences to the nearest centres."""
+        reduced = (values - self.mean) @ self.axes
+        nearest = (0.5 * np.einsum("ij,ij->i", self.centres, self.centres) - reduced @ self.centres.T).argmin(axis=1)
+        reduced -= self.centres[nearest]
+        slot = owner * len(self.centres) + nearest
+        order = np.argsort(slot, kind="stable")
+        starts = np.flatnonzero(np.diff(slot[order], prepend=-1))
+        sums = np.zeros((images * len(self.centres), reduced.shape[1]), np.float32)
         if len(starts):
-            sums[place[order][starts]] = np.add.reduceat(low[order], starts, axis=0)
+            sums[slot[order][starts]] = np.add.reduceat(reduced[order], starts, axis=0)
         return np.copysign(np.sqrt(np.abs(sums)), sums).reshape(images, -1)
 
 

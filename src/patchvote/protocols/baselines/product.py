@@ -1,4 +1,4 @@
-"""What the product does, as voters for tables: its automatic choice, and its adaptation to another domain."""
+"""The product as voters of a protocol: its automatic choice, and its adaptation to another domain."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from .pooled import means_of
 
 
 class Product(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """`ImageClassifier(voter="auto")`, on bags: settings are chosen on held-out training images.
+    """`ImageClassifier(voter="auto")` on bags: settings are chosen on held-out training images.
 
     Parameters
     ----------
     budget : float, default 60
-        Seconds that trying settings may take.
+        Seconds that the choice of settings may take.
     """
 
     def __init__(self, budget: float = 60.0) -> None:
         self.budget = budget
 
     def fit(self, X: Bags | Store, y: Any) -> Self:
-        """Choose settings on held-out images, and learn from all."""
+        """Choose settings on held-out images, then learn from all images."""
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         means = means_of(X)
         choice = choose(candidates_for("auto", 0), means, numbers, budget=self.budget)
@@ -40,21 +40,21 @@ class Product(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Bags) -> npt.NDArray[Any]:
-        """Name images."""
+        """Return the predicted label of each image."""
         return np.asarray(self.voter_.predict(X))
 
 
 class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """`Adapted`, with settings that have short names.
+    """`Adapted`, with settings that a name in a table can include.
 
     Parameters
     ----------
     voter : {"bag-svm", "snbnl"}, default "bag-svm"
-        What is adapted.
+        Kind of voter that is adapted.
     C : float, default 0.3
-        Of "bag-svm".
+        Inverse regularisation strength of "bag-svm".
     gains : bool, default True
-        Whether features of the source get gains.
+        Whether the features of the source are rescaled by gains.
     rounds : int, default 2
         Rounds of self-training.
     """
@@ -66,9 +66,9 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.rounds = rounds
 
     def fit(self, X: Bags | Store, y: Any, target: Sequence[Bags | Store], target_y: Any) -> Self:
-        """Learn from labelled images and images of the target, in one or more parts."""
+        """Learn from labelled images of the source, and from images of the target in one or more parts."""
         self._check_settings()
-        if self.voter == "bag-svm":  # means take a hundredth of the memory
+        if self.voter == "bag-svm":  # it uses only means, which take a hundredth of the memory
             parts, voter = [means_of(part) for part in (X, *target)], BagSVM(self.C, calibration=0)
         else:
             parts = [part.load()[0] if isinstance(part, Store) else part for part in (X, *target)]
@@ -78,7 +78,7 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: Bags) -> npt.NDArray[Any]:
-        """Name images."""
+        """Return the predicted label of each image."""
         return np.asarray(self.adapted_.predict(X))
 
     def _check_settings(self) -> None:

@@ -1,6 +1,6 @@
-"""Results as a page: `docs/results.md` with its tables and plots, from kept results alone.
+"""The page of results: `docs/results.md` with its tables and plots, made from results alone.
 
-What a table cannot say stands in `notes.md` beside the results of a protocol, and is put below them.
+Explanations are in `notes.md` beside the results of a protocol, and are included below its tables.
 """
 
 from __future__ import annotations
@@ -47,31 +47,31 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
         There are no results, matplotlib is not installed, or, without `force`, other files are in the way.
     """
     protocols = [Protocol.load(name) for name in PROTOCOLS]
-    there = [protocol for protocol in protocols if any(results.all(protocol.name))]
-    if not there:
+    with_results = [protocol for protocol in protocols if any(results.all(protocol.name))]
+    if not with_results:
         raise PatchvoteError(f"there are no results in {results.folder}. Run a protocol first.")
     path, pictures = docs / "results.md", docs / "results"
     make_folder(pictures)
-    check_outputs(_outputs(path, pictures, there), [], force=force)
+    check_outputs(_outputs(path, pictures, with_results), [], force=force)
     parts = [_HEAD]
     scenes = [protocol for protocol in protocols if protocol.report == "scenes"]
-    scenes.sort(key=lambda protocol: protocol not in there)
-    if any(protocol in there for protocol in scenes):
+    scenes.sort(key=lambda protocol: protocol not in with_results)
+    if any(protocol in with_results for protocol in scenes):
         parts += ["## Scene recognition", tables.scenes(scenes, results)]
         for protocol in scenes:
-            if protocol in there and plots.plot_voters(protocol, results, pictures / protocol.name):
+            if protocol in with_results and plots.plot_voters(protocol, results, pictures / protocol.name):
                 parts.append(_picture(f"{protocol.title}: every voter", protocol.name))
         parts += ["### NBNL against sNBNL", tables.speed(scenes, results)]
         parts += [_notes(results, protocol) for protocol in scenes]
-    for protocol in there:
+    for protocol in with_results:
         if protocol.report == "domains":
             parts += _domains(protocol, results, pictures)
         elif protocol.report == "patches":
             parts.append("## Patches: the paper's figures")
-            if found := patch_results(protocol, results):
-                plots.plot_patches(found, pictures / protocol.name)
+            if accuracies := patch_results(protocol, results):
+                plots.plot_patches(accuracies, pictures / protocol.name)
                 parts.append(_picture("NBNN by patch size and levels", protocol.name))
-                parts += [f"- {finding}" for finding in findings(found)]
+                parts += [f"- {finding}" for finding in findings(accuracies)]
             parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
         elif protocol.report == "settings":
             plots.plot_settings(protocol, results, pictures / protocol.name)
@@ -80,19 +80,19 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
     if trials := read_trials(results.folder / "adaptation"):
         parts += ["## Adapting, where it helps and where it must not", adaptation_table(trials)]
         parts.append(_text(results.folder / "adaptation" / "notes.md"))
-    few = [protocol for protocol in there if protocol.report == "few"]
+    few = [protocol for protocol in with_results if protocol.report == "few"]
     if few:
         plots.plot_few(few, results, pictures / "few")
         parts += ["## Few images", _picture("Accuracy by the number of training images", "few")]
         for protocol in few:
             parts += [f"### {protocol.title}", tables.few(protocol, results), _notes(results, protocol)]
-    gains = [(protocol, table) for protocol in there if (table := tables.gains(protocol, results))]
+    gains = [(protocol, table) for protocol in with_results if (table := tables.gains(protocol, results))]
     if gains:
         parts.append("## What each change adds")
         for protocol, table in gains:
             parts += [f"### {protocol.title}", table, _notes(results, protocol, "gains.md")]
     parts.append("## Duplicates that straddle a split")
-    parts += [f"- {tables.duplicates(protocol, results)}" for protocol in there]
+    parts += [f"- {tables.duplicates(protocol, results)}" for protocol in with_results]
     write_file(path, ["\n\n".join(part.strip() for part in parts if part.strip()).encode(), b"\n"])
     return path
 

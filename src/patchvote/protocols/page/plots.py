@@ -28,7 +28,7 @@ def _figure(rows: int, columns: int, width: float, height: float, sharey: bool =
         raise PatchvoteError("plots need matplotlib: pip install 'patchvote[plots]'.") from None
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "patchvote"  # the same results give the same file
+    matplotlib.rcParams["svg.hashsalt"] = "patchvote"  # the same results give an identical file
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, sharey=sharey)
 
@@ -42,23 +42,23 @@ def _write(figure: Any, path: Path) -> None:
         write_file(path.with_suffix(f".{ending}"), [content.getvalue()])
 
 
-def plot_patches(found: dict[Patches, float], path: Path) -> None:
-    """Draw the accuracy of NBNN by smallest patch and number of levels: a panel a network, a line a way of sampling."""
-    networks = list(dict.fromkeys(key.network for key in sorted(found)))
+def plot_patches(accuracies: dict[Patches, float], path: Path) -> None:
+    """Draw the accuracy of NBNN by smallest patch and number of levels: a panel per network, a line per sampling."""
+    networks = list(dict.fromkeys(key.network for key in sorted(accuracies)))
     figure, axes = _figure(1, len(networks), 3.6 * len(networks) + 0.6, 3.6)
-    ways = [(100, False), (100, True), (400, False), (400, True)]
-    places = [(smallest, levels) for smallest in (16, 32, 64) for levels in (1, 2, 3)]
+    samplings = [(100, False), (100, True), (400, False), (400, True)]
+    grid = [(smallest, levels) for smallest in (16, 32, 64) for levels in (1, 2, 3)]
     for network, panel in zip(networks, axes[0], strict=True):
-        for (count, before), style in zip(ways, ("o-", "o--", "s-", "s--"), strict=True):
-            for third in range(3):  # a line for each smallest patch, so that levels are compared
-                own = places[3 * third : 3 * third + 3]
-                values = [found.get(Patches(*place, count, before, network), np.nan) for place in own]
+        for (count, before), style in zip(samplings, ("o-", "o--", "s-", "s--"), strict=True):
+            for third in range(3):  # one line per smallest patch, so that levels are compared
+                positions = range(3 * third, 3 * third + 3)
+                keys = [Patches(*grid[k], count, before, network) for k in positions]
+                values = [accuracies.get(key, np.nan) for key in keys]
                 if not np.isnan(values).all():
                     label = f"{count} patches, {'before' if before else 'after'}" if third == 0 else None
                     colour = "#1f6fb4" if count == 100 else "#d1662a"
-                    at = range(3 * third, 3 * third + 3)
                     panel.plot(
-                        at,
+                        positions,
                         values,
                         style,
                         color=colour,
@@ -66,7 +66,7 @@ def plot_patches(found: dict[Patches, float], path: Path) -> None:
                         markersize=4,
                         fillstyle="none" if before else "full",
                     )
-        panel.set_xticks(range(9), [str(levels) for _, levels in places])
+        panel.set_xticks(range(9), [str(levels) for _, levels in grid])
         panel.set_xlabel("levels\n16 px               32 px               64 px smallest")
         panel.set_title(network, fontsize=9)
         panel.grid(axis="y", alpha=0.3)
@@ -76,9 +76,9 @@ def plot_patches(found: dict[Patches, float], path: Path) -> None:
 
 
 def plot_voters(protocol: Protocol, results: Results, path: Path) -> bool:
-    """Draw the mean accuracy of every voter with its deviation, the paper's as a mark beside it.
+    """Draw the mean accuracy of every voter with its deviation, and that of the paper as a cross.
 
-    Returns whether there was anything to draw: results may be of other recipes and networks alone.
+    Returns whether there was anything to draw: all results may belong to other recipes or networks.
     """
     rows = [row for row in summarise(protocol, results) if row["network"] == NETWORK]
     recipes = [recipe for recipe in ("dense", "patch") if any(row["recipe"] == recipe for row in rows)]
@@ -109,13 +109,13 @@ def plot_voters(protocol: Protocol, results: Results, path: Path) -> bool:
 
 
 def plot_domains(protocol: Protocol, results: Results, path: Path, recipe: str = "dense") -> None:
-    """Draw the accuracy on the paper's pairs: a panel a setting, a line a voter, the paper's sNBNL dotted."""
+    """Draw the accuracy on the paper's pairs: one panel per setting, one line per voter, the paper's sNBNL dotted."""
     rows = main_rows(protocol, results, recipe)
     figure, axes = _figure(1, len(protocol.settings), 10, 3.6)
     for setting, panel in zip(protocol.settings, axes[0], strict=True):
         for number, voter in enumerate(protocol.voters):
-            own = {r["pair"]: r["mean"] for r in rows if (r["setting"], r["voter"]) == (setting.name, voter)}
-            values = [own.get(pair, np.nan) for pair in setting.main]
+            means = {r["pair"]: r["mean"] for r in rows if (r["setting"], r["voter"]) == (setting.name, voter)}
+            values = [means.get(pair, np.nan) for pair in setting.main]
             if not np.isnan(values).all():
                 style = "o-" if voter not in _COLOURS else "s--"
                 colour = _COLOURS.get(voter, f"C{number}")
@@ -132,42 +132,44 @@ def plot_domains(protocol: Protocol, results: Results, path: Path, recipe: str =
 
 
 def plot_settings(protocol: Protocol, results: Results, path: Path) -> None:
-    """Draw what each changed setting of a voter or recipe does to its accuracy: a mark each, beside the default."""
+    """Draw the accuracy of each changed setting of a voter or recipe, beside that of the default."""
     rows = summarise(protocol, results)
     rows.sort(key=lambda row: (row["voter"].partition("(")[0], row["mean"]))
     figure, axes = _figure(1, 1, 7, 0.22 * len(rows) + 0.8)
     panel = axes[0][0]
     for place, row in enumerate(rows):
-        plain = "(" not in row["voter"] and row["recipe"] == protocol.recipes[0]
+        default = "(" not in row["voter"] and row["recipe"] == protocol.recipes[0]
         panel.errorbar(
             row["mean"],
             place,
             xerr=row["deviation"],
-            fmt="D" if plain else "o",
-            color="#c03030" if plain else "#1f6fb4",
+            fmt="D" if default else "o",
+            color="#c03030" if default else "#1f6fb4",
             capsize=2,
             markersize=4,
         )
-    words = [
+    labels = [
         title(row["voter"]) + ("" if row["recipe"] == protocol.recipes[0] else f", {row['recipe']}") for row in rows
     ]
-    panel.set_yticks(range(len(rows)), words, fontsize=7)
+    panel.set_yticks(range(len(rows)), labels, fontsize=7)
     panel.set_xlabel("accuracy, %")
     panel.grid(axis="x", alpha=0.3)
     _write(figure, path)
 
 
 def plot_few(protocols: Sequence[Protocol], results: Results, path: Path) -> None:
-    """Draw accuracy by the number of training images a class: a panel an image set, a line a voter."""
+    """Draw accuracy by the number of training images per class: one panel per image set, one line per voter."""
     figure, axes = _figure(1, len(protocols), 4.2 * len(protocols), 3.6, sharey=False)
     for protocol, panel in zip(protocols, axes[0], strict=True):
         rows = main_rows(protocol, results)
         for number, voter in enumerate(protocol.voters):
-            own = sorted(((int(row["setting"]), row) for row in rows if row["voter"] == voter), key=lambda one: one[0])
-            error = [row["deviation"] / row["splits"] ** 0.5 for _, row in own]
+            by_count = sorted(
+                ((int(row["setting"]), row) for row in rows if row["voter"] == voter), key=lambda item: item[0]
+            )
+            error = [row["deviation"] / row["splits"] ** 0.5 for _, row in by_count]
             panel.errorbar(
-                [count for count, _ in own],
-                [row["mean"] for _, row in own],
+                [count for count, _ in by_count],
+                [row["mean"] for _, row in by_count],
                 yerr=error,
                 fmt="o-" if number == 0 else "s--",
                 color=f"C{number}" if number == 0 else ("#7f7f7f", "#b08040", "#509070")[number % 3],
@@ -180,7 +182,7 @@ def plot_few(protocols: Sequence[Protocol], results: Results, path: Path) -> Non
         ticks = [int(setting.name) for setting in protocol.settings]
         panel.set_xticks(ticks, [str(tick) for tick in ticks])
         panel.minorticks_off()
-        panel.set_xlabel("training images a class")
+        panel.set_xlabel("training images per class")
         panel.set_title(protocol.title, fontsize=9)
         panel.grid(axis="y", alpha=0.3)
     axes[0][0].set_ylabel("accuracy, %")

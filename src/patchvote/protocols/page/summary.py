@@ -1,4 +1,4 @@
-"""What kept results say: means and deviations, and whether two voters differ."""
+"""Summaries of results: means and deviations, and the sign test of two voters."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NETWORK = "efficientnet-lite0"  # of the main tables and plots
 
 
 def summarise(protocol: Protocol, results: Results) -> list[dict[str, Any]]:
-    """Return the mean over splits of every kept run and pair, beside the paper's.
+    """Return the mean over splits of every run and pair, with that of the paper.
 
     Returns
     -------
     list of dict
-        With the keys protocol, setting, pair, voter, recipe, network, splits, mean, deviation (of the splits, one
-        degree of freedom taken; 0 for a single split) and paper (None where the paper has no such number).
+        Rows with the keys protocol, setting, pair, voter, recipe, network, splits, mean, deviation (sample standard
+        deviation over splits; 0 for a single split) and paper (None where the paper has no such number).
     """
     rows = []
     for run, kept in results.all(protocol.name):
@@ -45,18 +45,18 @@ def summarise(protocol: Protocol, results: Results) -> list[dict[str, Any]]:
 
 
 def main_rows(protocol: Protocol, results: Results, recipe: str = "dense") -> list[dict[str, Any]]:
-    """Return the rows of the main tables: one recipe, with the default network."""
+    """Return the rows of the main tables: those of one recipe with the default network."""
     return [row for row in summarise(protocol, results) if (row["recipe"], row["network"]) == (recipe, NETWORK)]
 
 
 @dataclasses.dataclass(frozen=True)
 class SignTest:
-    """Whether two voters name the same photos rightly.
+    """Sign test: whether two voters classify equally many photos correctly.
 
     Parameters
     ----------
     first, second : int
-        Photos that only the one, only the other named rightly.
+        Number of photos that only the first voter, or only the second, classified correctly.
     p : float
         Probability of a difference at least as large if both were equally good.
     """
@@ -67,9 +67,9 @@ class SignTest:
 
 
 def sign_test(results: Results, first: Run, second: Run) -> SignTest | None:
-    """Compare two runs photo by photo, over the splits that both have; None where there is none.
+    """Compare two runs photo by photo, over the splits that both have; None where there is no such split.
 
-    A photo may be tested in several splits, and then counts in each.
+    A photo that is tested in several splits counts in each of them.
     """
     from scipy.stats import binomtest
 

@@ -1,4 +1,4 @@
-"""The paper's tables, in its form, with ours beside: Markdown from kept results."""
+"""Tables in the form of the paper, with its results and ours side by side, as Markdown."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ RECIPES = ("dense", "patch")
 _SHORT = {"amazon": "A", "webcam": "W", "dslr": "D", "caltech": "C"}
 
 
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Lay out a table; the first column is text, the others are numbers.
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown; the first column is text, the others are numbers.
 
     Examples
     --------
@@ -27,7 +27,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     |---|--:|
     | NBNN | 90.1 |
     """
-    lines = [f"| {' | '.join(head)} |", f"|---|{'--:|' * (len(head) - 1)}"]
+    lines = [f"| {' | '.join(header)} |", f"|---|{'--:|' * (len(header) - 1)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
@@ -40,27 +40,27 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
             name = protocol.title + (f" ({setting.name})" if len(protocol.settings) > 1 else "")
             columns.append((f"{name}: paper", protocol, setting.name, None, ""))
             for recipe in RECIPES:
-                own = [row for row in rows if (row["setting"], row["recipe"]) == (setting.name, recipe)]
-                own = [row for row in own if row["network"] == NETWORK and row["voter"] in VOTERS]
-                if own:
-                    count = _counted(min(row["splits"] for row in own))
-                    columns.append((f"{name}: ours, {recipe} ({count})", protocol, setting.name, own, recipe))
+                ours = [row for row in rows if (row["setting"], row["recipe"]) == (setting.name, recipe)]
+                ours = [row for row in ours if row["network"] == NETWORK and row["voter"] in VOTERS]
+                if ours:
+                    count = _counted(min(row["splits"] for row in ours))
+                    columns.append((f"{name}: ours, {recipe} ({count})", protocol, setting.name, ours, recipe))
     table = []
     for voter, kind in VOTERS.items():
         cells = []
-        for _, protocol, setting_name, kept, _ in columns:
-            if kept is None:
+        for _, protocol, setting_name, ours_or_none, _ in columns:
+            if ours_or_none is None:
                 figure = protocol.figure(setting_name, voter, None)
                 cells.append(_figure(figure, 2) if figure else "")
             else:
-                cells.append(next((_mean(row) for row in kept if row["voter"] == voter), ""))
+                cells.append(next((_mean(row) for row in ours_or_none if row["voter"] == voter), ""))
         if any(cells):
             table.append([kind.title, *cells])
     return markdown(["voter", *(column[0] for column in columns)], table)
 
 
 def speed(protocols: Sequence[Protocol], results: Results) -> str:
-    """Return NBNL against sNBNL: accuracy, seconds of training and testing, speed-up, and the sign test."""
+    """Compare NBNL and sNBNL: accuracy, seconds of training and testing, speed-up, and the sign test."""
     lines, notes = [], []
     for protocol in protocols:
         if protocol.paper_times:
@@ -82,11 +82,12 @@ def speed(protocols: Sequence[Protocol], results: Results) -> str:
                 if test is not None:
                     verdict = "they differ" if test.p < 0.05 else "no difference is shown"
                     notes.append(
-                        f"{protocol.title}, {recipe}: of the test photos that only one of the two names rightly, NBNL "
-                        f"has {test.first} and sNBNL {test.second}; sign test p = {test.p:.3g}: at p < 0.05 {verdict}."
+                        f"{protocol.title}, {recipe}: of the test photos that only one of the two classifies "
+                        f"correctly, NBNL has {test.first} and sNBNL {test.second}; sign test p = {test.p:.3g}: at "
+                        f"p < 0.05 {verdict}."
                     )
-    head = ["", *(f"{voter} {what}" for what in ("accuracy", "train (s)", "test (s)") for voter in ("NBNL", "sNBNL"))]
-    table = markdown([*head, "speed-up of training", "of testing"], lines)
+    header = ["", *(f"{voter} {what}" for what in ("accuracy", "train (s)", "test (s)") for voter in ("NBNL", "sNBNL"))]
+    table = markdown([*header, "speed-up of training", "of testing"], lines)
     return "\n\n".join([table, *(f"- {note}" for note in notes)])
 
 
@@ -99,7 +100,7 @@ def _speed_line(name: str, nbnl: Sequence[float], snbnl: Sequence[float]) -> lis
 
 
 def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
-    """Return the accuracies on the pairs of the paper's table, the paper's and ours, with their average."""
+    """Return the accuracies on the pairs of the paper's table, of the paper and ours, with their average."""
     rows = [row for row in summarise(protocol, results) if row["setting"] == setting.name and row["network"] == NETWORK]
     table = []
     for voter in protocol.voters:
@@ -109,103 +110,106 @@ def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
             cells = [_figure(figure, 1) for figure in figures if figure]
             table.append([f"{title(voter)}, paper", *cells, f"{np.mean(means):.2f}"])
         for recipe in RECIPES:
-            own = {row["pair"]: row for row in rows if (row["voter"], row["recipe"]) == (voter, recipe)}
-            if own:
-                cells = [_mean(own[pair], 1) if pair in own else "" for pair in setting.main]
-                whole = all(pair in own for pair in setting.main)
-                average = f"{np.mean([own[pair]['mean'] for pair in setting.main]):.2f}" if whole else ""
-                splits = min(row["splits"] for row in own.values())
+            ours = {row["pair"]: row for row in rows if (row["voter"], row["recipe"]) == (voter, recipe)}
+            if ours:
+                cells = [_mean(ours[pair], 1) if pair in ours else "" for pair in setting.main]
+                complete = all(pair in ours for pair in setting.main)
+                average = f"{np.mean([ours[pair]['mean'] for pair in setting.main]):.2f}" if complete else ""
+                splits = min(row["splits"] for row in ours.values())
                 table.append([f"{title(voter)}, ours, {recipe} ({_counted(splits)})", *cells, average])
     return markdown(["voter", *(_arrow(pair) for pair in setting.main), "average"], table)
 
 
 def all_pairs(protocol: Protocol, setting: Setting, results: Results, recipe: str = "dense") -> str:
-    """Return the mean accuracies on all pairs, the within-domain ones last; the paper has them for NBNN."""
+    """Return the mean accuracies on all pairs, those within a domain last; the paper has them for NBNN only."""
     rows = [row for row in main_rows(protocol, results, recipe) if row["setting"] == setting.name]
     figures = {pair: protocol.figure(setting.name, "nbnn", pair) for pair in setting.pairs}
     table = [[f"{title('nbnn')}, paper", *(f"{f[0]:.1f}" if f else "" for f in figures.values())]]
     for voter in protocol.voters:
-        own = {row["pair"]: row for row in rows if row["voter"] == voter}
-        if own:
-            table.append([title(voter), *(f"{own[pair]['mean']:.1f}" if pair in own else "" for pair in setting.pairs)])
-    heads = [_arrow(pair) + ("*" if pair in setting.main else "") for pair in setting.pairs]
-    return markdown(["voter", *heads], table)
+        ours = {row["pair"]: row for row in rows if row["voter"] == voter}
+        if ours:
+            means = [f"{ours[pair]['mean']:.1f}" if pair in ours else "" for pair in setting.pairs]
+            table.append([title(voter), *means])
+    header = [_arrow(pair) + ("*" if pair in setting.main else "") for pair in setting.pairs]
+    return markdown(["voter", *header], table)
 
 
 def above_the_paper(protocol: Protocol, results: Results) -> str:
-    """Return in how many cells of the paper's tables ours is above the paper's, and above the whole image's SVM."""
+    """Return in how many cells of the paper's tables ours is above the paper, and above the SVM on whole images."""
     table = []
     for recipe in RECIPES:
         rows = main_rows(protocol, results, recipe)
-        found = {(row["setting"], row["pair"], row["voter"]): row["mean"] for row in rows}
+        accuracies = {(row["setting"], row["pair"], row["voter"]): row["mean"] for row in rows}
         for voter in protocol.voters:
-            own = {
-                (setting.name, pair): found[setting.name, pair, voter]
+            ours = {
+                (setting.name, pair): accuracies[setting.name, pair, voter]
                 for setting in protocol.settings
                 for pair in setting.main
-                if (setting.name, pair, voter) in found
+                if (setting.name, pair, voter) in accuracies
             }
-            paper = {key: figure[0] for key in own if (figure := protocol.figure(key[0], voter, key[1]))}
-            whole = {key: found[(*key, "whole-svm")] for key in own if (*key, "whole-svm") in found}
-            if own:
+            paper = {key: figure[0] for key in ours if (figure := protocol.figure(key[0], voter, key[1]))}
+            whole = {key: accuracies[(*key, "whole-svm")] for key in ours if (*key, "whole-svm") in accuracies}
+            if ours:
                 table.append(
                     [
                         f"{title(voter)}, {recipe}",
-                        _count(own, paper),
-                        _count(own, whole) if voter != "whole-svm" else "",
+                        _count_above(ours, paper),
+                        _count_above(ours, whole) if voter != "whole-svm" else "",
                     ]
                 )
     return markdown(["voter", "cells above the paper's", "cells above the whole-image SVM"], table)
 
 
-def _count(own: dict[Any, float], other: dict[Any, float]) -> str:
-    return f"{sum(own[key] > value for key, value in other.items())} of {len(other)}" if other else ""
+def _count_above(ours: dict[Any, float], other: dict[Any, float]) -> str:
+    return f"{sum(ours[key] > value for key, value in other.items())} of {len(other)}" if other else ""
 
 
 def gains(protocol: Protocol, results: Results) -> str:
-    """Return what each change adds to the first row: a column a setting, over all main pairs where there are pairs.
+    """Return what each change adds to the first row: one column per setting, averaged over the main pairs if any.
 
-    A difference is taken over the splits that both rows have.
+    Differences are averaged over the splits that both rows have.
     """
-    head, table = ["what", *(f"{setting.name}" for setting in protocol.settings)], []
-    head += ["against the first row", "training and testing (s)", "network"]
+    header, table = ["what", *(f"{setting.name}" for setting in protocol.settings)], []
+    header += ["against the first row", "training and testing (s)", "network"]
     first: list[dict[int, float]] | None = None
     for gain in protocol.gains:
-        cells, found, seconds = [], [], []
+        cells, accuracies, seconds = [], [], []
         for setting in protocol.settings:
             kept = results.read(Run(protocol.name, setting.name, gain.voter, gain.recipe, gain.network))
-            own = [cell for cell in (kept["cells"] if kept else []) if cell["pair"] in (setting.main or (None,))]
-            splits = sorted({cell["split"] for cell in own})
-            if not own or len(own) != len(splits) * max(1, len(setting.main)):
+            finished = [cell for cell in (kept["cells"] if kept else []) if cell["pair"] in (setting.main or (None,))]
+            splits = sorted({cell["split"] for cell in finished})
+            if not finished or len(finished) != len(splits) * max(1, len(setting.main)):
                 break
-            by_split = {s: float(np.mean([cell["accuracy"] for cell in own if cell["split"] == s])) for s in splits}
-            found.append(by_split)
+            by_split = {
+                s: float(np.mean([cell["accuracy"] for cell in finished if cell["split"] == s])) for s in splits
+            }
+            accuracies.append(by_split)
             deviation = f" ± {np.std(list(by_split.values()), ddof=1):.2f}" if len(splits) > 1 else ""
             fewer = f" ({_counted(len(splits))})" if len(splits) < setting.splits else ""
             cells.append(f"{np.mean(list(by_split.values())):.2f}{deviation}{fewer}")
-            seconds += [cell["train_seconds"] + cell["test_seconds"] for cell in own]
+            seconds += [cell["train_seconds"] + cell["test_seconds"] for cell in finished]
         else:
-            first = found if first is None else first
-            both = [(new, old, new.keys() & old.keys()) for new, old in zip(found, first, strict=True)]
-            apart = ", ".join(
+            first = accuracies if first is None else first
+            both = [(new, old, new.keys() & old.keys()) for new, old in zip(accuracies, first, strict=True)]
+            differences = ", ".join(
                 f"{np.mean([new[split] - old[split] for split in common]):+.2f}" if common else "no split in common"
                 for new, old, common in both
             )
-            table.append([gain.words, *cells, apart, f"{np.mean(seconds):.1f}", f"{gain.cost:.1f} times"])
-    return markdown(head, table) if table else ""
+            table.append([gain.words, *cells, differences, f"{np.mean(seconds):.1f}", f"{gain.cost:.1f} times"])
+    return markdown(header, table) if table else ""
 
 
 def few(protocol: Protocol, results: Results) -> str:
-    """Return the mean accuracy and its standard error, by voter and number of training images a class."""
+    """Return the mean accuracy and its standard error, by voter and number of training images per class."""
     rows = main_rows(protocol, results)
     table = []
     for voter in protocol.voters:
-        own = {row["setting"]: row for row in rows if row["voter"] == voter}
-        if own:
-            kept = [own.get(setting.name) for setting in protocol.settings]
-            cells = [f"{r['mean']:.2f} ± {r['deviation'] / r['splits'] ** 0.5:.2f}" if r else "" for r in kept]
+        by_setting = {row["setting"]: row for row in rows if row["voter"] == voter}
+        if by_setting:
+            ordered = [by_setting.get(setting.name) for setting in protocol.settings]
+            cells = [f"{r['mean']:.2f} ± {r['deviation'] / r['splits'] ** 0.5:.2f}" if r else "" for r in ordered]
             table.append([title(voter), *cells])
-    return markdown(["images a class", *(setting.name for setting in protocol.settings)], table)
+    return markdown(["images per class", *(setting.name for setting in protocol.settings)], table)
 
 
 def settings(protocol: Protocol, results: Results) -> str:
@@ -219,22 +223,22 @@ def settings(protocol: Protocol, results: Results) -> str:
 
 
 def duplicates(protocol: Protocol, results: Results) -> str:
-    """Tell how many test photos have a byte-identical copy among the training photos, by split."""
-    seen: dict[tuple[str, str | None, int], int] = {}
+    """Return how many test photos have a byte-identical copy among the training photos, by split."""
+    counts: dict[tuple[str, str | None, int], int] = {}
     for run, kept in results.all(protocol.name):
         for cell in kept["cells"]:
-            seen[run.setting, cell["pair"], cell["split"]] = cell["duplicates"]
-    there = {key: count for key, count in seen.items() if count}
-    if not there:
+            counts[run.setting, cell["pair"], cell["split"]] = cell["duplicates"]
+    duplicated = {key: count for key, count in counts.items() if count}
+    if not duplicated:
         return f"{protocol.title}: no test photo has a byte-identical copy among the training photos of its split."
-    told = [
+    examples = [
         f"{' '.join(filter(None, [setting, pair]))} split {split}: {count}"
-        for (setting, pair, split), count in sorted(there.items(), key=str)
+        for (setting, pair, split), count in sorted(duplicated.items(), key=str)
     ]
-    most = f"; {', '.join(told[:12])}{' and so on' if len(told) > 12 else ''}"
+    listed = f"; {', '.join(examples[:12])}{' and so on' if len(examples) > 12 else ''}"
     return (
-        f"{protocol.title}: in {len(there)} of {len(seen)} splits, test photos have a byte-identical copy among the "
-        f"training photos, {max(there.values())} at most{most}."
+        f"{protocol.title}: in {len(duplicated)} of {len(counts)} splits, test photos have a byte-identical copy among "
+        f"the training photos, {max(duplicated.values())} at most{listed}."
     )
 
 
