@@ -1,7 +1,7 @@
-"""How good the votes are, and what the networks and recipes that reach it cost.
+"""The accuracy of the votes, and the cost of networks and recipes.
 
-Costs are measured here, in one run: seconds a photo of each recipe over the default's, in turns. Accuracies are the
-means of the cells kept in `results/`, which `patchvote protocol` computes (and, into another folder, computes anew).
+Costs are measured here, in one run and in turns: seconds per photo of each recipe, relative to the default. Accuracies
+are means over the cells stored in `results/`, which `patchvote protocol` computes.
 
     python benchmarks/accuracy.py --photos scene15/ --json accuracy.json
 """
@@ -24,7 +24,7 @@ from patchvote.protocols.results import Results
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = ("dense", "efficientnet-lite0")
-# recipe, network, the most that it may cost beside the default
+# Recipe, network, limit of the cost relative to the default.
 COSTLY = [
     ("dense-224-448-672", "efficientnet-lite0", None),
     ("dense", "efficientnet-lite2", None),
@@ -34,7 +34,7 @@ COSTLY = [
 
 
 def measure_costs(photos: list[Photo], quick: bool) -> list[Record]:
-    """Extract the same photos by every recipe in turns, so that other work on the machine meets all alike."""
+    """Extract the same photos with all recipes in turns, so that other load on the machine affects them equally."""
     ways = [DEFAULT, *((recipe, network) for recipe, network, _ in COSTLY)]
     extractors = {way: Extractor(parse_recipe(*way)) for way in ways}
     seconds = dict.fromkeys(ways, 0.0)
@@ -44,10 +44,10 @@ def measure_costs(photos: list[Photo], quick: bool) -> list[Record]:
     for index in range(rounds):
         chosen = photos[count * index : count * (index + 1)]
         for way, extractor in extractors.items():
-            begin = time.perf_counter()
+            start = time.perf_counter()
             for _ in extractor.stream(chosen):
                 pass
-            seconds[way] += time.perf_counter() - begin
+            seconds[way] += time.perf_counter() - start
     records = []
     for recipe, network, goal in COSTLY:
         ratio = seconds[recipe, network] / seconds[DEFAULT]
@@ -55,8 +55,8 @@ def measure_costs(photos: list[Photo], quick: bool) -> list[Record]:
     return records
 
 
-def kept_accuracies(results: Results) -> list[Record]:
-    """Return the means that the kept cells give."""
+def stored_accuracies(results: Results) -> list[Record]:
+    """Return the mean accuracies of the stored cells."""
     records: list[Record] = []
 
     def keep(name: str, value: float, goal: float | None, peer: str | None) -> None:
@@ -73,35 +73,35 @@ def kept_accuracies(results: Results) -> list[Record]:
             voter: {r["pair"]: r["mean"] for r in rows if (r["setting"], r["voter"]) == (setting.name, voter)}
             for voter in ("adapted", "whole-svm")
         }
-        if all(pair in own for own in means.values() for pair in setting.main):
-            own, whole = (np.array([means[voter][pair] for pair in setting.main]) for voter in means)
+        if all(pair in by_pair for by_pair in means.values() for pair in setting.main):
+            adapted, whole = (np.array([means[voter][pair] for pair in setting.main]) for voter in means)
             name = f"Office+Caltech-10, {setting.name}, six pairs"
-            keep(f"{name}, adapted BagSVM", float(own.mean()), goal, "whole image + SVM")
-            keep(f"{name}, least lead over the whole image", float((own - whole).min()), -0.5, "whole image + SVM")
+            keep(f"{name}, adapted BagSVM", float(adapted.mean()), goal, "whole image + SVM")
+            keep(f"{name}, least lead over the whole image", float((adapted - whole).min()), -0.5, "whole image + SVM")
     for protocol in (Protocol.load("scene15-few"), Protocol.load("amazon-few")):
-        found = {(row["setting"], row["voter"]): row for row in summarise(protocol, results)}
+        rows_by_key = {(row["setting"], row["voter"]): row for row in summarise(protocol, results)}
         for setting in protocol.settings:
-            others = [found[key] for key in found if key[0] == setting.name and key[1] != "product"]
-            row = found.get((setting.name, "product"))
+            others = [row for key, row in rows_by_key.items() if key[0] == setting.name and key[1] != "product"]
+            row = rows_by_key.get((setting.name, "product"))
             if row is not None and others:
                 best = max(others, key=lambda other: other["mean"])
                 error = row["deviation"] / row["splits"] ** 0.5
-                name = f"{protocol.title}: {setting.name} a class, the product's lead over the best simple voter"
+                name = f"{protocol.title}: {setting.name} per class, the product's lead over the best simple voter"
                 keep(name, row["mean"] - best["mean"], -error, best["voter"])
     return records
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmark."""
     default = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data")) / "scene15"
     parser = options(__doc__)
     parser.add_argument("--photos", type=Path, default=default, help="folder of photos; Scene-15 by default")
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="kept cells")
-    words = parser.parse_args()
-    photos = find_photos(words.photos)
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder of stored cells")
+    args = parser.parse_args()
+    photos = find_photos(args.photos)
     random.Random(0).shuffle(photos)
-    figures = [*measure_costs(photos, words.quick), *kept_accuracies(Results(words.results))]
-    write(figures, words.json)
+    figures = [*measure_costs(photos, args.quick), *stored_accuracies(Results(args.results))]
+    write(figures, args.json)
 
 
 if __name__ == "__main__":

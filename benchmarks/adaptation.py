@@ -1,9 +1,9 @@
-"""What adapting brings and what it must not do: other cameras, styles, strangers, few classes, few photos.
+"""Gains and risks of adaptation: other cameras, styles, strangers, few classes, few photos.
 
-A model learns from labelled photos, as `patchvote fit` does, and is adapted to a target, as `predict --adapt` does, and
-also with `--insist`, which is the adaptation without its safeguards. Office+Caltech-10 and Scene-15 are read from a
-folder; where they are not there, crops of the photos that scikit-image ships take their place. With `--results`, every
-trial becomes a line of a .jsonl file, from which docs/results.md is made.
+A model is trained on labelled photos as in `patchvote fit`, and adapted to a target as in `predict --adapt`, with and
+without `--insist`, which switches off the safeguards. Office+Caltech-10 and Scene-15 are read from a folder; where they
+are absent, crops of the photos of scikit-image are used instead. With `--results`, every trial becomes a line of a
+.jsonl file, from which docs/results.md is made.
 
     python benchmarks/adaptation.py --data DIR --json adaptation.json
     python benchmarks/adaptation.py --data DIR --results results/adaptation
@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SIX = ("amazon-webcam", "amazon-caltech", "webcam-amazon", "webcam-caltech", "caltech-amazon", "caltech-webcam")
 OTHERS = ("amazon-dslr", "webcam-dslr", "caltech-dslr", "dslr-amazon", "dslr-webcam", "dslr-caltech")
 PARTS = ("pairs", "styles", "strangers", "few")
-Photos = tuple[np.ndarray, np.ndarray]  # means of bags, labels
+Photos = tuple[np.ndarray, np.ndarray]  # means of bags, and labels
 Trial = dict[str, Any]
 Style = Callable[[Image.Image], Image.Image]
 
@@ -48,21 +48,21 @@ Style = Callable[[Image.Image], Image.Image]
 
 
 def pencil(image: Image.Image) -> Image.Image:
-    """Draw a photo in pencil: its grey divided by its blurred grey."""
+    """Imitate a pencil drawing: divide the grey photo by its blurred copy."""
     grey = image.convert("L")
-    soft = np.maximum(np.asarray(grey.filter(ImageFilter.GaussianBlur(6)), np.float32), 1)
-    drawn = np.clip(255 * np.asarray(grey, np.float32) / soft, 0, 255)
+    blurred = np.maximum(np.asarray(grey.filter(ImageFilter.GaussianBlur(6)), np.float32), 1)
+    drawn = np.clip(255 * np.asarray(grey, np.float32) / blurred, 0, 255)
     return Image.fromarray(drawn.astype(np.uint8)).convert("RGB")
 
 
 def edges(image: Image.Image) -> Image.Image:
-    """Leave black edges on white ground."""
-    found = np.asarray(image.convert("L").filter(ImageFilter.GaussianBlur(1.5)).filter(ImageFilter.FIND_EDGES))
-    return Image.fromarray(np.where(found > 16, 0, 255).astype(np.uint8)).convert("RGB")
+    """Return black edges on a white background."""
+    strength = np.asarray(image.convert("L").filter(ImageFilter.GaussianBlur(1.5)).filter(ImageFilter.FIND_EDGES))
+    return Image.fromarray(np.where(strength > 16, 0, 255).astype(np.uint8)).convert("RGB")
 
 
 def cartoon(image: Image.Image) -> Image.Image:
-    """Leave flat areas of few colours, with black edges."""
+    """Return flat areas of few colours, with black edges."""
     flat = image.convert("RGB")
     for _ in range(3):
         flat = flat.filter(ImageFilter.MedianFilter(5))
@@ -81,17 +81,17 @@ STYLES: dict[str, Style] = {
 
 
 class Means:
-    """Means of the bags of photos, each photo through the network once; kept in a folder if there is one."""
+    """Computes the means of photos' bags, and stores them in a folder if one is given."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder, self.extractor = folder, Extractor(Recipe())
 
     def of(self, name: str, photos: list[Photo], style: str | None = None) -> Photos:
-        """Return means and labels of photos, in a style; `name` is what they are kept under."""
+        """Return means and labels of photos, in a style; `name` is the name of their file."""
         path = self.folder / f"{name}{f'-{style}' if style else ''}.npz" if self.folder else None
         if path is not None and path.exists():
-            kept = np.load(path)
-            return kept["means"], kept["labels"]
+            stored = np.load(path)
+            return stored["means"], stored["labels"]
         means = []
         for start in range(0, len(photos), 32):
             part = photos[start : start + 32]
@@ -115,7 +115,7 @@ def _small(image: Image.Image) -> Image.Image:
 def shipped(
     kinds: tuple[str, ...], seed: int, change: Callable[[Image.Image], Image.Image] | None = None
 ) -> list[Photo]:
-    """Return crops of the photos that scikit-image ships, fifteen of each."""
+    """Return crops of the photos that are part of scikit-image, fifteen of each."""
     import skimage.data
 
     rng, photos = np.random.default_rng(seed), []
@@ -132,7 +132,7 @@ def shipped(
 
 
 def learned(means: np.ndarray, labels: np.ndarray) -> BagSVM:
-    """Learn as `patchvote fit` does: settings, temperature and threshold by photos held out."""
+    """Train as `patchvote fit` does: settings, temperature and threshold are chosen on held-out photos."""
     numbers = np.unique(labels, return_inverse=True)[1]
     choice = choose(candidates_for("auto", 0), Bags.of(means), numbers, budget=60)
     voter = clone(choice.candidate.voter).fit(Bags.of(means), labels)
@@ -142,58 +142,58 @@ def learned(means: np.ndarray, labels: np.ndarray) -> BagSVM:
 
 def adapted(voter: BagSVM, target: np.ndarray, insist: bool) -> Adapted:
     """Adapt as `predict --adapt` does."""
-    tight = clone(voter).set_params(C=min(voter.C, 0.3), calibration=0.2)
+    regularised = clone(voter).set_params(C=min(voter.C, 0.3), calibration=0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AdaptationWarning)
-        return Adapted(tight, insist=insist).fit(
+        return Adapted(regularised, insist=insist).fit(
             Bags.of(voter.vectors_), voter.classes_[voter.class_], Bags.of(target), unadapted=voter
         )
 
 
 def trial(group: str, name: str, voter: BagSVM, target: Photos) -> Trial:
-    """Adapt a model to photos, of which those with labels that it does not know are strangers."""
+    """Adapt a model to photos; those whose labels the model does not know are strangers."""
     means, labels = target
     known, bags = np.isin(labels, voter.classes_), Bags.of(target[0])
     careful, insisting = (adapted(voter, means, insist) for insist in (False, True))
 
-    def rejected(one: Any, threshold: float) -> np.ndarray:
-        return np.asarray(one.predict_proba(bags).max(axis=1) < threshold)
+    def rejected(model: Any, threshold: float) -> np.ndarray:
+        return np.asarray(model.predict_proba(bags).max(axis=1) < threshold)
 
-    def right(one: Any) -> float | None:
-        return float(100 * np.mean(one.predict(bags)[known] == labels[known])) if known.any() else None
+    def accuracy(model: Any) -> float | None:
+        return float(100 * np.mean(model.predict(bags)[known] == labels[known])) if known.any() else None
 
-    def error(one: Any) -> float | None:
-        if known.sum() < 20:  # too few to group them
+    def calibration_error(model: Any) -> float | None:
+        if known.sum() < 20:  # too few for bins of confidence
             return None
         expected = np.searchsorted(voter.classes_, labels[known])
-        scores = Scores(tuple(voter.classes_), ("",) * int(known.sum()), expected, one.predict_proba(bags)[known])
+        scores = Scores(tuple(voter.classes_), ("",) * int(known.sum()), expected, model.predict_proba(bags)[known])
         return float(100 * scores.calibration_error)
 
     before, after = rejected(voter, voter.rejection_threshold_), rejected(careful, careful.voter_.rejection_threshold_)
-    made = {
+    result = {
         "group": group,
         "name": name,
         "photos": len(labels),
-        "plain": right(voter),
-        "insisting": right(insisting.voter_),
-        "adapted": right(careful),
+        "plain": accuracy(voter),
+        "insisting": accuracy(insisting.voter_),
+        "adapted": accuracy(careful),
         "rejected_before": float(100 * before[known].mean()) if known.any() else None,
         "rejected_after": float(100 * after[known].mean()) if known.any() else None,
         "strangers_before": float(100 * before[~known].mean()) if (~known).any() else None,
         "strangers_after": float(100 * after[~known].mean()) if (~known).any() else None,
-        "error_before": error(voter),
-        "error_after": error(careful),
+        "error_before": calibration_error(voter),
+        "error_after": calibration_error(careful),
         "confidence": float(100 * careful.predict_proba(bags)[known].max(axis=1).mean()) if known.any() else None,
         "refused": careful.refusal_ is not None,
     }
-    return {key: round(value, 2) if isinstance(value, float) else value for key, value in made.items()}
+    return {key: round(value, 2) if isinstance(value, float) else value for key, value in result.items()}
 
 
 # --- trials with the image sets ---------------------------------------------------------------------------------------
 
 
 class Sets:
-    """Office+Caltech-10 and Scene-15."""
+    """Trials with Office+Caltech-10 and Scene-15."""
 
     def __init__(self, data: Path, means: Means, quick: bool) -> None:
         self.means, self.quick = means, quick
@@ -206,7 +206,7 @@ class Sets:
 
     @functools.cached_property
     def domains(self) -> dict[str, tuple[list[Photo], np.ndarray, np.ndarray]]:
-        """Photos, means and labels by domain; where time is short, of two small domains."""
+        """Photos, means and labels by domain; in a quick run, of two small domains only."""
         chosen = ("dslr", "webcam") if self.quick else ("amazon", "caltech", "dslr", "webcam")
         domains = {}
         for domain in chosen:
@@ -215,32 +215,32 @@ class Sets:
         return domains
 
     def split(self, pair: str, split: int) -> tuple[BagSVM, Photos]:
-        """Return the model of a split's training photos, and its test photos."""
-        own = make_split(self.office, self.protocol.settings[0], pair, split - 1)
-        train, test = (self._rows(names) for names in (own.train, own.test))
+        """Return the model that is trained on a split's training photos, and the test photos."""
+        names = make_split(self.office, self.protocol.settings[0], pair, split - 1)
+        train, test = (self._photos(part) for part in (names.train, names.test))
         if (pair, split) not in self.models:
             self.models[pair, split] = learned(*train)
         return self.models[pair, split], test
 
-    def _rows(self, names: list[str]) -> Photos:
+    def _photos(self, names: list[str]) -> Photos:
         photos, means, labels = self.domains[names[0].partition("/")[0]]
-        number = {photo.name: index for index, photo in enumerate(photos)}
-        rows = [number[name] for name in names]
+        row_of = {photo.name: row for row, photo in enumerate(photos)}
+        rows = [row_of[name] for name in names]
         return means[rows], labels[rows]
 
     def trials(self, parts: list[str]) -> Iterator[Trial]:
-        """Go through some parts, or all."""
+        """Run the trials of some parts, or of all."""
         for part in parts or PARTS:
             yield from getattr(self, part)()
 
     def pairs(self) -> Iterator[Trial]:
-        """Another camera or place: what adapting is for."""
+        """Another camera or place: the purpose of adaptation."""
         for pair in ("webcam-dslr", "dslr-webcam") if self.quick else (*SIX, *OTHERS):
             for split in range(1, 2 if self.quick else 11 if pair in SIX else 3):
                 yield trial("pairs" if pair in SIX else "other pairs", pair, *self.split(pair, split))
 
     def styles(self) -> Iterator[Trial]:
-        """Drawings that filters made of photos."""
+        """Drawings, made from photos by filters."""
         for pair in ("dslr-webcam",) if self.quick else ("amazon-caltech", "caltech-amazon", "dslr-webcam"):
             target = pair.partition("-")[2]
             photos, _, labels = self.domains[target]
@@ -252,7 +252,7 @@ class Sets:
                     yield trial("styles", f"{pair}, {style}", self.split(pair, split)[0], drawn)
 
     def strangers(self) -> Iterator[Trial]:
-        """Photos of something else, alone and among photos of the classes."""
+        """Photos of other things, alone and mixed with photos of the classes."""
         scenes = self.means.of("scenes-quick" if self.quick else "scenes", self.scenes)
         rng = np.random.default_rng(2)
         for pair in ("dslr-webcam",) if self.quick else ("amazon-webcam", "webcam-amazon", "caltech-amazon"):
@@ -274,13 +274,13 @@ class Sets:
                 yield trial("mixtures", f"{pair} with {share} % scenes", voter, mixed)
             if not self.quick:
                 for count in (8, 6):
-                    some = rng.permutation(np.unique(labels))[:count]
-                    rows = np.isin(voter.classes_[voter.class_], some)
-                    fewer = learned(voter.vectors_[rows], voter.classes_[voter.class_[rows]])
-                    yield trial("mixtures", f"{pair}, {count} of 10 classes learned", fewer, (means, labels))
+                    classes = rng.permutation(np.unique(labels))[:count]
+                    rows = np.isin(voter.classes_[voter.class_], classes)
+                    smaller = learned(voter.vectors_[rows], voter.classes_[voter.class_[rows]])
+                    yield trial("mixtures", f"{pair}, {count} of 10 classes learned", smaller, (means, labels))
 
     def few(self) -> Iterator[Trial]:
-        """Targets that show few classes, classes in unequal shares, or few photos."""
+        """Targets with few classes, classes of unequal frequency, or few photos."""
         rng = np.random.default_rng(3)
         for pair in ("webcam-dslr",) if self.quick else ("amazon-dslr", "caltech-dslr", "webcam-dslr", "amazon-webcam"):
             for split in range(1, 2 if self.quick else 3):
@@ -304,7 +304,7 @@ class Sets:
 
 
 def shipped_trials(means: Means) -> Iterator[Trial]:
-    """Go through small trials with photos that are always there."""
+    """Run small trials with the photos of scikit-image."""
     kinds, others = ("brick", "grass", "gravel", "coffee"), ("chelsea", "ihc", "page")
 
     def fog(image: Image.Image) -> Image.Image:
@@ -316,58 +316,62 @@ def shipped_trials(means: Means) -> Iterator[Trial]:
     yield trial("strangers", "shipped photos of other things", voter, strange)
     mixed = tuple(np.concatenate([one, two[::3]]) for one, two in zip(known, strange, strict=True))
     yield trial("mixtures", "shipped photos in fog and of other things", voter, (mixed[0], mixed[1]))
-    one = known[1] == "brick"
-    yield trial("few classes", "shipped photos of one class", voter, (known[0][one], known[1][one]))
+    rows = known[1] == "brick"
+    yield trial("few classes", "shipped photos of one class", voter, (known[0][rows], known[1][rows]))
 
 
 def figures(trials: list[Trial]) -> list[Record]:
-    """Return what is to be reached, over rows of the table."""
+    """Return the figures that have goals, from the rows of the table."""
     rows = summary(trials)
-    made: list[Record] = []
+    records: list[Record] = []
 
     def keep(name: str, value: float, unit: str, goal: float | None, peer: str | None) -> None:
-        made.append(record(name, round(value, 2), unit, goal, peer))
+        records.append(record(name, round(value, 2), unit, goal, peer))
 
-    helped = [row for row in rows if row["group"] == "pairs"] or [row for row in rows if row["group"] == "other pairs"]
-    if helped:
-        plain, insisting, own = (float(np.mean([row[k] for row in helped])) for k in ("plain", "insisting", "adapted"))
-        keep("accuracy on pairs, adapted", own, "%", round(insisting - 0.3, 2), "without safeguards")
+    pairs = [row for row in rows if row["group"] == "pairs"] or [row for row in rows if row["group"] == "other pairs"]
+    if pairs:
+        plain, insisting, adapted = (
+            float(np.mean([row[key] for row in pairs])) for key in ("plain", "insisting", "adapted")
+        )
+        keep("accuracy on pairs, adapted", adapted, "%", round(insisting - 0.3, 2), "without safeguards")
         keep("accuracy on pairs, plain", plain, "%", None, None)
-    if asked := [row for row in rows if row["adapted"] is not None]:
-        least = min(row["adapted"] - row["plain"] for row in asked)
+    if labelled := [row for row in rows if row["adapted"] is not None]:
+        least = min(row["adapted"] - row["plain"] for row in labelled)
         keep("least lead of adapted over plain", least, "points", -1, "plain")
-    if strange := [row for row in rows if row["strangers_before"] is not None]:
-        lost = max(row["strangers_before"] - row["strangers_after"] for row in strange)
+    if with_strangers := [row for row in rows if row["strangers_before"] is not None]:
+        lost = max(row["strangers_before"] - row["strangers_after"] for row in with_strangers)
         keep("rejected strangers that adapting lets in, at most", lost, "points", 0, "plain")
-    if changed := [row for row in asked if row["error_after"] is not None and row["refused"] < row["trials"]]:
-        sure = max(row["confidence"] - row["adapted"] for row in changed)
-        keep("confidence above accuracy once adapted, at most", sure, "points", 2, None)
-    return made
+    if changed := [row for row in labelled if row["error_after"] is not None and row["refused"] < row["trials"]]:
+        excess = max(row["confidence"] - row["adapted"] for row in changed)
+        keep("confidence above accuracy once adapted, at most", excess, "points", 2, None)
+    return records
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmark."""
     default = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data"))
     parser = options(__doc__)
     parser.add_argument("--data", type=Path, default=default, help="folder with office_caltech/ and scene15/")
-    parser.add_argument("--means", type=Path, metavar="DIR", help="keep means of bags there, for another run")
-    parser.add_argument("--results", type=Path, metavar="DIR", help="write a line per trial there")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=[], help="only these parts; others are kept")
-    words = parser.parse_args()
-    means = Means(words.means)
-    there = all((words.data / name).is_dir() for name in ("office_caltech", "scene15"))
+    parser.add_argument("--means", type=Path, metavar="DIR", help="store means of bags in DIR, for the next run")
+    parser.add_argument("--results", type=Path, metavar="DIR", help="write one line per trial to a file in DIR")
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=[], help="run these parts only; results of others stay"
+    )
+    args = parser.parse_args()
+    means = Means(args.means)
+    has_data = all((args.data / name).is_dir() for name in ("office_caltech", "scene15"))
     trials = []
-    for one in Sets(words.data, means, words.quick).trials(words.only) if there else shipped_trials(means):
-        trials.append(one)
-        print(json.dumps(one), flush=True)
-    if words.results:
-        words.results.mkdir(parents=True, exist_ok=True)
-        made = {one["group"] for one in trials}
-        trials = [one for one in read_trials(words.results) if words.only and one["group"] not in made] + trials
-        trials.sort(key=lambda one: list(TITLES).index(one["group"]))
-        lines = "".join(f"{json.dumps(one)}\n" for one in trials)
-        (words.results / FILE).write_text(lines, encoding="utf-8")
-    write(figures(trials), words.json)
+    for result in Sets(args.data, means, args.quick).trials(args.only) if has_data else shipped_trials(means):
+        trials.append(result)
+        print(json.dumps(result), flush=True)
+    if args.results:
+        args.results.mkdir(parents=True, exist_ok=True)
+        groups = {result["group"] for result in trials}
+        stored = [result for result in read_trials(args.results) if args.only and result["group"] not in groups]
+        trials = sorted(stored + trials, key=lambda result: list(TITLES).index(result["group"]))
+        lines = "".join(f"{json.dumps(result)}\n" for result in trials)
+        (args.results / FILE).write_text(lines, encoding="utf-8")
+    write(figures(trials), args.json)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What a user of the classifier waits for, and what it gives: fit, predict, add.
+"""Time and accuracy of the classifier's methods: fit, predict, add.
 
-Photos are taken from a labelled folder, such as Scene-15: 100 a class to learn from, 100 to test on.
+Photos come from a labelled folder, such as Scene-15: 100 training and 100 test photos per class.
 
     python benchmarks/classifier.py --photos scene15/ --json classifier.json
 """
@@ -23,7 +23,7 @@ from patchvote.backbones.cache import cache_folder
 from patchvote.photos.find import Photo
 from search import split
 
-# What no command that names a photo can do without: Python, onnxruntime, the network's file, one photo through it.
+# The minimum that a command needs to classify a photo: Python, onnxruntime, the network's file, one forward pass.
 BARE = """
 import os, sys
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # as patchvote does
@@ -37,29 +37,29 @@ for size in sys.argv[2:]:
 
 
 def choose_photos(folder: Path, train: int, test: int) -> tuple[list[Photo], list[Photo]]:
-    """Split photos at random, with the seed 0."""
+    """Split photos at random, with seed 0."""
     photos = find_photos(folder)
     first, second = split(np.array([photo.label for photo in photos]), train, test)
     return [photos[i] for i in first], [photos[i] for i in second]
 
 
 def labels_of(photos: list[Photo]) -> np.ndarray:
-    """Labels of photos."""
+    """Return the labels of photos."""
     return np.array([photo.label for photo in photos])
 
 
 def measure_fit(train: list[Photo], test: list[Photo], folder: Path) -> tuple[list[Record], ImageClassifier]:
-    """Accuracy that is announced and accuracy on test photos; share of the time that the network takes."""
-    begin = time.perf_counter()
+    """Measure the announced accuracy, the accuracy on test photos, and the network's share of the time."""
+    start = time.perf_counter()
     classifier = ImageClassifier(cache=folder / "cache").fit(train)
-    total = time.perf_counter() - begin
+    total = time.perf_counter() - start
     seconds = classifier.model.about.seconds
-    told = classifier.model.about.held_out
+    announced = classifier.model.about.held_out
     scores = classifier.evaluate(test)
-    inside = told["interval"][0] <= scores.accuracy <= told["interval"][1]
+    inside = announced["interval"][0] <= scores.accuracy <= announced["interval"][1]
     again = ImageClassifier(cache=folder / "cache", voter="nbnn", budget=0).fit(train)
     return [
-        record("accuracy announced", 100 * told["accuracy"], "%"),
+        record("accuracy announced", 100 * announced["accuracy"], "%"),
         record("accuracy on test photos", 100 * scores.accuracy, "%", 93),
         record("test accuracy within the interval announced", float(inside), "yes or no", 1),
         record("share of fit that is extraction", 100 * seconds["network"] / total, "%", 90),
@@ -68,7 +68,7 @@ def measure_fit(train: list[Photo], test: list[Photo], folder: Path) -> tuple[li
 
 
 def covered(spans: list[tuple[float, float]]) -> float:
-    """Time during which at least one of the spans ran."""
+    """Return the total time that the spans cover."""
     total, end = 0.0, 0.0
     for first, last in sorted(spans):
         total += max(0.0, last - max(first, end))
@@ -77,24 +77,24 @@ def covered(spans: list[tuple[float, float]]) -> float:
 
 
 def measure_predict(classifier: ImageClassifier, photo: Photo, folder: Path, times: int) -> list[Record]:
-    """Share of the network in naming one photo, and how much longer the whole command takes than the bare minimum."""
-    kind = type(classifier._extractor.backbone)
-    describe, calls = kind.__call__, []
+    """Measure the network's share of one prediction, and the time of the command relative to the bare minimum."""
+    backbone_class = type(classifier._extractor.backbone)
+    describe, calls = backbone_class.__call__, []
 
-    def noted(self: object, images: np.ndarray) -> np.ndarray:
-        begin = time.perf_counter()
-        answer = describe(self, images)
-        calls.append((begin, time.perf_counter()))
-        return answer
+    def timed_describe(self: object, images: np.ndarray) -> np.ndarray:
+        start = time.perf_counter()
+        descriptors = describe(self, images)
+        calls.append((start, time.perf_counter()))
+        return descriptors
 
     classifier.predict([photo])
-    kind.__call__, shares = noted, []
+    backbone_class.__call__, shares = timed_describe, []
     for _ in range(3 * times):
         calls.clear()
-        begin = time.perf_counter()
+        start = time.perf_counter()
         classifier.predict([photo])
-        shares.append(covered(calls) / (time.perf_counter() - begin))
-    kind.__call__ = describe
+        shares.append(covered(calls) / (time.perf_counter() - start))
+    backbone_class.__call__ = describe
     classifier.save(folder / "m.patchvote")
     graph = next((cache_folder() / "networks").glob("efficientnet-lite0-features-after-*.onnx"))
     with Image.open(photo.source) as image:
@@ -104,21 +104,22 @@ def measure_predict(classifier: ImageClassifier, photo: Photo, folder: Path, tim
     bare = [sys.executable, "-c", BARE, str(graph), *sizes]
     rounds = []
     for _ in range(times):
-        took = []
-        for words in (bare, command):
-            begin = time.perf_counter()
-            subprocess.run(words, check=True, capture_output=True)
-            took.append(time.perf_counter() - begin)
-        rounds.append(took)
-    plain, whole = np.median(rounds, axis=0)
+        seconds = []
+        for process in (bare, command):
+            start = time.perf_counter()
+            subprocess.run(process, check=True, capture_output=True)
+            seconds.append(time.perf_counter() - start)
+        rounds.append(seconds)
+    bare_seconds, command_seconds = np.median(rounds, axis=0)
+    ratio = command_seconds / bare_seconds
     return [
         record("share of a warm predict that is the network", 100 * float(np.median(shares)), "%", 80),
-        record("cold predict over onnxruntime and one forward", whole / plain, "times", 3, "onnxruntime alone"),
+        record("cold predict over onnxruntime and one forward", ratio, "times", 3, "onnxruntime alone"),
     ]
 
 
 def measure_add(train: list[Photo], test: list[Photo], folder: Path, names: list[str]) -> list[Record]:
-    """Accuracy on old classes before and after a class of 20 photos is added, and on the new class."""
+    """Measure the accuracy on old classes before and after a class of 20 photos is added, and on the new class."""
     records = []
     for name in names:
         old = [photo for photo in train if photo.label != name]
@@ -136,19 +137,19 @@ def measure_add(train: list[Photo], test: list[Photo], folder: Path, names: list
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmark."""
     parser = options(__doc__)
-    parser.add_argument("--photos", type=Path, required=True, help="folder with a folder per class")
-    words = parser.parse_args()
-    train, test = choose_photos(words.photos, *((10, 5) if words.quick else (100, 100)))
+    parser.add_argument("--photos", type=Path, required=True, help="folder with one folder per class")
+    args = parser.parse_args()
+    train, test = choose_photos(args.photos, *((10, 5) if args.quick else (100, 100)))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         figures, classifier = measure_fit(train, test, folder)
         photo = dataclasses.replace(test[0], name="photo.jpg")
-        figures += measure_predict(classifier, photo, folder, 3 if words.quick else 9)
-        held_back = sorted(set(labels_of(train)))[:: 15 if words.quick else 6]
+        figures += measure_predict(classifier, photo, folder, 3 if args.quick else 9)
+        held_back = sorted(set(labels_of(train)))[:: 15 if args.quick else 6]
         figures += measure_add(train, test, folder, held_back)
-    write(figures, words.json)
+    write(figures, args.json)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks share: options, records of figures, timing, and synthetic data for a run without any other."""
+"""What the benchmarks share: options, records of figures, timing, and synthetic bags for a run without other data."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ Record = dict[str, object]
 
 
 def record(name: str, value: float, unit: str, goal: float | None = None, peer: str | None = None) -> Record:
-    """Make one figure, and print it."""
-    aim = f" (goal {goal:g})" if goal is not None else ""
-    print(f"{name}: {value:.3f} {unit}{aim}", flush=True)
+    """Print a figure, and return its record."""
+    suffix = f" (goal {goal:g})" if goal is not None else ""
+    print(f"{name}: {value:.3f} {unit}{suffix}", flush=True)
     return {"name": name, "value": value, "unit": unit, "goal": goal, "peer": peer}
 
 
 def options(description: str | None) -> argparse.ArgumentParser:
     """Return a parser with the options that every benchmark has."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="about a minute")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, one record per figure")
+    parser.add_argument("--quick", action="store_true", help="small run of about a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write one record per figure to FILE")
     return parser
 
 
 def write(records: list[Record], file: Path | None) -> None:
-    """Write figures to a file, where one was asked for."""
+    """Write records to a file, if one is given."""
     if file is not None:
         file.write_text(json.dumps(records, indent=1) + "\n")
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds that `work` takes, and what it gives."""
-    begin = time.perf_counter()
+    """Return the seconds that `work` takes, and its result."""
+    start = time.perf_counter()
     result = work()
-    return time.perf_counter() - begin, result
+    return time.perf_counter() - start, result
 
 
 def synthetic_bags(classes: int, images: int, size: int, dim: int, seed: int = 0) -> tuple[Bags, np.ndarray]:
     """Return bags of images whose descriptors scatter around a few centres per class, and around common ones.
 
-    Features are positive and of very different spread, as those of a network are.
+    Features are positive and differ much in their spread, as those of a network do.
     """
     rng = np.random.default_rng(0)
     centres = rng.gamma(0.5, 1.0, (classes + 2, 8, dim))
@@ -59,5 +59,5 @@ def synthetic_bags(classes: int, images: int, size: int, dim: int, seed: int = 0
     values = np.maximum(values, 0).astype(np.float32).reshape(-1, dim)
     offsets = np.arange(len(labels) + 1) * size
     boxes = np.tile(np.array([0, 0, 1, 1], np.float32), (len(values), 1))
-    level = (np.arange(len(values)) % size > 0).astype(np.int16)  # the first one looks at the whole image
+    level = (np.arange(len(values)) % size > 0).astype(np.int16)  # the first descriptor is of the whole image
     return Bags(values, offsets, boxes, level), np.array([f"class {label}" for label in labels])

@@ -1,8 +1,9 @@
-"""What fine-tuning with votes is worth: the last stage of Lite0 on one split of Scene-15.
+"""The gain by fine-tuning with votes: the last stage of Lite0 on one split of Scene-15.
 
-Three ways, with the same photos, variants, passes and rates: the network frozen and a vote head; the last stage and a
-vote head; the last stage and the usual head, average pooling and a linear layer. Also two stacked layers of votes.
-Prints the accuracy on test photos of every seed, and draws the accuracy on held-out photos by pass.
+Four methods, with the same photos, variants, passes and learning rates: a vote head on the frozen network; the last
+stage and a vote head; the last stage and the usual head, average pooling and a linear layer; the last stage and two
+stacked layers of votes. Prints the accuracy on test photos for every seed, and plots the accuracy on held-out photos by
+pass.
 
     python benchmarks/fine_tune.py --data scene15/ --json tune.json --plot docs/results/fine-tuning
 """
@@ -31,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Stacked(nn.Module):
-    """Two layers of votes: the first names 64 things, the second the classes by them."""
+    """Two layers of votes: the first votes for 64 hidden classes, the second for the classes."""
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
@@ -45,7 +46,7 @@ class Stacked(nn.Module):
 
 
 def pooled(features: int, classes: int) -> nn.Module:
-    """Return the usual head, its features standardised as those of the votes are."""
+    """Return the usual head, with features standardised as for the votes."""
     return nn.Sequential(
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.BatchNorm1d(features, affine=False), nn.Linear(features, classes)
     )
@@ -61,7 +62,7 @@ WAYS = {
 
 @torch.no_grad()
 def accuracy(tuned: Tuned, photos: list[Photo]) -> float:
-    """Return the share of photos that the network in ONNX Runtime and the head name rightly."""
+    """Return the accuracy of the network, in ONNX Runtime, with the head, in percent."""
     with tempfile.TemporaryDirectory() as folder:
         network = tuned.save_network(Path(folder) / "net.onnx")
         extractor = Extractor(Recipe(str(network), Dense((tuned.side,), whole=False)))
@@ -75,7 +76,7 @@ def accuracy(tuned: Tuned, photos: list[Photo]) -> float:
 
 
 def draw(curves: dict[str, list[list[float]]], path: Path) -> None:
-    """Draw the accuracy on held-out photos by pass: thin, each seed; thick, their mean."""
+    """Plot the accuracy on held-out photos by pass: a thin line per seed, a thick one for the mean."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3.6), layout="constrained")
@@ -84,20 +85,20 @@ def draw(curves: dict[str, list[list[float]]], path: Path) -> None:
     for number, (way, lines) in enumerate(curves.items()):
         for line in lines:
             panel.plot(range(1, len(line) + 1), line, color=f"C{number}", lw=0.6, alpha=0.35)
-        longer = [line + line[-1:] * (passes - len(line)) for line in lines]  # one that stopped stays as it was
-        panel.plot(range(1, passes + 1), np.mean(longer, axis=0), color=f"C{number}", lw=2, label=way)
+        extended = [line + line[-1:] * (passes - len(line)) for line in lines]  # a stopped training keeps its accuracy
+        panel.plot(range(1, passes + 1), np.mean(extended, axis=0), color=f"C{number}", lw=2, label=way)
     panel.set_xlabel("pass")
     panel.set_ylabel("accuracy on held-out photos, %")
     panel.xaxis.get_major_locator().set_params(integer=True)
     panel.legend(fontsize=7)
     panel.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for ending in ("png", "svg"):
-        figure.savefig(path.with_suffix(f".{ending}"), dpi=110)
+    for extension in ("png", "svg"):
+        figure.savefig(path.with_suffix(f".{extension}"), dpi=110)
 
 
 def split_photos(folder: Path, quick: bool) -> tuple[list[Photo], list[Photo]]:
-    """Return photos to learn from and to test on: a split of Scene-15, or for a quick run a few of any folder."""
+    """Return training and test photos: a split of Scene-15, or a few photos of any folder in a quick run."""
     if quick:
         photos = find_photos(folder)
         parts = split(np.array([photo.label for photo in photos]), 6, 6)
@@ -110,39 +111,39 @@ def split_photos(folder: Path, quick: bool) -> tuple[list[Photo], list[Photo]]:
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmark."""
     default = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data")) / "scene15"
     parser = options(__doc__)
-    parser.add_argument("--data", type=Path, default=default, help="Scene-15")
+    parser.add_argument("--data", type=Path, default=default, help="folder of Scene-15")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves there, as .png and .svg")
-    words = parser.parse_args()
-    train, test = split_photos(words.data, words.quick)
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the curves to FILE, as .png and .svg")
+    args = parser.parse_args()
+    train, test = split_photos(args.data, args.quick)
     settings = TuningSettings()
-    if words.quick:
+    if args.quick:
         settings = dataclasses.replace(settings, passes=2, variants=1)
-    found: dict[str, list[float]] = {}
+    accuracies: dict[str, list[float]] = {}
     curves: dict[str, list[list[float]]] = {}
-    for seed in range(1 if words.quick else words.seeds):
+    for seed in range(1 if args.quick else args.seeds):
         for way, (head, changed) in WAYS.items():
-            own = dataclasses.replace(settings, seed=seed, **changed)
-            begin = time.perf_counter()
+            way_settings = dataclasses.replace(settings, seed=seed, **changed)
+            start = time.perf_counter()
             tuned = fine_tune(
-                "efficientnet-lite0", train, [str(photo.label) for photo in train], settings=own, head=head
+                "efficientnet-lite0", train, [str(photo.label) for photo in train], settings=way_settings, head=head
             )
-            found.setdefault(way, []).append(accuracy(tuned, test))
-            curves.setdefault(way, []).append([100 * told["held_out_accuracy"] for told in tuned.history])
-            seconds = time.perf_counter() - begin
-            print(f"seed {seed}, {way}: {found[way][-1]:.2f} % of test photos, {seconds:.0f} s", flush=True)
-    for way, values in found.items():
+            accuracies.setdefault(way, []).append(accuracy(tuned, test))
+            curves.setdefault(way, []).append([100 * one_pass["held_out_accuracy"] for one_pass in tuned.history])
+            seconds = time.perf_counter() - start
+            print(f"seed {seed}, {way}: {accuracies[way][-1]:.2f} % of test photos, {seconds:.0f} s", flush=True)
+    for way, values in accuracies.items():
         print(f"{way:<36} {np.mean(values):.2f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.2f}")
-    if words.plot:
-        draw(curves, words.plot)
-    ours = float(np.mean(found["tuned, votes"]))
-    records = [record(way, float(np.mean(values)), "%") for way, values in found.items()]
+    if args.plot:
+        draw(curves, args.plot)
+    ours = float(np.mean(accuracies["tuned, votes"]))
+    records = [record(way, float(np.mean(values)), "%") for way, values in accuracies.items()]
     for peer in ("frozen, votes", "tuned, average pooling + linear"):
-        records.append(record(f"lead over {peer}", ours - float(np.mean(found[peer])), "points", 0.0, peer))
-    write(records, words.json)
+        records.append(record(f"lead over {peer}", ours - float(np.mean(accuracies[peer])), "points", 0.0, peer))
+    write(records, args.json)
 
 
 if __name__ == "__main__":

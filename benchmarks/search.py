@@ -1,8 +1,8 @@
-"""How fast NBNN's exact search is beside brute force by faiss, on the same descriptors in the same space.
+"""The speed of NBNN's exact search compared with brute force by faiss, on the same descriptors in the same space.
 
-The peer is `faiss.knn`, class by class, on the very descriptors that the search compares: centred and of length 1, as
-NBNN takes them by default ("unit"), and as they came ("raw"), as the paper takes them. Both are asked in turns about
-the same blocks of descriptors. The approximate search "pca" stands beside them.
+The peer is `faiss.knn`, class by class, on the descriptors that the search compares: centred and of length 1, the
+default of NBNN ("unit"), and unchanged, as in the paper ("raw"). Both search the same blocks of descriptors in turns.
+The approximate search "pca" is measured as well.
 
     patchvote extract scene15/ dense.store
     python benchmarks/search.py --store dense.store --name dense --json search.json
@@ -21,20 +21,20 @@ from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import NBNN, Bags, Store
 from patchvote.voters.neighbours.votes import BankVotes
 
-_AT_ONCE = 4096  # queries
+_BLOCK = 4096  # queries per call, so that the searches alternate often
 PEER = "per-class faiss.knn on the same descriptors"
 
 
 def split(labels: np.ndarray, train: int, test: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Choose images of each class at random, for the bank and for the queries."""
+    """Draw training and test images of each class at random; return their indices."""
     rng = np.random.default_rng(seed)
-    chosen = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
-    first, second = [own[:train] for own in chosen], [own[train : train + test] for own in chosen]
+    class_rows = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
+    first, second = [rows[:train] for rows in class_rows], [rows[train : train + test] for rows in class_rows]
     return np.concatenate(first), np.concatenate(second)
 
 
 def load(path: Path | None, quick: bool) -> tuple[Bags, np.ndarray, Bags]:
-    """Return training bags with their labels, and bags to ask about."""
+    """Return training bags with their labels, and test bags."""
     if path is None:
         images, size = (4, 100) if quick else (40, 300)
         bags, labels = synthetic_bags(8, images, size, 512)
@@ -54,46 +54,47 @@ def measure(train: Bags, labels: np.ndarray, test: Bags, space: str, where: str)
     if not isinstance(exact, BankVotes):
         raise TypeError("NBNN votes with a bank.")
     rows = [np.flatnonzero(exact.arrays["class"] == number) for number in range(exact.classes)]
-    banks = [np.ascontiguousarray(exact._rows(own)) for own in rows]
+    banks = [np.ascontiguousarray(exact._rows(class_rows)) for class_rows in rows]
 
     def brute_force(values: np.ndarray) -> np.ndarray:
         queries = exact._comparable(values)
         return -np.concatenate([faiss.knn(queries, bank, 1)[0] for bank in banks], axis=1)
 
     ways = {"faiss": brute_force, **{name: scorer.vote for name, scorer in scorers.items()}}
-    for vote in ways.values():  # libraries warm up, and banks are made searchable
+    for vote in ways.values():  # warm up, and index the banks
         vote(test.values[:200])
     seconds, votes = dict.fromkeys(ways, 0.0), {name: [] for name in ways}
-    for start in range(0, len(test.values), _AT_ONCE):  # in turns
+    for start in range(0, len(test.values), _BLOCK):  # in turns
         for name, vote in ways.items():
-            took, found = timed(lambda vote=vote, start=start: vote(test.values[start : start + _AT_ONCE]))
-            seconds[name] += took
-            votes[name].append(found)
-    found = {name: np.concatenate(parts) for name, parts in votes.items()}
-    apart = float(np.abs(found["exact"] - found["faiss"]).max() / np.abs(found["faiss"]).max())
-    named = {name: test.means(part).argmax(axis=1) for name, part in found.items()}
+            elapsed, block = timed(lambda vote=vote, start=start: vote(test.values[start : start + _BLOCK]))
+            seconds[name] += elapsed
+            votes[name].append(block)
+    all_votes = {name: np.concatenate(parts) for name, parts in votes.items()}
+    difference = float(np.abs(all_votes["exact"] - all_votes["faiss"]).max() / np.abs(all_votes["faiss"]).max())
+    predicted = {name: test.means(part).argmax(axis=1) for name, part in all_votes.items()}
+    same = {name: 100 * np.mean(predicted[name] == predicted["faiss"]) for name in ("exact", "pca")}
     place = f"{where}, {space}"
     print(f"{place}: {len(train.values):,} descriptors in {exact.classes} classes, {len(test.values):,} queries")
     return [
         record(f"exact NBNN over faiss, {place}", seconds["faiss"] / seconds["exact"], "times", 0.9, PEER),
-        record(f"largest relative difference of distances, {place}", apart, "", 1e-5, PEER),
-        record(f"same label as faiss, exact, {place}", 100 * np.mean(named["exact"] == named["faiss"]), "%", 100, PEER),
+        record(f"largest relative difference of distances, {place}", difference, "", 1e-5, PEER),
+        record(f"same label as faiss, exact, {place}", same["exact"], "%", 100, PEER),
         record(f"PCA with re-ranking over faiss, {place}", seconds["faiss"] / seconds["pca"], "times", 5, PEER),
-        record(f"same label as faiss, PCA, {place}", 100 * np.mean(named["pca"] == named["faiss"]), "%", 99, PEER),
+        record(f"same label as faiss, PCA, {place}", same["pca"], "%", 99, PEER),
         record(f"recall of PCA, {place}", voters["pca"].recall_, "share", None, "exact search"),
     ]
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmark."""
     parser = options(__doc__)
     parser.add_argument("--store", type=Path, help="store of labelled bags; synthetic bags by default")
-    parser.add_argument("--name", default="", help="what to call the store's descriptors, such as dense or patch")
-    words = parser.parse_args()
-    data = load(words.store, words.quick)
-    where = words.name or (words.store.stem if words.store else "synthetic")
+    parser.add_argument("--name", default="", help="name of the store's descriptors in records, such as dense")
+    args = parser.parse_args()
+    data = load(args.store, args.quick)
+    where = args.name or (args.store.stem if args.store else "synthetic")
     records = [one for space in ("unit", "raw") for one in measure(*data, space, where)]
-    write(records, words.json)
+    write(records, args.json)
 
 
 if __name__ == "__main__":

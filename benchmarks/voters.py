@@ -1,9 +1,9 @@
-"""How fast and how accurate the voters are, beside what one could use instead.
+"""Speed and accuracy of the voters, compared with alternatives.
 
-Prints, in one run: the rate of an SNBNL step over its two bare matrix products; the training time of NBNL over SNBNL;
-and a table of peers on the same bags. (`search.py` compares the searches of NBNN.)
+Prints, in one run: the rate of an SNBNL step relative to its two bare matrix products; the training time of NBNL
+relative to SNBNL; and a table of peers on the same bags. (`search.py` compares the searches of NBNN.)
 
-Bags are taken from stores that `patchvote extract` made (dense, and the paper's patches):
+Bags come from stores of `patchvote extract` (dense, and the paper's patches):
 
     python benchmarks/voters.py --dense dense.store --patch patch.store --json voters.json
 """
@@ -28,7 +28,7 @@ from patchvote.voters.ml3 import phi
 from patchvote.voters.prototypes.stoml3 import Stoml3
 from search import split
 
-# classes, prototypes, features, minibatch, the ratio to reach
+# Classes, prototypes, features, minibatch size, goal of the ratio.
 STEPS = [
     (15, 10, 1282, 1000, 0.85),
     (15, 10, 1282, 2500, 0.85),
@@ -39,7 +39,7 @@ STEPS = [
 
 
 def measure_steps(quick: bool) -> list[Record]:
-    """Rate of a step over the rate of its two products, in turns."""
+    """Measure the rate of a step relative to its two products, in turns."""
     records, rng = [], np.random.default_rng(0)
     for classes, prototypes, dim, size, goal in STEPS[:3] if quick else STEPS:
         x = rng.standard_normal((size, dim)).astype(np.float32)
@@ -72,7 +72,7 @@ def measure_steps(quick: bool) -> list[Record]:
 def load(
     path: Path | None, train: int, test: int, classes: int | None = None
 ) -> tuple[Bags, np.ndarray, Bags, np.ndarray]:
-    """Training and test bags of a store, in float32, with their labels; of its first classes only, if asked."""
+    """Return training and test bags of a store, with their labels; of its first classes only, if `classes` is given."""
     if path is None:
         (first_bags, first_labels), (second_bags, second_labels) = (
             synthetic_bags(classes or 4, images, 30, 256, seed) for seed, images in ((0, train), (1, test))
@@ -87,21 +87,21 @@ def load(
 
 
 def measure_training(data: tuple[Bags, np.ndarray, Bags, np.ndarray]) -> list[Record]:
-    """Training time of NBNL over SNBNL, both accuracies shown."""
+    """Measure the accuracies of SNBNL and NBNL, and the ratio of their training times."""
     train, labels, test, expected = data
-    ours, fast = timed(lambda: SNBNL(calibration=0).fit(train, labels))
-    theirs, slow = timed(lambda: NBNL(calibration=0).fit(train, labels))
-    accuracy = fast.score(test, expected), slow.score(test, expected)
+    snbnl_seconds, snbnl = timed(lambda: SNBNL(calibration=0).fit(train, labels))
+    nbnl_seconds, nbnl = timed(lambda: NBNL(calibration=0).fit(train, labels))
+    accuracy = snbnl.score(test, expected), nbnl.score(test, expected)
     return [
         record("SNBNL accuracy", 100 * accuracy[0], "%"),
         record("NBNL accuracy", 100 * accuracy[1], "%"),
-        record("SNBNL training time", ours, "s"),
-        record("NBNL training time over SNBNL", theirs / ours, "ratio", 16, "SNBNL on the same bags"),
+        record("SNBNL training time", snbnl_seconds, "s"),
+        record("NBNL training time over SNBNL", nbnl_seconds / snbnl_seconds, "ratio", 16, "SNBNL on the same bags"),
     ]
 
 
 def measure_order(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) -> list[Record]:
-    """Accuracy of the paper's other voters on its patches; in the paper's order, NBNN is last."""
+    """Measure the accuracy of NBNL and SNBNL on the paper's patches; in the paper's order, NBNN is last."""
     train, labels, test, expected = data
     voters = [SNBNL(calibration=0)] if quick else [NBNL(calibration=0), SNBNL(calibration=0)]
     return [
@@ -111,13 +111,13 @@ def measure_order(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) 
 
 
 class TorchMl3:
-    """The same model, trained as one would without this project: torch, autograd and Adam."""
+    """The same model, trained without this project: torch, autograd and Adam."""
 
     def __init__(self, prototypes: int = 10, passes: int = 3, minibatch: int = 1000, rate: float = 1e-3) -> None:
         self.prototypes, self.passes, self.minibatch, self.rate = prototypes, passes, minibatch, rate
 
     def fit(self, bags: Bags, labels: np.ndarray) -> TorchMl3:
-        """Learn prototypes by gradient descent on the softmax loss of single descriptors."""
+        """Train prototypes by gradient descent on the softmax loss of single descriptors."""
         import torch
 
         torch.manual_seed(0)
@@ -141,7 +141,7 @@ class TorchMl3:
         return self
 
     def score(self, bags: Bags, labels: np.ndarray) -> float:
-        """Share of the bags that are named rightly."""
+        """Return the accuracy on bags."""
         values = ((bags.with_positions().values - self.mean_) * self.scale_).astype(np.float32)
         flat = self.weights_.reshape(-1, values.shape[1])
         votes = phi((flat @ values.T).reshape(*self.weights_.shape[:2], len(values)), 2.0).T
@@ -149,7 +149,7 @@ class TorchMl3:
 
 
 def measure_peers(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) -> list[Record]:
-    """Accuracy, training and testing time of voters and of what one could use instead."""
+    """Measure accuracy, training time, testing time and memory of voters and alternatives."""
     train, labels, test, expected = data
     whole = train.values[train.level == 0], test.values[test.level == 0]
     pooled = train.means(), test.means()
@@ -158,7 +158,7 @@ def measure_peers(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) 
     rows: list[tuple[str, Any, Any, Any]] = [
         ("SNBNL on bags", SNBNL(calibration=0), train, test),
         ("SNBNL, 1 prototype, on bags", SNBNL(1, calibration=0), train, test),
-        ("NBNN on bags, 100 centres a class", NBNN(condense=100, calibration=0), train, test),
+        ("NBNN on bags, 100 centres per class", NBNN(condense=100, calibration=0), train, test),
         ("LinearSVC, whole image", unit(LinearSVC(C=1)), *whole),
         ("LinearSVC, mean of the bag", unit(LinearSVC(C=1)), *pooled),
         ("LogisticRegression, whole image", scaled(LogisticRegression(C=1e-3, max_iter=500)), *whole),
@@ -170,7 +170,7 @@ def measure_peers(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) 
     if quick:
         rows = [row for row in rows if "NBNN" not in row[0]]
     records: list[Record] = []
-    print(f"{'':<36}{'accuracy':>10}{'training':>12}{'testing':>12}{'memory more':>14}")
+    print(f"{'':<36}{'accuracy':>10}{'training':>12}{'testing':>12}{'added memory':>14}")
     for name, model, first, second in rows:
         forget_peak_memory()
         before = peak_memory()
@@ -185,19 +185,19 @@ def measure_peers(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) 
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the benchmark."""
     parser = options(__doc__)
     parser.add_argument("--dense", type=Path, help="store of dense bags, labelled; synthetic bags by default")
     parser.add_argument("--patch", type=Path, help="store of the paper's patches, labelled")
-    words = parser.parse_args()
-    train, test = (10, 10) if words.quick else (100, 100)
-    figures = measure_steps(words.quick)
-    data = load(words.dense, train, test)
+    args = parser.parse_args()
+    train, test = (10, 10) if args.quick else (100, 100)
+    figures = measure_steps(args.quick)
+    data = load(args.dense, train, test)
     figures += measure_training(data)
-    figures += measure_peers(data, words.quick)
-    if words.patch:
-        figures += measure_order(load(words.patch, 100, test, 4 if words.quick else None), words.quick)
-    write(figures, words.json)
+    figures += measure_peers(data, args.quick)
+    if args.patch:
+        figures += measure_order(load(args.patch, 100, test, 4 if args.quick else None), args.quick)
+    write(figures, args.json)
 
 
 if __name__ == "__main__":
