@@ -68,7 +68,7 @@ def test_slices_are_views():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Bags.of([np.zeros((2, 3)), np.zeros((2, 4))]), "bag 1 has 4 features a descriptor, bag 0 has 3"),
+        (lambda: Bags.of([np.zeros((2, 3)), np.zeros((2, 4))]), "bag 1 has 4 features per descriptor, bag 0 has 3"),
         (lambda: Bags.of([np.zeros(3)]), "bag 0 must have the shape"),
         (lambda: Bags.of([]), "the list is empty"),
         (lambda: Bags.of("photos"), "list of 2-D arrays, got str"),

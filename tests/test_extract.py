@@ -203,7 +203,7 @@ def test_a_vector_network_serves_patches_and_says_that_it_cannot_look_densely(ti
     recipe = Recipe(network=str(tiny_network), sampling=Patch(count=20, input=64))
     assert Extractor(recipe, backbone=net)(find_photos(photo_folder)[:2]).dim == 6
     with pytest.raises(
-        NetworkError, match="gives one vector an image, so it cannot look densely. Use the mode 'patch'"
+        NetworkError, match="gives one vector per image, so it cannot be used densely. Use the mode 'patch'"
     ):
         Extractor(Recipe(network=str(tiny_network)), backbone=net)
 
@@ -228,7 +228,7 @@ def test_there_must_be_a_thread():
 def test_a_network_with_cells_so_small_that_a_photo_would_be_too_many_is_refused(tiny_network):
     network = open_onnx(tiny_network, output="features")
     network.spec = dataclasses.replace(network.spec, stride=2)
-    with pytest.raises(NetworkError, match="a cell every 2 pixels: .* more than 100,000 descriptors a photo"):
+    with pytest.raises(NetworkError, match="a cell every 2 pixels: .* more than 100,000 descriptors per photo"):
         Extractor(Recipe(sampling=Dense((2048,))), backbone=network)
     network.spec = dataclasses.replace(network.spec, stride=32, size=1024)
     with pytest.raises(PatchvoteError, match="100 patches of 1,024 px are 104,857,600 pixels per photo"):

@@ -32,7 +32,7 @@ class Slow:
         time.sleep({delay})
         return inner(images)
 extractor.backbone = Slow()
-import patchvote.bags.shard as shards
+import patchvote.bags.shard_writing as shards
 whole = shards._safetensors
 def slowly(*arguments):  # so that a kill often strikes in the middle of a write
     for part in whole(*arguments):
@@ -450,7 +450,7 @@ except PatchvoteError as error:
         process = subprocess.run(command, capture_output=True, text=True, preexec_fn=set_limit)
         assert process.returncode == 1
         assert "cannot be written" in process.stderr
-        assert "run the same command again to go on" in process.stderr
+        assert "run the same command again to continue" in process.stderr
         assert "Traceback" not in process.stderr
         assert not list(store.glob(".*"))
         if mounted:

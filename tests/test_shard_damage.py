@@ -212,7 +212,7 @@ def test_a_shard_with_settings_of_a_later_version_is_not_taken_for_damaged(photo
         patch.setattr(Recipe, "to_json", lambda self: json.dumps(told))
         write_shard(tmp_path / "store", QUICK, "f", [Entry("x", None, "d")], [make_bag(1)])
     assert fill(tmp_path / "store", photos, extractor).damaged == []
-    assert "what this version does not understand" in Store.open(tmp_path / "store").damaged[0]
+    assert "metadata this version does not understand" in Store.open(tmp_path / "store").damaged[0]
 
 
 def test_a_photo_that_changed_since_its_bag_was_damaged_is_not_mistaken(photos, tmp_path, monkeypatch):

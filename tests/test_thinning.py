@@ -18,7 +18,7 @@ def make_store(folder, order) -> Store:
 
 
 def test_of_every_bag_some_descriptors_are_read_the_first_always(tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.bags.thinning._ENOUGH", 300)
+    monkeypatch.setattr("patchvote.bags.thinning._MAX_TRAINING_DESCRIPTORS", 300)
     store = make_store(tmp_path, np.arange(30))
     thin, (full, _) = thinned(store, 0), store.load()
     assert thin.sizes.tolist() == np.minimum(full.sizes, 24).tolist()
@@ -29,7 +29,7 @@ def test_of_every_bag_some_descriptors_are_read_the_first_always(tmp_path, monke
 
 
 def test_the_choice_does_not_depend_on_where_bags_lie_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.bags.thinning._ENOUGH", 300)
+    monkeypatch.setattr("patchvote.bags.thinning._MAX_TRAINING_DESCRIPTORS", 300)
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     first = thinned(make_store(tmp_path / "a", np.arange(30)), 0)
     second = thinned(make_store(tmp_path / "b", np.random.default_rng(1).permutation(30)), 0)

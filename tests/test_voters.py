@@ -176,7 +176,7 @@ def test_one_huge_bag_beside_a_tiny_one(voter, data):
         ),
         ([np.ones((2, 3)), np.array([[1, 1, 1], [1, np.inf, 1]])], ["a", "b"], r"bag 1 .*number 1.*NaN or infinity"),
         ([np.ones((2, 3)), np.ones((0, 3))], ["a", "b"], "bag 1 is empty"),
-        ([np.ones((2, 3)), np.ones((2, 4))], ["a", "b"], "bag 1 has 4 features a descriptor, bag 0 has 3"),
+        ([np.ones((2, 3)), np.ones((2, 4))], ["a", "b"], "bag 1 has 4 features per descriptor, bag 0 has 3"),
         ([np.ones((2, 3))] * 2, ["a", "a"], "at least two classes, got one class"),
         ([np.ones((2, 3))], ["a"], "at least two classes"),
         ([np.ones((2, 3))] * 2, ["a", 1], "labels must be all of one type|mixed|unknown"),

@@ -1,1 +1,1 @@
-"""BAG: where to look, the descriptors that are found there, and the store that keeps them."""
+"""BAG: where to sample an image, the descriptors that are extracted there, and the store that keeps them."""

@@ -1,6 +1,6 @@
 """Bags: the one container that every estimator reads.
 
-A bag holds the descriptors of one image. Images differ in size, so bags differ in length: all descriptors stand in one
+A bag holds the descriptors of one image. Images differ in size, so bags differ in length: all descriptors are in one
 matrix, and `offsets` says where each bag starts. Nothing here knows about classes, pixels or networks.
 """
 
@@ -21,18 +21,18 @@ Floats = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.floa
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bags:
-    """Descriptors of several images, one bag an image.
+    """Descriptors of several images, one bag per image.
 
     Parameters
     ----------
     values : array of shape (n, d)
-        All descriptors, bag after bag.
+        Descriptors of all bags, one bag after the other.
     offsets : array of shape (m + 1,)
-        Bag `i` is ``values[offsets[i]:offsets[i + 1]]``.
+        Limits of the bags in `values`: bag `i` is ``values[offsets[i]:offsets[i + 1]]``.
     boxes : array of shape (n, 4), optional
-        Where each descriptor looked: left, top, right, bottom, in 0..1 of the image. The whole image by default.
+        Box of each descriptor: left, top, right, bottom, in 0..1 of the image. The whole image by default.
     level : array of shape (n,), optional
-        At which level of the recipe it looked; 0 is the whole image.
+        Level of the recipe at which each descriptor was extracted; 0 is the whole image.
 
     Examples
     --------
@@ -71,12 +71,12 @@ class Bags:
 
     @classmethod
     def of(cls, source: Bags | npt.ArrayLike | Sequence[Any]) -> Bags:
-        """Take anything that means bags: `Bags`, a list of 2-D arrays or of `Bags`, or a 2-D array with a bag a row.
+        """Convert to `Bags`: a list of 2-D arrays or of `Bags`, or a 2-D array with one bag per row.
 
         Raises
         ------
         ValueError
-            Naming the bag that does not fit the others.
+            If a bag does not fit the others; the message names it.
         """
         if isinstance(source, Bags):
             return source
@@ -87,7 +87,7 @@ class Bags:
 
     @classmethod
     def join(cls, parts: Iterable[Bags]) -> Bags:
-        """Put several `Bags` into one, in order."""
+        """Concatenate several `Bags`, in order."""
         parts = list(parts)
         if not parts:
             raise ValueError("there are no bags to join.")
@@ -95,7 +95,7 @@ class Bags:
         for index, part in enumerate(parts):
             if part.dim != dim:
                 raise ValueError(
-                    f"bag {index} has {part.dim} features a descriptor, bag 0 has {dim}. "
+                    f"bag {index} has {part.dim} features per descriptor, bag 0 has {dim}. "
                     "Were they extracted with the same network?"
                 )
         ends = np.cumsum([0] + [len(part.values) for part in parts])
@@ -118,7 +118,7 @@ class Bags:
     @overload
     def __getitem__(self, key: slice | npt.ArrayLike) -> Bags: ...
     def __getitem__(self, key: Any) -> Bags:
-        """Choose bags by number, slice, list of numbers or mask; the answer is always `Bags`."""
+        """Select bags by number, slice, list of numbers or mask; the result is always `Bags`."""
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             return self._run(start, max(start, stop)) if step == 1 else self._gather(np.arange(start, stop, step))
@@ -135,7 +135,7 @@ class Bags:
 
     @property
     def dim(self) -> int:
-        """Features of a descriptor."""
+        """Number of features per descriptor."""
         return int(self.values.shape[1])
 
     @property
@@ -145,13 +145,13 @@ class Bags:
 
     @property
     def owner(self) -> npt.NDArray[np.int64]:
-        """For each descriptor, the number of the bag that it is in."""
+        """Number of the bag of each descriptor."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
     def means(self, values: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """Average over each bag: of the descriptors, or of any other `values` with a row a descriptor.
+        """Return the mean over each bag, of the descriptors or of other `values` with one row per descriptor.
 
-        Sums run in float64 so that a bag of a million descriptors loses nothing. An empty bag has no mean and raises.
+        Sums are in float64, so that a bag of a million descriptors loses no precision. An empty bag raises an error.
         """
         rows = self.values if values is None else np.asarray(values)
         if len(rows) != len(self.values):
@@ -160,15 +160,15 @@ class Bags:
             raise ValueError(f"bag {int(np.argmin(self.sizes))} is empty and has no mean.")
         result = np.empty((len(self), *rows.shape[1:]), dtype=np.result_type(rows.dtype, np.float32))
         for i, (start, stop) in enumerate(zip(self.offsets[:-1], self.offsets[1:], strict=True)):
-            own = to_float32(rows[start:stop]) if rows.dtype == np.float16 else rows[start:stop]
-            result[i] = own.mean(axis=0, dtype=np.float64)
+            bag = to_float32(rows[start:stop]) if rows.dtype == np.float16 else rows[start:stop]
+            result[i] = bag.mean(axis=0, dtype=np.float64)
         return result
 
     def with_positions(self, weight: float = 1.0) -> Bags:
-        """Append the centre of each box, in 0..1, times `weight`: two features more.
+        """Append the centre of each box, in 0..1, times `weight`, as two more features.
 
-        The paper appends absolute positions in pixels; those would outweigh the descriptor (METHOD: a weight is a
-        setting), so they are relative here. A weight of 0 appends nothing.
+        The paper appends absolute positions in pixels. They would outweigh the descriptor, so they are relative here.
+        A weight of 0 appends nothing.
         """
         if weight == 0:
             return self
@@ -177,14 +177,14 @@ class Bags:
         return dataclasses.replace(self, values=values)
 
     def astype(self, dtype: npt.DTypeLike) -> Bags:
-        """Return the same bags with `values` of another type."""
+        """Return the same bags with `values` of another dtype."""
         single = np.dtype(dtype) == np.float32
         return dataclasses.replace(
             self, values=to_float32(self.values) if single else self.values.astype(dtype, copy=False)
         )
 
     def _run(self, start: int, stop: int) -> Bags:
-        """Return the bags from `start` to `stop`: a view, nothing is copied."""
+        """Return the bags from `start` to `stop` as a view, without copying."""
         first, last = self.offsets[start], self.offsets[stop]
         rows = slice(first, last)
         return Bags(self.values[rows], self.offsets[start : stop + 1] - first, self.boxes[rows], self.level[rows])
@@ -202,7 +202,7 @@ class Bags:
                 raise IndexError(f"a mask over {len(self)} bags needs that many entries, got {indices.shape}.")
             return np.flatnonzero(indices)
         if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
-            raise IndexError(f"bags are chosen by whole numbers, a slice or a mask, got {key!r}.")
+            raise IndexError(f"bags are selected by whole numbers, a slice or a mask, got {key!r}.")
         indices = indices.astype(np.int64)
         if indices.size and not (-len(self) <= indices.min() and indices.max() < len(self)):
             raise IndexError(f"there are {len(self)} bags, asked for numbers {indices.min()} to {indices.max()}.")
@@ -219,7 +219,7 @@ def _as_list(source: Any) -> list[Any]:
 
 
 def _one_bag(bag: Any, index: int) -> Bags:
-    bag = bag.detach().cpu() if hasattr(bag, "detach") else bag  # a tensor of torch, wherever it lies
+    bag = bag.detach().cpu() if hasattr(bag, "detach") else bag  # a torch tensor on any device
     array = np.asarray(bag)
     if array.ndim != 2 or array.dtype == object:
         raise ValueError(f"bag {index} must have the shape (descriptors, features), got {array.shape}.")

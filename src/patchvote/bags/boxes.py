@@ -1,8 +1,8 @@
-"""Where to look in an image: pure geometry, no pixels.
+"""Which regions of an image to sample: pure geometry, no pixels.
 
-Two ways. `Dense` looks at every cell of a network's feature map, at one or more scales. `Patch` is the paper's: square
-patches of a few sizes on an even grid whose stride is computed for each image, so that every image gives about the
-same number. Boxes are left, top, right, bottom in 0..1 of the image, so they outlive every resizing.
+There are two samplings. `Dense` takes every cell of a network's feature map, at one or more scales. `Patch` is that of
+the paper: square patches of a few sizes on an even grid, whose stride is computed for each image so that every image
+gives about the same number. Boxes are left, top, right, bottom in 0..1 of the image, so they do not depend on its size.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Boxes = npt.NDArray[np.float32]
 WHOLE: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 
 
-# What a recipe may ask for. Recipes come from files, too, so that each number needs a bound of its own.
-MAX_SIDE = 2_048  # pixels that the network sees at once; the default network takes a gigabyte of memory for this side
-MAX_SCALES = 16
+# Limits of the settings of a recipe. Recipes are also read from files, so each number needs a limit.
+MAX_SIDE = 2_048  # pixels, of an input of the network; the default network needs a gigabyte of memory for this side
+MAX_SCALES = 16  # per image; the default has 2
 MAX_PATCHES = 10_000  # per photo; the paper has 400
-MAX_LEVELS = 8
-_MAX_PATCH, _MAX_WORKING_SIDE = 1_024, 4_096  # of a patch, and of the image that patches are cut from, in pixels
-MAX_PIXELS = 1 << 26  # of one photo, over all that the network sees of it: a few minutes of the default network
-MAX_DESCRIPTORS = 100_000  # of one photo: half a gigabyte with the default network
+MAX_LEVELS = 8  # sizes of patches; the default has 3
+_MAX_PATCH, _MAX_WORKING_SIDE = 1_024, 4_096  # sides in pixels of a patch, and of the image that patches are cut from
+MAX_PIXELS = 1 << 26  # per photo, over all inputs of the network: a few minutes of the default network
+MAX_DESCRIPTORS = 100_000  # per photo: half a gigabyte with the default network
 
 
 def _whole(owner: object, most: int, **numbers: object) -> None:
-    """Refuse what is not a whole number from 1 to `most`."""
+    """Refuse values that are not whole numbers from 1 to `most`."""
     for name, value in numbers.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise PatchvoteError(
@@ -50,15 +50,16 @@ def _flag(owner: object, **flags: object) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-    """Look at every cell of the feature map of the whole image, at several scales.
+    """Samples every cell of the feature map of the whole image, at several scales.
 
     Parameters
     ----------
     sides : tuple of ints, default (224, 448)
-        Length in pixels to which the longest side is brought, one level a scale; level 1 is the first. At most 16, each
-        of at most 2,048 px.
+        Lengths in pixels to which the longest side is resized, one per scale; the first scale is level 1. At most 16,
+        each of at most 2,048 px.
     whole : bool, default True
-        Add level 0: one descriptor of the whole image, the mean over the cells of the first scale. It costs nothing.
+        Whether to add level 0: one descriptor of the whole image, the mean over the cells of the first scale. It costs
+        nothing.
     """
 
     sides: tuple[int, ...] = (224, 448)
@@ -68,20 +69,20 @@ class Dense:
         if not self.sides:
             raise PatchvoteError("Dense needs at least one side, such as sides=(224, 448).")
         if len(self.sides) > MAX_SCALES:
-            raise PatchvoteError(f"Dense looks at {MAX_SCALES} sides at most, got {len(self.sides):,}.")
+            raise PatchvoteError(f"Dense takes {MAX_SCALES} sides at most, got {len(self.sides):,}.")
         for side in self.sides:
             _whole(self, MAX_SIDE, sides=side)
         _flag(self, whole=self.whole)
 
     def longest(self, width: int, height: int) -> int:
-        """Longest side in pixels that is looked at, in an image of this size."""
+        """Return the longest side in pixels that is used of an image of this size."""
         return max(self.sides)
 
     def input_size(self, width: int, height: int, side: int, stride: int) -> tuple[int, int]:
-        """Width and height for the network: the longest side is `side` or near it, both are multiples of `stride`.
+        """Return width and height for the network: the longest side is about `side`, both are multiples of `stride`.
 
-        Multiples make the cells of the feature map tile the image exactly, at the price of changing its proportions by
-        less than half a cell.
+        With multiples, the cells of the feature map tile the image exactly; its proportions change by less than half a
+        cell.
 
         Examples
         --------
@@ -95,26 +96,26 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class Patch:
-    """The paper's sampling: square patches of doubling size, about as many from every image.
+    """Sampling of the paper: square patches of doubling size, about the same number from every image.
 
     Parameters
     ----------
     count : int, default 100
-        Patches per image over all levels together, the whole image included: about 100 is the paper's "sparse", about
-        400 its "dense". At most 10,000. The number is met within a tenth where there is room for so many; a strip that
-        is one patch high has no more places than pixels along it.
+        Patches per image over all levels, including the whole image: about 100 is the paper's "sparse", about 400 its
+        "dense". At most 10,000. The number is reached within a tenth if the image has room for it; a strip one patch
+        high has no more positions than pixels along it.
     smallest : int, default 32
         Side in pixels of the patches of level 1; each further level doubles it. The largest patch has at most 1,024 px.
     levels : int, default 3
         Number of patch sizes, at most 8.
     whole : bool, default True
-        Add level 0, the whole image.
+        Whether to add level 0, the whole image.
     side : int, default 200
-        The longest side is brought to this many pixels before patches are cut. Where that would make the shortest side
-        smaller than the largest patch, the image is made as large as that patch needs. At most 4,096.
+        Length in pixels to which the longest side is resized before patches are cut. If that would make the shortest
+        side smaller than the largest patch, the image is made as large as that patch needs. At most 4,096.
     input : int or None
-        Side to which a patch is resized for the network; the network's own by default. At most 2,048, and at most
-        67,108,864 pixels over all patches.
+        Side in pixels to which a patch is resized for the network; by default the network's input size. At most 2,048,
+        and at most 67,108,864 pixels over all patches.
     """
 
     count: int = 100
@@ -147,7 +148,7 @@ class Patch:
         return int(self.smallest * 2 ** (self.levels - 1))
 
     def working_size(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height in pixels of the image that patches are cut from.
+        """Return width and height in pixels of the image that patches are cut from.
 
         Examples
         --------
@@ -155,23 +156,23 @@ class Patch:
         ((200, 150), (512, 128))
         """
         scale = max(self.side / max(width, height), self.largest / min(width, height))
-        # A strip thinner than any photo is compressed, or a line of pixels would grow into gigabytes.
+        # A strip thinner than any photo is compressed; otherwise a line of pixels would grow to gigabytes.
         most = max(self.side, 16 * self.largest)
         fit = [min(most, max(self.largest, round(length * scale))) for length in (width, height)]
         return fit[0], fit[1]
 
     def longest(self, width: int, height: int) -> int:
-        """Longest side in pixels that is looked at, in an image of this size."""
+        """Return the longest side in pixels that is used of an image of this size."""
         return max(self.working_size(width, height))
 
     def pixel_boxes(self, width: int, height: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]]:
-        """Patches in a working image of this size: boxes ``(n, 4)`` in pixels, and the level of each.
+        """Return the patches in a working image of this size: boxes ``(n, 4)`` in pixels, and the level of each.
 
         Every level gets an equal share of the count, on an even grid from border to border.
         """
         left, grids = self.count - self.whole, []
         for index in range(self.levels, 0, -1):
-            # A large patch may have too few places for its share: the smaller ones, coming later, make up for it.
+            # A large patch may have too few positions for its share: smaller ones, which follow, get the rest.
             side = self.smallest * 2 ** (index - 1)
             corners = _even_grid(width - side, height - side, max(1.0, left / index))
             grids.append((np.concatenate([corners, corners + side], axis=1), index))
@@ -184,22 +185,22 @@ class Patch:
 
 
 def check_pixels(count: int, side: int) -> None:
-    """Refuse patches that are together more than a network can see of a photo in bearable time."""
+    """Refuse so many pixels per photo that the network would take too long."""
     if count * side**2 > MAX_PIXELS:
         raise PatchvoteError(
-            f"{count:,} patches of {side:,} px are {count * side**2:,} pixels per photo, over {MAX_PIXELS:,}. Take "
+            f"{count:,} patches of {side:,} px are {count * side**2:,} pixels per photo, over {MAX_PIXELS:,}. Use "
             "fewer patches, or a smaller input."
         )
 
 
 def _even_grid(free_x: int, free_y: int, count: float) -> npt.NDArray[np.int64]:
-    """About `count` corners on an even grid over ``[0, free_x] x [0, free_y]``, both ends included."""
+    """Return about `count` corners on an even grid over ``[0, free_x] x [0, free_y]``, both ends included."""
     best, best_cost = (1, 1), math.inf
     least_x, least_y = min(free_x + 1, 2), min(free_y + 1, 2)  # two corners reach both borders
     for columns in range(least_x, min(free_x + 1, max(least_x, math.ceil(count))) + 1):
         for rows in {math.floor(count / columns), math.ceil(count / columns)}:
             rows = min(max(rows, least_y), free_y + 1)
-            # A tenth too many or too few costs as much as a stride that is half as long again one way as the other.
+            # A tenth too many or too few costs as much as strides in the ratio 3 : 2.
             stride_x, stride_y = free_x / max(columns - 1, 1), free_y / max(rows - 1, 1)
             uneven = abs(math.log((stride_x + 1) / (stride_y + 1)))
             cost = uneven + 4 * abs(math.log(columns * rows / count))
@@ -212,12 +213,12 @@ def _even_grid(free_x: int, free_y: int, count: float) -> npt.NDArray[np.int64]:
 
 
 def relative(boxes: npt.NDArray[np.int64], width: int, height: int) -> Boxes:
-    """Turn boxes in pixels into boxes in 0..1 of the image."""
+    """Convert boxes in pixels to boxes in 0..1 of the image."""
     return (boxes / np.array([width, height, width, height], dtype=np.float64)).astype(np.float32)
 
 
 def cell_boxes(rows: int, columns: int) -> Boxes:
-    """Boxes of the cells of a feature map, row by row: they tile the image.
+    """Return the boxes of the cells of a feature map, row by row; they tile the image.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""The bags of the photos that a classifier is given: kept in the user's cache, or in a temporary folder.
+"""The bags of the photos that a classifier reads, kept in the user's cache or in a temporary folder.
 
-A folder or a manifest has a store of its own, in which photos have the names that they have there. All lists of photos
-share a store, so a photo is called by its full path there, links followed, and an image in memory by its content: equal
-names then mean equal photos, from whatever folder and by whatever list they are asked for.
+A folder or a manifest has its own store, in which photos keep their names. All lists of photos share one store. There,
+the name of a photo is its full path, with links resolved, and the name of an image in memory is its digest: equal names
+then mean equal photos, whatever folder or list they come from.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def cached_bags(
     cache: str | Path | bool | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[Filled, Store]]:
-    """Bring the cache up to date with photos, and give what was done and their bags, in the order of the photos.
+    """Update the cache with photos; yield what was done, and a store of their bags in the order of the photos.
 
-    Names and labels are those of the photos, and every bag is that of the content which the photo had when it was
-    looked at, whatever other processes write to the cache meanwhile.
+    Names and labels are those of the photos. Every bag belongs to the content that the photo had when it was read,
+    whatever other processes write to the cache meanwhile.
 
     Parameters
     ----------
     photos : list of Photo
-        The photos.
+        Photos to extract.
     source : Source
-        Where they were found.
+        Source of the photos.
     extractor : Extractor
-        Makes the bags.
+        Extractor that makes the bags.
     cache : path, None or False
         Folder of the cache, the user's by default; False keeps nothing.
     progress : function, optional
@@ -53,7 +53,7 @@ def cached_bags(
     Raises
     ------
     StoreError
-        Two different photos have one name, or not one photo can be read.
+        If two different photos have one name, or no photo can be read.
     """
     distinct(photos)
     with contextlib.ExitStack() as stack:
@@ -71,12 +71,12 @@ def cached_bags(
 
 
 def _place(source: Source, extractor: Extractor, cache: str | Path | bool | None) -> Path:
-    """Return where the bags of a folder or manifest are kept; lists of photos share a place."""
+    """Return the folder for the bags of a folder or manifest; lists of photos share one."""
     root = cache_folder() / "bags" if isinstance(cache, bool | None) else Path(cache)
     place = None
     if isinstance(source, (str, Path)):
         path = Path(source)
-        # A manifest that is a link names photos beside the link, not beside the file that it leads to.
+        # The photos of a manifest that is a link are relative to the link, not to the file that it points to.
         place = path.resolve() if path.is_dir() else path.parent.resolve() / path.name
     recipe = extractor.recipe
     kind = f"{recipe.mode} {recipe.sampling} {recipe.activation} {extractor.backbone.spec.fingerprint}"
@@ -85,10 +85,10 @@ def _place(source: Source, extractor: Extractor, cache: str | Path | bool | None
 
 
 def _name(photo: Photo) -> str:
-    """Return a name that means the same photo in every list."""
+    """Return a name that identifies the photo in every list."""
     try:
         if isinstance(photo.source, Path):
             return Path(os.path.realpath(photo.source)).as_posix()
         return f"content {read_photo(photo)[1]}"
-    except (OSError, ValueError, PhotoError):  # it cannot be read, as the extractor will say
+    except (OSError, ValueError, PhotoError):  # it cannot be read; the extractor reports why
         return f"unreadable {photo.name}"

@@ -1,8 +1,8 @@
 """Copies among photos: files of the same content, and photos that look nearly the same.
 
-A photo that was trained on says little when its copy is asked about, so copies have to stand on one side of every
-split. Exact copies have one digest. Near copies (encoded again, resized, cropped a little, mirrored) have nearly the
-same vector: they are much nearer to each other than photos of the collection are on the whole, whatever the network is.
+A test photo says little if its copy was trained on, so copies have to be on the same side of every split. Exact copies
+have the same digest. Near copies (encoded again, resized, cropped a little, mirrored) have nearly the same vector: they
+are much nearer to each other than photos of the collection usually are, whatever the network.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Numbers = npt.NDArray[np.int64]
 
 # Share of the median distance between two photos of the collection below which they are near copies. On Office-Caltech
 # and Scene-15 it finds 97 of 100 photos that were saved again at quality 50, and all that were mirrored or cropped by
-# 4 %, and takes no two photos of different classes for copies (docs/architecture.md).
+# 4 %, and no two photos of different classes (docs/architecture.md).
 _NEAR = 0.12
-_FEWEST_FEATURES = 64  # from which on near vectors mean anything: of few features, many are alike by chance
-_ALIKE = 1e-5  # distance up to which rounding alone may part two vectors
+_FEWEST_FEATURES = 64  # needed to find near copies: with fewer, many vectors are near by chance
+_ALIKE = 1e-5  # distance that two equal vectors may have because of rounding
 _SAMPLE = 500  # photos from which the median distance is estimated
-_ROWS = 1024  # photos compared at once with all others: bounds the memory
-_EXAMPLES = 5  # groups that are named
-_NAMES = 4  # photos that are named in a group
+_ROWS = 1024  # photos compared at once with all others, which limits the memory
+_EXAMPLES = 5  # groups that are listed
+_NAMES = 4  # photos that are listed per group
 
 
 def copy_groups(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
@@ -43,7 +43,7 @@ def copy_groups(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -
     Returns
     -------
     array of shape (photos,)
-        For each photo the number of the first photo in its group of copies; its own number where it has none.
+        Number of the first photo in the group of copies of each photo; its own number if it has no copies.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def copy_groups(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -
 
 
 def equal_groups(digests: Sequence[str]) -> Numbers:
-    """Find photos of the same content alone, as `copy_groups` returns them.
+    """Find exact copies only; the result is as that of `copy_groups`.
 
     Examples
     --------
@@ -79,13 +79,13 @@ def equal_groups(digests: Sequence[str]) -> Numbers:
 
 
 def _equal_pairs(keys: Sequence[str | bytes]) -> Numbers:
-    """Return for each photo the first one with the same key."""
+    """Return a pair for each photo: the first photo with the same key, and the photo."""
     first: dict[str | bytes, int] = {}
     return np.array([(first.setdefault(key, i), i) for i, key in enumerate(keys)], np.int64).reshape(-1, 2)
 
 
 def _vectors(means: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Bring means to length 1, after taking roots where no feature is negative, so that no feature outweighs all."""
+    """Scale means to length 1, after square roots if no feature is negative, so that no feature dominates."""
     vectors = means.astype(np.float32)
     if (vectors >= 0).all():
         np.sqrt(vectors, out=vectors)
@@ -93,34 +93,34 @@ def _vectors(means: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _near_pairs(vectors: npt.NDArray[np.float32]) -> Numbers:
-    """Return pairs of near copies, the earlier photo first; the distance is 1 less the cosine."""
+    """Return pairs of near copies, the earlier photo first; the distance is 1 minus the cosine."""
     count = len(vectors)
-    some = vectors[np.linspace(0, count - 1, min(count, _SAMPLE)).astype(int)]
-    apart = 1 - (some @ some.T)[np.triu_indices(len(some), 1)]
-    least = 1 - max(_NEAR * float(np.median(apart)) if len(apart) else 0.0, _ALIKE)
-    found = [np.zeros((0, 2), np.int64)]
+    sample = vectors[np.linspace(0, count - 1, min(count, _SAMPLE)).astype(int)]
+    distances = 1 - (sample @ sample.T)[np.triu_indices(len(sample), 1)]
+    least = 1 - max(_NEAR * float(np.median(distances)) if len(distances) else 0.0, _ALIKE)
+    pairs = [np.zeros((0, 2), np.int64)]
     for start in range(0, count, _ROWS):
         one, other = np.nonzero(vectors[start : start + _ROWS] @ vectors[start:].T >= least)
         later = other > one
-        found.append(np.stack([one[later], other[later]], axis=1) + start)
-    return np.concatenate(found)
+        pairs.append(np.stack([one[later], other[later]], axis=1) + start)
+    return np.concatenate(pairs)
 
 
 def describe_copies(groups: Numbers, names: Sequence[str], labels: Sequence[str]) -> dict[str, Any] | None:
-    """Tell which photos are copies of one another, as plain values; None where none are.
+    """Describe which photos are copies of one another, as plain values; None if there are none.
 
     Parameters
     ----------
     groups : array of int
-        As `copy_groups` returns them.
+        Groups of copies, from `copy_groups`.
     names, labels : sequences of str
-        Of the photos.
+        Names and classes of the photos.
 
     Returns
     -------
     dict or None
-        Numbers of groups and of photos in them, the first groups by name, how many groups stand in several classes,
-        and the first of these as pairs of name and class.
+        Number of groups and of photos in them, names of the photos of the first groups, number of groups with several
+        classes, and the first of these as pairs of name and class.
     """
     order = np.argsort(groups, kind="stable")
     cuts = np.flatnonzero(np.diff(groups[order])) + 1

@@ -1,10 +1,10 @@
-"""Extractor: photos in, bags out, as fast as the network allows.
+"""Extractor: makes bags from photos, as fast as the network allows.
 
-Every photo goes through two steps: it is read and decoded, and the parts of it that the network is to see (views) are
-resized and go through the network. Both steps run on the same few threads, each network call on one thread: that keeps
-all cores busy without ever waiting for one another, and costs little more than bare network calls. Views of the same
-size share a batch, whichever photo they come from. Which views share one depends on the order of the photos and the
-number of threads, never on timing; the bags depend on neither.
+Every photo goes through two steps: it is read and decoded, and then its views (the parts that the network sees) are
+resized and go through the network. Both steps run on the same threads, each network call on one thread: that keeps all
+cores busy without synchronisation, and costs little more than the network calls alone. Views of the same size share a
+batch, whichever photo they come from. Which views share a batch depends on the order of the photos and the number of
+threads, never on timing; the bags depend on neither.
 """
 
 from __future__ import annotations
@@ -28,25 +28,26 @@ from .bags import Bags
 from .boxes import MAX_DESCRIPTORS, WHOLE, Dense, Patch, cell_boxes, check_pixels, relative
 from .recipe import Recipe, as_recipe
 
-# Pixels in one call of the network. More does not fit the processor's cache: 32 tiles of 224 px are a quarter slower
-# than 2 of them, and 1 tile of 64 px is slower than 32 (benchmarks/extract.py shows both).
+# Pixels per call of the network. More do not fit the processor's cache: batches of 32 tiles of 224 px are a quarter
+# slower than batches of 2. Fewer waste the call: single tiles of 64 px are slower than batches of 32
+# (benchmarks/extract.py measures both).
 _BATCH_PIXELS = 1 << 17
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Described:
-    """What became of one photo: a bag, or the reason why there is none.
+    """Result for one photo: a bag, or the reason why there is none.
 
     Parameters
     ----------
     photo : Photo
         The photo.
     digest : str
-        SHA-256 of its content; empty where it could not be read.
+        SHA-256 of the photo's content; empty if it could not be read.
     bag : Bags or None
-        Its one bag.
+        Bag of the photo.
     error : PhotoError or None
-        Why there is no bag. Both are None where the caller had the bag already.
+        Reason why there is no bag. Both are None if the caller had the bag already.
     """
 
     photo: Photo
@@ -61,13 +62,13 @@ class Extractor:
     Parameters
     ----------
     recipe : Recipe or str, optional
-        How an image becomes a bag; the name of a network stands for the recipe of that network.
+        Recipe by which an image becomes a bag; the name of a network means the default recipe with that network.
     backbone : Backbone, optional
-        The network itself, where it is not the one that the recipe names: any object of that protocol.
+        Network to use instead of the one that the recipe names: any object of that protocol.
     jobs : int, optional
-        Threads; one a core by default.
+        Number of threads; one per core by default.
     device : {"cpu", "cuda", "mps"}, default "cpu"
-        Where the network runs; all but the first need a build of ONNX Runtime that can.
+        Device on which the network runs; all but "cpu" need a build of ONNX Runtime that supports it.
 
     Examples
     --------
@@ -92,12 +93,12 @@ class Extractor:
         spec, sampling = self.backbone.spec, self.recipe.sampling
         if isinstance(sampling, Dense) and spec.stride is None:
             raise NetworkError(
-                f"{spec.name} gives one vector an image, so it cannot look densely. Use the mode 'patch'."
+                f"{spec.name} gives one vector per image, so it cannot be used densely. Use the mode 'patch'."
             )
         if isinstance(sampling, Dense) and spec.fixed_size and sampling.sides != (max(spec.fixed_size),):
             height, width = spec.fixed_size
             raise NetworkError(
-                f"{spec.name} takes only images of {width} x {height} pixels, so it looks densely at one scale only: "
+                f"{spec.name} takes only images of {width} x {height} pixels, so dense sampling has one scale only: "
                 f"Dense(sides=({max(height, width)},)). Or use the mode 'patch'."
             )
         if isinstance(sampling, Patch) and sampling.input and spec.fixed_size not in (None, (sampling.input,) * 2):
@@ -107,7 +108,7 @@ class Extractor:
         elif sum((side // (spec.stride or 1)) ** 2 for side in sampling.sides) > MAX_DESCRIPTORS:
             raise NetworkError(
                 f"{spec.name} has a cell every {spec.stride} pixels: sides of {sampling.sides} would give more than "
-                f"{MAX_DESCRIPTORS:,} descriptors a photo. Take smaller sides."
+                f"{MAX_DESCRIPTORS:,} descriptors per photo. Use smaller sides."
             )
 
     def __call__(self, source: Source) -> Bags:
@@ -116,7 +117,7 @@ class Extractor:
         Raises
         ------
         PhotoError
-            For the first photo that cannot be read. Use `stream` to go on past such photos.
+            If a photo cannot be read. Use `stream` to continue after such photos.
         """
         bags = []
         for item in self.stream(find_photos(source)):
@@ -132,14 +133,14 @@ class Extractor:
         Parameters
         ----------
         photos : iterable of Photo
-            Drawn from as needed, a few ahead.
+            Photos, consumed as needed, a few ahead.
         known : container of str
             Digests of contents whose bags the caller has: such photos are read, but not decoded.
 
         Yields
         ------
         Described
-            One a photo, whatever happened to it.
+            One result per photo, also for a photo that cannot be read.
         """
         with _Pipeline(self, known) as pipeline:
             yield from pipeline.run(iter(photos))
@@ -147,7 +148,7 @@ class Extractor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _View:
-    """What the network is to see once: a box of an image, brought to a size when its turn comes, or a whole image."""
+    """One input of the network: a whole image, or a box of an image, which is resized when it is needed."""
 
     image: Image.Image
     box: tuple[int, int, int, int] | None
@@ -155,11 +156,11 @@ class _View:
 
     def tile(self) -> npt.NDArray[np.uint8]:
         tile = self.image if self.box is None else resized(self.image.crop(self.box), self.size)
-        return np.asarray(tile if tile.mode == "RGB" else tile.convert("RGB"))  # grey is resized as grey: a third of it
+        return np.asarray(tile if tile.mode == "RGB" else tile.convert("RGB"))  # grey is resized as grey: faster
 
 
 class _Job:
-    """A photo on its way: what the network is to see of it, and the answers so far."""
+    """A photo in progress: its views, and the outputs of the network so far."""
 
     def __init__(self, photo: Photo) -> None:
         self.photo = photo
@@ -168,11 +169,11 @@ class _Job:
         self.views: list[_View] = []
         self.boxes: npt.NDArray[np.float32] | None = None
         self.level: npt.NDArray[np.int16] | None = None
-        self.answers: dict[int, tuple[Future[npt.NDArray[np.float32]], int]] = {}  # by view: a batch, and a row of it
+        self.outputs: dict[int, tuple[Future[npt.NDArray[np.float32]], int]] = {}  # by view: a batch, and the row in it
 
 
 class _Pipeline:
-    """One run of an extractor. Only the thread that calls `run` touches its state; workers get and give values."""
+    """One run of an extractor. Only the thread that calls `run` changes its state; workers only return values."""
 
     def __init__(self, extractor: Extractor, known: Container[str]) -> None:
         self._recipe, self._backbone, self._known = extractor.recipe, extractor.backbone, known
@@ -184,7 +185,7 @@ class _Pipeline:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After Ctrl-C, or where nobody wants the rest, what is under way is not waited for: it may take a minute.
+        # After Ctrl-C, or if the caller stops, running calls are not waited for: they may take a minute.
         wait = kind is None or issubclass(kind, Exception)
         self._pool.shutdown(wait=wait, cancel_futures=True)
 
@@ -206,7 +207,7 @@ class _Pipeline:
                 yield self._finish(describing.popleft())
 
     def _prepare(self, photo: Photo) -> _Job:
-        """Read and decode one photo, and choose what to see of it (on a worker)."""
+        """Read and decode one photo, and choose its views (on a worker)."""
         job = _Job(photo)
         try:
             sampling = self._recipe.sampling
@@ -216,18 +217,18 @@ class _Pipeline:
                 elif image is not None and isinstance(sampling, Patch):
                     self._choose_patches(job, image, sampling)
         except PhotoError as error:
-            job.error = error.with_traceback(None)  # it is kept, and would keep the file's bytes
+            job.error = error.with_traceback(None)  # a traceback would keep the file's bytes in memory
         return job
 
     def _choose_scales(self, job: _Job, image: Image.Image, sampling: Dense) -> None:
         stride = self._backbone.spec.stride or 1
         for side in sampling.sides:
             size = sampling.input_size(image.width, image.height, side, stride)
-            if self._backbone.spec.fixed_size is not None:  # whatever its proportions
+            if self._backbone.spec.fixed_size is not None:  # whatever the proportions of the image
                 size = self._backbone.spec.fixed_size[::-1]
             job.views.append(
                 _View(resized(image, size), None, size)
-            )  # at once: it may wait long, and the photo is large
+            )  # resized now: it may wait long, and the photo is large
 
     def _choose_patches(self, job: _Job, image: Image.Image, sampling: Patch) -> None:
         spec = self._backbone.spec
@@ -239,7 +240,7 @@ class _Pipeline:
         job.views = [_View(small, (box[0], box[1], box[2], box[3]), (width, height)) for box in boxes.tolist()]
 
     def _enqueue(self, job: _Job) -> None:
-        """Put a photo's views into batches, and start the batches that are full."""
+        """Add a photo's views to batches, and start the batches that are full."""
         for index, view in enumerate(job.views):
             group = self._waiting.setdefault(view.size, [])
             group.append((job, index))
@@ -248,46 +249,46 @@ class _Pipeline:
 
     def _start(self, size: tuple[int, int]) -> None:
         group = self._waiting.pop(size)
-        answer = self._pool.submit(self._describe, [job.views[index] for job, index in group])
+        output = self._pool.submit(self._describe, [job.views[index] for job, index in group])
         for row, (job, index) in enumerate(group):
-            job.answers[index] = answer, row
+            job.outputs[index] = output, row
 
     def _describe(self, views: list[_View]) -> npt.NDArray[np.float32]:
-        """Cut out the views of one batch and put them through the network (on a worker)."""
+        """Cut out the views of one batch and run the network on them (on a worker)."""
         tiles = [view.tile() for view in views]
-        answers = self._backbone(np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
-        return answers if self._recipe.mode == "dense" else _pool(answers)
+        outputs = self._backbone(np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
+        return outputs if self._recipe.mode == "dense" else _pool(outputs)
 
     def _finish(self, job: _Job) -> Described:
-        """Wait for the answers of the oldest photo, and make its bag."""
+        """Wait for the outputs of the oldest photo, and make its bag."""
         for size, group in list(self._waiting.items()):
             if any(waiting is job for waiting, _ in group):
                 self._start(size)
         if job.error is not None or not job.views:
             return Described(job.photo, job.digest, error=job.error)
         try:
-            answers = [batch.result()[row] for batch, row in map(job.answers.__getitem__, range(len(job.views)))]
+            outputs = [batch.result()[row] for batch, row in map(job.outputs.__getitem__, range(len(job.views)))]
         except NetworkError as error:
             return Described(job.photo, job.digest, error=PhotoError(job.photo.name, str(error)))
-        return Described(job.photo, job.digest, self._bag(job, answers))
+        return Described(job.photo, job.digest, self._bag(job, outputs))
 
-    def _bag(self, job: _Job, answers: list[npt.NDArray[np.float32]]) -> Bags:
-        """Put the answers of one photo together."""
+    def _bag(self, job: _Job, outputs: list[npt.NDArray[np.float32]]) -> Bags:
+        """Make the bag of one photo from the outputs of the network."""
         if job.boxes is not None and job.level is not None:
-            return Bags(np.stack(answers), np.array([0, len(answers)]), job.boxes, job.level)
-        boxes = [cell_boxes(*answer.shape[:2]) for answer in answers]
-        level = list(range(1, len(answers) + 1))
+            return Bags(np.stack(outputs), np.array([0, len(outputs)]), job.boxes, job.level)
+        boxes = [cell_boxes(*output.shape[:2]) for output in outputs]
+        level = list(range(1, len(outputs) + 1))
         if isinstance(self._recipe.sampling, Dense) and self._recipe.sampling.whole:
-            answers = [_pool(answers[0][None])[None], *answers]
+            outputs = [_pool(outputs[0][None])[None], *outputs]
             boxes, level = [np.array([WHOLE], np.float32), *boxes], [0, *level]
         ends = np.cumsum([0] + [len(part) for part in boxes])
         values = np.empty((ends[-1], self._backbone.spec.dim), np.float32)
-        for answer, start, end in zip(answers, ends[:-1], ends[1:], strict=True):
-            values[start:end].reshape(answer.shape)[...] = answer  # one copy, from the network's order of axes to ours
+        for output, start, end in zip(outputs, ends[:-1], ends[1:], strict=True):
+            values[start:end].reshape(output.shape)[...] = output  # one copy, which also changes the order of axes
         levels = np.repeat(level, np.diff(ends)).astype(np.int16)
         return Bags(values, np.array([0, len(values)]), np.concatenate(boxes), levels)
 
 
-def _pool(answers: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return one descriptor of each whole tile: the mean over the cells of its feature map."""
-    return answers if answers.ndim == 2 else answers.mean(axis=(1, 2), dtype=np.float64).astype(np.float32)
+def _pool(outputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return one descriptor per tile: the mean over the cells of its feature map."""
+    return outputs if outputs.ndim == 2 else outputs.mean(axis=(1, 2), dtype=np.float64).astype(np.float32)

@@ -1,15 +1,15 @@
-"""Fill a store with the bags of photos, without ever doing the same work twice or losing any.
+"""Fill a store with the bags of photos, without doing the same work twice and without losing any.
 
-A photo whose bag is there already is passed over: at once where its file's size and time of change are as they were,
-after reading it where only its content is. A photo that was moved or got another label takes its bag along. Everything
-else goes through the network. A photo that was moved away or has become unreadable is forgotten.
+A photo whose bag is in the store is skipped: without reading it if size and time of change of its file are the same,
+after reading it if only its content is. A photo that was moved or has another label reuses its bag. All others go
+through the network. A photo that was moved away or has become unreadable is removed from the store.
 
-Finished photos are written a shard at a time, so an interruption loses at most the shard under way; running the same
-command again goes on from there. Several processes may fill one store at once: each looks now and then at what the
-others have written, and leaves that out.
+Finished photos are written one shard at a time, so an interruption loses at most the current shard; running the same
+command again continues from there. Several processes may fill one store at once: each checks from time to time what the
+others have written, and skips that.
 
-A damaged shard is set aside, and its photos are extracted again. Only the headers are looked at here; that a bag is
-damaged shows when it is read, and `up_to_date` gives a store that then has its photos extracted again.
+A damaged shard is set aside, and its photos are extracted again. Only headers are verified here. A damaged bag is
+detected when it is read, and the store that `up_to_date` returns then has its photos extracted again.
 """
 
 from __future__ import annotations
@@ -34,41 +34,41 @@ from .shard_writing import cast
 from .stock import Stock
 from .store import Store
 
-_SHARD_BYTES = 16 << 20
-_LOOK_AROUND = 64  # photos between two looks at what other processes have written
-_SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then shows in it
+_SHARD_BYTES = 16 << 20  # of descriptors, at which a shard is written
+_LOOK_AROUND = 64  # photos between two checks of what other processes have written
+_SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then gives another time
 
 Progress = Callable[["Filled"], None]
 
 
 @dataclasses.dataclass
 class Filled:
-    """What filling a store did so far.
+    """What was done so far to fill a store.
 
     Attributes
     ----------
     photos : int
-        Photos that were asked for.
+        Number of requested photos.
     kept : int
-        Their bags were there already.
+        Photos whose bags were in the store already.
     extracted : int
-        Went through the network now.
+        Photos that went through the network.
     reused : int
-        Have the content of a photo whose bag was there, under another name or label: it was taken over.
+        Photos whose content was in the store under another name or label; its bag was reused.
     forgotten : int
-        Are no longer in the store: moved to another name, or not readable any more.
+        Photos removed from the store: moved to another name, or not readable any more.
     skipped : list of PhotoError
-        Could not be read.
+        Photos that could not be read, with the reason.
     others : int
-        Photos of the store that are not among those asked for; they stay.
+        Photos of the store that were not requested; they stay.
     descriptors : int
-        Descriptors extracted now.
+        Number of descriptors that were extracted.
     seconds : float
         Time taken so far.
     damaged : list of str
-        Shards that were found damaged, and where they were put; their photos were extracted again.
+        Shards that were found damaged, and their new names; their photos were extracted again.
     digests : dict
-        SHA-256 of the content of each photo as it was seen, by name.
+        SHA-256 of the content of each photo as it was read, by name.
     """
 
     photos: int
@@ -85,7 +85,7 @@ class Filled:
 
     @property
     def done(self) -> int:
-        """Photos that are dealt with."""
+        """Number of photos that are finished."""
         return self.kept + self.extracted + self.reused + len(self.skipped)
 
 
@@ -103,15 +103,15 @@ def fill(
     Parameters
     ----------
     path : path
-        Folder of the store; made where it does not exist.
+        Folder of the store; created if it does not exist.
     source : Source
-        Photos, as `find_photos` takes them.
+        Photos, in any form that `find_photos` accepts.
     extractor : Extractor
-        Makes the bags.
+        Extractor that makes the bags.
     dtype : {"float16", "float32"}, optional
-        Of the descriptors on disk; float16 for a new store.
+        Type of the descriptors on disk; by default that of the store, float16 for a new one.
     strict : bool, default False
-        Raise at the first photo that cannot be read, instead of naming it in the answer and going on.
+        Whether to raise an error for the first photo that cannot be read, instead of adding it to `skipped`.
     progress : function, optional
         Called after each photo with what was done so far.
 
@@ -123,7 +123,7 @@ def fill(
     Raises
     ------
     StoreError
-        The folder holds something else, or bags of another recipe or network, or the disk is full.
+        If the folder holds something else, or bags of another recipe or network, or if the disk is full.
     """
     if dtype is not None and dtype not in DTYPES:
         raise StoreError(f"dtype of a store must be one of {', '.join(DTYPES)}, got {dtype!r}.")
@@ -140,7 +140,7 @@ def up_to_date(
     names: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[Filled, Store]:
-    """Bring a store up to date as `fill` does, and open it as if it held these photos only, as they were seen.
+    """Bring a store up to date as `fill` does, and open a view of it with only these photos, as they were read.
 
     A bag that turns out to be damaged when it is read is extracted again.
 
@@ -149,34 +149,34 @@ def up_to_date(
     path : Path
         Folder of the store.
     photos : list of Photo
-        The photos.
+        Photos to extract.
     names : list of str, optional
-        What the photos are called in a store that many collections of photos share; equal names mean equal content.
-        Such a store keeps no labels, and a photo that one collection has is not taken for moved away from another.
+        Names of the photos in a store that several collections of photos share; equal names mean equal photos. Such a
+        store keeps no labels, and a photo of one collection does not count as moved away from another.
     extractor, progress
         As for `fill`.
 
     Raises
     ------
     StoreError
-        As for `fill`, and where not one photo can be read.
+        As for `fill`, and if no photo can be read.
     """
     shared = names is not None
     keys = [photo.name for photo in photos] if names is None else names
-    called = (
+    to_fill = (
         distinct(photos)
         if names is None
         else [Photo(name, photo.source) for name, photo in dict(zip(names, photos, strict=True)).items()]
     )
-    filled = _Filling(path, called, extractor, None, False, progress, shared=shared).run()
+    filled = _Filling(path, to_fill, extractor, None, False, progress, shared=shared).run()
     reasons = {error.name: error.reason for error in filled.skipped}
     failed = {photo.name: reasons[key] for photo, key in zip(photos, keys, strict=True) if key in reasons}
     filled.skipped = [PhotoError(name, reason) for name, reason in failed.items()]
-    if len(reasons) == len(called):
-        raise StoreError(f"{none_readable(len(called))} {filled.skipped[0]}")
+    if len(reasons) == len(to_fill):
+        raise StoreError(f"{none_readable(len(to_fill))} {filled.skipped[0]}")
 
     def mend() -> None:
-        again = _Filling(path, called, extractor, None, False, None, shared=shared, verify=True).run()
+        again = _Filling(path, to_fill, extractor, None, False, None, shared=shared, verify=True).run()
         filled.damaged += again.damaged
         filled.extracted += again.extracted
         filled.kept -= again.extracted
@@ -210,24 +210,24 @@ class _Filling:
         self.stock = Stock(path, extractor.recipe, spec.fingerprint, spec.dim, dtype, verify)
         self.result = Filled(len(self.photos), damaged=self.stock.damaged)
         self.started = time.monotonic()
-        self.made: set[str] = set()  # digests of what this run has given to the writer
-        self.stamps: dict[str, tuple[int, int]] = {}  # by name, from before the photo was read
-        self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not asked for
+        self.made: set[str] = set()  # digests of the bags that this run has passed to the writer
+        self.stamps: dict[str, tuple[int, int]] = {}  # size and time of each file before it was read, by name
+        self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not requested
 
     def run(self) -> Filled:
         _make_folder(self.path)
         remove_leavings(self.path)
         self.stock.look_around()
         with contextlib.nullcontext() if self.stock.shards else self._claim():
-            asked = {photo.name for photo in self.photos}
+            requested = {photo.name for photo in self.photos}
             if not self.shared:
-                self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in asked}
-            with contextlib.closing(self._writer()) as writer:  # also on Ctrl-C: what was extracted is worth keeping
+                self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in requested}
+            with contextlib.closing(self._writer()) as writer:  # also on Ctrl-C: extracted bags are kept
                 todo = self.photos
                 while todo:
                     missing = [photo for photo in todo if not self._is_there(photo)]
                     self.result.kept += len(todo) - len(missing)
-                    self._tell()
+                    self._report()
                     self._extract(missing, writer)
                     todo = self._lost()
         self.result.skipped.sort(key=lambda error: error.name)
@@ -236,9 +236,9 @@ class _Filling:
 
     @contextlib.contextmanager
     def _claim(self) -> Iterator[None]:
-        """Say in an empty store of what kind it is to be, while the first bags are made.
+        """Reserve an empty store for the recipe, while the first bags are extracted.
 
-        Of two processes that do so at once with different recipes, the one with the older claim stays.
+        Of two processes that do so at once with different recipes, the one with the older claim continues.
         """
         with self._writer().claim() as self.stock.claim:
             self.stock.look_around()
@@ -256,15 +256,15 @@ class _Filling:
         with contextlib.closing(self.extractor.stream(self._draw(todo), self.stock.bags)) as stream:
             for item in stream:
                 self._take(item, writer)
-                self._tell()
+                self._report()
 
     def _draw(self, todo: list[Photo]) -> Iterator[Photo]:
-        """Give out the photos to do, leaving out what other processes finish meanwhile.
+        """Yield the photos to extract, without those that other processes finish meanwhile.
 
-        Each process goes through the groups in an order of its own, so that two of them seldom do the same work.
+        Each process has a different, random order of groups, so that two of them seldom do the same work.
         """
         groups = [todo[start : start + _LOOK_AROUND] for start in range(0, len(todo), _LOOK_AROUND)]
-        if not self.strict:  # there, the first bad photo is to be the first
+        if not self.strict:  # a strict run reports the first bad photo
             random.Random().shuffle(groups)
         for group in groups:
             self.stock.look_around()
@@ -276,7 +276,7 @@ class _Filling:
                     yield photo
 
     def _is_there(self, photo: Photo) -> bool:
-        """Whether the store has this photo, by its name, label, size and time of change, without reading it."""
+        """Whether the store has this photo by name, label, size and time of change, without reading it."""
         entry = self.stock.known.get(photo.name)
         if entry is None or entry.label != photo.label or not entry.modified:
             return False
@@ -286,7 +286,7 @@ class _Filling:
         return True
 
     def _take(self, item: Described, writer: ShardWriter) -> None:
-        """Keep what became of a photo that was read."""
+        """Store the result for a photo that was read."""
         photo = item.photo
         entry = Entry(photo.name, photo.label, item.digest, *self.stamps[photo.name])
         try:
@@ -302,7 +302,7 @@ class _Filling:
                 raise
             self.result.skipped.append(error)
             self.result.digests.pop(photo.name, None)
-            if photo.name in self.stock.known:  # what the store has of it is no longer what the user has
+            if photo.name in self.stock.known:  # the bag in the store is outdated
                 self._forget(photo.name, writer)
             return
         before = self.stock.known.get(photo.name)
@@ -327,10 +327,10 @@ class _Filling:
         self.result.digests[entry.name] = entry.digest
 
     def _lost(self) -> list[Photo]:
-        """Return the photos whose bags lay in shards that turned out to be damaged in this run."""
-        there = self.made | self.stock.bags.keys()
-        lost = [photo for photo in self.photos if self.result.digests.get(photo.name, "") not in there]
-        lost = [photo for photo in lost if photo.name in self.result.digests]  # the others cannot be read
+        """Return the photos whose bags were in shards that turned out to be damaged in this run."""
+        stored = self.made | self.stock.bags.keys()
+        lost = [photo for photo in self.photos if self.result.digests.get(photo.name, "") not in stored]
+        lost = [photo for photo in lost if photo.name in self.result.digests]  # the others could not be read
         self.result.kept -= len(lost)
         return lost
 
@@ -339,52 +339,49 @@ class _Filling:
         self.stock.known.pop(name, None)
         self.result.forgotten += 1
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self.result.seconds = time.monotonic() - self.started
         if self.progress is not None:
             self.progress(self.result)
 
 
 def distinct(photos: Sequence[Photo]) -> list[Photo]:
-    """Leave out what is listed twice; refuse two different photos under one name.
+    """Return the photos without repetitions; refuse two different photos with one name.
 
     Raises
     ------
     StoreError
-        Two photos of one name differ in place or label.
+        If two photos of one name differ in source or label.
     """
-    found: dict[str, Photo] = {}
+    by_name: dict[str, Photo] = {}
     for photo in photos:
-        other = found.setdefault(photo.name, photo)
+        other = by_name.setdefault(photo.name, photo)
         same_place = isinstance(photo.source, Path) and other.source == photo.source
         if other.label != photo.label or not (other.source is photo.source or same_place):
             raise StoreError(f"two different photos are both called {photo.name!r}. A store needs a name for each.")
-    return list(found.values())
+    return list(by_name.values())
 
 
 def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        strangers = [
-            p.name for p in path.iterdir() if not p.name.startswith(".") and p.suffix not in (ENDING, SET_ASIDE)
-        ]
+        foreign = [p.name for p in path.iterdir() if not p.name.startswith(".") and p.suffix not in (ENDING, SET_ASIDE)]
     except OSError as error:
         raise StoreError(f"{path} cannot be used as a store: {error.strerror}.") from error
-    if strangers:
-        raise StoreError(f"{path} holds other files ({strangers[0]}, …). Choose a new or empty folder for the store.")
+    if foreign:
+        raise StoreError(f"{path} holds other files ({foreign[0]}, …). Choose a new or empty folder for the store.")
 
 
 def _stamp(photo: Photo) -> tuple[int, int]:
-    """Size and time of change of a photo's file, or zeros where they prove nothing.
+    """Return size and time of change of a photo's file, or zeros if they cannot be relied on.
 
-    The later of the two times that a file has: one is of its content and can be set at will, the other of anything
-    about it, a new name included.
+    The time is the later of mtime and ctime: any program can set mtime, and ctime also changes with the file's name.
     """
     if not isinstance(photo.source, Path):
         return 0, 0
     try:
         status = photo.source.stat()
-    except (OSError, ValueError):  # ValueError: a name that no file can have
+    except (OSError, ValueError):  # ValueError: not a valid file name
         return 0, 0
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
     return (status.st_size, changed) if time.time_ns() - changed > _SETTLED else (0, 0)

@@ -1,7 +1,7 @@
 """Recipe: how an image becomes a bag, as a value.
 
-A recipe is frozen and hashable, goes to JSON and back, and is written into every store and model, so that bags made in
-different ways never meet unnoticed.
+A recipe is frozen and hashable, can be written as JSON, and is stored in every store and model, so that bags of
+different recipes are never mixed unnoticed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..utils.schema import brief
 from ..utils.suggest import nearest
 from .boxes import Dense, Patch
 
-_MAX_NETWORK = 1 << 16  # characters: several paths of the longest kind
+_MAX_NETWORK = 1 << 16  # characters in the name of a network: room for several of the longest paths
 
 _MODES: dict[str, type[Dense] | type[Patch]] = {"dense": Dense, "patch": Patch}
 
@@ -29,11 +29,11 @@ class Recipe:
     Parameters
     ----------
     network : str, default "efficientnet-lite0"
-        An embedded network, the path of an ONNX file, or any other name that `backbones.load` takes.
+        Name of an embedded network, path of an ONNX file, or any other name that `backbones.load` accepts.
     sampling : Dense or Patch
-        Where to look.
+        Regions of the image from which descriptors are extracted.
     activation : {"after", "before"}, default "after"
-        Whether descriptors are read after or before the network's last activation.
+        Whether descriptors are taken after or before the network's last activation.
 
     Examples
     --------
@@ -60,36 +60,36 @@ class Recipe:
 
     @property
     def mode(self) -> Literal["dense", "patch"]:
-        """The name of the way of sampling."""
+        """Name of the sampling."""
         return "dense" if isinstance(self.sampling, Dense) else "patch"
 
     def to_json(self) -> str:
-        """Write the recipe as one line of JSON; equal recipes give equal lines."""
+        """Return the recipe as one line of JSON; equal recipes give equal lines."""
         return json.dumps({"mode": self.mode, **dataclasses.asdict(self)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
-        """Read what `to_json` wrote. Its network is a `NameFromFile`: not all of them are loaded by their name.
+        """Read a recipe from JSON. Its network is a `NameFromFile`: not all of these may be loaded.
 
         Raises
         ------
         PatchvoteError
-            The text is no recipe, or has a setting that this version does not know.
+            If the text is no recipe, or has a setting that this version does not know.
         """
         try:
-            told: dict[str, Any] = json.loads(text)
-            sampling_class = _MODES[told.pop("mode")]
-            sampling = _known_only(sampling_class, told.pop("sampling"))
+            fields: dict[str, Any] = json.loads(text)
+            sampling_class = _MODES[fields.pop("mode")]
+            sampling = _known_only(sampling_class, fields.pop("sampling"))
             if "sides" in sampling:
                 sampling["sides"] = tuple(sampling["sides"])
-            recipe = cls(sampling=sampling_class(**sampling), **_known_only(cls, told))
+            recipe = cls(sampling=sampling_class(**sampling), **_known_only(cls, fields))
             return dataclasses.replace(recipe, network=NameFromFile(recipe.network))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise PatchvoteError(f"this is not a recipe: {brief(text)} ({brief(str(error))}).") from None
 
 
 def as_recipe(recipe: Recipe | str | None) -> Recipe:
-    """Return a recipe, of which the name of a network may be given alone.
+    """Return a recipe; the name of a network means the default recipe with that network.
 
     Examples
     --------

@@ -1,12 +1,13 @@
 """One shard of a store: a safetensors file that describes itself.
 
-It holds the bags of some photos (descriptors, offsets, boxes, levels) and, in its header, everything needed to make
-sense of them: the recipe, the network's fingerprint, and of each photo its name, label and content hash. It may also
-name photos that the store is to forget. A shard is written once and never changed; later ones outdo it. Which of two is
-later stands in the header, so that a copy under another name is as old as its original.
+It holds the bags of some photos (descriptors, offsets, boxes, levels) and, in its header, their metadata: the recipe,
+the network's fingerprint, and the name, label and content hash of each photo. It may also list photos that are removed
+from the store. A shard is written once and never changed; later shards replace its entries. The order of shards is in
+their headers, so that a copy under another name is as old as its original.
 
-One more array, `checks`, holds a checksum of the header and the offsets, and then one of each photo's bag: whatever is
-read is compared with it. Shards of earlier versions have neither checksums nor a number; their names tell their order.
+One more array, `checks`, holds a checksum of the header and the offsets, and then one per photo's bag. Everything that
+is read is compared with them. Shards of earlier versions have neither checksums nor a number; their order is that of
+their names.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ from .recipe import Recipe
 
 FORMAT = "patchvote-bags-1"
 ENDING = ".safetensors"
-DIGITS = 30  # of a shard's number, at most; a time in nanoseconds has 19
-SET_ASIDE = ".damaged"  # what is appended to the name of a damaged shard
+DIGITS = 30  # most digits of a shard's number; a time in nanoseconds has 19
+SET_ASIDE = ".damaged"  # appended to the name of a damaged shard
 DTYPES: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """What a shard knows of one photo.
+    """Metadata of one photo in a shard.
 
     Parameters
     ----------
     name, label
-        As in `Photo`.
+        Name and label, as in `Photo`.
     digest : str
-        SHA-256 of the content that was extracted.
+        SHA-256 of the content from which the bag was extracted.
     size, modified : int
-        Size in bytes and time of the last change (ns) of the file, by which an unchanged file is known without reading
-        it; 0 where they cannot be relied on.
+        Size in bytes and time of the last change (ns) of the file, which identify an unchanged file without reading
+        it; 0 if they cannot be relied on.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Entry:
     modified: int = 0
 
     def is_sound(self) -> bool:
-        """Whether every field has the type that it must have; what was read from a file may have others."""
+        """Whether every field has the right type, which is not certain for an entry read from a file."""
         texts, numbers = (self.name, self.digest), (self.size, self.modified)
         return (
             all(isinstance(text, str) for text in texts)
@@ -72,14 +73,14 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shard:
-    """The header of one shard; the descriptors stay on disk until `read_into` asks for some.
+    """The header of one shard; descriptors stay on disk until `read_into` reads them.
 
     Attributes
     ----------
     order : tuple of int and str
-        Of two shards the one with the greater order is later. A copy has the order of its original.
+        Sort key: the later of two shards has the greater one. A copy has the order of its original.
     owner : str
-        Machine and process that wrote it; empty for shards of earlier versions.
+        Machine and process that wrote the shard; empty for shards of earlier versions.
     checks : array of int or None
         Checksums of the header and of each photo's bag; None for shards of earlier versions.
     """
@@ -99,12 +100,12 @@ class Shard:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What must be equal for bags to be comparable; the path of a network's file need not be."""
+        """Properties that must be equal for bags to be comparable; the path of a network's file need not be."""
         return self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim
 
     @property
     def is_claim(self) -> bool:
-        """Whether it only says of what kind a new store is to be, while the first bags are made."""
+        """Whether it only reserves a new store for a recipe, while the first bags are extracted."""
         return not self.entries and not self.forgotten
 
     @classmethod
@@ -114,9 +115,9 @@ class Shard:
         Raises
         ------
         DamagedShardError
-            The file is damaged.
+            If the file is damaged.
         StoreError
-            The file cannot be read, or is not a shard.
+            If the file cannot be read, or is not a shard.
         """
         verified = False
         try:
@@ -128,44 +129,46 @@ class Shard:
             raise
         except OSError as error:
             raise StoreError(f"{path.name} cannot be read: {error.strerror or error}.") from error
-        except Exception as error:  # whatever a hostile header can make a reader raise
+        except Exception as error:  # a hostile header can cause any exception
             if verified:
-                raise StoreError(f"{path.name} says what this version does not understand: {error!s:.200}") from error
+                raise StoreError(
+                    f"{path.name} has metadata this version does not understand: {error!s:.200}"
+                ) from error
             raise DamagedShardError(f"{path.name} is damaged or not a shard: {error!s:.200}") from error
 
     @classmethod
     def _parsed(
         cls,
         path: Path,
-        told: dict[str, str],
+        metadata: dict[str, str],
         places: dict[str, Place],
         offsets: npt.NDArray[np.int64],
         checks: npt.NDArray[np.uint64] | None,
     ) -> Shard:
-        if told.get("format") != FORMAT:
-            raise StoreError(f"{path.name} is of the format {str(told.get('format'))[:40]!r}, not {FORMAT!r}.")
+        if metadata.get("format") != FORMAT:
+            raise StoreError(f"{path.name} has the format {str(metadata.get('format'))[:40]!r}, not {FORMAT!r}.")
         rows, dim = places["values"].shape
         shard = cls(
             path,
-            Recipe.from_json(told["recipe"]),
-            told["fingerprint"],
-            tuple(Entry(**entry) for entry in json.loads(told["entries"])),
+            Recipe.from_json(metadata["recipe"]),
+            metadata["fingerprint"],
+            tuple(Entry(**entry) for entry in json.loads(metadata["entries"])),
             offsets,
             dim,
             places["values"].dtype,
-            tuple(json.loads(told.get("forgotten", "[]"))),
-            _order(path, told),
-            told.get("owner", ""),
+            tuple(json.loads(metadata.get("forgotten", "[]"))),
+            _order(path, metadata),
+            metadata.get("owner", ""),
             checks,
             places,
         )
-        # A flipped bit in a name must not make a shard with checksums one of those that have none.
-        if (checks is None) != ("number" not in told) or not _is_sound(shard, rows):
+        # A flipped bit in a key must not turn a shard with checksums into one of an earlier version without.
+        if (checks is None) != ("number" not in metadata) or not _is_sound(shard, rows):
             raise DamagedShardError(f"{path.name} contradicts itself: its arrays do not fit its header.")
         return shard
 
     def bag(self, index: int) -> Bags:
-        """Read and verify the bag of one photo, in the type in which it is kept; raises as `read_into` does."""
+        """Read and verify the bag of one photo, in the dtype of the shard; raises as `read_into` does."""
         rows = int(self.offsets[index + 1] - self.offsets[index])
         values: npt.NDArray[Any] = np.empty((rows, self.dim), self.dtype)
         bag = Bags(values, np.array([0, rows]), np.empty((rows, 4), np.float32), np.empty(rows, np.int16))
@@ -173,19 +176,19 @@ class Shard:
         return bag
 
     def read_into(self, wanted: Iterable[tuple[int, Bags]]) -> None:
-        """Read the bags of photos, each into arrays that the caller has made for it, and verify them.
+        """Read the bags of photos into arrays of the caller, and verify them.
 
         Parameters
         ----------
         wanted : iterable of int and Bags
-            Place of the photo in the shard, and a bag of as many descriptors, to be overwritten.
+            Index of the photo in the shard, and a bag with as many descriptors, which is overwritten.
 
         Raises
         ------
         DamagedShardError
-            A bag is not what was written.
+            If a bag is not what was written.
         StoreError
-            The shard is no longer there.
+            If the shard is no longer there.
         """
         values, boxes, level = (self.places[name] for name in ("values", "boxes", "level"))
         buffer: npt.NDArray[Any] = np.empty((0, self.dim), self.dtype)
@@ -193,22 +196,22 @@ class Shard:
             with open_regular(self.path) as file:
                 for index, bag in wanted:
                     first, rows = int(self.offsets[index]), len(bag.values)
-                    kept: npt.NDArray[Any] = bag.values
-                    if kept.dtype != buffer.dtype:  # one memory for all of them, which stays in the processor's cache
+                    stored: npt.NDArray[Any] = bag.values
+                    if stored.dtype != buffer.dtype:  # one buffer for all bags, which stays in the processor's cache
                         buffer = buffer if len(buffer) >= rows else np.empty((rows, self.dim), buffer.dtype)
-                        kept = buffer[:rows]
-                    for place, array in ((values, kept), (boxes, bag.boxes), (level, bag.level)):
+                        stored = buffer[:rows]
+                    for place, array in ((values, stored), (boxes, bag.boxes), (level, bag.level)):
                         read_rows(file, place, first, array)
-                    self._verify(index, [kept, bag.boxes, bag.level])  # at once, while the bytes are in cache
-                    if kept is not bag.values:
-                        _convert(kept, bag.values)
+                    self._verify(index, [stored, bag.boxes, bag.level])  # at once, while the bytes are in cache
+                    if stored is not bag.values:
+                        _convert(stored, bag.values)
         except (EOFError, OSError) as error:
             raise StoreError(f"{self.path} can no longer be read: {error}. Was the store moved or changed?") from error
 
     def _verify(self, index: int, parts: list[npt.NDArray[Any]]) -> None:
         if self.checks is not None:
             sound = check_of(parts) == self.checks[1 + index]
-        else:  # of an earlier version, which wrote none; what is not a number was never written
+        else:  # of an earlier version, without checksums: values that are not finite are damaged
             sound = all(all_finite(part) for part in parts[:2])
         if not sound:
             raise DamagedShardError(
@@ -222,21 +225,21 @@ class Shard:
             self.bag(index)
 
 
-def _convert(kept: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
-    """Bring verified descriptors, which are finite, to another type."""
+def _convert(stored: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
+    """Convert verified descriptors, which are finite, to another dtype."""
     if target.dtype == np.float32:
-        to_float32(kept, target, finite=True)
+        to_float32(stored, target, finite=True)
     else:
-        target[...] = kept
+        target[...] = stored
 
 
 def _read_verified(
     path: Path, file: io.BufferedReader
 ) -> tuple[dict[str, str], dict[str, Place], npt.NDArray[np.int64], npt.NDArray[np.uint64] | None]:
-    """Read header, offsets and checksums of a shard, and compare the first two with theirs."""
+    """Read header, offsets and checksums of a shard, and verify the first two."""
     metadata, places = read_header(file)
     header = header_bytes(file)
-    most = metadata.get("entries", "").count("{") + 1  # the header has an object per photo
+    most = metadata.get("entries", "").count("{") + 1  # the header has one object per photo
     for name in ("offsets", "checks"):  # a file may claim any size without having it
         if name in places and (places[name].dtype != "int64" or not 1 <= math.prod(places[name].shape) <= most):
             raise DamagedShardError(f"{path.name} contradicts itself: its header does not have as many photos.")
@@ -254,7 +257,7 @@ def _read_verified(
 
 
 def _is_sound(shard: Shard, rows: int) -> bool:
-    """Whether the parts of a header fit one another; what was read from a file need not."""
+    """Whether the parts of a header are consistent, which is not certain for a header read from a file."""
     places, offsets, checks = shard.places, shard.offsets, shard.checks
     described = {name: (place.dtype, place.shape) for name, place in places.items()}
     count = len(shard.entries) + 1
@@ -276,7 +279,7 @@ def _is_sound(shard: Shard, rows: int) -> bool:
 
 
 def newest(shards: Iterable[Shard]) -> dict[str, tuple[Shard, int]]:
-    """Return for each photo's name the latest shard that holds it, and its place there; forgotten photos have none."""
+    """Return the latest shard of each photo, and its index there, by name; without photos that were removed."""
     places: dict[str, tuple[Shard, int]] = {}
     for shard in sorted(shards, key=lambda shard: shard.order):
         places.update((entry.name, (shard, index)) for index, entry in enumerate(shard.entries))
@@ -286,12 +289,12 @@ def newest(shards: Iterable[Shard]) -> dict[str, tuple[Shard, int]]:
 
 
 def shard_files(folder: Path) -> list[Path]:
-    """Files of `folder` that are shards by their name, in the order that their names tell."""
+    """Return the files of `folder` that are shards by their names, in the order of their numbers."""
     return sorted(folder.glob(f"[!.]*{ENDING}"), key=lambda path: (number_of(path), path.name))
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a damaged shard so that it no longer counts, and return its new name; nothing is overwritten."""
+    """Rename a damaged shard so that it is ignored, and return its new name; nothing is overwritten."""
     target = path.with_name(path.name + SET_ASIDE)
     for number in range(2, 1000):
         if not target.exists():
@@ -312,14 +315,14 @@ def number_of(path: Path) -> int:
     return int(first) if first.isascii() and first.isdigit() and 20 <= len(first) <= DIGITS else 0
 
 
-def _order(path: Path, told: dict[str, str]) -> tuple[int, str]:
-    """Return the number in the header and, among equal ones, the shard's id; of earlier versions, those of the name."""
-    if "number" not in told:
+def _order(path: Path, metadata: dict[str, str]) -> tuple[int, str]:
+    """Return the number and the id in the header; for earlier versions, the number in the name and the name."""
+    if "number" not in metadata:
         return number_of(path), path.name
-    number = told["number"]
+    number = metadata["number"]
     if not (number.isascii() and number.isdigit() and len(number) <= DIGITS):
         raise ValueError(f"its number is {number[:40]!r}")
-    return int(number), told["id"]
+    return int(number), metadata["id"]
 
 
 def check_of(parts: Iterable[bytes | npt.NDArray[Any]]) -> int:

@@ -1,4 +1,4 @@
-"""ShardWriter: collects bags and writes a shard when there are enough, or when the last one was long ago."""
+"""ShardWriter: collects bags, and writes a shard when there are enough or the last one was written long ago."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from .recipe import Recipe
 from .shard import DTYPES, Entry, Shard
 from .shard_writing import hold_shard, write_shard
 
-_SHARD_SECONDS = 20.0
-_HEADER_BYTES = 4 << 20  # from which on a shard is written; a header has to be parsed in no time
-_BYTES_OF_ENTRY = 250  # in a header, beside the name and label of a photo
-_BYTES_OF_LETTER = 14  # of a name in a header, at most: two escapes of seven bytes
+_SHARD_SECONDS = 20.0  # after which a shard is written even if it is small: an interruption loses no more work
+_HEADER_BYTES = 4 << 20  # size of the header at which a shard is written, so that headers are parsed quickly
+_BYTES_OF_ENTRY = 250  # per photo in a header, without its name and label
+_BYTES_OF_LETTER = 14  # per character of a name in a header, at most: two escapes of seven bytes
 
 
 class ShardWriter:
-    """Writes the bags that it is given to a store.
+    """Writes bags to a store.
 
-    A shard is written on a thread of its own, while the next one fills: waiting for the disk costs no time. At most one
-    is being written, so memory holds two.
+    A shard is written on a separate thread while the next one is collected, so that waiting for the disk costs no time.
+    At most one is being written, so memory holds at most two.
 
     Parameters
     ----------
     path : Path
         Folder of the store.
     recipe, fingerprint, dim
-        Of the bags.
+        Recipe and network of the bags, and number of features per descriptor.
     dtype : str
-        Of the descriptors on disk.
+        Type of the descriptors on disk.
     shard_bytes : int
-        Size of a shard from which on it is written.
+        Size of the descriptors at which a shard is written.
     """
 
     def __init__(
@@ -46,23 +46,23 @@ class ShardWriter:
     ) -> None:
         self.path, self.recipe, self.fingerprint, self.shard_bytes = path, recipe, fingerprint, shard_bytes
         self.nothing: npt.NDArray[Any] = np.empty((0, dim), DTYPES[dtype])
-        self.after = 0  # the largest number of a shard that is there
+        self.after = 0  # largest number of a shard in the store
         self.forgotten: list[str] = []
         self.entries: list[Entry] = []
         self.bags: list[Bags] = []
-        self.bytes, self.header = 0, 0  # of the descriptors, and of the header at most
+        self.bytes, self.header = 0, 0  # size of the descriptors, and upper bound of that of the header
         self.since = time.monotonic()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="patchvote-writer")
         self.writing: Future[Path] | None = None
 
     def add(self, entry: Entry, bag: Bags) -> None:
-        """Take in the bag of a photo."""
+        """Add the bag of a photo."""
         self.entries.append(entry)
         self.bags.append(bag)
         self._count(bag.values.nbytes, _BYTES_OF_ENTRY + _BYTES_OF_LETTER * len(f"{entry.name}{entry.label}"))
 
     def forget(self, name: str) -> None:
-        """Let the store forget a photo."""
+        """Remove a photo from the store."""
         self.forgotten.append(name)
         self._count(0, _BYTES_OF_LETTER * len(name))
 
@@ -74,7 +74,7 @@ class ShardWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Begin to write what was collected; raises what writing the shard before raised."""
+        """Start to write what was collected; raises the error of the previous shard, if any."""
         self.since = time.monotonic()
         self.wait()
         if self.entries or self.forgotten:
@@ -84,7 +84,7 @@ class ShardWriter:
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[Shard]:
-        """Write a shard that holds nothing but the recipe, locked until the end; then it is removed."""
+        """Write a shard without bags, to reserve the store for the recipe; it is locked, and removed at the end."""
         path = None
         try:
             with hold_shard(*self._content([], [], []), after=self.after) as path:
@@ -101,13 +101,13 @@ class ShardWriter:
         return self.path, self.recipe, self.fingerprint, entries, bags, forgotten
 
     def wait(self) -> None:
-        """Wait until the shard that is being written is on the disk; raises what writing it raised."""
+        """Wait until the shard that is being written is on disk; raises the error of writing it, if any."""
         writing, self.writing = self.writing, None
         if writing is not None:
             writing.result()
 
     def close(self) -> None:
-        """Write the rest, and wait until it is on the disk."""
+        """Write the rest, and wait until it is on disk."""
         try:
             self.flush()
             self.wait()

@@ -1,4 +1,4 @@
-"""Writing one shard: header, arrays, and the checksums of both, streamed to a temporary name and renamed."""
+"""Writing one shard: header, arrays and their checksums, streamed to a temporary file that is then renamed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .shard import DIGITS, DTYPES, ENDING, FORMAT, Entry, check_of, number_of, s
 
 
 def write_shard(folder: Path, *what: Any, **more: Any) -> Path:
-    """Write a shard, whole or not at all; see `hold_shard`."""
+    """Write a shard atomically; see `hold_shard`."""
     with hold_shard(folder, *what, **more) as path:
         return path
 
@@ -41,14 +41,14 @@ def hold_shard(
     *,
     after: int = 0,
 ) -> Iterator[Path]:
-    """Write a shard, whole or not at all, and keep it locked until the end.
+    """Write a shard atomically, and keep it locked until the end.
 
-    Its number is the time, so that of two shards with the same photo the later one is known. Where a clock went back,
-    it goes on from the latest shard instead: of those in the folder by their name, and of `after`, the largest number
-    that the caller has read in a header. The name repeats the number and ends in random digits, so that any number of
+    Its number is the time, which shows the later of two shards with the same photo. If a clock went back, the number
+    follows that of the latest shard instead: of those in the folder, by their names, and of `after`, the largest number
+    that the caller has read in a header. The file name contains the number and random digits, so that any number of
     processes and machines can write at once.
     """
-    told = {
+    metadata = {
         "format": FORMAT,
         "recipe": recipe.to_json(),
         "fingerprint": fingerprint,
@@ -57,7 +57,7 @@ def hold_shard(
         "owner": owner(),
         "id": uuid.uuid4().hex,
     }
-    # Without entries, one empty bag gives the shape.
+    # Without entries, one empty bag sets the shapes.
     ends = np.cumsum([len(bag.values) for bag in bags])[: len(entries)]
     arrays: dict[str, list[npt.NDArray[Any]]] = {
         "values": [bag.values for bag in bags],
@@ -69,38 +69,38 @@ def hold_shard(
         try:
             number = max([time.time_ns(), after + 1, *(number_of(path) + 1 for path in shard_files(folder))])
             if number >= 10**DIGITS:
-                raise StoreError(f"{folder} has a shard of the number {number - 1}, the last that there is.")
-            path = folder / f"{number:020d}-{os.getpid()}-{told['id'][:12]}{ENDING}"
-            stack.enter_context(write_and_hold(path, _safetensors(arrays, {**told, "number": str(number)})))
+                raise StoreError(f"{folder} has a shard with the number {number - 1}, the largest possible.")
+            path = folder / f"{number:020d}-{os.getpid()}-{metadata['id'][:12]}{ENDING}"
+            stack.enter_context(write_and_hold(path, _safetensors(arrays, {**metadata, "number": str(number)})))
         except OSError as error:
             raise StoreError(
                 f"{folder}: the bags of {len(entries)} photos cannot be written: {error.strerror}. What was written "
-                "before is safe: make room, then run the same command again to go on."
+                "before is safe: free some space, then run the same command again to continue."
             ) from error
         yield path
 
 
-def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], told: dict[str, str]) -> Iterator[bytes | memoryview]:
-    """Give the bytes of a shard: the header, the arrays, and the checksums of both."""
+def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a shard: the header, the arrays, and the checksums of both."""
     bags = list(zip(arrays["values"], arrays["boxes"], arrays["level"], strict=True))
     count = len(arrays["offsets"][0])  # one for the header, and one per photo
     checks = np.zeros(count, np.uint64)
     arrays = {**arrays, "checks": [checks.view(np.int64)]}
-    header = header_of(arrays, told)
+    header = header_of(arrays, metadata)
     checks[:] = [check_of([header, *arrays["offsets"]]), *(check_of(bag) for bag in bags[: count - 1])]
     yield header
     yield from content_of(arrays)
 
 
 def cast(name: str, bag: Bags, dtype: str) -> Bags:
-    """Bring the bag of the photo `name` to the type in which it is kept.
+    """Convert the bag of the photo `name` to the dtype of the store.
 
     Raises
     ------
     PhotoError
-        A descriptor does not fit into that type, or is not finite.
+        If a descriptor does not fit into that type, or is not finite.
     """
-    largest = float(np.abs(bag.values).max(initial=0))  # NaN where any number is
+    largest = float(np.abs(bag.values).max(initial=0))  # NaN if any value is
     if not largest <= float(np.finfo(DTYPES[dtype]).max):
         raise PhotoError(
             name,

@@ -1,8 +1,8 @@
-"""Stock: what a store holds, as far as one run that fills it has seen.
+"""Stock: the content of a store, as far as one run that fills it has read it.
 
-Other processes may write to the store meanwhile: `look_around` takes note of their shards. A damaged shard is
-renamed, never deleted. A claim, which says of what kind a new store is to be while the first bags are made, counts as
-long as its writer lives.
+Other processes may write to the store at the same time: `look_around` reads their shards. A damaged shard is renamed,
+never deleted. A claim, which reserves a new store for a recipe while the first bags are extracted, is valid as long as
+its writer runs.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ class Stock:
     path : Path
         Folder of the store.
     recipe, fingerprint, dim
-        Of the bags that it may hold.
+        Recipe and network that the bags must have, and number of features per descriptor.
     dtype : str, optional
-        Type of the descriptors that it must have.
+        Type that the descriptors must have.
     verify : bool, default False
         Whether to read and verify every bag, and not only the headers.
 
     Attributes
     ----------
     shards : list of Shard
-        Those that hold something.
+        Shards of the store, without claims.
     known : dict
-        What the store knows of each photo, by name.
+        Entry of each photo, by name.
     bags : dict
-        Shard and place of a bag, by the digest of the content.
+        Shard and index of each bag, by the digest of the content.
     dtype : str
         Type of the descriptors on disk.
     claim : Shard or None
-        The claim that this run has written.
+        Claim that this run has written.
     damaged : list of str
-        Shards that were found damaged, and where they were put.
+        Shards that were found damaged, and their new names.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Stock:
 
     @property
     def last_number(self) -> int:
-        """The largest number of a shard."""
+        """Largest number of a shard."""
         return max((shard.order[0] for shard in self.shards), default=0)
 
     def look_around(self) -> None:
-        """Take note of the shards that are new since the last look."""
+        """Read the headers of the shards that are new since the last call."""
         paths = [
             path
             for path in shard_files(self.path)
@@ -84,7 +84,7 @@ class Stock:
             self._take_stock()
 
     def bag_of(self, digest: str) -> Bags | None:
-        """Read the bag of a content that the store holds; None where it turns out to be damaged, or gone."""
+        """Return the bag of a content; None if there is none, or if it is damaged or gone."""
         if digest not in self.bags:
             return None
         shard, index = self.bags[digest]
@@ -98,7 +98,7 @@ class Stock:
             return None
 
     def _opened(self, path: Path) -> Shard | None:
-        """Open a shard; a damaged one is set aside, and what is no shard is as if it were not there."""
+        """Open a shard; a damaged one is set aside, and a file that is no shard is ignored."""
         shard = None
         try:
             shard = Shard.open(path)
@@ -109,34 +109,34 @@ class Stock:
             if shard is not None or is_own_name(path):
                 self._set_aside(path, error)
         except StoreError:
-            pass  # gone by now, or somebody else's; `Store.open` and `patchvote info` name it
+            pass  # removed since, or not a shard of ours; `Store.open` and `patchvote info` name it
         return None
 
     def _is_void(self, claim: Shard) -> bool:
-        """Whether a claim says nothing: of a dead process, or of one that will find an older one and withdraw."""
+        """Whether a claim is void: its process is dead, or will find an older claim and withdraw."""
         with contextlib.suppress(OSError), abandoned(claim.path, claim.owner) as is_abandoned:
             if is_abandoned:
                 claim.path.unlink()
                 return True
             return bool(self.shards) or (self.claim is not None and self.claim.order < claim.order)
-        return True  # it is gone
+        return True  # it was removed
 
     def _take_stock(self) -> None:
-        """Note which photos and which contents the store holds, by the shards that were seen."""
+        """Update which photos and which contents the store holds."""
         self.known = {name: shard.entries[index] for name, (shard, index) in newest(self.shards).items()}
-        # In place, because the extractor looks into it.
+        # In place, because the extractor reads it.
         self.bags.clear()
         for shard in self.shards:
             self.bags.update((entry.digest, (shard, index)) for index, entry in enumerate(shard.entries))
 
     def _set_aside(self, path: Path, error: StoreError) -> None:
         try:
-            told = f"{error} It was set aside as {set_aside(path).name}."
+            message = f"{error} It was set aside as {set_aside(path).name}."
         except FileNotFoundError:
-            return  # another process did so
+            return  # another process has set it aside
         except OSError as problem:
-            told = f"{error} It cannot be set aside: {problem.strerror}."
-        self.damaged.append(told)
+            message = f"{error} It cannot be set aside: {problem.strerror}."
+        self.damaged.append(message)
 
     def _check_kind(self, shard: Shard) -> None:
         """Refuse a shard of another recipe, network or type."""

@@ -1,8 +1,8 @@
-"""Store: bags on disk, to be read in part or as a stream.
+"""Store: bags on disk, which are read in part or as a stream.
 
-A store is a folder of shards and nothing else; there is no list of them that could get out of step. Opening it reads
-the headers. Where several shards hold the same photo, the newest counts. Photos come in the order of their names,
-whoever wrote them and when. Whatever is read is compared with its checksum.
+A store is a folder of shards and nothing else; there is no index that could become inconsistent. Opening it reads the
+headers. If several shards hold the same photo, the newest one is used. Photos are in the order of their names, whoever
+wrote them and when. Everything that is read is compared with its checksum.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ Labels = npt.NDArray[Any]
 class Store:
     """Bags of a collection of photos, on disk.
 
-    Use `Store.open`. All ways of reading give ``(Bags, labels)`` and hold in memory only what they give.
+    Use `Store.open`. All ways of reading return ``(Bags, labels)`` and hold in memory only what they return.
 
     Attributes
     ----------
     path : Path
-        The folder.
+        Folder of the store.
     recipe : Recipe
-        How the bags were made.
+        Recipe of the bags.
     fingerprint : str
-        Of the network that made them.
+        Fingerprint of the network that made the bags.
     dim : int
-        Features of a descriptor.
+        Number of features per descriptor.
     names : list of str
-        Names of the photos, in order.
+        Names of the photos, sorted.
     labels : array
-        Their classes, as text; None where a photo has none.
+        Classes of the photos, as text; None for a photo without one.
     sizes : array of int
-        Descriptors of each.
+        Number of descriptors per photo.
     damaged : list of str
         Shards that could not be read, with the reason; their photos are extracted again by the next run.
     """
 
     def __init__(self, path: Path, shards: Sequence[Shard], damaged: Sequence[str] = ()) -> None:
         self.path = path
-        # Those that only say what the store is to hold say nothing any more once it holds something.
+        # Claims only matter while a store is empty.
         self.shards = sorted((shard for shard in shards if not shard.is_claim), key=lambda shard: shard.order)
         self.damaged = list(damaged)
         places = newest(self.shards)
@@ -75,12 +75,12 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path) -> Store:
-        """Open a store: reads the headers of its shards, not the descriptors.
+        """Open a store: read the headers of its shards, not the descriptors.
 
         Raises
         ------
         StoreError
-            There is no such folder, no shard in it, or shards of different recipes.
+            If there is no such folder, no shard in it, or if its shards have different recipes.
         """
         path = Path(path)
         if not path.is_dir():
@@ -102,19 +102,19 @@ class Store:
 
     @property
     def dtype(self) -> npt.DTypeLike:
-        """Type that holds every descriptor as it is kept."""
+        """Smallest dtype that represents the descriptors of all shards exactly."""
         return np.result_type(*{DTYPES[shard.dtype] for shard in self.shards})
 
     def __repr__(self) -> str:
         return f"<Store: {len(self):,} photos, {int(self.sizes.sum()):,} descriptors of {self.dim:,} features>"
 
     def only(self, names: Sequence[str]) -> Store:
-        """Return the store as if it held these photos only, in this order.
+        """Return a view of the store with only these photos, in this order.
 
         Raises
         ------
         StoreError
-            One of them is not there.
+            If one of them is not in the store.
         """
         number = {name: index for index, name in enumerate(self.names)}
         missing = [name for name in names if name not in number]
@@ -129,22 +129,22 @@ class Store:
         return part
 
     def by_content(self, entries: Sequence[Entry], mend: Callable[[], None] | None = None) -> Store:
-        """Return the store as if it held these photos only, in this order, under these names and labels.
+        """Return a view of the store with only these photos, in this order, with these names and labels.
 
-        The bag of each is that of its content, under whatever name it was written. Whoever else writes to the store
-        meanwhile, and whatever becomes of the photos: the bag is that of the content which the caller has seen.
+        Bags are found by content, whatever the name under which they were written. So each bag belongs to the content
+        that the caller has seen, whatever other processes write to the store and whatever happens to the photos.
 
         Parameters
         ----------
         entries : list of Entry
             Name, label and digest of each photo.
         mend : function, optional
-            Called when a bag turns out to be damaged; it is to bring the store up to date, and the bag is read again.
+            Called when a bag turns out to be damaged; it has to repair the store, and the bag is then read again.
 
         Raises
         ------
         StoreError
-            There is no bag of such a content.
+            If there is no bag of a photo's content.
         """
         places = {entry.digest: (shard, i) for shard in self.shards for i, entry in enumerate(shard.entries)}
         missing = [entry.name for entry in entries if entry.digest not in places]
@@ -166,9 +166,9 @@ class Store:
         Raises
         ------
         DamagedShardError
-            A bag is not what was written; the message names the shard and the photo.
+            If a bag is not what was written; the message names the shard and the photo.
         StoreError
-            A shard is no longer there.
+            If a shard is no longer there.
         """
         chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
         if not len(chosen):
@@ -193,7 +193,7 @@ class Store:
             np.empty((offsets[-1], 4), dtype=np.float32),
             np.empty(offsets[-1], dtype=np.int16),
         )
-        # Shard by shard, and runs of neighbours at once: each file is opened once, and read from front to back.
+        # Shard by shard, with runs of adjacent bags at once: each file is read from front to back.
         where = [self._where(int(index)) for index in chosen]
         order = sorted(range(len(chosen)), key=where.__getitem__)
         for run in _runs(order, where):
@@ -202,11 +202,11 @@ class Store:
         return bags, self.labels[chosen]
 
     def order_on_disk(self) -> npt.NDArray[np.int64]:
-        """Return the numbers of the photos in the order in which their bags lie on disk: the fastest to read."""
+        """Return the numbers of the photos in the order of their bags on disk, which is the fastest to read."""
         return np.array(sorted(range(len(self)), key=self._where))
 
     def images(self, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags, str | None]]:
-        """Read one photo after the other: its name, bag and label."""
+        """Yield the name, bag and label of one photo after the other."""
         for index, name in enumerate(self.names):
             bags, labels = self.load([index], dtype)
             yield name, bags, labels[0]
@@ -219,18 +219,18 @@ class Store:
         indices: npt.ArrayLike | None = None,
         dtype: npt.DTypeLike = np.float32,
     ) -> Iterator[tuple[Bags, Labels]]:
-        """Read the photos in blocks of at most `descriptors` descriptors (more only where one photo alone has more).
+        """Yield the photos in blocks of at most `descriptors` descriptors, more only if a single photo has more.
 
         Parameters
         ----------
         descriptors : int
-            The memory that a block takes, in descriptors; one takes ``dim`` numbers.
+            Most descriptors per block; each takes ``dim`` numbers.
         seed : int, optional
-            Shuffle the photos, so that each block is a random sample of all. In order of name by default.
+            Seed to shuffle the photos, so that each block is a random sample of all. By default they are not shuffled.
         indices : sequence of int, optional
-            Only these photos.
+            Numbers of the photos to read; all by default.
         dtype
-            Of the descriptors.
+            Type of the descriptors.
         """
         chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
         if seed is not None:
@@ -247,13 +247,13 @@ class Store:
             yield self.load(block, dtype)
 
     def by_class(self, descriptors: int = 100_000, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags]]:
-        """Read class after class, in blocks of at most `descriptors`; photos without a label are left out."""
+        """Yield class after class, in blocks of at most `descriptors`; photos without a label are left out."""
         for label in sorted({label for label in self.labels if label is not None}):
             for bags, _ in self.blocks(descriptors, indices=np.flatnonzero(self.labels == label), dtype=dtype):
                 yield str(label), bags
 
     def summary(self) -> dict[str, Any]:
-        """Tell what the store holds, as plain values."""
+        """Return what the store holds, as plain values."""
         counts = collections.Counter(label for label in self.labels if label is not None)
         written = sum(len(shard.entries) for shard in self.shards)
         return {
@@ -286,7 +286,7 @@ def _sizes(places: Sequence[tuple[Shard, int]]) -> npt.NDArray[np.int64]:
 
 
 def _runs(order: list[int], where: list[tuple[str, int]]) -> Iterator[list[int]]:
-    """Cut `order` where one bag does not directly follow the other in the same shard."""
+    """Split `order` where a bag does not directly follow the previous one in the same shard."""
     for _, run in itertools.groupby(enumerate(order), lambda pair: (where[pair[1]][0], where[pair[1]][1] - pair[0])):
         yield [k for _, k in run]
 
