@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from ..errors import PatchvoteError
 from ..utils.terminal import say, show, show_json
+from .checked import Checked
 from .common import SKIPPED, Force, Jobs, Json, Quiet
 from .streams import interruptible, interruption
 
@@ -51,7 +52,7 @@ class _OldFlags(TyperGroup):
 app = typer.Typer(cls=_OldFlags, rich_markup_mode=None, help="Run the paper's experiments, and show their results.")
 
 
-@app.command()
+@app.command(cls=Checked)
 @interruptible
 def run(
     name: Name,
@@ -79,7 +80,7 @@ def run(
     _run(_experiment(name, data, results, selection, bags, memory, jobs), results, quiet, as_json)
 
 
-@app.command("plan")
+@app.command("plan", cls=Checked)
 @interruptible
 def plan_(
     name: Name,
@@ -103,7 +104,7 @@ def plan_(
     _plan(_experiment(name, data, results, selection, bags, None, jobs), quiet, as_json)
 
 
-@app.command()
+@app.command(cls=Checked)
 @interruptible
 def summary(name: Name, results: ResultsFolder = _RESULTS, as_json: Json = False) -> None:
     """Print the means of the kept results."""
@@ -112,14 +113,14 @@ def summary(name: Name, results: ResultsFolder = _RESULTS, as_json: Json = False
     _summary(Protocol.load(name), results, as_json)
 
 
-@app.command()
+@app.command(cls=Checked)
 @interruptible
 def report(results: ResultsFolder = _RESULTS, force: Force = False) -> None:
     """Write docs/results.md and its plots from the results."""
     _report(results, force)
 
 
-@app.command()
+@app.command(cls=Checked)
 @interruptible
 def fold(name: Name, results: ResultsFolder = _RESULTS) -> None:
     """Fold cells that are files of their own into cells.jsonl, also those of the version before.
@@ -132,7 +133,7 @@ def fold(name: Name, results: ResultsFolder = _RESULTS) -> None:
     say(f"folded {folded:,} cells into {results}.")
 
 
-@app.command(_AS_BEFORE, hidden=True)
+@app.command(_AS_BEFORE, hidden=True, cls=Checked)
 @interruptible
 def as_before(
     name: Annotated[str | None, typer.Argument(metavar="NAME")] = None,
