@@ -141,7 +141,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--photos", type=Path, required=True, help="folder with one folder per class")
     args = parser.parse_args()
-    train, test = choose_photos(args.photos, *((10, 5) if args.quick else (100, 100)))
+    train, test = choose_photos(args.photos, *((5, 3) if args.quick else (100, 100)))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         figures, classifier = measure_fit(train, test, folder)

@@ -40,7 +40,7 @@ def load(path: Path | None, quick: bool) -> tuple[Bags, np.ndarray, Bags]:
         bags, labels = synthetic_bags(8, images, size, 512)
         return bags, labels, synthetic_bags(8, 1, size, 512, seed=1)[0]
     store = Store.open(path)
-    first, second = split(store.labels, 20 if quick else 100, 1)
+    second, first = split(store.labels, 1, 20 if quick else 100)
     train, labels = store.load(first)
     return train.astype(np.float32), labels, store.load(second)[0].astype(np.float32)
 
