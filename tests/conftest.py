@@ -93,7 +93,7 @@ def write_tiny_network(path: Path, *, shape: tuple = ("n", 3, "h", "w"), channel
 @pytest.fixture(scope="session")
 def flowers(tmp_path_factory):
     """A folder of photos, a network that takes no time, and models of both, linear and NBNN; nobody changes them."""
-    from command import network_in
+    from helpers.command import network_in
     from patchvote import ImageClassifier, Recipe
 
     folder = tmp_path_factory.mktemp("flowers")
@@ -120,6 +120,6 @@ def place(flowers, tmp_path, monkeypatch):
 @pytest.fixture
 def command(monkeypatch, capsys):
     """Run a command in this process: `command("info", "m.patchvote")` gives its code and what it printed."""
-    from command import Command
+    from helpers.command import Command
 
     return Command(monkeypatch, capsys)

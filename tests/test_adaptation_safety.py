@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from PIL import Image
 
+from helpers.small_models import remade
 from patchvote import Adapted, BagSVM, Dense, ImageClassifier, ModelError, Recipe
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
@@ -17,7 +18,6 @@ from patchvote.photos.find import find_photos
 from patchvote.voters.doubts import AdaptationWarning, collapsed, unlike
 from patchvote.voters.veto import limited
 from patchvote.voters.votes import NONE
-from small_models import remade
 from test_bag_svm import photos
 from test_cli import patchvote
 

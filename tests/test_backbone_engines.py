@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from packages import install
+from helpers.packages import install
 from patchvote import Dense, Extractor, ImageClassifier, ModelError, NetworkError, Recipe
 from patchvote.backbones import EMBEDDED, NetworkName, engines, graph_of, load
 from patchvote.backbones.network_files import network_files

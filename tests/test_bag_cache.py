@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import ImageClassifier, PatchvoteError, Store, StoreError, find_photos
-from quick_network import QUICK, QuickNetwork
 
 COLOURS = {"red": (200, 40, 40), "blue": (40, 40, 200)}
 NAMES = [f"{label} {index}.png" for label in COLOURS for index in range(4)]

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from command import network_in
+from helpers.command import network_in
 from patchvote import NBNL, NBNN, SNBNL, Bags
 from patchvote.models.choose import Candidate, choose
 from patchvote.utils.budget import cut_short, fit_until

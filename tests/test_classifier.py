@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
+from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNL, NBNN, SNBNL, BagSVM, Dense, ImageClassifier, ModelError, PatchvoteError, PhotoError, Recipe
 from patchvote.models.scores import Scores
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import Photo, find_photos
-from quick_network import QUICK, QuickNetwork
 
 SMALL = Recipe(sampling=Dense(sides=(96,)))
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from bad_files import DAMAGED, ODD, write_bad_files
+from helpers.bad_files import DAMAGED, ODD, write_bad_files
 from patchvote import Store
 
 FAST = ["--sides", "64"]

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
+from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import (
     NBNL,
     NBNN,
@@ -31,7 +32,6 @@ from patchvote.models.file import read_model, write_model
 from patchvote.models.model import voter_of
 from patchvote.voters.linear import LinearVotes
 from patchvote.voters.registry import OWN, kind_of, kinds, scorer_class, voter_class
-from quick_network import QUICK, QuickNetwork
 from test_voters import make_bags
 
 QUICKLY = {"snbnl": {"min_steps": 10}, "nbnl": {"max_iter": 2}}

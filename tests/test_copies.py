@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from command import network_in
+from helpers.command import network_in
 from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, ImageClassifier, Store, find_photos
 from patchvote.bags.copies import copy_groups, describe_copies
 from patchvote.bags.fill import fill

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hostile_photos import (
+from helpers.hostile_photos import (
     costly,
     flat_jpeg,
     jpeg_segment,

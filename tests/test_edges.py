@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from command import network_in
+from helpers.command import network_in
 from patchvote import ImageClassifier, PatchvoteError, Recipe
 from patchvote.protocols.results import Draw, Results, Run
 from patchvote.protocols.splits import Split

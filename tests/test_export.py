@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 from PIL import Image
 
-from command import network_in
+from helpers.command import network_in
 from patchvote import NBNN, SNBNL, BagSVM, Dense, ImageClassifier, Patch, PatchvoteError, Recipe
 from patchvote.models.export import export_model
 from patchvote.photos.decode import load_image
@@ -82,7 +82,7 @@ def test_two_networks_side_by_side_become_one_graph(photo_folder, cache, tmp_pat
 def test_a_network_of_torch_becomes_part_of_the_graph(name, photo_folder, cache, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
-    recipe = Recipe(f"torch:torch_models:{name}?size=64", Dense(sides=(64,)))
+    recipe = Recipe(f"torch:helpers.torch_models:{name}?size=64", Dense(sides=(64,)))
     classifier = ImageClassifier(recipe, cache=cache).fit(photo_folder)
     export_model(classifier.model, tmp_path / "m.onnx")
     for pixels in (np.asarray(load_image(find_photos(photo_folder)[3])), np.zeros((50, 90, 3), np.uint8)):

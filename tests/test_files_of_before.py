@@ -15,10 +15,10 @@ import pytest
 from onnxruntime import InferenceSession
 from PIL import Image
 
-from command import network_in
+from helpers.command import network_in
+from helpers.quick_network import QuickNetwork
 from patchvote import NBNN, SNBNL, Dense, ImageClassifier, Recipe, Store, export_model
 from patchvote.models.model import voter_of
-from quick_network import QuickNetwork
 
 BEFORE = Path(__file__).with_name("before")
 ANSWERS = json.loads((BEFORE / "answers.json").read_text())

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.small_models import header_of, remade, with_header
 from patchvote import NBNL, NBNN, SNBNL, Dense, ImageClassifier, ModelError, PatchvoteError, Recipe
 from patchvote.backbones import load
 from patchvote.cli.info import model_info
@@ -24,7 +25,6 @@ from patchvote.models.file import read_model, write_model
 from patchvote.utils.machine import memory
 from patchvote.utils.schema import record
 from patchvote.voters.registry import kinds, scorer_class, voter_class
-from small_models import header_of, remade, with_header
 
 KINDS = kinds()[:5]
 RAW = "raw JSON: "  # before text that stands in the header as it is

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bad_files import DAMAGED, ODD, bomb, write_bad_files
+from helpers.bad_files import DAMAGED, ODD, bomb, write_bad_files
 from patchvote import Dense, Photo, PhotoError
 from patchvote.photos.decode import decode, load_image, read_photo
 

@@ -15,7 +15,7 @@ import onnx
 import pytest
 from PIL import Image
 
-from command import network_in
+from helpers.command import network_in
 from patchvote import Answer, Dense, ImageClassifier, PatchvoteError, Recipe
 from patchvote.cli.answers import csv_lines
 from patchvote.models.file import write_model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from command import network_in
+from helpers.command import network_in
 from patchvote import Dense, ImageClassifier, PatchvoteError, Photo, Recipe
 from patchvote.photos.labels import label_texts
 

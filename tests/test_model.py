@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from helpers.small_models import ALL_KINDS, bank_model, header_of, prototypes_model, remade, same, with_header
 from patchvote import ModelError
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import Model
-from small_models import ALL_KINDS, bank_model, header_of, prototypes_model, remade, same, with_header
 
 
 @pytest.mark.parametrize("model", ALL_KINDS.values(), ids=ALL_KINDS)

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from helpers.small_models import ALL_KINDS, header_of, remade, same, with_header
 from patchvote import ModelError, PatchvoteError
 from patchvote.cli.info import model_info
 from patchvote.models.file import checksum_of, read_model, write_model
 from patchvote.models.model import Model
-from small_models import ALL_KINDS, header_of, remade, same, with_header
 
 
 def written(model: Model, folder: Path) -> Path:

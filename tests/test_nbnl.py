@@ -124,6 +124,10 @@ def test_the_stochastic_solver_lowers_the_objective_round_by_round():
 
 def test_q_and_lambda_are_checked_by_name():
     bags, labels = make_bags(12)
-    for settings, says in (({"lam": 0}, "lam of NBNL"), ({"q": 0.2}, "q of NBNL"), ({"rounds": 0}, "rounds of NBNL")):
+    for settings, says in (
+        ({"alpha": 0}, "alpha of NBNL"),
+        ({"q": 0.2}, "q of NBNL"),
+        ({"max_iter": 0}, "max_iter"),
+    ):
         with pytest.raises(ValueError, match=says):
             NBNL(**settings).fit(bags, labels)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from conftest import write_tiny_network
+from helpers.small_models import made
 from patchvote import (
     BagSVM,
     Dense,
@@ -32,7 +33,6 @@ from patchvote.models.model import Model
 from patchvote.protocols.plan import Selection, plan
 from patchvote.protocols.protocol import Protocol, Setting
 from patchvote.protocols.results import Results
-from small_models import made
 from test_cli import patchvote
 
 HOSTILE = {
@@ -151,7 +151,7 @@ def test_the_line_that_is_shown_works_for_a_network_of_the_users_own(photo_folde
     monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    name = "torch:torch_models:residual@last?size=64"
+    name = "torch:helpers.torch_models:residual@last?size=64"
     classifier = ImageClassifier(Recipe(name, Dense((64,))), voter=BagSVM(), cache=False).fit(photo_folder)
     classifier.save(tmp_path / "m.patchvote")
     photo = next((photo_folder / "brick").iterdir())

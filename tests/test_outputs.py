@@ -13,8 +13,8 @@ import onnx
 import pytest
 from PIL import Image
 
-from command import network_in
 from conftest import ROOT
+from helpers.command import network_in
 from patchvote import PatchvoteError
 from patchvote.cli.demo import run as run_demo
 from patchvote.photos.outputs import check_outputs

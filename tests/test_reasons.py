@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from command import network_in
+from helpers.command import network_in
 from patchvote import Bags
 from patchvote.models.about import About
 from patchvote.models.choose import Candidate, Tried, _why, choose

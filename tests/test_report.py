@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from browser import start_browser
+from helpers.browser import start_browser
+from helpers.small_models import made
 from patchvote import PatchvoteError, Recipe
 from patchvote.models.model import Model
 from patchvote.models.report.page import Mistake, write_report
 from patchvote.models.scores import Scores
-from small_models import made
 
 HOSTILE = (
     "\"'><img src=x onerror=hacked=1>",

@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
+from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Bags, Extractor, ImageClassifier, Recipe, Store, StoreError, fill
 from patchvote.bags.shard import Entry, Shard
 from patchvote.bags.shard_writing import write_shard
 from patchvote.cli.bags import store_info
-from quick_network import QUICK, QuickNetwork
 
 
 def make_bag(seed: int) -> Bags:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Bags, Extractor, Recipe, Store, fill
 from patchvote.bags.shard import Entry
 from patchvote.bags.shard_writing import write_shard
-from quick_network import QUICK, QuickNetwork
 from test_shard_damage import as_of_before
 
 

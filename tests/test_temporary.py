@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Dense, Extractor, ImageClassifier, Recipe, Store, StoreError, fill
 from patchvote.utils.files import write_atomically
-from quick_network import QUICK, QuickNetwork
 
 WRITES_SLOWLY = """
 import sys, time
@@ -43,7 +43,7 @@ WORKS = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from quick_network import QUICK, QuickNetwork
+from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Extractor, ImageClassifier, fill
 class Stuck(QuickNetwork):
     def __call__(self, images):

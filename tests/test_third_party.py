@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from command import network_in
+from helpers.command import network_in
 from patchvote import Dense, ImageClassifier, ModelError, PatchvoteError, Recipe, export_model
 from patchvote.models.file import read_model
 from patchvote.voters import registry

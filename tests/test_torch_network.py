@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch_models  # noqa: E402
+from helpers import torch_models  # noqa: E402
 from patchvote import Dense, Extractor, NetworkError, Patch, Recipe  # noqa: E402
 from patchvote.backbones import NetworkName, load  # noqa: E402
 
@@ -45,7 +45,7 @@ def test_fc6_and_fc7_before_and_after_their_activation():
         ("classifier.5", "after", torch.relu(fc7)),
         ("classifier.5", "before", fc7),
     ):
-        backbone = load(f"torch:torch_models:alexnet@{layer}", activation=activation)
+        backbone = load(f"torch:helpers.torch_models:alexnet@{layer}", activation=activation)
         assert backbone.spec.stride is None
         assert (backbone.spec.dim, backbone.spec.size) == (expected.shape[1], 64)
         np.testing.assert_allclose(backbone(IMAGES), expected.numpy(), atol=1e-4)
@@ -53,8 +53,8 @@ def test_fc6_and_fc7_before_and_after_their_activation():
 
 def test_a_map_takes_images_of_any_size_and_activations_may_be_functions():
     net = torch_models.residual().eval()
-    after = load("torch:torch_models:residual@last?size=64")
-    before = load("torch:torch_models:residual@last?size=64", activation="before")
+    after = load("torch:helpers.torch_models:residual@last?size=64")
+    before = load("torch:helpers.torch_models:residual@last?size=64", activation="before")
     assert (after.spec.dim, after.spec.stride, after.spec.fixed_size) == (10, 8, None)
     images = np.random.default_rng(1).integers(0, 256, (2, 64, 128, 3), dtype=np.uint8)
     with torch.no_grad():
@@ -63,7 +63,7 @@ def test_a_map_takes_images_of_any_size_and_activations_may_be_functions():
         expected = net.last(torch.relu(y + net.inner(y))).permute(0, 2, 3, 1).numpy()
     np.testing.assert_allclose(before(images), expected, atol=1e-4)
     np.testing.assert_allclose(after(images), np.maximum(expected, 0), atol=1e-4)
-    bag = Extractor(Recipe("torch:torch_models:residual@last?size=64", Dense(sides=(64,))))(images[0])
+    bag = Extractor(Recipe("torch:helpers.torch_models:residual@last?size=64", Dense(sides=(64,))))(images[0])
     assert len(bag.values) == 1 + 8 * 4
 
 
@@ -71,7 +71,7 @@ def test_a_map_takes_images_of_any_size_and_activations_may_be_functions():
 def test_an_activation_of_several_nodes_is_one_activation(kind):
     net = getattr(torch_models, kind)().eval()
     for activation in ("before", "after"):
-        backbone = load(f"torch:torch_models:{kind}@layer?size=64", activation=activation)
+        backbone = load(f"torch:helpers.torch_models:{kind}@layer?size=64", activation=activation)
         with torch.no_grad():
             expected = net.layer(net.stem(torch.from_numpy(backbone.spec.preprocessing(IMAGES))))
             expected = net.activation(expected.clone()) if activation == "after" else expected
@@ -80,7 +80,7 @@ def test_an_activation_of_several_nodes_is_one_activation(kind):
 
 def test_a_layer_is_read_as_it_answered_whatever_is_written_into_it_later():
     net = torch_models.in_place().eval()
-    backbone = load("torch:torch_models:in_place@layer?size=64")
+    backbone = load("torch:helpers.torch_models:in_place@layer?size=64")
     with torch.no_grad():
         expected = net.layer(net.stem(torch.from_numpy(backbone.spec.preprocessing(IMAGES))))
     np.testing.assert_allclose(backbone(IMAGES), expected.permute(0, 2, 3, 1).numpy(), atol=1e-4)
@@ -88,7 +88,7 @@ def test_a_layer_is_read_as_it_answered_whatever_is_written_into_it_later():
 
 def test_a_map_with_its_features_last_is_read_as_one():
     net = torch_models.channels_last().eval()
-    backbone = load("torch:torch_models:channels_last?size=64")
+    backbone = load("torch:helpers.torch_models:channels_last?size=64")
     assert (backbone.spec.dim, backbone.spec.stride) == (24, 16)
     with torch.no_grad():
         expected = net(torch.from_numpy(backbone.spec.preprocessing(IMAGES)))
@@ -97,15 +97,15 @@ def test_a_map_with_its_features_last_is_read_as_one():
 
 def test_tokens_that_could_be_several_maps_are_refused_unless_the_module_tells():
     with pytest.raises(NetworkError, match="9 tokens may be more than one square map: .* num_prefix_tokens"):
-        load("torch:torch_models:few_tokens?size=64")
-    backbone = load("torch:torch_models:few_tokens_told?size=64")
+        load("torch:helpers.torch_models:few_tokens?size=64")
+    backbone = load("torch:helpers.torch_models:few_tokens_told?size=64")
     assert backbone(IMAGES).shape == (3, 2, 2, 16)
     assert np.abs(backbone(IMAGES)).max(axis=(0, 3)).min() > 0
 
 
 def test_tokens_become_a_map_without_class_and_registers():
     net = torch_models.vit().eval()
-    backbone = load("torch:torch_models:vit?size=64")
+    backbone = load("torch:helpers.torch_models:vit?size=64")
     assert (backbone.spec.dim, backbone.spec.stride, backbone.spec.fixed_size) == (16, 16, (64, 64))
     with torch.no_grad():
         tokens = net(torch.from_numpy(backbone.spec.preprocessing(IMAGES)))
@@ -113,22 +113,22 @@ def test_tokens_become_a_map_without_class_and_registers():
 
 
 def test_a_transformer_looks_densely_at_the_one_size_it_takes():
-    extractor = Extractor(Recipe("torch:torch_models:vit?size=64", Dense(sides=(64,))))
+    extractor = Extractor(Recipe("torch:helpers.torch_models:vit?size=64", Dense(sides=(64,))))
     bag = extractor(np.zeros((50, 90, 3), np.uint8))
     assert len(bag.values) == 1 + 16
     assert bag.boxes[1].tolist() == [0, 0, 0.25, 0.25]
     with pytest.raises(NetworkError, match="takes only images of 64 x 64"):
-        Extractor(Recipe("torch:torch_models:vit?size=64", Dense(sides=(64, 128))))
+        Extractor(Recipe("torch:helpers.torch_models:vit?size=64", Dense(sides=(64, 128))))
 
 
 def test_it_is_converted_once_and_then_needs_no_torch(monkeypatch):
-    first = load("torch:torch_models:alexnet@fc6")
+    first = load("torch:helpers.torch_models:alexnet@fc6")
     code = """
 import sys
 sys.modules["torch"] = None
 import numpy as np
 from patchvote.backbones import load
-net = load("torch:torch_models:alexnet@fc6")
+net = load("torch:helpers.torch_models:alexnet@fc6")
 print(net.spec.fingerprint)
 """
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
@@ -144,30 +144,30 @@ def test_weights_come_from_safetensors_only(tmp_path):
     with torch.no_grad():
         net.classifier[1].bias.add_(1)
     save_file(net.state_dict(), tmp_path / "w.safetensors")
-    plain = load("torch:torch_models:alexnet@fc6", activation="before")
-    changed = load(f"torch:torch_models:alexnet@fc6?weights={tmp_path / 'w.safetensors'}", activation="before")
+    plain = load("torch:helpers.torch_models:alexnet@fc6", activation="before")
+    changed = load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'w.safetensors'}", activation="before")
     np.testing.assert_allclose(changed(IMAGES), plain(IMAGES) + 1, atol=1e-4)
     torch.save(net.state_dict(), tmp_path / "w.pth")
     with pytest.raises(NetworkError, match="may run any code when it is read"):
-        load(f"torch:torch_models:alexnet@fc6?weights={tmp_path / 'w.pth'}")
+        load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'w.pth'}")
     save_file({"nothing": torch.zeros(1)}, tmp_path / "other.safetensors")
     with pytest.raises(NetworkError, match="does not fit the network"):
-        load(f"torch:torch_models:alexnet@fc6?weights={tmp_path / 'other.safetensors'}")
+        load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'other.safetensors'}")
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("torch:torch_models", "torch:package.module:function@layer"),
+        ("torch:helpers.torch_models", "torch:package.module:function@layer"),
         ("torch:no_such_module_here:f", "no module 'no_such_module_here'"),
-        ("torch:torch_models:NOT_A_FUNCTION", "has no function 'NOT_A_FUNCTION'"),
-        ("torch:torch_models:alexnet@fc9", "there is no layer 'fc9'. The last ones are"),
-        ("torch:torch_models:residual@fc6", "no classifier with two linear layers"),
-        ("torch:torch_models:vit?size=48", "cannot take images of 48 x 48 pixels"),
-        ("torch:torch_models:alexnet@fc6?color=BGR", "'color=BGR' is no option"),
-        ("torch:torch_models:alexnet@fc6?size=big", "size must be a whole number"),
-        ("torch:torch_models:alexnet@fc6?weights=none.safetensors", "there is no file none.safetensors"),
-        ("torch:torch_models:broken", "torch_models:broken failed: no weights here."),
+        ("torch:helpers.torch_models:NOT_A_FUNCTION", "has no function 'NOT_A_FUNCTION'"),
+        ("torch:helpers.torch_models:alexnet@fc9", "there is no layer 'fc9'. The last ones are"),
+        ("torch:helpers.torch_models:residual@fc6", "no classifier with two linear layers"),
+        ("torch:helpers.torch_models:vit?size=48", "cannot take images of 48 x 48 pixels"),
+        ("torch:helpers.torch_models:alexnet@fc6?color=BGR", "'color=BGR' is no option"),
+        ("torch:helpers.torch_models:alexnet@fc6?size=big", "size must be a whole number"),
+        ("torch:helpers.torch_models:alexnet@fc6?weights=none.safetensors", "there is no file none.safetensors"),
+        ("torch:helpers.torch_models:broken", "torch_models:broken failed: no weights here."),
     ],
 )
 def test_names_that_mean_nothing_are_answered_clearly(name, words):
@@ -181,7 +181,7 @@ def test_names_that_mean_nothing_are_answered_clearly(name, words):
     [
         ("timm:resnet18", "timm", "pip install timm"),
         ("torchvision:vgg16@fc7", "torchvision", "pip install torchvision"),
-        ("torch:torch_models:vit", "torch", "pip install 'patchvote[torch]'"),
+        ("torch:helpers.torch_models:vit", "torch", "pip install 'patchvote[torch]'"),
     ],
 )
 def test_a_library_that_is_absent_or_broken_is_told_in_one_line(name, package, words, monkeypatch):
@@ -225,6 +225,6 @@ def test_a_name_is_cut_into_its_parts():
 
 
 def test_patches_go_through_a_network_that_gives_vectors():
-    recipe = Recipe("torch:torch_models:alexnet@fc7", Patch(count=8, levels=1))
+    recipe = Recipe("torch:helpers.torch_models:alexnet@fc7", Patch(count=8, levels=1))
     bag = Extractor(recipe)(np.random.default_rng(0).integers(0, 255, (100, 120, 3), dtype=np.uint8))
     assert bag.dim == 16

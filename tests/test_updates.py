@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from command import network_in
+from helpers.command import network_in
 from patchvote import ImageClassifier
 from patchvote.errors import ModelChangedError, WaitWarning
 from patchvote.models.about import About, check_about

@@ -14,7 +14,7 @@ import sys
 
 import pytest
 
-from command import network_in
+from helpers.command import network_in
 from patchvote import ImageClassifier, PatchvoteError, Recipe, StoreError
 from patchvote.cli.demo import run as run_demo
 from patchvote.models.file import read_model, write_model

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC
 
+from helpers.small_models import linear_model, remade
 from patchvote import NBNN, Adapted, BagSVM, Evidence, Extractor, ImageClassifier, PatchvoteError, fill
 from patchvote.errors import ModelError
 from patchvote.models.answers import evidence_of
-from small_models import linear_model, remade
 
 
 @pytest.mark.parametrize("photos", [None, 5])

@@ -152,13 +152,14 @@ class _Solver:
         self,
         data: TrainingData,
         rng: np.random.Generator,
-        minibatch: int,
+        batch_size: int,
         mean: npt.NDArray[Any],
         scale: npt.NDArray[Any],
-        lam: float,
+        alpha: float,
         is_over: Callable[[int], bool],
     ) -> None:
-        self.data, self.rng, self.batch_size, self.mean, self.scale, self.alpha = data, rng, minibatch, mean, scale, lam
+        self.data, self.rng, self.batch_size, self.mean, self.scale = data, rng, batch_size, mean, scale
+        self.alpha = alpha
         self.is_over, self.ended = is_over, False
         self.step = 0
         self.radius = 0.0  # mean squared length of the descriptors seen

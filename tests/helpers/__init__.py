@@ -1,0 +1,1 @@
+"""What several tests share: small networks and models, hostile files, the command line in this process."""
