@@ -54,7 +54,7 @@ FIT = ("--network", "tiny.onnx", "--no-cache")
         (("add", "m.patchvote", "photos", "--output", "tiny.toml"), "but this command reads it"),
         (("export", "m.patchvote", "tiny.toml"), "but this command reads it"),
         (("fit", "photos", "photos", *FIT), "it is a folder"),
-        (("fit", "photos", "pipe", *FIT), "it is no ordinary file"),
+        (("fit", "photos", "pipe", *FIT), "it is not an ordinary file"),
         (("extract", "photos", "photos", "--network", "tiny.onnx"), "photos holds other files"),
     ],
 )

@@ -63,7 +63,7 @@ def test_links_are_followed_but_not_in_a_circle(folder, tmp_path):
     (target.parent / "back").symlink_to(folder)
     assert list(listed(folder)) == ["b.jpg", "cat/a.jpg", "gone.jpg"]
     assert find_photos(folder).passed_over.sentences() == [
-        "passed over the link cat/back: it leads to a folder that was looked at already."
+        "passed over the link cat/back: it leads to a folder that was searched already."
     ]
 
 
@@ -76,7 +76,7 @@ def test_a_folder_has_its_photos_under_its_own_name_whatever_links_lead_to_it(fo
     assert [photo.name for photo in found] == ["cat/a.jpg", "dog/b.jpg"]
     assert found.passed_over.links == ("best", "zoo")
     assert found.passed_over.sentences() == [
-        "passed over the links best, zoo: they lead to folders that were looked at already."
+        "passed over the links best, zoo: they lead to folders that were searched already."
     ]
 
 
@@ -154,7 +154,7 @@ def test_a_jsonl_manifest_may_leave_labels_out(tmp_path):
         ("x.csv", "", "must name a column file_name"),
         ("x.csv", "file_name,label\n", "lists no photos"),
         ("x.csv", "file_name,label\na.jpg,cat\n ,dog\n", "line 3 has no file_name"),
-        ("x.csv", "file_name,label\na.jpg,cat\na.jpg,dog\n", "line 3 calls a.jpg 'dog', above it is 'cat'"),
+        ("x.csv", "file_name,label\na.jpg,cat\na.jpg,dog\n", "line 3 labels a.jpg 'dog', an earlier line 'cat'"),
         ("x.csv", 'file_name,label\na.jpg,"cat\nb.jpg,dog\n', "is not CSV: .* Is a quote not closed?"),
         ("x.jsonl", '{"file_name": "a.jpg"}\n{"file_name": ', "line 2 is not JSON"),
         ("x.jsonl", '["a.jpg"]', "line 1 must be an object"),

@@ -1,1 +1,1 @@
-"""PHOTO: which photos a user means, and their pixels, read safely."""
+"""Photos: find the files that a user means, and decode them safely."""

@@ -1,11 +1,11 @@
-"""Decode photos safely: whatever the file holds, the answer is an upright 8-bit image, RGB or grey, or a reason.
+"""Decode photos safely: whatever a file holds, the result is an upright 8-bit image, RGB or grey, or a `PhotoError`.
 
-Rotation from EXIF is applied; palette, CMYK and 16-bit images become RGB or grey; transparent parts turn white; of an
-animation the first frame is taken. Large JPEGs are decoded at a fraction of their size, other large images reduced as
-soon as they are decoded. Files that claim more pixels than a photo has are refused before a byte is decoded.
+Rotation from EXIF is applied; palette, CMYK and 16-bit images become RGB or grey; transparent parts become white; only
+the first frame of an animation is used. Large JPEGs are decoded at a fraction of their size, other large images reduced
+as soon as they are decoded. Files that claim more pixels than a photo has are refused before a byte is decoded.
 
-All threads together take one gigabyte for files and decoding. What a photo will take is known from its header; a photo
-waits until there is room, and one that would take more than there is is refused.
+All threads together use at most one gigabyte for files and decoding. The memory that a photo needs is known from its
+header. A photo waits until that much is free, and is refused if it needs more than the whole gigabyte.
 """
 
 from __future__ import annotations
@@ -33,38 +33,37 @@ from .upright import BAND, from_array, upright
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 100_000_000
-# Bytes for the files and the decoding of all photos that are under way: a gigabyte, less a tenth for what the C library
-# keeps for itself.
+# Bytes for files and decoding, of all threads together: a gigabyte, less a tenth that the C library may keep.
 MEMORY = Room(900_000_000)
-SHOWN = 1024  # pixels of the longest side of a picture of a photo; more is not drawn
-_MAX_BYTES = 400_000_000  # of one file
-_LARGE = 16_000_000  # pixels from which on an image is reduced before it is resized
-_USUAL = 32 << 20  # bytes that decoding takes at most of nearly every photo; others are read again with more
+SHOWN = 1024  # longest side in pixels at which a photo is drawn in pictures and reports
+_MAX_BYTES = 400_000_000  # size of one file; less than half of MEMORY
+_LARGE = 16_000_000  # pixels above which an image is reduced before it is resized
+_USUAL = 32 << 20  # bytes that suffice to decode nearly every photo; the others are read again with more
 
 
 @contextlib.contextmanager
 def opened(
     photo: Photo, longest: Longest | None = None, known: Container[str] = (), *, keep: bool = False
 ) -> Iterator[tuple[Image.Image | None, str]]:
-    """Read and decode a photo, and hold the memory that it takes until the end of the block.
+    """Read and decode a photo, and reserve the memory for it until the end of the block.
 
     Parameters
     ----------
     photo : Photo
-        The photo.
+        Photo to read.
     longest : function, optional
-        As in `decode`.
+        Longest side that will be used, as in `decode`.
     known : container of str
         Digests of contents that need not be decoded.
     keep : bool, default False
-        Leave the image as it is at the end of the block, instead of closing it.
+        Keep the image open after the end of the block.
 
     Yields
     ------
     image : Pillow image or None
-        As `decode` returns it; None where its digest is known.
+        Decoded image, as from `decode`; None if its digest is known.
     digest : str
-        SHA-256 of its content.
+        SHA-256 of the photo's content.
 
     Raises
     ------
@@ -73,7 +72,7 @@ def opened(
     """
     if not isinstance(photo.source, Path):
         with _room_for_given(photo):
-            image, digest = _given(photo)
+            image, digest = _copy_given(photo)
             try:
                 yield (None if digest in known else image), digest
             finally:
@@ -102,7 +101,7 @@ def opened(
 
 
 def read_photo(photo: Photo) -> tuple[bytes | Image.Image, str]:
-    """Read a photo's content without decoding it, and its SHA-256.
+    """Return a photo's content, not decoded, and its SHA-256.
 
     Raises
     ------
@@ -113,7 +112,7 @@ def read_photo(photo: Photo) -> tuple[bytes | Image.Image, str]:
         data = _read_file(photo.name, photo.source, _file_size(photo.name, photo.source))
         return data, hashlib.sha256(data).hexdigest()
     with _room_for_given(photo):
-        return _given(photo)
+        return _copy_given(photo)
 
 
 def decode(
@@ -122,24 +121,24 @@ def decode(
     longest: Longest | None = None,
     max_pixels: int = MAX_PIXELS,
 ) -> Image.Image:
-    """Decode a photo into an upright image of the mode RGB, or L where it has no colour: a third of the work.
+    """Decode a photo into an upright image of mode RGB, or L if it has no colour (a third of the work).
 
     Parameters
     ----------
     name : str
-        What to call it in an error.
+        Name of the photo in error messages.
     content : bytes or Pillow image
-        What `read_photo` gave.
+        Content that `read_photo` returned.
     longest : function, optional
-        From width and height to the longest side in pixels that will be used; of a larger image, the smallest fraction
-        that keeps twice as much is decoded (JPEG) or kept (others).
+        Function from width and height to the longest side in pixels that will be used. A larger image is decoded (JPEG)
+        or reduced (other formats) to the smallest fraction that keeps at least twice that side.
     max_pixels : int
-        Refuse images that have more pixels after that.
+        Largest number of pixels after that; images with more are refused.
 
     Raises
     ------
     PhotoError
-        The content is not a whole image of a known format, or would take too much memory; the reason says in which way.
+        The content is not a complete image of a known format, or needs too much memory.
     """
     if isinstance(content, Image.Image):
         return content
@@ -152,24 +151,24 @@ def decode(
 
 
 def load_image(photo: Photo, side: int | None = None) -> Image.Image:
-    """Read and decode one photo into RGB; where `side` is given, a large one at no less than twice that many pixels."""
+    """Read and decode one photo into RGB; with `side`, a large photo is reduced to no less than twice that side."""
     longest = None if side is None else lambda width, height: side
     with opened(photo, longest, keep=True) as (image, _):
         if image is None:
-            raise PhotoError(photo.name, "was not decoded.")  # only where its digest is known, and none is
+            raise PhotoError(photo.name, "was not decoded.")  # cannot happen: no digests are passed as known
         return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Resize an image by the bicubic filter, across and then down.
+    """Resize an image with the bicubic filter, first horizontally, then vertically.
 
-    Which comes first changes pixels a little, and versions of Pillow differ in it where both are left to them.
+    The order changes pixels a little, and versions of Pillow differ in the order that they choose themselves.
     """
     return image.resize((size[0], image.height), Image.Resampling.BICUBIC).resize(size, Image.Resampling.BICUBIC)
 
 
 def _file_size(name: str, path: Path) -> int:
-    with _reasons(name, path):
+    with _read_errors(name, path):
         size = path.stat().st_size
     if size > _MAX_BYTES:
         raise PhotoError(name, f"has {size / 1e9:.1f} GB, too much for a photo.")
@@ -177,7 +176,7 @@ def _file_size(name: str, path: Path) -> int:
 
 
 def _read_file(name: str, path: Path, size: int) -> bytes:
-    with _reasons(name, path), open_regular(path) as file:
+    with _read_errors(name, path), open_regular(path) as file:
         content = file.read(size + 1)
     if len(content) > size:
         raise PhotoError(name, "grows while it is read. Try again when it is complete.")
@@ -185,8 +184,8 @@ def _read_file(name: str, path: Path, size: int) -> bytes:
 
 
 @contextlib.contextmanager
-def _reasons(name: str, path: Path) -> Iterator[None]:
-    """Say in words why a file cannot be read."""
+def _read_errors(name: str, path: Path) -> Iterator[None]:
+    """Turn errors of the file system into a `PhotoError` that says why the file cannot be read."""
     try:
         yield
     except FileNotFoundError:
@@ -210,7 +209,7 @@ def _folder_reason(path: Path) -> str:
 def _decode_within(
     name: str, content: bytes, longest: Longest | None, max_pixels: int, room: int
 ) -> tuple[Image.Image | None, int]:
-    """Decode a photo if that takes no more than `room` bytes; return the image, or None and the bytes that it takes."""
+    """Decode a photo if `room` bytes suffice; return the image, or None, and the bytes that it needs."""
     try:
         header = read_header(content)
         if header.opening > room:
@@ -237,13 +236,13 @@ def _decode_within(
         reason = error.reason
     except Exception as error:  # decoders raise nearly anything on damaged files
         reason = _reason(content, error)
-    # Not from within `except`: an error may be kept for long, and would keep the decoder, and with it the pixels.
+    # Raised outside of `except`: an error may be kept for long, and its context would keep the decoder and the pixels.
     raise PhotoError(name, reason)
 
 
 @contextlib.contextmanager
 def _taken(count: int) -> Iterator[None]:
-    """Hold so many bytes, and see to it that the system has them again before anybody else takes them."""
+    """Reserve `count` bytes, and return large amounts to the system before another thread may reserve them."""
     with MEMORY.take(count):
         try:
             yield
@@ -262,7 +261,7 @@ def _check_fits(name: str, file_size: int, room: int, what: str = "") -> None:
 
 
 def _decode_less(image: Image.Image, longest: Longest) -> None:
-    """Let the JPEG decoder leave out what nobody will look at; other formats pay no heed."""
+    """Let the JPEG decoder decode at a fraction of the size; other decoders ignore `draft`."""
     scale = 2 * longest(image.width, image.height) / max(image.width, image.height)
     if scale < 1:
         image.draft("RGB", (max(1, int(image.width * scale)), max(1, int(image.height * scale))))
@@ -270,27 +269,27 @@ def _decode_less(image: Image.Image, longest: Longest) -> None:
 
 @contextlib.contextmanager
 def _room_for_given(photo: Photo) -> Iterator[None]:
-    """Hold the memory for copies of an image that the caller has in memory, or has opened."""
+    """Reserve the memory for copies of an image that the caller has opened or holds in memory."""
     given = photo.source
-    # Opened, and not yet decoded; of a WebP, Pillow does not say so.
+    # An image that is opened, but not yet decoded. Pillow does not tell this for WebP.
     if isinstance(given, ImageFile.ImageFile) and (given.tile or given.format == "WEBP"):
         needed = footprint(given, given.size, Header(), None)
         _check_fits(photo.name, 0, needed, f"has {given.width:,} x {given.height:,} pixels, and ")
     else:
         shape: tuple[int, ...] = given.size if isinstance(given, Image.Image) else np.asarray(given).shape[:2]
-        needed = min(12 * math.prod(shape), MEMORY.size)  # what the caller has room for is not refused
+        needed = min(12 * math.prod(shape), MEMORY.size)  # an image that is in memory already is never refused
     with _taken(needed):
         yield
 
 
-def _given(photo: Photo) -> tuple[Image.Image, str]:
-    """Return an upright copy of an image that the caller gave, and a digest of what it shows."""
+def _copy_given(photo: Photo) -> tuple[Image.Image, str]:
+    """Return an upright copy of an image that the caller passed, and a digest of its pixels."""
     given: Any = photo.source
     try:
         image = upright(given if isinstance(given, Image.Image) else from_array(photo.name, given))
     except PhotoError:
         raise
-    except Exception as error:  # an image of the caller's may still have to be decoded
+    except Exception as error:  # the image may only now be decoded
         raise PhotoError(photo.name, _reason(b"", error)) from error
     if 0 in image.size:
         raise PhotoError(photo.name, f"has no pixels: its size is {image.size}.")

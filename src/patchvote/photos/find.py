@@ -1,8 +1,7 @@
 """Find the photos that a user means: a folder, a manifest, a list of files, arrays or Pillow images.
 
-Nothing is decoded here. A file that turns out to be broken is still found, so that it can be named later; what is
-plainly not meant (hidden files, other kinds of files) is passed over; what looks like a photo but cannot be read is
-counted (`passed_over`).
+Nothing is decoded here. Damaged files are found as well, so that they can be reported later. Hidden files and other
+types of files are ignored; photos of types that cannot be read are counted (`passed_over`).
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ Source = str | Path | Image.Image | npt.NDArray[Any] | Sequence["str | Path | Im
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Photo:
-    """One photo: what it is called, what it shows if that is known, and where its pixels are.
+    """One photo: its name, its source and, if known, its class.
 
     Parameters
     ----------
     name : str
-        Its path below the folder it was found in, with forward slashes; unique within a collection.
+        Path below the folder in which the photo was found, with forward slashes; unique within a collection.
     source : Path, Pillow image or array
-        Where the pixels are.
+        File or image that holds the pixels.
     label : str or None
-        Its class.
+        Class of the photo, if known.
     """
 
     name: str
@@ -53,7 +52,7 @@ class Photo:
 
 
 class Found(list[Photo]):
-    """Photos that were found, and what was passed over on the way."""
+    """List of the photos that were found, with a record of what was passed over."""
 
     def __init__(self, photos: Iterable[Photo] = (), passed_over: PassedOver | None = None) -> None:
         super().__init__(photos)
@@ -66,8 +65,8 @@ def find_photos(source: Source) -> Found:
     Parameters
     ----------
     source : path, array, Pillow image, or a list of these
-        - a folder with a folder a class: the label is the name of the first folder on the way; photos beside the class
-          folders have none;
+        - a folder with one folder per class: the label of a photo is the name of the top folder that holds it; photos
+          beside the class folders have none;
         - a folder of photos: no labels;
         - a manifest (`.csv` or `.jsonl`) with a `file_name`, relative to the manifest, and an optional `label`;
         - one photo, or a list of photos.
@@ -75,7 +74,7 @@ def find_photos(source: Source) -> Found:
     Raises
     ------
     PhotoError
-        There is no such place, or not one photo in it.
+        The path does not exist, or holds no photo.
     """
     if isinstance(source, Found) and source:
         return source
@@ -110,7 +109,7 @@ def _from_folder(root: Path) -> Found:
     files, again = walk(root)
     for path in files:
         relative, ending = path.relative_to(root), path.suffix.lower()
-        unlisted = path.is_dir()  # a folder is given only where it cannot be listed; reading it will tell why
+        unlisted = path.is_dir()  # `walk` returns a folder only if it cannot be listed; reading it later says why
         if unlisted and path == root:
             raise PhotoError(str(root), "the folder may not be read. Are you allowed to list it?")
         if unlisted or ending in ENDINGS:
@@ -121,10 +120,10 @@ def _from_folder(root: Path) -> Found:
             first = first or (relative.as_posix() if ending in PHOTO_TYPES else "")
     types = {ending: count for ending, count in others.items() if ending in PHOTO_TYPES}
     if not photos:
-        found = ", ".join(f"{count} with {ending}" for ending, count in others.most_common(3))
+        counts = ", ".join(f"{count} with {ending}" for ending, count in others.most_common(3))
         raise PhotoError(
             str(root),
-            f"no photos here or in the folders below. {'Files there: ' + found + '. ' if found else ''}"
+            f"no photos here or in the folders below. {'Files there: ' + counts + '. ' if counts else ''}"
             f"Photos end in {', '.join(ENDINGS)}.{' Convert the others.' if types else ''}",
         )
     links = tuple(path.relative_to(root).as_posix() for path in again)
@@ -133,7 +132,7 @@ def _from_folder(root: Path) -> Found:
 
 
 def _without_photos(root: Path, photos: list[Photo]) -> tuple[str, ...]:
-    """Return the folders beside those of the classes in which there is no photo."""
+    """Return the class folders in which there is no photo."""
     classes = {photo.label for photo in photos if photo.label is not None}
     if not classes:
         return ()
@@ -154,11 +153,11 @@ def _from_manifest(path: Path) -> list[Photo]:
         if label is not None and not isinstance(label, (str, int)):
             raise PhotoError(str(path), f"line {line}: label must be text, got {repr(label)[:200]}.")
         place = file_name.strip().replace("\\", "/")
-        # The name is the file_name as it stands, so that answers can be joined to the manifest.
+        # The name is the file_name unchanged, so that answers can be joined with the manifest.
         photo = Photo(file_name, path.parent / place, str(label).strip() or None if label is not None else None)
         if place in photos and photos[place].label != photo.label:
             raise PhotoError(
-                str(path), f"line {line} calls {place} {photo.label!r}, above it is {photos[place].label!r}."
+                str(path), f"line {line} labels {place} {photo.label!r}, an earlier line {photos[place].label!r}."
             )
         photos.setdefault(place, photo)
     if not photos:
@@ -185,35 +184,35 @@ def _from_list(items: list[Any]) -> list[Photo]:
 
 
 def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found:
-    """Find photos that all have a class, of at least so many classes, or say what is missing.
+    """Find labelled photos of at least `fewest` classes.
 
     Raises
     ------
-    PhotoError
-        There are no photos, or one has no class.
+    PatchvoteError
+        There are no photos, a photo has no class, or there are too few classes.
     """
     photos = find_photos(source)
     if labels is not None:
         texts = label_texts([photo.name for photo in photos], labels)
-        named = (dataclasses.replace(photo, label=text) for photo, text in zip(photos, texts, strict=True))
-        photos = Found(named, photos.passed_over)
-    without = [photo.name for photo in photos if is_missing(photo.label)]
+        relabelled = (dataclasses.replace(photo, label=text) for photo, text in zip(photos, texts, strict=True))
+        photos = Found(relabelled, photos.passed_over)
+    unlabelled = [photo.name for photo in photos if is_missing(photo.label)]
     where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
-    if len(without) == len(photos):
+    if len(unlabelled) == len(photos):
         raise PatchvoteError(
             f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
             "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
         )
-    if without:
+    if unlabelled:
         raise PatchvoteError(
-            f"{where}: {counted(len(without), 'photo has', 'photos have')} no class, the first is {without[0]}. Move "
-            "them into the folder of their class, or away."
+            f"{where}: {counted(len(unlabelled), 'photo has', 'photos have')} no class, the first is {unlabelled[0]}. "
+            "Move them into the folder of their class, or away."
         )
     classes = sorted({str(photo.label) for photo in photos})
     if len(classes) < fewest:
         meant = folder_of_classes(Path(source), photos) if isinstance(source, (str, Path)) else None
         raise PatchvoteError(
-            f"{where}: all photos are of one class, {classes[0]!r}. There must be two at least: a folder a class."
+            f"{where}: all photos are of one class, {classes[0]!r}. At least two are needed: one folder per class."
             + (f" Did you mean {meant}, which holds folders?" if meant is not None else "")
         )
     return photos

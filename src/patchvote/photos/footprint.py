@@ -1,7 +1,7 @@
-"""How much memory a photo takes while it is decoded, known before it is.
+"""Predict how much memory the decoding of a photo takes.
 
-The figures are bytes per pixel, measured as the growth of a process while Pillow 13 decoded 40 million pixels of each
-kind. `tests/test_footprint.py` measures again that none is too low.
+The constants are bytes per pixel, measured as the growth of a process while Pillow 13 decoded 40 million pixels of each
+format. `tests/test_decoding_memory.py` checks that none is too low.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ Longest = Callable[[int, int], int]
 
 REDUCIBLE = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F")
 
-_SLACK = 6 << 20  # tables, objects, and some rows in five copies
-_WEBP = 12  # two canvases in RGBA and a copy of one, which last as long as the image
-_BMP = 2  # of run-length coded images, which Pillow decodes in Python
-_JPEG_SAMPLE = 2  # a coefficient; progressive and multi-scan images keep those of all pixels, whatever the scale
-_TIFF_JPEG = 8  # the same within one strip or tile of a TIFF, four components
+_SLACK = 6 << 20  # bytes for tables, objects, and five copies of some rows
+_WEBP = 12  # two RGBA canvases and a copy of one, which exist as long as the image
+_BMP = 2  # for run-length encoded images, which Pillow decodes in Python
+_JPEG_SAMPLE = 2  # one coefficient; progressive and multi-scan images keep those of all pixels, whatever the scale
+_TIFF_JPEG = 8  # coefficients of four components, within one strip or tile of a TIFF
 
 
 def footprint(image: Image.Image, size: tuple[int, int], header: Header, longest: Longest | None) -> int:
-    """Return the bytes that decoding an image takes at most, beside the file itself.
+    """Return an upper bound of the bytes that decoding an image takes, in addition to the file itself.
 
     Parameters
     ----------
     image : Pillow image
-        Opened, with `draft` done, and not loaded.
+        Image that is opened, with `draft` applied, but not loaded.
     size : tuple of ints
         Width and height before `draft`.
     header : Header
-        Of its file.
+        Header of the image's file.
     longest : function, optional
-        From width and height to the longest side that will be used.
+        Function from width and height to the longest side that will be used.
     """
     pixels = image.width * image.height
     stored = pixels * _stored(image.mode)
     factor = reduction(image, longest)
     if factor > 1 and image.mode in REDUCIBLE:
-        copies = 2 if image.mode in ("LA", "RGBA") else 1  # to reduce these, Pillow multiplies them by their alpha
+        copies = 2 if image.mode in ("LA", "RGBA") else 1  # Pillow multiplies these by alpha before it reduces them
         finished = copies * stored + 12 * math.ceil(pixels / factor**2)
     else:
         finished = pixels * _finished(image.mode)
@@ -55,29 +55,29 @@ def footprint(image: Image.Image, size: tuple[int, int], header: Header, longest
 
 
 def reduction(image: Image.Image, longest: Longest | None) -> int:
-    """Return the whole factor by which an image can be reduced to no less than twice what will be used."""
+    """Return the integer factor that reduces an image to no less than twice the longest side that will be used."""
     return max(1, max(image.size) // (2 * longest(image.width, image.height))) if longest is not None else 1
 
 
 def _stored(mode: str) -> int:
-    """Return the bytes per pixel in Pillow's own memory: three channels take four bytes."""
+    """Return the bytes per pixel of a Pillow image: three channels take four bytes."""
     return 1 if mode in ("1", "L", "P") else 2 if mode.startswith("I;16") else 4
 
 
 def _finished(mode: str) -> int:
-    """Return the bytes per pixel while an image becomes upright RGB or grey at its full size."""
+    """Return the bytes per pixel while an image is converted to upright RGB or grey at its full size."""
     if mode in ("1", "L"):
-        return 2  # itself, and a copy
+        return 2  # the image and a copy
     if mode.startswith("I;16"):
-        return 6  # itself, and twice more while it becomes an array
+        return 6  # the image, and twice as much while it is converted to an array
     return 12 if mode in ("I", "F") else 8
 
 
 def _decoder(image: Any, size: tuple[int, int], header: Header) -> int:
-    """Return the bytes that a decoder takes beside the image that it fills."""
+    """Return the bytes that a decoder takes in addition to the image that it fills."""
     pixels = size[0] * size[1]
     if image.format in ("JPEG", "MPO"):
-        blocks = (size[0] + 32) * (size[1] + 32)  # whole ones, of up to 32 pixels
+        blocks = (size[0] + 32) * (size[1] + 32)  # rounded up to whole blocks, of up to 32 pixels
         return 0 if header.one_scan else math.ceil(blocks * _JPEG_SAMPLE * _samples(image.layer))
     if image.format == "BMP":
         return pixels * _BMP
@@ -90,8 +90,8 @@ def _decoder(image: Any, size: tuple[int, int], header: Header) -> int:
         bits = tags.get(258, 1)
         sample = max(1, math.ceil((max(bits) if isinstance(bits, tuple) else bits) / 8))
         jpeg = _TIFF_JPEG if _number(tags.get(259)) in (6, 7) else 0
-        turned = pixels * _stored(image.mode) if _number(tags.get(274), 1) != 1 else 0  # Pillow does that itself
-        return int(block * (_number(tags.get(277), 1) * sample + jpeg) + turned)
+        rotated = pixels * _stored(image.mode) if _number(tags.get(274), 1) != 1 else 0  # Pillow rotates a TIFF itself
+        return int(block * (_number(tags.get(277), 1) * sample + jpeg) + rotated)
     return 0
 
 
@@ -102,7 +102,7 @@ def _samples(layers: list[tuple[int, int, int, int]]) -> float:
 
 
 def _number(value: object, default: int = 0) -> int:
-    """Return the value of a tag that should be one number."""
+    """Return the value of a tag as one number, or the default if it is none."""
     if isinstance(value, tuple) and value:
         value = value[0]
     return max(0, int(value)) if isinstance(value, int | float) else default

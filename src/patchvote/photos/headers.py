@@ -1,8 +1,8 @@
-"""Look at the header of a photo before any decoder does.
+"""Check the header of a photo before a decoder reads it.
 
-Decoders read what stands before the pixels eagerly and keep it: millions of tiny segments, text that inflates a
-thousandfold, offsets that become objects. None of it shows in a photo, and some kilobytes of it can take minutes or
-gigabytes. What no real photo has is refused here, in a time that does not depend on what the file claims.
+Decoders read and keep all metadata before the pixels: millions of tiny segments, text that inflates a thousandfold,
+offsets that become objects. A few kilobytes of it can take minutes or gigabytes. A header that no real photo has is
+refused here, in a time that does not depend on what the file claims.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import dataclasses
 import struct
 
-_MAX_PARTS = 10_000  # segments, chunks or blocks beside the pixels; a photo with a depth map in it has some hundreds
-_MAX_SCANS = 100  # of a JPEG, each a pass over all pixels; encoders make about ten
+_MAX_PARTS = 10_000  # segments, chunks or blocks of metadata; a photo with an embedded depth map has some hundreds
+_MAX_SCANS = 100  # scans of a JPEG, each a pass over all pixels; encoders write about ten
 _MAX_JUNK = 1 << 20  # bytes between segments of a JPEG, which Pillow skips one at a time
-_MAX_EXIF_PARTS = 100  # segments of 64 kB, which Pillow joins with a copy of all for each
+_MAX_EXIF_PARTS = 100  # EXIF segments of 64 kB; Pillow copies all of them whenever it appends one
 _MAX_OFFSETS = 65_536  # strips or tiles of a TIFF; Pillow takes 25 microseconds for each
-_COPIES = 4  # that a decoder makes of what stands beside the pixels: read in blocks, joined, kept, and parsed
-_TEXT_BYTES = 5 << 20  # that a compressed text of a PNG can take: 1 MB inflated, then up to 4 bytes per character
-_VALUE_BYTES = 300  # that a number in a tag of a TIFF can take as an object; of an offset 268 were measured
+_COPIES = 4  # copies of the metadata that a decoder makes: read in blocks, joined, kept, and parsed
+_TEXT_BYTES = 5 << 20  # memory for one compressed text of a PNG: 1 MB inflated, then up to 4 bytes per character
+_VALUE_BYTES = 300  # memory for one number in a tag of a TIFF, as an object; 268 were measured for an offset
 
-# Markers of a JPEG that Pillow takes to have no length: escapes, TEM, JPG, RST, SOI, EOI and extensions.
+# JPEG markers that have no length for Pillow: escapes, TEM, JPG, RST, SOI, EOI and extensions.
 _STANDALONE = {0x00, 0x01, 0xC8, *range(0xD0, 0xDA), *range(0xF0, 0xFE)}
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _SEQUENTIAL = {0xC0, 0xC1, 0xC9}
@@ -29,14 +29,14 @@ _TIFF_OFFSETS = (273, 324)
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What a header says that decides how much memory a decoder takes.
+    """Properties of a header that decide how much memory a decoder takes.
 
     Parameters
     ----------
     opening : int
-        Bytes that reading the header may take, beside the file itself.
+        Bytes that reading the header may take, in addition to the file itself.
     one_scan : bool
-        Of a JPEG: its pixels stand in one scan, so that a decoder needs a few rows at a time and not all of them.
+        Whether all pixels of a JPEG are in one scan, so that a decoder holds a few rows at a time instead of all.
     """
 
     opening: int = 0
@@ -44,12 +44,12 @@ class Header:
 
 
 def read_header(content: bytes) -> Header:
-    """Look at the header of a photo of any format.
+    """Read the header of a photo of any format.
 
     Raises
     ------
     ValueError
-        It has more of something than any photo.
+        The header exceeds a limit that no real photo reaches.
     """
     if content.startswith(b"\xff\xd8\xff"):
         return _jpeg(content)
@@ -59,7 +59,7 @@ def read_header(content: bytes) -> Header:
         return _gif(content)
     if content[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
         return _tiff(content)
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":  # Pillow hands all of it to the decoder, which copies it
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":  # the decoder gets the whole file, and copies it
         return Header(opening=_COPIES * len(content))
     return Header()
 
@@ -67,7 +67,7 @@ def read_header(content: bytes) -> Header:
 def _jpeg(content: bytes) -> Header:
     if content.count(b"\xff\xda") > _MAX_SCANS:
         raise ValueError(f"it has more than {_MAX_SCANS} scans")
-    components = junk = exif = beside = 0
+    components = junk = exif = metadata = 0
     position, clean = 2, True
     for _ in range(_MAX_PARTS):
         begin, position = position, content.find(b"\xff", position)
@@ -77,18 +77,18 @@ def _jpeg(content: bytes) -> Header:
         while content[position : position + 1] == b"\xff":
             position += 1
         if position <= 0 or position + 8 > len(content):
-            return Header(_COPIES * beside)
+            return Header(_COPIES * metadata)
         marker, length = content[position], int.from_bytes(content[position + 1 : position + 3])
         clean = clean and position == begin + 1 and marker not in _STANDALONE
         if marker == 0xDA:
-            return Header(_COPIES * beside, one_scan=clean and content[position + 3] == components)
+            return Header(_COPIES * metadata, one_scan=clean and content[position + 3] == components)
         if marker in _FRAMES:
             components = content[position + 8] if position + 8 < len(content) else 0
             clean = clean and marker in _SEQUENTIAL
         exif += marker == 0xE1 and content.startswith(b"Exif\0\0", position + 3)
         if exif > _MAX_EXIF_PARTS:
             raise ValueError(f"it has more than {_MAX_EXIF_PARTS} segments of EXIF")
-        beside += 0 if marker in _STANDALONE else length
+        metadata += 0 if marker in _STANDALONE else length
         position += 1 if marker in _STANDALONE else 1 + length
     raise ValueError(f"it has more than {_MAX_PARTS:,} segments before its pixels")
 
@@ -104,13 +104,13 @@ def _png(content: bytes) -> Header:
             opening += _COPIES * min(length, len(content)) + (_TEXT_BYTES if kind in (b"zTXt", b"iTXt") else 0)
         chunks += 1
         if others > _MAX_PARTS or chunks > 100 * _MAX_PARTS:
-            raise ValueError(f"it has more than {_MAX_PARTS:,} chunks beside its pixels, or far too many with them")
+            raise ValueError(f"it has more than {_MAX_PARTS:,} chunks of metadata, or far too many in all")
         position += 12 + length
     return Header(opening=opening)
 
 
 def _gif(content: bytes) -> Header:
-    """Walk to the first frame: what stands before it is kept as one object per block of at most 255 bytes."""
+    """Read up to the first frame: Pillow keeps what precedes it as one object per block of at most 255 bytes."""
     flags = content[10] if len(content) > 10 else 0
     position = 13 + (3 << (flags & 7) + 1 if flags & 128 else 0)
     in_extension = False
@@ -144,9 +144,9 @@ def _tiff(content: bytes) -> Header:
             if tag in _TIFF_OFFSETS and values > _MAX_OFFSETS:
                 raise ValueError(f"it has {values:,} strips or tiles")
             size = values * _TIFF_UNITS.get(kind, 1)
-            if size < len(content):  # what the file cannot hold is passed over
+            if size < len(content):  # a tag that claims more than the file holds is not counted
                 opening += _VALUE_BYTES * values if kind in _TIFF_UNITS else _COPIES * size
             position += 20 if big else 12
-    except (struct.error, OverflowError):  # it ends within; a decoder says so too
+    except (struct.error, OverflowError):  # the file is truncated; the decoder reports it
         return Header()
     return Header(opening=opening)

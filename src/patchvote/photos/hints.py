@@ -1,4 +1,4 @@
-"""Hints about collections of photos that can be used as they are, but are probably not meant so."""
+"""Hints about collections of photos that can be used, but probably contain a mistake."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .find import Photo
 
-_NAMED = 3  # groups of classes that are named
+_MAX_SHOWN = 3  # groups of similar classes that a hint lists
 
 
 def folder_of_classes(root: Path, photos: Iterable[Photo]) -> Path | None:
-    """Return the folder that was probably meant where every class folder holds nothing but folders.
+    """Return the folder that was probably meant if every class folder holds only folders, or None.
 
-    That is so where `root` holds train/cat/1.jpg and test/cat/2.jpg, and "train" and "test" are taken for the classes.
-    One whose name begins with "train" comes first, then the one with most photos; None is returned where a photo lies
-    in a class folder itself.
+    For example, `root` holds train/cat/1.jpg and test/cat/2.jpg, so that "train" and "test" would become the classes. A
+    folder whose name begins with "train" is preferred, then the one with most photos. If any photo lies directly in a
+    class folder, None is returned.
     """
     counts: collections.Counter[str] = collections.Counter()
     for photo in photos:
@@ -30,7 +30,7 @@ def folder_of_classes(root: Path, photos: Iterable[Photo]) -> Path | None:
 
 
 def similar_names(classes: Iterable[str]) -> str:
-    """Name the classes whose names differ only in case or in spaces around them; nothing where there are none.
+    """Return a hint about classes whose names differ only in case or surrounding spaces; empty if there are none.
 
     Examples
     --------
@@ -45,8 +45,8 @@ def similar_names(classes: Iterable[str]) -> str:
     alike = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
     if not alike:
         return ""
-    more = f"; and {len(alike) - _NAMED:,} more" if len(alike) > _NAMED else ""
+    more = f"; and {len(alike) - _MAX_SHOWN:,} more" if len(alike) > _MAX_SHOWN else ""
     return (
-        f"these classes differ in name only by case or spaces: {'; '.join(alike[:_NAMED])}{more}. Each is learned as a "
-        "class of its own."
+        f"these classes differ in name only by case or spaces: {'; '.join(alike[:_MAX_SHOWN])}{more}. Each is learned "
+        "as a class of its own."
     )

@@ -1,4 +1,4 @@
-"""Labels that a caller gives beside photos: none may be missing, and all are of one type."""
+"""Labels that a caller passes with photos: none may be missing, and all must be of one type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..errors import PatchvoteError
 from ..utils.counting import counted
 from ..utils.schema import brief
 
-# What a label may be. Every label becomes text, so two types would make one class of 1 and "1".
+# Types of labels. Every label becomes text, so that with mixed types 1 and "1" would become the same class.
 _TYPES = {
     "text": (str,),
     "a truth value": (bool, np.bool_),
@@ -29,12 +29,12 @@ def label_texts(names: Sequence[str], labels: Iterable[Any]) -> list[str]:
     names : sequence of str
         Names of the photos.
     labels : iterable
-        The class of each, in the same order.
+        Class of each photo, in the same order.
 
     Raises
     ------
     PatchvoteError
-        A label is missing (None, NaN or empty), is no text or number, or is of another type than the first.
+        A label is missing (None, NaN or empty), is neither text nor a number, or differs in type from the first.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def label_texts(names: Sequence[str], labels: Iterable[Any]) -> list[str]:
 
 
 def is_missing(label: Any) -> bool:
-    """Whether a label says nothing: None, not a number, or empty text."""
+    """Whether a label is missing: None, NaN, or blank text."""
     if label is None or (isinstance(label, str) and not label.strip()):
         return True
     return isinstance(label, (float, np.floating)) and math.isnan(label)

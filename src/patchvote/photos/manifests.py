@@ -1,7 +1,7 @@
-"""Manifests: lists of photos as CSV or as JSON lines, read a line at a time.
+"""Manifests: lists of photos as CSV or JSON lines, read line by line.
 
-A manifest may come from anybody. It may be nested without end, be one endless line, or have more rows than memory has
-room for: each gets an error that says where.
+A manifest may come from an untrusted source. Deep nesting, an endless line, or more rows than fit into memory raise an
+error that names the line.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ..errors import PhotoError
 from ..utils.reading import open_regular
 
 ENDINGS = (".csv", ".jsonl")
-_MAX_LINE = 1 << 20  # characters; a path has at most 4,096
-_MAX_ROWS = 10_000_000  # photos of this number take some gigabytes as a list
+_MAX_LINE = 1 << 20  # characters per line; a path has at most 4,096
+_MAX_ROWS = 10_000_000  # rows; a list of that many photos takes some gigabytes
 
 Row = tuple[int, dict[str, Any]]
 
 
 def read_manifest(path: Path) -> Iterator[Row]:
-    """Yield the number of each line that has a row, and the row as a dictionary of its columns.
+    """Yield the line number of each row, and the row as a dictionary of its columns.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def read_manifest(path: Path) -> Iterator[Row]:
     """
     try:
         is_csv = path.suffix.lower() == ".csv"
-        newline = "" if is_csv else "\n"  # text in JSON may hold whatever else looks like the end of a line
+        newline = "" if is_csv else "\n"  # text in JSON may contain other line separators
         with open_regular(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline=newline) as text:
             rows = _csv_rows(path, text) if is_csv else _jsonl_rows(path, text)
             for count, row in enumerate(rows, start=1):
@@ -48,12 +48,12 @@ def read_manifest(path: Path) -> Iterator[Row]:
 
 
 def lines(text: TextIO, name: str) -> Iterator[str]:
-    """Yield line after line of a text that is called `name`, and refuse one that does not end."""
+    """Yield the lines of the text `name`; a line that is far too long raises an error."""
     for number in itertools.count(1):
         line = text.readline(_MAX_LINE + 1)
         if len(line) > _MAX_LINE:
             raise PhotoError(
-                name, f"line {number} has more than {_MAX_LINE:,} characters. Is it a list, with a line per photo?"
+                name, f"line {number} has more than {_MAX_LINE:,} characters. Is it a list, with one line per photo?"
             )
         if not line:
             return
@@ -63,7 +63,7 @@ def lines(text: TextIO, name: str) -> Iterator[str]:
 def _csv_rows(path: Path, text: TextIO) -> Iterator[Row]:
     rest = lines(text, str(path))
     first = next(rest, "")
-    delimiter = max(",;\t", key=first.count)  # spreadsheets write any of the three, depending on the country
+    delimiter = max(",;\t", key=first.count)  # spreadsheets write any of these, depending on the locale
     reader = csv.DictReader(itertools.chain([first], rest), delimiter=delimiter, strict=True)
     try:
         if "file_name" not in (reader.fieldnames or []):

@@ -1,8 +1,8 @@
-"""Outputs of a command, checked before its work begins: no file is lost that somebody may want.
+"""Check the outputs of a command before its work begins, so that no file is lost that somebody may want.
 
-An output may be new, or a file of the same kind that patchvote wrote (see `marks`). A model or a report of another run
-is a user's work, though, and is replaced by force alone. What the command reads and what it also writes is never an
-output, whatever the user insists on: that can only be a mistake.
+An output may be new, or replace a file of the same kind that patchvote wrote (see `marks`). Models and reports of other
+runs, and files that patchvote did not write, are replaced only with `force`. A file that the command reads, or writes
+as another output, is never replaced, not even with `force`: that can only be a mistake.
 """
 
 from __future__ import annotations
@@ -27,74 +27,76 @@ def check_outputs(
     force: bool = False,
     updated: Sequence[Path] = (),
 ) -> None:
-    """Refuse outputs that would replace what they should not.
+    """Refuse outputs that would replace files they must not replace.
 
     Parameters
     ----------
     outputs : sequence of (path, kind)
-        The files that will be written; None stands for one that was not asked for.
+        Files that will be written; a path of None is ignored.
     inputs : iterable of paths or ints
-        What the command reads: files, folders and manifests of photos, and numbers of open files such as 0, standard
-        input; None likewise. Drawn from only where an output exists.
+        Sources that the command reads: files, folders and manifests of photos, and file descriptors such as 0 for
+        standard input; None is ignored. Iterated only if an output exists.
     force : bool, default False
-        Also replace models and reports, and files that patchvote did not write, as long as the command does not read
-        them.
+        Also replace models and reports, and files that patchvote did not write, unless the command reads them.
     updated : sequence of paths
-        Models and reports that the command is there to renew.
+        Models and reports whose purpose is to be replaced by this command.
 
     Raises
     ------
     PatchvoteError
-        An output is also an input or another output, belongs to somebody else, or has no folder.
+        An output is also an input or another output, was not written by patchvote, or its folder does not exist.
     """
     wanted = [(path, kind) for path, kind in outputs if path is not None]
     for path, _ in wanted:
         _check_place(path)
-    for (one, what), (other, also) in itertools.combinations(wanted, 2):
+    for (one, kind), (other, other_kind) in itertools.combinations(wanted, 2):
         if _key(one) == _key(other) or _same(one, other):
-            raise PatchvoteError(f"{one} would be {what} and {also} at once. Choose another name for one of them.")
+            raise PatchvoteError(
+                f"{one} would be {kind} and {other_kind} at once. Choose another name for one of them."
+            )
     existing = [(path, kind) for path, kind in wanted if path.exists()]
     if not existing:
         return
-    read = {key: path for path in _files(inputs) if (key := _identity(path))}
+    inputs_by_identity = {key: path for path in _files(inputs) if (key := _identity(path))}
     for path, kind in existing:
         identity = _identity(path)
-        if identity in read:
-            name = "standard input" if read[identity] == 0 else read[identity]
+        if identity in inputs_by_identity:
+            source = inputs_by_identity[identity]
+            name = "standard input" if source == 0 else source
             alias = "" if path == name else f" as {name}"
             raise PatchvoteError(
                 f"{path} would be replaced by {kind}, but this command reads it{alias}. Choose another name."
             )
         if not force:
-            _check_owner(path, kind, any(_same(path, own) for own in updated))
+            _check_owner(path, kind, any(_same(path, other) for other in updated))
 
 
 def _check_place(path: Path) -> None:
-    """Refuse a file that can never be written."""
-    place = Path(os.path.realpath(path))  # a link may lead where there is nothing yet
+    """Refuse a path that cannot be written."""
+    place = Path(os.path.realpath(path))  # a link may point to a file that does not exist yet
     if not place.parent.is_dir():
         folder = place.parent if path.is_symlink() else path.parent
         raise PatchvoteError(f"{path} cannot be written: there is no folder {folder}.")
     if place.is_dir():
         raise PatchvoteError(f"{path} cannot be written: it is a folder.")
     if place.exists() and not place.is_file():
-        raise PatchvoteError(f"{path} cannot be written: it is no ordinary file.")
+        raise PatchvoteError(f"{path} cannot be written: it is not an ordinary file.")
     if not os.access(place.parent, os.W_OK):
         raise PatchvoteError(f"{path} cannot be written: the folder {place.parent} may not be written to.")
 
 
 def _check_owner(path: Path, kind: Kind, updated: bool) -> None:
-    """Refuse to replace a file of somebody else, of another kind, or a model or report of another run."""
+    """Refuse to replace a file of another origin or kind, or a model or report of another run."""
     try:
-        found = kind_of(path)
+        existing_kind = kind_of(path)
     except OSError as error:
-        raise PatchvoteError(f"{path} is there, and cannot be read: {error.strerror}. Choose another name.") from error
-    if found is kind:
+        raise PatchvoteError(f"{path} exists, but cannot be read: {error.strerror}. Choose another name.") from error
+    if existing_kind is kind:
         if updated or kind not in (Kind.model, Kind.report):
             return
         what = f"there is {kind} already"
-    elif found is not None:
-        what = f"it is {found} of patchvote, not {kind}"
+    elif existing_kind is not None:
+        what = f"it is {existing_kind} of patchvote, not {kind}"
     elif path.suffix.lower() in ENDINGS:
         what = "it is an image that patchvote did not make"
     else:
@@ -112,15 +114,15 @@ def _files(inputs: Iterable[Path | int | None]) -> Iterator[Path | int]:
         yield path
         if isinstance(path, int):
             continue
-        listed = path.suffix.lower() in MANIFESTS and os.path.isfile(path)  # noqa: PTH113 - raises for no name
+        listed = path.suffix.lower() in MANIFESTS and os.path.isfile(path)  # noqa: PTH113 - Path raises for invalid names
         if listed or os.path.isdir(path):  # noqa: PTH112
             yield from (photo.source for photo in find_photos(path) if isinstance(photo.source, Path))
 
 
 def _identity(path: Path | int) -> tuple[int, int] | None:
-    """Return what all names of one file have in common: links, and spellings that a file system holds equal."""
+    """Return a key that is the same for all names of one file: links, and spellings that a file system holds equal."""
     with contextlib.suppress(OSError, ValueError):
-        status = os.stat(path)  # noqa: PTH116 - also of an open file
+        status = os.stat(path)  # noqa: PTH116 - takes file descriptors as well
         return status.st_dev, status.st_ino
     return None
 
@@ -130,5 +132,5 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def _key(path: Path) -> str:
-    """Return a spelling that is equal for paths that some file systems hold equal."""
+    """Return a normalised path that is equal for paths that some file systems hold equal."""
     return unicodedata.normalize("NFC", os.path.realpath(path)).casefold()

@@ -1,7 +1,7 @@
-"""What a folder holds besides photos that can be read: photos of other types, class folders without photos, and links.
+"""Record of what was passed over in a folder: photos of unreadable types, class folders without photos, and links.
 
-All are easy to miss: a phone writes .heic, a camera .cr2, and a class that is not there is never answered. Files that
-are no photos at all (text, spreadsheets, videos) are not mentioned.
+These are easy to miss: a phone writes .heic, a camera .cr2, and a model never predicts a class that had no photos.
+Other files (text, spreadsheets, videos) are not mentioned.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-# Endings of files that people take for photos, but that are not decoded here.
+# Endings of photos that patchvote does not decode.
 _MODERN = "heic heif hif avif jxl jp2 j2k jpf mpo"
 _EDITORS = "psd xcf tga ppm pgm pnm exr hdr"
 _CAMERAS = "raw dng cr2 cr3 crw nef nrw arw srf sr2 orf raf rw2 pef srw x3f 3fr fff iiq erf mrw kdc dcr mef mos rwl"
 PHOTO_TYPES = frozenset(f".{ending}" for ending in f"{_MODERN} {_EDITORS} {_CAMERAS}".split())
-_NAMED = 5  # endings and folders that are named
+_MAX_SHOWN = 5  # endings, folders or links that a sentence lists
 
 
 @dataclasses.dataclass(frozen=True)
 class PassedOver:
-    """What was passed over.
+    """Record of what was passed over.
 
     Parameters
     ----------
     types : mapping of str to int
-        Files per ending, of photos whose type cannot be read.
+        Number of photos of unreadable types, per ending.
     first : str
-        Name of the first of them.
+        Name of the first photo of an unreadable type.
     empty : tuple of str
-        Class folders in which there is no photo that can be read.
+        Class folders without a readable photo.
     links : tuple of str
-        Links to folders whose photos were found by another name.
+        Links to folders whose photos were found under another name.
     """
 
     types: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -47,11 +47,11 @@ class PassedOver:
         return PassedOver(types, self.first or other.first, empty, links)
 
     def without_folders(self) -> PassedOver:
-        """Return what was passed over where classes do not matter."""
+        """Return the record without empty class folders, for uses where classes do not matter."""
         return dataclasses.replace(self, empty=())
 
     def sentences(self) -> list[str]:
-        """Say what was passed over, and what can be done.
+        """Return sentences that say what was passed over, and what to do about it.
 
         Examples
         --------
@@ -60,32 +60,32 @@ class PassedOver:
         >>> PassedOver(empty=("tulip",)).sentences()
         ['no photo was found in the folder tulip: it does not become a class.']
         """
-        said = []
+        sentences = []
         if self.types:
-            often = sorted(self.types.items(), key=lambda pair: -pair[1])
-            said.append(
-                f"passed over files: {_some([f'{count:,} with {ending}' for ending, count in often])} (the first is "
-                f"{self.first}): such photos cannot be read. Convert them to .jpg or .png."
+            most_first = sorted(self.types.items(), key=lambda pair: -pair[1])
+            sentences.append(
+                f"passed over files: {_some([f'{count:,} with {ending}' for ending, count in most_first])} (the first "
+                f"is {self.first}): such photos cannot be read. Convert them to .jpg or .png."
             )
         if self.empty:
             several = len(self.empty) > 1
-            said.append(
+            sentences.append(
                 f"no photo was found in the folder{'s' * several} {_some(list(self.empty))}: "
                 + ("they do not become classes." if several else "it does not become a class.")
             )
         if self.links:
             several = len(self.links) > 1
-            said.append(
+            sentences.append(
                 f"passed over the link{'s' * several} {_some(list(self.links))}: "
                 + ("they lead to folders that were" if several else "it leads to a folder that was")
-                + " looked at already."
+                + " searched already."
             )
-        return said
+        return sentences
 
     def plain(self) -> dict[str, Any]:
-        """Return the same as plain values, for JSON."""
+        """Return the record as plain values, for JSON."""
         return {"types": dict(self.types), "first": self.first, "empty": list(self.empty), "links": list(self.links)}
 
 
 def _some(names: list[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+    return ", ".join(names[:_MAX_SHOWN]) + (f" and {len(names) - _MAX_SHOWN:,} more" if len(names) > _MAX_SHOWN else "")

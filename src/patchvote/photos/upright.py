@@ -1,4 +1,4 @@
-"""Make an image upright and plain: 8 bits, RGB or grey, nothing transparent, no larger than needed."""
+"""Convert an image to upright 8-bit RGB or grey, without transparency, and no larger than needed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from PIL import Image
 from ..errors import PhotoError
 from .footprint import REDUCIBLE, Longest, reduction
 
-BAND = 1 << 18  # pixels that are worked on at a time, where all of them would take too much memory
-_MAX_EXIF = 1 << 20  # bytes; in a JPEG it has at most 65,533
-_ORIENTATION = 0x0112  # in EXIF
-_TURNS = {
+BAND = 1 << 18  # pixels processed at a time where the whole image would take too much memory
+_MAX_EXIF = 1 << 20  # bytes of EXIF that are parsed; one segment of a JPEG has at most 65,533
+_ORIENTATION = 0x0112  # tag in EXIF
+_ROTATIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -27,28 +27,28 @@ _TURNS = {
 
 
 def upright(image: Image.Image, longest: Longest | None = None, *, close: bool = False) -> Image.Image:
-    """Return a copy of an image, upright, as RGB or grey; `close` frees the image as soon as the copy is there."""
+    """Return an upright copy of an image as RGB or grey; with `close`, the image is freed as soon as it is copied."""
     image.load()
-    turn = _turn(image)
-    # Before anything makes copies: of 100 million pixels, each would take hundreds of megabytes.
+    rotation = _rotation(image)
+    # Reduce before any copy is made: a copy of 100 million pixels takes hundreds of megabytes.
     plain = _plain(_reduced(image, longest))
     if close:
         image.close()
-    if turn is not None:
-        plain = plain.transpose(turn)
-    plain.info.clear()  # it is upright now, whatever was said there
+    if rotation is not None:
+        plain = plain.transpose(rotation)
+    plain.info.clear()  # the orientation in it no longer applies
     return _reduced(plain, longest)
 
 
-def _turn(image: Image.Image) -> Image.Transpose | None:
+def _rotation(image: Image.Image) -> Image.Transpose | None:
     if len(image.info.get("exif") or b"") <= _MAX_EXIF:
-        with contextlib.suppress(Exception):  # a damaged EXIF block says nothing about the pixels
-            return _TURNS.get(image.getexif().get(_ORIENTATION, 1))
+        with contextlib.suppress(Exception):  # the pixels may be fine although the EXIF block is damaged
+            return _ROTATIONS.get(image.getexif().get(_ORIENTATION, 1))
     return None
 
 
 def _plain(image: Image.Image) -> Image.Image:
-    """Return a copy of an image as RGB, or L where it has no colour."""
+    """Return a copy of an image as RGB, or as L if it has no colour."""
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return Image.fromarray(_to_8_bit(np.asarray(image)))
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
@@ -57,7 +57,7 @@ def _plain(image: Image.Image) -> Image.Image:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """Lay an image that is partly transparent on white, some rows at a time: the whole would take four copies."""
+    """Blend a partly transparent image with white, some rows at a time: all at once would take four copies."""
     result = Image.new("RGB", image.size)
     rows = max(1, BAND // image.width)
     for top in range(0, image.height, rows):
@@ -68,13 +68,13 @@ def _on_white(image: Image.Image) -> Image.Image:
 
 
 def _reduced(image: Image.Image, longest: Longest | None) -> Image.Image:
-    """Reduce an image by a whole factor to no less than twice what will be used, where its mode can be."""
+    """Reduce an image by an integer factor to no less than twice the side that will be used, if its mode allows."""
     factor = reduction(image, longest)
     return image.reduce(factor) if factor > 1 and image.mode in REDUCIBLE else image
 
 
 def _to_8_bit(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """Bring 16-bit, 32-bit and float grey values to 8 bits by the range that their type, or else their values, have."""
+    """Scale 16-bit, 32-bit and float grey values to 8 bits, from the range of their type or else of their values."""
     if values.dtype == np.uint8:
         return values
     low, high = float(values.min()), float(values.max())
@@ -86,14 +86,14 @@ def _to_8_bit(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         low, high = 0.0, 65535.0
     span = max(high - low, 1e-12)
     result = np.empty(values.shape, np.uint8)
-    for start in range(0, len(values), 64):  # by rows: a float64 copy of a large image is larger than all else
+    for start in range(0, len(values), 64):  # by rows: a float64 copy of a large image takes too much memory
         rows = slice(start, start + 64)
         result[rows] = np.round((values[rows].astype(np.float64) - low) * (255 / span))
     return result
 
 
 def from_array(name: str, array: npt.NDArray[Any]) -> Image.Image:
-    """Take an array as scikit-image does: ``(h, w)``, ``(h, w, 1)``, ``(h, w, 3)`` or ``(h, w, 4)``."""
+    """Convert an array, as scikit-image defines images: ``(h, w)``, ``(h, w, 1)``, ``(h, w, 3)`` or ``(h, w, 4)``."""
     array = np.asarray(array)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]

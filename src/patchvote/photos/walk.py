@@ -1,7 +1,7 @@
-"""Walk through a folder that may hold anything: links in circles, links upon links, folders in folders without end.
+"""Walk through a folder that may hold anything: cyclic links, links to links, deeply nested folders.
 
-Every folder is looked at once, however many names lead to it. Real folders come first, so that a link never takes the
-photos of the folder that it leads to; links follow in order of their names.
+Every folder is visited once, however many names it has. Real folders are visited before links, so that photos are named
+after the real folder; links follow in order of their names.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import PhotoError
 
-_MAX_FILES = 10_000_000  # as many as a manifest may list; their names take some gigabytes
+_MAX_FILES = 10_000_000  # files; as many as rows of a manifest, since their names take some gigabytes
 
 
 def walk(root: Path) -> tuple[list[Path], list[Path]]:
@@ -21,14 +21,14 @@ def walk(root: Path) -> tuple[list[Path], list[Path]]:
     Returns
     -------
     files : list of Path
-        All visible files in order of name, and the folders that cannot be listed.
+        Visible files, and folders that cannot be listed, in order of name.
     again : list of Path
-        Links, and other names, of folders that were looked at already.
+        Links to, and other names of, folders that were visited already.
 
     Raises
     ------
     PhotoError
-        There are far too many files.
+        The folder holds too many files.
     """
     files: list[Path] = []
     again: list[Path] = []
@@ -65,7 +65,7 @@ def walk(root: Path) -> tuple[list[Path], list[Path]]:
 
 
 def is_hidden(entry: os.DirEntry[str]) -> bool:
-    """Whether nobody means this entry of a folder when they name the folder."""
+    """Whether an entry is hidden, or metadata of macOS, and therefore ignored."""
     return entry.name.startswith(".") or entry.name == "__MACOSX"
 
 
