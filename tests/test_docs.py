@@ -16,3 +16,10 @@ def test_every_test_that_the_page_of_security_names_exists():
         if not re.search(rf"^def {test}\(", (ROOT / "tests" / file).read_text(encoding="utf-8"), re.MULTILINE)
     ]
     assert missing == []
+
+
+def test_the_architecture_lists_every_module():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    package = ROOT / "src" / "patchvote"
+    modules = [path.relative_to(package).as_posix() for path in package.rglob("*.py") if path.name != "__init__.py"]
+    assert [module for module in modules if f"`{module}`" not in page] == []
