@@ -230,9 +230,9 @@ def test_evaluate_shows_before_and_after_adapting(model, photo_folder, tmp_path)
     page = tmp_path / "r.html"
     done = patchvote("evaluate", model, photo_folder, "--adapt", "--report", page)
     assert done.returncode == 0, done.stderr
-    assert "before adapting 100.0 % named rightly, " in done.stdout
+    assert "before adapting 100.0 % classified correctly, " in done.stdout
     assert "; after adapting " in done.stdout
-    assert "before adapting 100.0 % named rightly" in page.read_text()
+    assert "before adapting 100.0 % classified correctly" in page.read_text()
     told = json.loads(patchvote("evaluate", model, photo_folder, "--adapt", "--no-report", "--json").stdout)
     assert told["adapted"] is True
     assert told["refusal"] is None

@@ -35,7 +35,7 @@ def test_extract_and_info_tell_what_they_did(photo_folder, tmp_path):
     assert info.returncode == 0
     for part in (
         "photos       40",
-        "1,280 a descriptor, kept as float16",
+        "1,280 per descriptor, stored as float16",
         "efficientnet-lite0",
         "sides 64",
         "Straße & Café",
@@ -104,7 +104,7 @@ def test_the_papers_way_is_an_option(photo_folder, tmp_path):
         (["extract", "nowhere", "store"], 1, "nowhere: there is no such file or folder. Is the path right?"),
         (["extract", ".", "store"], 1, "no photos here or in the folders below"),
         (["extract", "PHOTOS", "store", "--network", "efficientnet-lite9"], 1, "Did you mean 'efficientnet-lite"),
-        (["extract", "PHOTOS", "store", "--sides", "big"], 2, "--sides takes whole numbers with commas between"),
+        (["extract", "PHOTOS", "store", "--sides", "big"], 2, "--sides takes whole numbers separated by commas"),
         (["extract", "PHOTOS", "store", "--jobs", "0"], 2, "--jobs"),
         (
             ["extract", "PHOTOS", "store", "--count", "400"],
@@ -146,7 +146,7 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(photo_folder, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "run the same command again to go on" in errors
+    assert "run the same command again to continue" in errors
     assert "Traceback" not in errors
 
 
@@ -168,7 +168,7 @@ def test_on_a_terminal_there_is_a_bar_with_rate_and_time_left(photo_folder, tmp_
     assert process.wait() == 0
     text = shown.decode(errors="replace")
     assert "of 40 photos" in text
-    assert "a second" in text
+    assert "per second" in text
     assert "left" in text
 
 

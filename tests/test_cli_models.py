@@ -162,7 +162,7 @@ def test_evaluate_compares_and_writes_a_report(made, photo_folder, tmp_path):
     folder, _ = made
     done = patchvote("evaluate", folder / "m.patchvote", photo_folder, "--report", tmp_path / "r.html")
     assert done.returncode == 0, done.stderr
-    assert "% of 40 photos are named rightly" in done.stdout
+    assert "% of 40 photos are classified correctly" in done.stdout
     assert (tmp_path / "r.html").exists()
     told = json.loads(
         patchvote("evaluate", folder / "m.patchvote", photo_folder, "--no-report", "--json", "--quiet").stdout

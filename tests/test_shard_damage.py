@@ -99,7 +99,7 @@ def test_shards_of_before_are_read_and_info_says_that_they_have_no_checksum(tmp_
     assert everything(tmp_path / "store") == before
     assert Store.open(tmp_path / "store").summary()["without_checksum"] == 1
     store_info(tmp_path / "store", as_json=False)
-    assert "checksums    none, being written by an earlier version" in capsys.readouterr().out
+    assert "checksums    none: written by an earlier version" in capsys.readouterr().out
 
 
 # --- photos at hand -----------------------------------------------------------------------------------------------

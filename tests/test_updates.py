@@ -200,7 +200,7 @@ def test_a_model_of_before_knows_no_photos_and_begins_to(made, command):
 def test_evaluating_on_photos_that_were_learned_from_is_said(made, command):
     folder, model, photos = made
     done = command("evaluate", model, photos, "--report", folder / "r.html")
-    assert "40 of these photos were learned from" in done.out
+    assert "40 of these photos were used for training" in done.out
     assert "40 of which it had learned from" in (folder / "r.html").read_text()
     told = json.loads(command("evaluate", model, photos, "--no-report", "--json").out)
     assert told["known"] == 40
@@ -208,7 +208,7 @@ def test_evaluating_on_photos_that_were_learned_from_is_said(made, command):
         shutil.rmtree(photos / name)
     (photos / "brick").mkdir()
     shutil.copy(next((folder / "more cat" / "cat").iterdir()), photos / "brick")
-    assert "learned from" not in command("evaluate", model, photos, "--no-report").out
+    assert "used for training" not in command("evaluate", model, photos, "--no-report").out
 
 
 def test_so_many_photos_that_a_header_would_burst_are_not_kept(monkeypatch):

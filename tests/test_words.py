@@ -56,21 +56,24 @@ def test_an_empty_word_is_refused(words, place, command):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("predict", "m.patchvote", "photos", "--insist"), "--insist is of use with --adapt only"),
-        (("evaluate", "m.patchvote", "photos", "--insist"), "--insist is of use with --adapt only"),
-        (("fit", "photos", "new.patchvote", "--insist"), "--insist is of use with --target only"),
+        (("predict", "m.patchvote", "photos", "--insist"), "--insist can be used only with --adapt"),
+        (("evaluate", "m.patchvote", "photos", "--insist"), "--insist can be used only with --adapt"),
+        (("fit", "photos", "new.patchvote", "--insist"), "--insist can be used only with --target"),
         (("predict", "m.patchvote", "photos", "--json", "-o", "a.csv"), "--json prints and --output writes a file"),
         (("fit", "photos", "n", "--report", "r.html", "--no-report"), "--report and --no-report exclude each other"),
         (("fit", "photos", "n", "--cache", "c", "--no-cache"), "--cache and --no-cache exclude each other"),
         (("add", "m.patchvote", "photos", "--cache", "c", "--no-cache"), "--cache and --no-cache exclude each other"),
-        (("explain", "m.patchvote", "photos/iris/1.jpg", "--photos", "photos"), "--photos is of use with a model of"),
+        (
+            ("explain", "m.patchvote", "photos/iris/1.jpg", "--photos", "photos"),
+            "--photos can be used only with a model of",
+        ),
         (("info", "photos", "--card"), "--card prints the card of a model, and photos is a folder"),
         (("explain", "m.patchvote", "photos/iris/1.jpg", "-o", "e.gif"), "--output writes a .png file, got e.gif"),
         (("explain", "m.patchvote", "photos/iris/1.jpg", "-o", "-"), "--output writes a .png file, got -"),
-        (("fit", "photos", "x.jpg", *FIT), "x.jpg has the ending of another kind of file than a model"),
-        (("fit", "photos", "x.html", *FIT), "x.html has the ending of another kind of file than a model"),
+        (("fit", "photos", "x.jpg", *FIT), "x.jpg has the ending of another type of file"),
+        (("fit", "photos", "x.html", *FIT), "x.html has the ending of another type of file"),
         (("predict", "m.patchvote", "-", "photos"), "- reads paths from standard input, and stands alone"),
-        (("predict", "photos", "m.patchvote"), "m.patchvote is a model, and photos is none: did you swap them?"),
+        (("predict", "photos", "m.patchvote"), "m.patchvote is a model, and photos is not: did you swap them?"),
         (("evaluate", "photos", "m.patchvote"), "did you swap them?"),
         (("explain", "photos/iris/1.jpg", "m.patchvote"), "did you swap them?"),
         (("add", "photos", "m.patchvote"), "did you swap them?"),
@@ -181,7 +184,9 @@ def test_explain_says_that_a_photo_is_rejected(strict, command):
 
 def test_evaluate_tells_the_share_of_those_that_are_not_rejected(strict, command):
     done = command("evaluate", strict, "photos", "--no-report")
-    assert '12 would rather be "none of these", which is left aside above; of the other 0, none are named' in done.out
+    assert (
+        '12 would be rejected as "none of these", which the figures above ignore; of the other 0, none are' in done.out
+    )
     assert json.loads(command("evaluate", strict, "photos", "--no-report", "--json").out)["accuracy_of_named"] is None
     told = json.loads(command("evaluate", "n.patchvote", "photos", "--no-report", "--json").out)
     assert told["accuracy_of_named"] >= told["accuracy"] > 0
@@ -252,7 +257,7 @@ def test_info_of_a_damaged_store_says_so_and_ends_with_3(place, command):
     done = command("info", "bags")
     assert done.code == 3
     (line,) = [line for line in done.out.splitlines() if line.startswith("damaged")]
-    assert line.endswith(". Its photos are extracted again by the next run.")
+    assert line.endswith(". The next run extracts its photos again.")
     assert command("info", "bags", "--json").code == 3
 
 
@@ -286,7 +291,7 @@ def test_fit_and_add_say_that_the_model_was_written_when_the_result_cannot_be_pr
             done = subprocess.run(run, stdout=full, stderr=subprocess.PIPE, text=True)
         assert done.returncode == 1
         assert "standard output cannot be written" in done.stderr
-        assert ".patchvote was written all the same." in done.stderr
+        assert ".patchvote was written nevertheless." in done.stderr
 
 
 def test_help_that_nobody_reads_is_no_failure():

@@ -1,11 +1,10 @@
 """The command line.
 
-No logic lives here: each command turns words into a call of a public function, and its answer into words. Heavy modules
-are imported inside the commands, so that `--help` answers at once.
+No logic lives here: each command parses its arguments, calls a public function, and prints the result. Heavy modules
+are imported inside the commands, so that `--help` is fast.
 
-Exit codes: 0 all done; 1 it could not be done (there is no such photo, model, voter, network, class or device among the
-reasons); 2 the words of the command do not go together; 3 done, but some photos had to be skipped, or shards of a store
-are damaged; 130 interrupted.
+Exit codes: 0 success; 1 failure (for instance, a photo, model, voter, network, class or device does not exist); 2
+invalid arguments; 3 done, but some photos were skipped, or shards of a store are damaged; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ def info(
     card: Annotated[bool, typer.Option("--card", help="Print a model's whole card, as Markdown.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Tell what a model or a store of bags holds."""
+    """Show what a model or a store of bags holds."""
     if not path.exists():
         raise PatchvoteError(f"{path} is neither a model nor a store: there is no such file or folder.")
     if path.is_dir():
@@ -93,8 +92,8 @@ def show_demo(
 
 
 def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:
-    """Return the message of an error; where the user has to name a network, with the command that does so."""
-    if isinstance(error, OSError):  # that nothing nearer to it has put into words, such as a full temporary folder
+    """Return the message of an error; if the user has to name a network, with the command that does so."""
+    if isinstance(error, OSError):  # one that was not handled where it occurred, such as a full temporary folder
         return [f"patchvote: {error.filename or 'the system'}: {error.strerror or error}."]
     if isinstance(error, MemoryError):
         return [f"patchvote: there is not enough memory for this: {first_line(error)}."]
@@ -102,7 +101,7 @@ def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:
         first, *others = error.lines
         return [f"patchvote: {first}", *others]
     typed = sys.argv[1:]
-    end = typed.index("--") if "--" in typed else len(typed)  # behind two dashes nothing is an option
+    end = typed.index("--") if "--" in typed else len(typed)  # after two dashes nothing is an option
     command = shlex.join(["patchvote", *typed[:end], error.option, error.network, *typed[end:]])
     return [f"patchvote: {error.reason} If you know this network and trust it, name it yourself:", f"  {command}"]
 
@@ -115,23 +114,23 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Say a warning for users as it is, and one of a library with where it comes from."""
+    """Print a warning for users unchanged, and one of a library with its origin."""
     for_users = issubclass(category, (CacheWarning, WaitWarning))
     say(message if for_users else f"{filename}:{lineno}: {category.__name__}: {message}")
 
 
 def main() -> NoReturn:
-    """Run the command line; errors become a line or two, and an exit code."""
+    """Run the command line; an error becomes a short message and an exit code."""
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
     open_streams()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name that this terminal cannot show must not end the work
+        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end the command
             stream.reconfigure(errors="replace")
     warnings.showwarning = _show_warning
-    warnings.filterwarnings("ignore", module="PIL")  # what they warn of is refused or handled by `images`
-    warnings.filterwarnings("ignore", message="not adapted: ")  # commands say it in a line of their own
+    warnings.filterwarnings("ignore", module="PIL")  # `photos` refuses or handles what they warn of
+    warnings.filterwarnings("ignore", message="not adapted: ")  # commands print it themselves
     code: str | int | None = FAILED
     try:
         code = _run()
@@ -147,7 +146,7 @@ def main() -> NoReturn:
         code = 0
     finally:
         close_streams()
-    if session := sys.modules.get("patchvote.backbones.session"):  # only where a network was loaded
+    if session := sys.modules.get("patchvote.backbones.session"):  # only if a network was loaded
         session.exit_past_work(code if isinstance(code, int) else FAILED)
     sys.exit(code)
 
@@ -156,13 +155,13 @@ def _run() -> str | int | None:
     output = sys.stdout
     try:
         app()
-    except SystemExit as left:
-        if sys.stdout is not output:  # it was replaced, because nobody read the help, or an error, to its end
+    except SystemExit as ended:
+        if sys.stdout is not output:  # replaced, because the reader of the help, or of an error, has closed the pipe
             sys.stdout = output
             if {"-h", "--help"} & set(sys.argv):
                 raise ReaderGone from None
-        if left.code == INTERRUPTED:  # outside of a command
+        if ended.code == INTERRUPTED:  # outside of a command
             raise Interrupted("interrupted.") from None
         flush_output()
-        return left.code
+        return ended.code
     return 0

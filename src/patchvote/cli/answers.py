@@ -1,9 +1,9 @@
 r"""Answers as text: rows of CSV, lines of JSON, a table for people.
 
-JSON holds names exactly. CSV is made for spreadsheets and often shown by a terminal, so two things differ there: what a
-spreadsheet would take for a formula gets an apostrophe in front, as OWASP advises, also behind a semicolon, at which
-spreadsheets of many countries cut; and control characters and bytes that are not UTF-8 are written as escapes such as
-``\x1b`` and ``\udcff``, so that a row is a line. The table shows names as a terminal can show them.
+JSON holds names exactly. CSV is read by spreadsheets and shown by terminals, so it differs in two ways. Text that a
+spreadsheet would take for a formula gets a leading apostrophe, as OWASP advises, also after a semicolon, which is the
+separator in many locales. Control characters and bytes that are not UTF-8 are written as escapes such as ``\x1b`` and
+``\udcff``, so that each row is one line. The table shows names as a terminal can show them.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from ..models.scores import Scores
 from ..utils.terminal import printable, printable_json
 from ..voters.votes import NONE
 
-# Where a spreadsheet may see the beginning of a formula: the characters that begin one, full-width ones included, at
-# the start of a cell or behind a semicolon, with what is skipped before them.
+# Places where a spreadsheet may see a formula: a character that begins one, also in full width, at the start of a cell
+# or after a semicolon, with the spaces and quotes that are skipped before it.
 _FORMULA = re.compile('(^|;)(?=[\\s"]*[=+\\-@\uff1d\uff0b\uff0d\uff20])')
-_QUOTED = re.compile('[,;"\\s]')  # what makes quotes around a cell necessary, or safer
+_QUOTED = re.compile('[,;"\\s]')  # characters that make quotes around a cell necessary, or safer
 
 
 def answers_of(scores: Scores) -> Iterator[Answer]:
-    """Return the answers that were compared with what they should have been."""
+    """Yield the answers that were compared with labels."""
     for name, probability in zip(scores.names, scores.probability, strict=True):
         first, second = np.argsort(-probability, kind="stable")[:2]
-        chances = float(probability[first]), float(probability[second])
+        highest, next_highest = float(probability[first]), float(probability[second])
         labels = scores.classes[first], scores.classes[second]
-        yield Answer(name, labels[0], chances[0], labels[1], chances[1], chances[0] < scores.threshold)
+        yield Answer(name, labels[0], highest, labels[1], next_highest, highest < scores.threshold)
 
 
 def row(answer: Answer) -> dict[str, Any]:
-    """Return an answer as plain values by column."""
+    """Return an answer as a dictionary from column to plain value."""
     return {
         "file": answer.name,
         "label": NONE if answer.rejected else answer.label or "",
@@ -52,24 +52,24 @@ def _rounded(answer: Answer, probability: float) -> float | None:
 
 
 def json_lines(answers: Iterable[Answer], more: Callable[[], Mapping[str, Any]] = dict) -> Iterator[str]:
-    """Write one object per answer; `more` gives what else is to be in it, once the first answer is there."""
+    """Yield one JSON object per answer, extended by `more()`, which is called after the answer was computed."""
     for answer in answers:
         yield printable_json({**row(answer), **more()})
 
 
 def csv_lines(answers: Iterable[Answer]) -> Iterator[str]:
-    """Write a head and one row per answer, each one line."""
-    head = None
+    """Yield a header and one row per answer, each on one line."""
+    header = None
     for answer in answers:
         cells = row(answer)
-        if head is None:
-            head = list(cells)
-            yield _csv_row(head)
+        if header is None:
+            header = list(cells)
+            yield _csv_row(header)
         yield _csv_row([cell(value) for value in cells.values()])
 
 
 def cell(value: Any) -> Any:
-    r"""Return a value as a cell that no spreadsheet takes for a formula and no terminal obeys.
+    r"""Return a value as a cell without formulas for a spreadsheet and without control codes for a terminal.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def _csv_row(cells: list[Any]) -> str:
 
 
 def table_lines(answers: Iterable[Answer]) -> Iterator[str]:
-    """Write one line per answer for people."""
+    """Yield one line per answer, for people."""
     for answer in answers:
         name = printable(answer.name)
         name = name if len(name) <= 48 else "…" + name[-47:]

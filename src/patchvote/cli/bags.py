@@ -1,4 +1,4 @@
-"""Commands about bags: `extract`, and what `info` tells of a store."""
+"""Commands about bags: `extract`, and `info` for a store."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Activation(enum.StrEnum):
-    """Where to read descriptors."""
+    """Side of the last activation on which descriptors are read."""
 
     after = "after"
     before = "before"
 
 
 class Dtype(enum.StrEnum):
-    """How to keep numbers on disk."""
+    """Type of the numbers on disk."""
 
     float16 = "float16"
     float32 = "float32"
@@ -37,34 +37,37 @@ class Dtype(enum.StrEnum):
 def extract(
     photos: Annotated[
         Path,
-        typer.Argument(metavar="PHOTOS", help="A folder (one folder a class, or flat), a .csv or .jsonl, or a photo."),
+        typer.Argument(
+            metavar="PHOTOS", help="A folder (flat, or one folder per class), a .csv or .jsonl, or a photo."
+        ),
     ],
     store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="Folder to keep the bags in; made where it does not exist.")
+        Path, typer.Argument(metavar="STORE", help="Folder to keep the bags in; created if it does not exist.")
     ],
     network: Network = "efficientnet-lite0",
     mode: Annotated[
         Mode, typer.Option(help="dense: all cells of the feature map. patch: the paper's patches.")
     ] = Mode.dense,
     sides: Annotated[
-        str | None, typer.Option(help="dense: longest sides in pixels, one a scale.", show_default="224,448")
+        str | None, typer.Option(help="dense: longest sides in pixels, one per scale.", show_default="224,448")
     ] = None,
     count: Annotated[
-        int | None, typer.Option(help="patch: about how many an image (the paper: 100 or 400).", show_default="100")
+        int | None,
+        typer.Option(help="patch: approximate number per image (the paper: 100 or 400).", show_default="100"),
     ] = None,
     smallest: Annotated[
-        int | None, typer.Option(help="patch: side of the smallest, in pixels.", show_default="32")
+        int | None, typer.Option(help="patch: side of the smallest patches, in pixels.", show_default="32")
     ] = None,
     levels: Annotated[
         int | None, typer.Option(help="patch: number of sizes, each twice the one before.", show_default="3")
     ] = None,
     patch_input: Annotated[
-        int | None, typer.Option(help="patch: pixels to which each is resized; the network's own by default.")
+        int | None, typer.Option(help="patch: side in pixels to which each is resized; the network's own by default.")
     ] = None,
     activation: Annotated[
         Activation, typer.Option(help="Read descriptors after or before the last activation.")
     ] = Activation.after,
-    dtype: Annotated[Dtype | None, typer.Option(help="How numbers are kept.", show_default="float16")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Type of the stored numbers.", show_default="float16")] = None,
     device: Annotated[str, typer.Option(help="Where the network runs: cpu, cuda or mps.")] = "cpu",
     jobs: Jobs = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first photo that cannot be read.")] = False,
@@ -73,7 +76,7 @@ def extract(
 ) -> None:
     """Turn PHOTOS into bags of descriptors, kept in STORE.
 
-    Run it again to go on after an interruption, or to take in new and changed photos: the others are passed over.
+    Run it again to continue after an interruption, or to add new and changed photos: others are not extracted again.
     """
     from ..bags.extract import Extractor
     from ..bags.fill import fill
@@ -84,20 +87,20 @@ def extract(
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
     recipe, found = Recipe(network, _sampling(mode, sides, patch), activation.value), find_photos(photos)
     extractor = Extractor(recipe, jobs=jobs, device=device)
-    kept = f"interrupted. What was extracted is kept in {store}: run the same command again to go on."
+    kept = f"interrupted. What was extracted is kept in {store}: run the same command again to continue."
     with ProgressLine("extract", quiet) as line, interruption(kept):
 
         def advance(filled: Filled) -> None:
             line.show(filled.done, filled.photos)
 
         filled = fill(store, found, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
-    _tell(filled, found.passed_over, store, quiet, as_json)
+    _print_filled(filled, found.passed_over, store, quiet, as_json)
     if filled.skipped or found.passed_over.types:
         raise typer.Exit(SKIPPED)
 
 
 def _sampling(mode: Mode, sides: str | None, patch: dict[str, Any]) -> Dense | Patch:
-    """Return where to look, as the options of one mode say; those of the other must not be given."""
+    """Return the sampling that the options of one mode describe; options of the other mode are refused."""
     from ..bags.boxes import Dense, Patch
 
     dense = _given(sides=_numbers("--sides", sides) if sides is not None else None)
@@ -107,73 +110,74 @@ def _sampling(mode: Mode, sides: str | None, patch: dict[str, Any]) -> Dense | P
     return Dense(**dense) if mode is Mode.dense else Patch(**patch)
 
 
-def _tell(filled: Filled, passed_over: PassedOver, store: Path, quiet: bool, as_json: bool) -> None:
-    """Say what was extracted, and what was not."""
+def _print_filled(filled: Filled, passed_over: PassedOver, store: Path, quiet: bool, as_json: bool) -> None:
+    """Print what was extracted, and what was not."""
     for shard in filled.damaged:
         say(shard)
     for error in filled.skipped:
         say(f"skipped {error}")
     say(*passed_over.sentences())
     if as_json:
-        told = {key: value for key, value in vars(filled).items() if key not in ("skipped", "digests")}
-        told["skipped"] = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
-        told["passed_over"] = passed_over.plain()
-        show_json({"store": str(store), **told})
+        record = {key: value for key, value in vars(filled).items() if key not in ("skipped", "digests")}
+        record["skipped"] = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
+        record["passed_over"] = passed_over.plain()
+        show_json({"store": str(store), **record})
     elif not quiet:
         show(_sentence(filled, store))
 
 
 def store_info(store: Path, as_json: bool) -> None:
-    """Tell what a store holds, without reading the descriptors."""
+    """Print what a store holds, without reading the descriptors."""
     from ..bags.store import Store
 
-    told = Store.open(store).summary()
+    summary = Store.open(store).summary()
     if as_json:
-        show_json(told)
-        if told["damaged"]:
+        show_json(summary)
+        if summary["damaged"]:
             raise typer.Exit(SKIPPED)
         return
-    recipe = json.loads(told["recipe"])
-    least, mean, most = told["descriptors_per_photo"]
+    recipe = json.loads(summary["recipe"])
+    least, mean, most = summary["descriptors_per_photo"]
     rows = [
-        ("photos", f"{told['photos']:,}"),
-        ("descriptors", f"{told['descriptors']:,} ({least:,} to {most:,} a photo, {mean:,.1f} on average)"),
-        ("features", f"{told['features']:,} a descriptor, kept as {' and '.join(told['dtype'])}"),
+        ("photos", f"{summary['photos']:,}"),
+        ("descriptors", f"{summary['descriptors']:,} ({least:,} to {most:,} per photo, {mean:,.1f} on average)"),
+        ("features", f"{summary['features']:,} per descriptor, stored as {' and '.join(summary['dtype'])}"),
         (
             "network",
-            f"{told['network']} (fingerprint {told['fingerprint']}), read {recipe['activation']} the activation",
+            f"{summary['network']} (fingerprint {summary['fingerprint']}), read {recipe['activation']} the activation",
         ),
         (
             "mode",
             f"{recipe['mode']}: " + ", ".join(f"{key} {_plain(value)}" for key, value in recipe["sampling"].items()),
         ),
-        ("on disk", f"{told['bytes'] / 1e6:,.1f} MB in {counted(told['shards'], 'shard')}"),
+        ("on disk", f"{summary['bytes'] / 1e6:,.1f} MB in {counted(summary['shards'], 'shard')}"),
     ]
-    if told["superseded"]:
+    if summary["superseded"]:
         rows.append(
-            ("superseded", f"{told['superseded']:,} older bags of photos that changed, moved or were written twice")
+            ("superseded", f"{summary['superseded']:,} older bags of photos that changed, moved or were written twice")
         )
-    if told["without_checksum"]:
-        which = "" if told["without_checksum"] == told["shards"] else f"{told['without_checksum']:,} of the shards: "
-        rows.append(("checksums", f"{which}none, being written by an earlier version; damage to them is not noticed"))
+    if summary["without_checksum"]:
+        count = summary["without_checksum"]
+        which = "" if count == summary["shards"] else f"{count:,} of the shards: "
+        rows.append(("checksums", f"{which}none: written by an earlier version; damage is not detected"))
     else:
-        rows.append(("checksums", "of every header and bag, verified when they are read"))
-    if told["set_aside"]:
-        damaged = counted(len(told["set_aside"]), "damaged shard")
-        rows.append(("set aside", f"{damaged}, such as {told['set_aside'][0]}"))
+        rows.append(("checksums", "of every header and bag, verified on reading"))
+    if summary["set_aside"]:
+        damaged = counted(len(summary["set_aside"]), "damaged shard")
+        rows.append(("set aside", f"{damaged}, such as {summary['set_aside'][0]}"))
     for row in rows:
         show(f"{row[0]:<12} {row[1]}")
-    for shard in told["damaged"]:
-        show(f"{'damaged':<12} {shard.rstrip('.')}. Its photos are extracted again by the next run.")
-    if told["classes"]:
-        width = max(map(len, told["classes"]))
-        most_photos = max(told["classes"].values())
-        show("", counted(len(told["classes"]), "class", "classes"))
-        for name, photos in told["classes"].items():
+    for shard in summary["damaged"]:
+        show(f"{'damaged':<12} {shard.rstrip('.')}. The next run extracts its photos again.")
+    if summary["classes"]:
+        width = max(map(len, summary["classes"]))
+        most_photos = max(summary["classes"].values())
+        show("", counted(len(summary["classes"]), "class", "classes"))
+        for name, photos in summary["classes"].items():
             show(f"  {name:<{width}} {photos:>7,} {'█' * max(1, round(30 * photos / most_photos))}")
-    if told["without_label"]:
-        show("", f"{counted(told['without_label'], 'photo')} without a class")
-    if told["damaged"]:
+    if summary["without_label"]:
+        show("", f"{counted(summary['without_label'], 'photo')} without a class")
+    if summary["damaged"]:
         raise typer.Exit(SKIPPED)
 
 
@@ -182,12 +186,12 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise MistypedError(
-            f"{option} takes whole numbers with commas between, such as 224,448; got {text!r}."
+            f"{option} takes whole numbers separated by commas, such as 224,448; got {text!r}."
         ) from None
 
 
 def _given(**settings: Any) -> dict[str, Any]:
-    """Those settings that were set; the others keep the defaults of the class that has them."""
+    """Return the settings that are not None; the others keep the defaults of their class."""
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -202,17 +206,16 @@ def _plain(value: Any) -> str:
 def _sentence(filled: Any, store: Path) -> str:
     parts = [f"{counted(filled.extracted, 'photo')} extracted"]
     if filled.extracted:
-        parts[0] += (
-            f" ({filled.descriptors:,} descriptors, {filled.extracted / max(filled.seconds, 1e-9):.1f} photos a second)"
-        )
+        rate = filled.extracted / max(filled.seconds, 1e-9)
+        parts[0] += f" ({filled.descriptors:,} descriptors, {rate:.1f} photos per second)"
     if filled.kept:
         parts.append(f"{filled.kept:,} were there already")
     if filled.reused:
-        parts.append(f"{filled.reused:,} taken over from photos of the same content")
+        parts.append(f"{filled.reused:,} copied from photos with the same content")
     if filled.forgotten:
-        parts.append(f"{filled.forgotten:,} forgotten, being moved or no longer readable")
+        parts.append(f"{filled.forgotten:,} removed, because they were moved or can no longer be read")
     if filled.skipped:
-        parts.append(f"{len(filled.skipped):,} skipped (named above)")
+        parts.append(f"{len(filled.skipped):,} skipped (listed above)")
     if filled.others:
-        parts.append(f"{filled.others:,} others stay in the store though they are not among these photos")
+        parts.append(f"{filled.others:,} others stay in the store although they are not among these photos")
     return f"{store}: " + "; ".join(parts) + "."

@@ -1,4 +1,4 @@
-"""What the commands share: options, exit codes, where words go."""
+"""What the commands share: options, exit codes, checks and messages."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from ..classifier import ImageClassifier
 
 FAILED, MISTYPED, SKIPPED, INTERRUPTED = 1, 2, 3, 130
-_MAX_SEED = 2**32 - 1  # the largest that a classifier takes
+_MAX_SEED = 2**32 - 1  # the largest seed that a classifier accepts
 
 
 class MistypedError(PatchvoteError):
-    """Words of the command line do not go together: nothing was begun."""
+    """The arguments of a command are invalid or exclude each other; nothing was done."""
 
 
 class Mode(enum.StrEnum):
-    """Where to look."""
+    """Where descriptors are sampled."""
 
     dense = "dense"
     patch = "patch"
@@ -34,8 +34,8 @@ class Mode(enum.StrEnum):
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print how long each part took.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Threads; one a core by default.")]
-Seed = Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Fixes everything that is random.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Number of threads; one per core by default.")]
+Seed = Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Seed of all random choices.")]
 Network = Annotated[
     str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, an ONNX file, torch:…, timm:…, caffe:…")
 ]
@@ -43,19 +43,21 @@ ModelNetwork = Annotated[
     str | None,
     typer.Option(
         "--network",
-        help="The network of MODEL, as for fit, where it is neither embedded nor an ONNX file beside MODEL.",
-        show_default="what MODEL names",
+        help="Network of MODEL, as for fit; needed if it is neither embedded nor an ONNX file beside MODEL.",
+        show_default="the one that MODEL names",
     ),
 ]
 Cache = Annotated[
     Path | None,
-    typer.Option(help="Folder to keep bags in, so that no photo goes through the network twice.", show_default="yours"),
+    typer.Option(
+        help="Folder to keep bags in, so that no photo goes through the network twice.", show_default="your cache"
+    ),
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no bags.")]
 PhotosArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="PHOTOS", help="A folder (one folder a class), or a .csv or .jsonl with file_name and label."
+        metavar="PHOTOS", help="A folder (one folder per class), or a .csv or .jsonl with file_name and label."
     ),
 ]
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
@@ -65,7 +67,7 @@ ReportOption = Annotated[
 Insist = Annotated[
     bool,
     typer.Option(
-        "--insist", help="Adapt even where it looks unsafe: you vouch that the photos show the model's classes."
+        "--insist", help="Adapt even if it looks unsafe; use it if you know that the photos show the model's classes."
     ),
 ]
 Force = Annotated[
@@ -75,7 +77,7 @@ NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.")]
 
 
 def size(path: Path) -> str:
-    """Return the size of a file in words."""
+    """Return the size of a file as text."""
     count = path.stat().st_size
     return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count / 1e3:,.1f} kB"
 
@@ -88,7 +90,7 @@ def load(path: Path, **settings: Any) -> ImageClassifier:
 
 
 def tell_skipped(classifier: ImageClassifier) -> None:
-    """Name the photos that could not be read, what else was passed over, and shards of the cache that were damaged."""
+    """Print which photos could not be read, what else was passed over, and which shards of the cache were damaged."""
     say(*classifier.damaged)
     for error in classifier.skipped:
         say(f"skipped {error}")
@@ -96,7 +98,7 @@ def tell_skipped(classifier: ImageClassifier) -> None:
 
 
 def tell_hints(photos: Path) -> None:
-    """Say what looks wrong with labelled photos, before minutes are spent on them."""
+    """Print what looks wrong with labelled photos, before minutes are spent on them."""
     from ..photos.find import find_photos
     from ..photos.hints import folder_of_classes, similar_names
 
@@ -108,46 +110,46 @@ def tell_hints(photos: Path) -> None:
 
 
 def tell_refusal(classifier: ImageClassifier) -> None:
-    """Say why the model was not adapted, where it was not."""
+    """Print why the model was not adapted, if it was not."""
     if classifier.refusal is not None:
         say(classifier.refusal)
 
 
 def leave(classifier: ImageClassifier) -> None:
-    """Exit with the code for skipped photos, where there were any."""
+    """Exit with the code for skipped photos, if there were any."""
     if classifier.skipped or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)
 
 
 def report_file(default: Path, report: Path | None, no_report: bool) -> Path | None:
-    """Return where the report goes, if anywhere."""
+    """Return the file of the report, or None."""
     if report is not None and no_report:
         raise MistypedError("--report and --no-report exclude each other: leave one of them out.")
     return None if no_report else report or default
 
 
 def cache_of(cache: Path | None, no_cache: bool) -> Path | bool | None:
-    """Return where bags are kept, False where they are not."""
+    """Return the folder of the cache, None for the default, False for no cache."""
     if cache is not None and no_cache:
         raise MistypedError("--cache and --no-cache exclude each other: leave one of them out.")
     return False if no_cache else cache
 
 
 def check_insist(insist: bool, needs: object, option: str) -> None:
-    """Refuse to insist on adapting where nothing is adapted."""
+    """Refuse --insist if nothing is to be adapted."""
     if insist and not needs:
-        raise MistypedError(f"--insist is of use with {option} only: it says to adapt even where that looks unsafe.")
+        raise MistypedError(f"--insist can be used only with {option}: it adapts even if that looks unsafe.")
 
 
 def check_order(model: Path, photos: Sequence[Path]) -> None:
-    """Refuse a model and photos that stand in each other's place."""
+    """Refuse a model and photos in the wrong order."""
     for path in photos:
         if is_model(path) and not is_model(model):
-            raise MistypedError(f"{path} is a model, and {model} is none: did you swap them?")
+            raise MistypedError(f"{path} is a model, and {model} is not: did you swap them?")
 
 
 def is_model(path: Path) -> bool:
-    """Whether a path leads to a model that patchvote wrote."""
+    """Whether a path is a model that patchvote wrote."""
     from ..utils.marks import Kind, kind_of
 
     with contextlib.suppress(OSError, ValueError):
@@ -156,7 +158,7 @@ def is_model(path: Path) -> bool:
 
 
 def base_name(path: Path) -> str:
-    """Return what a file or folder is called, without the ending of a file.
+    """Return the name of a file or folder, without the ending of a known type of file.
 
     Examples
     --------
@@ -170,9 +172,9 @@ def base_name(path: Path) -> str:
 
 @contextlib.contextmanager
 def after_writing(path: Path) -> Iterator[None]:
-    """Say that a model was written where what is then printed cannot be."""
+    """If the result cannot be printed, add to the error that the model was written."""
     try:
         yield
         flush_output()
     except PatchvoteError as error:
-        raise PatchvoteError(f"{error} {path} was written all the same.") from error
+        raise PatchvoteError(f"{error} {path} was written nevertheless.") from error

@@ -1,7 +1,7 @@
-"""The demonstration: the main job, end to end, on real photos that scikit-image ships.
+"""The demonstration: fit, evaluate and explain, end to end, on real photos that scikit-image ships.
 
-Six photos of surfaces and small things are each cut in two. Crops of the left parts are learned, crops of the right
-parts are named, and a collage of four right parts shows whether the evidence points at the right places.
+Six photos of surfaces and small things are each cut in two. Crops of the left parts are for training, crops of the
+right parts for testing, and a collage of four right parts shows whether the evidence points at the right places.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ PHOTOS = {
     "tissue": "ihc.png",
 }
 COLLAGE = ("brick", "tissue", "stars", "gravel")  # left to right, top to bottom
-_TRAIN, _TEST = 6, 20  # crops a class
+_TRAIN, _TEST = 6, 20  # crops per class
 
 
 def run(folder: Path, *, force: bool = False) -> None:
-    """Fit, evaluate, predict and explain; print what was found, and write everything into `folder`.
+    """Fit, evaluate, predict and explain; print the results, and write everything into `folder`.
 
     Raises
     ------
     PatchvoteError
-        scikit-image is not installed, or, without `force`, files that this did not write are in the way.
+        scikit-image is not installed, or, without `force`, the folder holds files that the demonstration did not write.
     """
     _check_folder(folder, force)
     train, test, collage = make_photos(folder / "photos")
     show(f"{_TRAIN * len(PHOTOS)} crops to learn from, {_TEST * len(PHOTOS)} from other parts of the photos to test on")
     classifier = ImageClassifier(cache=folder / "bags").fit(train)
     about = classifier.model.about
-    for one in about.tried:
-        show(f"  tried {one['words']}: {100 * one['accuracy']:.0f} % of the crops held out")
+    for trial in about.tried:
+        show(f"  tried {trial['words']}: {100 * trial['accuracy']:.0f} % of the held-out crops")
     show(f"chose {about.chosen['words']}: {about.chosen['why']}")
     classifier.save(folder / "model.patchvote")
 
@@ -68,14 +68,14 @@ def run(folder: Path, *, force: bool = False) -> None:
     evidence = classifier.explain(collage)
     picture = draw(evidence, load_image(Photo("a collage", collage)), list(COLLAGE), side=300)
     write_file(folder / "evidence.png", [encoded(picture)])
-    show("the collage: for each class, the share of its evidence that lies in its own quarter of the picture")
+    show("the collage: share of the evidence for each class that lies in its own quarter of the picture")
     for label, share in in_own_quarter(evidence).items():
         show(f"  {label:<8} {100 * share:.0f} %")
     show(f"look at {folder / 'evidence.png'} and {folder / 'report.html'}; all files are in {folder}")
 
 
 def make_photos(folder: Path) -> tuple[Path, Path, Path]:
-    """Cut the photos into crops: a folder to learn from, one to test on, and a collage of parts to test on."""
+    """Cut the photos into crops; return a folder for training, one for testing, and a collage of the test parts."""
     source, rng = _source(), np.random.default_rng(0)
     quarters = {}
     for label, name in PHOTOS.items():
@@ -99,13 +99,13 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
 
 
 def _check_folder(folder: Path, force: bool) -> None:
-    """Refuse a folder that holds something else than the demonstration writes."""
-    own = {"photos", "bags", "model.patchvote", "report.html", "predictions.csv", "evidence.png"}
-    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    strange = [name for name in there if name not in own and not name.startswith(".")]
-    if strange and not force:
+    """Refuse a folder that holds files which the demonstration does not write."""
+    expected = {"photos", "bags", "model.patchvote", "report.html", "predictions.csv", "evidence.png"}
+    present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    foreign = [name for name in present if name not in expected and not name.startswith(".")]
+    if foreign and not force:
         raise PatchvoteError(
-            f"{folder} holds {strange[0]!r}, which the demonstration did not write. Choose a new or empty folder, "
+            f"{folder} holds {foreign[0]!r}, which the demonstration did not write. Choose a new or empty folder, "
             "or add --force to write into this one."
         )
     names = {"model.patchvote": Kind.model, "report.html": Kind.report, "predictions.csv": Kind.answers}
@@ -116,26 +116,26 @@ def _check_folder(folder: Path, force: bool) -> None:
         for label in PHOTOS
         for index in range(count)
     ]
-    others = walk(folder / "photos")[0] if (folder / "photos").is_dir() else []  # they would be taken for crops
+    others = walk(folder / "photos")[0] if (folder / "photos").is_dir() else []  # other photos would be taken for crops
     photos = dict.fromkeys([folder / "evidence.png", folder / "photos" / "collage.png", *crops, *others])
     wanted += [(path, Kind.picture) for path in photos if path.exists()]
     check_outputs(wanted, [], force=force, updated=[path for path, _ in wanted])
 
 
 def in_own_quarter(evidence: Evidence) -> dict[str, float]:
-    """Return, for each class of the collage, the share of the votes in its favour that lies in its own quarter."""
+    """Return, for each class of the collage, the share of the votes for it that lies in its own quarter."""
     shares = {}
     for index, label in enumerate(COLLAGE):
         votes = np.maximum(evidence.contrast(label, 32, 32), 0)
         row, column = divmod(index, 2)
-        own = votes[16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
-        shares[label] = float(own.sum() / max(votes.sum(), 1e-12))
+        quarter = votes[16 * row : 16 * row + 16, 16 * column : 16 * column + 16]
+        shares[label] = float(quarter.sum() / max(votes.sum(), 1e-12))
     return shares
 
 
 def _source() -> Path:
-    """Find the photos inside scikit-image's installed package; nothing is downloaded."""
-    found = importlib.util.find_spec("skimage")
-    if found is None or found.origin is None:
-        raise PatchvoteError("the demo looks at photos of scikit-image. Install it with: pip install 'patchvote[demo]'")
-    return Path(found.origin).parent / "data"
+    """Return the folder of photos inside the installed scikit-image; nothing is downloaded."""
+    spec = importlib.util.find_spec("skimage")
+    if spec is None or spec.origin is None:
+        raise PatchvoteError("the demo uses photos of scikit-image. Install it with: pip install 'patchvote[demo]'")
+    return Path(spec.origin).parent / "data"

@@ -71,25 +71,25 @@ def evaluate(
     before = classifier.before
     change = _change(before, scores, classifier.refusal) if before is not None else ""
     if page:
-        learned = f", {classifier.known:,} of which it had learned from" if classifier.known else ""
-        measured = f"on {counted(len(scores), 'photo')} of {names[1]}{learned}" + (f"; {change}" if change else "")
+        known = f", {classifier.known:,} of which it had learned from" if classifier.known else ""
+        measured = f"on {counted(len(scores), 'photo')} of {names[1]}{known}" + (f"; {change}" if change else "")
         classifier.report(page, title=f"{names[0]} on {names[1]}", measured=measured)
     if as_json:
         adapted: dict[str, Any] = {}
         if before is not None:
             adapted = {"adapted": classifier.refusal is None, "refusal": classifier.refusal, "before": before.summary()}
-        told = {
+        record = {
             **scores.summary(),
             "accuracy_of_named": _plain(scores.accuracy_of_named),
             "known": classifier.known,
             "passed_over": classifier.passed_over.plain(),
         }
-        show_json({"model": str(model), "report": page and str(page), **told, **adapted})
+        show_json({"model": str(model), "report": page and str(page), **record, **adapted})
     elif not quiet:
         show(*_scores_lines(scores))
         if classifier.known:
-            learned = counted(classifier.known, "of these photos was", "of these photos were")
-            show(f"{learned} learned from: the accuracy on new ones will be lower.")
+            known = counted(classifier.known, "of these photos was", "of these photos were")
+            show(f"{known} used for training: the accuracy on new photos will be lower.")
         if change:
             show(change)
         if page:
@@ -98,12 +98,12 @@ def evaluate(
 
 
 def _change(before: Scores, after: Scores, refusal: str | None) -> str:
-    """Tell what adapting changed."""
-    words = [
-        f'{100 * one.accuracy:.1f} % named rightly, {int(one.rejected.sum()):,} "none of these"'
-        for one in (before, after)
+    """Say what adapting changed."""
+    parts = [
+        f'{100 * scores.accuracy:.1f} % classified correctly, {int(scores.rejected.sum()):,} "none of these"'
+        for scores in (before, after)
     ]
-    return f"before adapting {words[0]}; " + (f"after adapting {words[1]}" if refusal is None else "not adapted")
+    return f"before adapting {parts[0]}; " + (f"after adapting {parts[1]}" if refusal is None else "not adapted")
 
 
 def _scores_lines(scores: Scores) -> list[str]:
@@ -111,20 +111,20 @@ def _scores_lines(scores: Scores) -> list[str]:
     width = max(map(len, scores.classes))
     lines = [
         f"{100 * scores.accuracy:.1f} % of {counted(len(scores), 'photo')} "
-        f"{'is' if len(scores) == 1 else 'are'} named rightly "
+        f"{'is' if len(scores) == 1 else 'are'} classified correctly "
         f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
     ]
-    for own in scores.by_class():
-        if own.images:
-            lines.append(f"  {own.label:<{width}} {100 * own.found:5.1f} % of {own.images:,}")
-    missing = [own.label for own in scores.by_class() if not own.images]
+    for one in scores.by_class():
+        if one.images:
+            lines.append(f"  {one.label:<{width}} {100 * one.found:5.1f} % of {one.images:,}")
+    missing = [one.label for one in scores.by_class() if not one.images]
     if missing:
         more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
-        lines.append(f"  no photo of {', '.join(missing[:5])}{more} was asked about")
+        lines.append(f"  there was no photo of {', '.join(missing[:5])}{more}")
     if rejected := int(scores.rejected.sum()):
         lines.append(
-            f'{rejected:,} would rather be "none of these", which is left aside above; of the other '
-            f"{len(scores) - rejected:,}, {_percent(scores.accuracy_of_named)} are named rightly"
+            f'{rejected:,} would be rejected as "none of these", which the figures above ignore; of the other '
+            f"{len(scores) - rejected:,}, {_percent(scores.accuracy_of_named)} are classified correctly"
         )
     return lines
 

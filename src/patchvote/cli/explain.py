@@ -30,7 +30,7 @@ def explain(
     arrays: Annotated[Path | None, typer.Option(help="Also write votes, boxes and maps to this .npz file.")] = None,
     photos: Annotated[
         Path | None,
-        typer.Option(help="Folder of the training photos, to draw the parts that match (models of NBNN)."),
+        typer.Option(help="Folder of the training photos, to draw the parts that match (NBNN models only)."),
     ] = None,
     network: ModelNetwork = None,
     jobs: Jobs = None,
@@ -53,7 +53,7 @@ def explain(
     classifier = load(model, network=network, jobs=jobs)
     if photos is not None and not classifier.model.names:
         raise MistypedError(
-            f"--photos is of use with a model of nbnn, which remembers parts of photos; {model} does not."
+            f"--photos can be used only with a model of nbnn, which stores parts of photos; {model} does not."
         )
     inputs = itertools.chain([model, photo, photos], network_files(classifier.recipe.network))
     check_outputs(outputs, inputs, force=force)
@@ -96,7 +96,7 @@ def _lines(evidence: Evidence, threshold: float) -> list[str]:
 
 
 def _place(box: tuple[float, float, float, float]) -> str:
-    """Say where in a photo a box is."""
+    """Return in words where in a photo a box is."""
     across, down = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     if min(box[2] - box[0], box[3] - box[1]) > 0.9:
         return "the whole"

@@ -20,7 +20,7 @@ def export(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Write MODEL as one ONNX graph, for any runtime: a photo in, class scores and maps of votes out."""
+    """Write MODEL as one ONNX graph, for any runtime: from a photo to class scores and maps of votes."""
     from ..backbones.network_files import network_files
     from ..models.export import export_model
     from ..models.file import read_model
@@ -39,4 +39,4 @@ def export(
         show_json({"model": str(model), "file": str(output), "opset": opset, "outputs": outputs})
     elif not quiet:
         show(f"wrote {output} ({size(output)}), opset {opset}")
-        show(f"in: photo, uint8 (height, width, 3), RGB. out: {', '.join(outputs)}. Its metadata has the classes.")
+        show(f"input: photo, uint8 (height, width, 3), RGB; outputs: {', '.join(outputs)}; classes: in the metadata")

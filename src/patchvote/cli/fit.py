@@ -1,4 +1,4 @@
-"""Commands that make a model or teach it more: `fit` and `add`."""
+"""Commands that train a model or extend it: `fit` and `add`."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from .common import (
 )
 from .streams import interruption
 
-_CLASSES_NAMED = 10  # classes that are printed with their numbers of photos; `info` has all of them
-_VOTERS = f"auto, {', '.join(OWN)}, or one that another package brings."
+_MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` prints all of them
+_VOTERS = f"auto, {', '.join(OWN)}, or a voter of another package."
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
@@ -58,12 +58,10 @@ def fit(
     voter: Annotated[str, typer.Option(help=_VOTERS)] = "auto",
     target: Annotated[
         Path | None,
-        typer.Option(help="Photos like those to come, without classes, where another camera or place takes them."),
+        typer.Option(help="Unlabelled photos like those to be predicted, if these are from another camera or place."),
     ] = None,
     insist: Insist = False,
-    budget: Annotated[
-        float, typer.Option(min=0, help="Seconds that trying settings and the training may take.")
-    ] = 60.0,
+    budget: Annotated[float, typer.Option(min=0, help="Seconds for trying settings and training.")] = 60.0,
     network: Network = "efficientnet-lite0",
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
     report: ReportOption = None,
@@ -77,7 +75,7 @@ def fit(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Learn to tell apart the classes in PHOTOS, a folder each, and write MODEL and a report."""
+    """Learn to tell apart the classes in PHOTOS (one folder per class), and write MODEL and a report."""
     from ..backbones.network_files import network_files
     from ..bags.boxes import Dense, Patch
     from ..bags.recipe import Recipe
@@ -88,15 +86,15 @@ def fit(
 
     check_insist(insist, target, "--target")
     check_order(model, [photos])
-    default, kept_in = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache)
+    default, bags_folder = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache)
     page = report_file(default, report, no_report)
     inputs = itertools.chain([photos, target], network_files(network))
     check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force)
     _check_ending(model)
     recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
-    classifier = ImageClassifier(recipe, voter=voter, budget=budget, cache=kept_in, jobs=jobs, seed=seed)
+    classifier = ImageClassifier(recipe, voter=voter, budget=budget, cache=bags_folder, jobs=jobs, seed=seed)
     tell_hints(photos)
-    kept = "" if no_cache else " What the network has seen is kept: run the same command again to go on."
+    kept = "" if no_cache else " The bags that were extracted are kept: run the same command again to continue."
     with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {model} was not written.{kept}"):
         classifier.fit(photos, target=target, insist=insist, progress=line.stage)
     tell_skipped(classifier)
@@ -107,7 +105,7 @@ def fit(
         classifier.report(page, title=title, measured="on photos held out of the training")
     with after_writing(model):
         if as_json:
-            show_json({"model": str(model), "report": page and str(page), **_told(classifier)})
+            show_json({"model": str(model), "report": page and str(page), **_record(classifier)})
         elif not quiet:
             seconds = _seconds_lines(classifier.model.about.seconds, classifier) if verbose else []
             show(*_fit_lines(classifier, model, page), *seconds)
@@ -115,13 +113,13 @@ def fit(
 
 
 def _check_ending(model: Path) -> None:
-    """Refuse a model that would look like a photo, a manifest or a report."""
+    """Refuse a model file with the ending of a photo, a manifest or a report."""
     from ..photos.find import ENDINGS
     from ..photos.manifests import ENDINGS as MANIFESTS
 
     if model.suffix.lower() in (*ENDINGS, *MANIFESTS, ".html"):
         raise MistypedError(
-            f"{model} has the ending of another kind of file than a model: write {model.with_suffix('.patchvote')}."
+            f"{model} has the ending of another type of file: write {model.with_suffix('.patchvote')} instead."
         )
 
 
@@ -140,18 +138,18 @@ def add(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Teach MODEL more PHOTOS, of its classes or of new ones. The photos it was made from are not needed."""
+    """Train MODEL with more PHOTOS, of its classes or of new ones. The earlier photos are not needed."""
     from ..backbones.network_files import network_files
     from ..models.updating import add_and_save
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine
 
-    target, kept_in = output or model, cache_of(cache, no_cache)
+    target, bags_folder = output or model, cache_of(cache, no_cache)
     check_order(model, [photos])
 
     def read() -> ImageClassifier:
-        return load(model, network=network, jobs=jobs, cache=kept_in, seed=seed)
+        return load(model, network=network, jobs=jobs, cache=bags_folder, seed=seed)
 
     classifier = read()
     inputs = itertools.chain([photos], network_files(classifier.recipe.network))
@@ -164,8 +162,8 @@ def add(
     added = classifier.model.about.added[-1] if changed else nothing
     with after_writing(target):
         if as_json:
-            told = {**added, **_told(classifier), "changed": changed, "known": classifier.known}
-            show_json({"model": str(target), **told})
+            record = {**added, **_record(classifier), "changed": changed, "known": classifier.known}
+            show_json({"model": str(target), **record})
         elif not quiet:
             show(*_add_lines(classifier, target, added))
     leave(classifier)
@@ -173,25 +171,26 @@ def add(
 
 def _add_lines(classifier: ImageClassifier, target: Path, added: Added) -> list[str]:
     known = counted(classifier.known, "photo was", "photos were")
-    again = f"{known} learned before, and not counted again."
+    again = f"{known} learned before, and not learned again."
     if not added["images"]:
         return [f"{target}: there was nothing new to learn.", *([again] if classifier.known else [])]
     what = ", ".join(f"{count:,} of {label}" for label, count in added["images"].items())
-    fresh = f" New: {', '.join(new)}." if (new := added.get("new_classes", [])) else ""
+    new = f" New: {', '.join(new_classes)}." if (new_classes := added.get("new_classes", [])) else ""
     return [
-        f"{target}: learned {what}.{fresh} It now knows {len(classifier.classes)} classes.",
+        f"{target}: learned {what}.{new} It now knows {len(classifier.classes)} classes.",
         *([again] if classifier.known else []),
-        f"`patchvote evaluate {target} PHOTOS` measures how good it is now.",
+        f"`patchvote evaluate {target} PHOTOS` measures its accuracy.",
     ]
 
 
-def _told(classifier: ImageClassifier) -> dict[str, Any]:
+def _record(classifier: ImageClassifier) -> dict[str, Any]:
+    """Return what was learned, and from which photos, for JSON."""
     about, filled = classifier.model.about, classifier.filled
-    kept = {"extracted": filled.extracted, "kept": filled.kept, "reused": filled.reused}
+    photos = {"extracted": filled.extracted, "kept": filled.kept, "reused": filled.reused}
     skipped = [{"name": error.name, "reason": error.reason} for error in classifier.skipped]
     keys = ("images", "held_out", "copies", "tried", "chosen", "cut", "adapted", "seconds")
-    told = {key: getattr(about, key) for key in keys} | {"refusal": classifier.refusal}
-    return {**told, "photos": kept, "skipped": skipped, "passed_over": classifier.passed_over.plain()}
+    record = {key: getattr(about, key) for key in keys} | {"refusal": classifier.refusal}
+    return {**record, "photos": photos, "skipped": skipped, "passed_over": classifier.passed_over.plain()}
 
 
 def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
@@ -199,20 +198,21 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
 
     about = classifier.model.about
     photos = sum(about.images.values())
-    each = [f"{label} {about.images.get(label, 0):,}" for label in classifier.classes]
-    more = f", and {len(each) - _CLASSES_NAMED:,} more" if len(each) > _CLASSES_NAMED else ""
-    each = each[:_CLASSES_NAMED]
-    lines = [f"{counted(photos, 'photo')} of {len(classifier.classes):,} classes: {', '.join(each)}{more}"]
-    width = max((len(one["words"]) for one in about.tried), default=0)
-    for one in about.tried:
-        lines.append(f"  tried {one['words']:<{width}}  {100 * one['accuracy']:5.1f} %  in {one['seconds']:.1f} s")
+    counts = [f"{label} {about.images.get(label, 0):,}" for label in classifier.classes]
+    more = f", and {len(counts) - _MAX_SHOWN_CLASSES:,} more" if len(counts) > _MAX_SHOWN_CLASSES else ""
+    shown = ", ".join(counts[:_MAX_SHOWN_CLASSES])
+    lines = [f"{counted(photos, 'photo')} of {len(classifier.classes):,} classes: {shown}{more}"]
+    width = max((len(trial["words"]) for trial in about.tried), default=0)
+    for trial in about.tried:
+        numbers = f"{100 * trial['accuracy']:5.1f} %  in {trial['seconds']:.1f} s"
+        lines.append(f"  tried {trial['words']:<{width}}  {numbers}")
     lines.append(f"chose {about.chosen['words']}: {about.chosen['why']}.")
     lines.extend([accuracy_sentence(about.held_out), *copies_sentences(about.copies), *cut_sentences(about.cut)])
     if adapted := about.adapted:
         lines.append(
-            f"adapted to {counted(adapted['photos'], 'photo')} without classes, {adapted['taken']:,} of them sure "
-            f'enough to learn from and {adapted["rejected"]:,} still "none of these"; the accuracy above was measured '
-            "before, on photos like the first."
+            f"adapted to {counted(adapted['photos'], 'photo')} without classes: {adapted['taken']:,} with answers "
+            f'confident enough to learn from, {adapted["rejected"]:,} still "none of these"; the accuracy above was '
+            "measured before, on labelled photos that were held out."
         )
     lines.append(f"wrote {model} ({size(model)})" + (f" and {page}" if page else ""))
     return lines

@@ -1,4 +1,4 @@
-"""What `info` prints about a model."""
+"""The command `info` for a model."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from ..utils.terminal import show, show_json
 from .common import size
 
-_WITHOUT = "none: an earlier version wrote this file, and damage to it may go unnoticed"
+_NO_CHECKSUM = "none: an earlier version wrote this file, and damage to it may go unnoticed"
 
 
 def model_info(path: Path, card: bool, as_json: bool) -> None:
-    """Tell what a model is and how good it is."""
+    """Print what a model holds and how accurate it is."""
     from ..models.file import checksum_of, read_model
     from ..models.report.card import accuracy_of
 
@@ -21,17 +21,17 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
         show(*model.card.split("\n"))
         return
     if as_json:
-        told = {"kind": model.kind, "classes": list(model.classes), "recipe": json.loads(model.recipe.to_json())}
+        record = {"kind": model.kind, "classes": list(model.classes), "recipe": json.loads(model.recipe.to_json())}
         about = model.about.to_plain() | {"descriptors": dict(model.descriptors), "steps": model.steps}
-        del about["photos"]  # digests are of use to `add` alone
-        told |= {"fingerprint": model.fingerprint, "checksum": checksum, "about": about}
-        show_json({"model": str(path), **told})
+        del about["photos"]  # digests, which only `add` needs
+        record |= {"fingerprint": model.fingerprint, "checksum": checksum, "about": about}
+        show_json({"model": str(path), **record})
         return
     images = model.about.images
     rows = [
         ("model", f"{path} ({size(path)}), {model.kind}: {model.about.chosen.get('words', '')}"),
         ("network", f"{model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})"),
-        ("checksum", f"{checksum}, verified" if checksum else _WITHOUT),
+        ("checksum", f"{checksum}, verified" if checksum else _NO_CHECKSUM),
         ("accuracy", accuracy_of(model.about)),
         ("classes", ", ".join(f"{label} ({images.get(label, 0):,})" for label in model.classes)),
     ]

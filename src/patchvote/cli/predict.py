@@ -49,15 +49,15 @@ def predict(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")] = None,
     force: Force = False,
     adapt: Annotated[
-        bool, typer.Option("--adapt", help="Adapt to PHOTOS first, where another camera or place took them.")
+        bool, typer.Option("--adapt", help="Adapt to PHOTOS first, if they are from another camera or place.")
     ] = False,
     insist: Insist = False,
     network: ModelNetwork = None,
     jobs: Jobs = None,
     quiet: Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON a photo.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per photo.")] = False,
 ) -> None:
-    """Name PHOTOS: a table on a terminal, CSV in a pipe or a file."""
+    """Predict the classes of PHOTOS: a table on a terminal, CSV in a pipe or a file."""
     from ..backbones.network_files import network_files
     from ..photos.outputs import check_outputs
     from ..utils.files import write_file
@@ -67,16 +67,16 @@ def predict(
 
     _check_output(output, as_json)
     check_insist(insist, adapt, "--adapt")
-    words = _words(photos)
-    paths = [Path(word) for word in words]
+    names = _paths(photos)
+    paths = [Path(name) for name in names]
     check_order(model, paths)
     classifier = load(model, network=network, jobs=jobs)
-    listed = 0 if photos == ["-"] else None  # standard input, which may be the very file that is to be written
+    listed = 0 if photos == ["-"] else None  # standard input, which may be redirected from the output file
     inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
     check_outputs([(output, Kind.answers)], inputs, force=force)
     progress = ProgressLine("extract", quiet or not adapt)
-    answers = classifier.answers(_photos(words), adapt=adapt, insist=insist, progress=progress.stage)
-    told = _Told(classifier, adapt, quiet)
+    answers = classifier.answers(_photos(names), adapt=adapt, insist=insist, progress=progress.stage)
+    counter = _Counter(classifier, adapt, quiet)
 
     def json_rows(answers: Iterable[Answer]) -> Iterator[str]:
         return json_lines(answers, lambda: {"adapted": classifier.refusal is None} if adapt else {})
@@ -84,42 +84,42 @@ def predict(
     if output is not None:
         lines = json_rows if output.suffix.lower() == ".jsonl" else csv_lines
         with interruption(f"interrupted; {output} was not written."):
-            write_file(output, (f"{line}\n".encode() for line in lines(told.each(answers, progress))))
+            write_file(output, (f"{line}\n".encode() for line in lines(counter.each(answers, progress))))
         if not quiet:
             say(f"wrote {output}")
     else:
         terminal = sys.stdout.isatty()
-        way = json_rows if as_json else table_lines if terminal else csv_lines
-        for number, line in enumerate(way(told.each(answers, progress))):
-            emit(line, flush=terminal or as_json or not number)  # the first at once: it shows whether anybody can read
+        lines = json_rows if as_json else table_lines if terminal else csv_lines
+        for number, line in enumerate(lines(counter.each(answers, progress))):
+            emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
     say(*classifier.damaged)
     say(*classifier.passed_over.sentences())
-    if told.bad == told.asked:
+    if counter.failed == counter.total:
         raise typer.Exit(FAILED)
-    if told.bad or classifier.passed_over.types:
+    if counter.failed or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)
 
 
 @dataclasses.dataclass
-class _Told:
-    """Counts answers on their way out, and says why some photos have none."""
+class _Counter:
+    """Counts answers as they are written, and prints why some photos have none."""
 
     classifier: ImageClassifier
     adapt: bool
     quiet: bool
-    asked: int = 0
-    bad: int = 0
+    total: int = 0
+    failed: int = 0
 
     def each(self, answers: Iterator[Answer], progress: ProgressLine) -> Iterator[Answer]:
         with progress:
-            first = next(answers, None)  # once the first is there, all photos have been looked at
+            first = next(answers, None)  # after the first answer, adapting is done
         tell_refusal(self.classifier)
         if self.adapt and not self.quiet and self.classifier.refusal is None:
             say(f"adapted to {counted((self.classifier.model.about.adapted or {}).get('photos', 0), 'photo')}.")
         for answer in itertools.chain([first] if first else [], answers):
-            self.asked += 1
+            self.total += 1
             if answer.error is not None:
-                self.bad += 1
+                self.failed += 1
                 say(f"skipped {answer.error}")
             yield answer
 
@@ -130,11 +130,11 @@ def _check_output(output: Path | None, as_json: bool) -> None:
     if output.suffix.lower() not in (".csv", ".jsonl"):
         raise MistypedError(f"--output writes .csv or .jsonl, got {output}.")
     if as_json:
-        raise MistypedError("--json prints and --output writes a file: leave one out. A .jsonl file holds JSON, too.")
+        raise MistypedError("--json prints and --output writes a file: leave one out. A .jsonl file also holds JSON.")
 
 
-def _words(words: list[str]) -> list[str]:
-    """Return what was named, by the words of the command or by the lines of standard input."""
+def _paths(words: list[str]) -> list[str]:
+    """Return the paths in the arguments, or in the lines of standard input."""
     from ..photos.manifests import lines
 
     if "-" in words and len(words) > 1:
@@ -142,28 +142,28 @@ def _words(words: list[str]) -> list[str]:
     if words == ["-"]:
         words = [line.strip() for line in lines(_standard_input(), "standard input") if line.strip()]
         if not words:
-            raise PatchvoteError("standard input names no photo. Give one path a line.")
+            raise PatchvoteError("standard input names no photo. Give one path per line.")
     return words
 
 
-def _photos(words: list[str]) -> Found:
-    """Return the photos in all that was named.
+def _photos(names: list[str]) -> Found:
+    """Return the photos in all files, folders and manifests that were named.
 
-    A photo is called as it was typed, one of a folder by the folder as it was typed, and one of a manifest by its
-    file_name as it stands there. Where that is also the name of another photo, it is called by its path instead.
+    The name of a photo is its path as it was typed; in a folder, it begins with the folder as it was typed; in a
+    manifest, it is the file_name unchanged. If two photos would have the same name, their full paths are used instead.
     """
     from ..photos.find import Found, find_photos
     from ..photos.manifests import ENDINGS
 
     found = Found()
-    for word in words:
-        path = Path(word)
+    for name in names:
+        path = Path(name)
         if path.is_dir():
-            here = find_photos(path)
-            found.extend(dataclasses.replace(one, name=os.path.join(word, one.name)) for one in here)  # noqa: PTH118
-            found.passed_over += here.passed_over.without_folders()
+            inside = find_photos(path)
+            found.extend(dataclasses.replace(one, name=os.path.join(name, one.name)) for one in inside)  # noqa: PTH118
+            found.passed_over += inside.passed_over.without_folders()
         else:
-            found.extend(find_photos(path if path.suffix.lower() in ENDINGS else [word]))
+            found.extend(find_photos(path if path.suffix.lower() in ENDINGS else [name]))
     sources: dict[str, set[str]] = {}
     for one in found:
         sources.setdefault(one.name, set()).add(str(one.source))
@@ -176,6 +176,6 @@ def _photos(words: list[str]) -> Found:
 def _standard_input() -> TextIO:
     if sys.stdin is None:
         raise PatchvoteError("standard input is closed, so it names no photo. Give paths instead of -.")
-    if isinstance(sys.stdin, io.TextIOWrapper):  # names of files are bytes, whatever the language says
+    if isinstance(sys.stdin, io.TextIOWrapper):  # file names are bytes, whatever the locale
         sys.stdin.reconfigure(errors="surrogateescape")
     return sys.stdin

@@ -1,6 +1,6 @@
-"""Progress of a long job: a bar on a terminal, now and then a line in a pipe, nothing when quiet.
+"""Progress of a long job: a bar on a terminal, a line every ten seconds in a pipe, nothing when quiet.
 
-It goes to standard error, so that standard output stays free for results.
+It is written to standard error; standard output is for results.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _SECONDS_BETWEEN_LINES = 10.0
 
 
 class ProgressLine:
-    """Shows how far a job is, at which rate, and how long it will still take.
+    """Shows how much of a job is done, its rate, and the time left.
 
     Parameters
     ----------
     what : str
-        What the job does, such as "extract".
+        Name of the job, such as "extract".
     quiet : bool
-        Show nothing.
+        Whether to show nothing.
     """
 
     def __init__(self, what: str, quiet: bool = False) -> None:
@@ -39,7 +39,7 @@ class ProgressLine:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn
 
-            plain = functools.partial(TextColumn, markup=False)  # brackets in a name are no commands
+            plain = functools.partial(TextColumn, markup=False)  # brackets in a name are not markup
             columns = plain("{task.description}"), BarColumn(bar_width=28), plain("{task.fields[text]}")
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._bar.add_task(self._what, total=None, text="")
@@ -53,7 +53,7 @@ class ProgressLine:
             self._bar.stop()
 
     def stage(self, what: str, done: int, total: int) -> None:
-        """Tell how far a job of several stages is; a new stage begins to count anew."""
+        """Show how much of a stage is done; the rate of a new stage is measured from its beginning."""
         what = printable(what)
         if what != self._what:
             self._what, self._first_done = what, None
@@ -63,16 +63,16 @@ class ProgressLine:
         self.show(done, total)
 
     def show(self, done: int, total: int) -> None:
-        """Tell that `done` of `total` photos are dealt with."""
+        """Show that `done` of `total` photos are processed."""
         if self._quiet:
             return
         now = time.monotonic()
-        if self._first_done is None:  # what was there before the job began says nothing about its rate
+        if self._first_done is None:  # photos that were done before do not count for the rate
             self._first_done, self._began = done, now
         rate = (done - self._first_done) / max(now - self._began, 1e-9)
         text = f"{done:,} of {total:,} {self._unit}"
         if done > self._first_done:
-            pace = f"{rate:.1f} a second" if rate >= 0.2 else f"{60 * rate:.1f} a minute"
+            pace = f"{rate:.1f} per second" if rate >= 0.2 else f"{60 * rate:.1f} per minute"
             text += f", {pace}, {duration((total - done) / rate)} left"
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=total, text=text)
@@ -82,7 +82,7 @@ class ProgressLine:
 
 
 def duration(seconds: float) -> str:
-    """Write a time as a person would say it.
+    """Return a duration as short text.
 
     Examples
     --------

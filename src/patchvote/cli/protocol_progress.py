@@ -1,4 +1,4 @@
-"""Progress of a protocol: photos that are extracted, cells that are finished, photos that cannot be read."""
+"""Progress of a protocol: extracted photos, finished cells, and photos that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .progress import ProgressLine
 
 
 def announce(experiment: Experiment) -> None:
-    """Say what is to be computed."""
+    """Print what will be computed."""
     say(
         f"{experiment.protocol.title}: {experiment.photos:,} photos; {experiment.cells} cells to compute, "
         f"{experiment.finished} finished already."
@@ -24,9 +24,9 @@ class Progress(Watch):
     Parameters
     ----------
     line : ProgressLine
-        Where progress is shown.
+        Line that shows the progress.
     quiet : bool
-        Name photos that cannot be read, and nothing else.
+        Whether to print only the photos that cannot be read.
     """
 
     def __init__(self, line: ProgressLine, quiet: bool) -> None:
@@ -35,13 +35,13 @@ class Progress(Watch):
         self._cells = self._done = 0
 
     def planned(self, experiment: Experiment) -> None:
-        """Say what is to be computed."""
+        """Print what will be computed."""
         self._cells = experiment.cells
         if not self._quiet:
             announce(experiment)
 
     def extracting(self, recipe: str, done: Filled) -> None:
-        """Show how far the extraction is, and name each photo that cannot be read once."""
+        """Show how much is extracted, and print each photo that cannot be read once."""
         self._line.stage(f"extract {recipe}", done.done, done.photos)
         for error in done.skipped:
             if error.name not in self._skipped:
@@ -49,7 +49,7 @@ class Progress(Watch):
                 say(f"skipped {error}")
 
     def finished(self, group: Group, voter: str, cell: Cell) -> None:
-        """Say the accuracy of a cell."""
+        """Print the accuracy of a cell."""
         self._done += 1
         if not self._quiet:
             seconds = cell["train_seconds"] + cell["test_seconds"]

@@ -17,12 +17,12 @@ from .streams import interruptible, interruption
 if TYPE_CHECKING:
     from ..protocols import Experiment, Protocol, Selection
 
-_AS_BEFORE = "as-before"  # the command that has the flags of the version before, for words that name no other command
+_AS_BEFORE = "as-before"  # hidden command with the flags of the previous version, used if no sub-command is named
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the protocol, or a .toml file.")]
 Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder of the image set.")]
-Splits = Annotated[int | None, typer.Option(min=1, help="Only the first so many splits.")]
-Settings = Annotated[str | None, typer.Option(help="Only these settings, with commas between.")]
+Splits = Annotated[int | None, typer.Option(min=1, help="Only the first splits, this many.")]
+Settings = Annotated[str | None, typer.Option(help="Only these settings, separated by commas.")]
 Pairs = Annotated[str | None, typer.Option(help="Only these pairs of domains, such as amazon-webcam.")]
 Voters = Annotated[str | None, typer.Option(help="Only these voters; settings in brackets: 'snbnl(q=1)'.")]
 Recipes = Annotated[str | None, typer.Option(help="Only these recipes, such as dense,patch-32x3-before.")]
@@ -34,14 +34,14 @@ BagsFolder = Annotated[
 Memory = Annotated[
     float | None,
     typer.Option(
-        min=0.001, help="Gigabytes of descriptors to hold at once; what a voter remembers is extra.", show_default="4"
+        min=0.001, help="Gigabytes of descriptors to hold at once; the memory of a voter is extra.", show_default="4"
     ),
 ]
 _RESULTS = Path("results")
 
 
 class _OldFlags(TyperGroup):
-    """Sub-commands, and without the name of one the flags of the version before."""
+    """Sub-commands; without the name of one, the flags of the previous version."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
@@ -72,7 +72,7 @@ def run(
 ) -> None:
     """Run the experiment NAME of the paper on the image set in DIR.
 
-    Finished cells are kept in results/NAME and never computed again: run the command again to go on.
+    Finished cells are kept in results/NAME and never computed again: run the command again to continue.
     """
     from ..protocols import Selection
 
@@ -97,7 +97,7 @@ def plan_(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Show what `run` would compute, and how long it takes; nothing is written."""
+    """Show what `run` would compute, and how long it would take; nothing is written."""
     from ..protocols import Selection
 
     selection = Selection.parse(settings, pairs, voters, recipes, networks, splits=splits)
@@ -107,7 +107,7 @@ def plan_(
 @app.command(cls=Checked)
 @interruptible
 def summary(name: Name, results: ResultsFolder = _RESULTS, as_json: Json = False) -> None:
-    """Print the means of the kept results."""
+    """Print the means of the stored results."""
     from ..protocols import Protocol
 
     _summary(Protocol.load(name), results, as_json)
@@ -123,9 +123,9 @@ def report(results: ResultsFolder = _RESULTS, force: Force = False) -> None:
 @app.command(cls=Checked)
 @interruptible
 def fold(name: Name, results: ResultsFolder = _RESULTS) -> None:
-    """Fold cells that are files of their own into cells.jsonl, also those of the version before.
+    """Merge cells that are in separate files into cells.jsonl, including those of the previous version.
 
-    `run` does so at its end; this is for runs that were interrupted.
+    `run` does this at its end; the command is for runs that were interrupted.
     """
     from ..protocols import Protocol, Results
 
@@ -147,15 +147,15 @@ def as_before(
     results: ResultsFolder = _RESULTS,
     bags: BagsFolder = None,
     memory: Memory = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="As the command plan.")] = False,
-    summarise: Annotated[bool, typer.Option("--summary", help="As the command summary.")] = False,
-    write_report: Annotated[bool, typer.Option("--report", help="As the command report.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Same as the command plan.")] = False,
+    summarise: Annotated[bool, typer.Option("--summary", help="Same as the command summary.")] = False,
+    write_report: Annotated[bool, typer.Option("--report", help="Same as the command report.")] = False,
     force: Force = False,
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Do what the version before did with these flags."""
+    """Do what the previous version did with these flags."""
     from ..protocols import PROTOCOLS, Protocol, Selection
 
     if write_report:
@@ -199,7 +199,7 @@ def _run(experiment: Experiment, results: Path, quiet: bool, as_json: bool) -> N
     from .progress import ProgressLine
     from .protocol_progress import Progress
 
-    kept = "interrupted. Finished cells are kept: run the same command again to go on."
+    kept = "interrupted. Finished cells are kept: run the same command again to continue."
     with ProgressLine("extract", quiet) as line, interruption(kept):
         outcome = experiment.run(Progress(line, quiet))
     if as_json:

@@ -1,8 +1,8 @@
-"""Standard streams that are closed or full, or whose reader has gone; and Ctrl-C.
+"""Handle Ctrl-C, and standard streams that are closed, full, or no longer read.
 
-A command writes its result to standard output through `terminal.emit`, which says in an exception of its own when that
-fails. Here streams are made usable before a command begins and left in peace when it has ended, so that Python has
-nothing to complain about when it closes them.
+A command writes its result to standard output through `terminal.emit`, which raises an exception of its own if that
+fails. This module makes the streams usable before a command begins, and cleans up after it, so that Python reports no
+error when it closes them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """The user pressed Ctrl-C; the message says what became of the work."""
+    """The user pressed Ctrl-C; the message says what happened to the results so far."""
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """Let Ctrl-C end a command by `Interrupted`; the library that calls commands would end in silence."""
+    """Make Ctrl-C end a command with `Interrupted`; Typer would end it without a message."""
 
     @functools.wraps(command)
     def run(*words: object, **options: object) -> None:
@@ -31,7 +31,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def interruption(text: str) -> Iterator[None]:
-    """Say on Ctrl-C what became of the work within."""
+    """On Ctrl-C within the block, raise `Interrupted` with this text."""
     try:
         yield
     except KeyboardInterrupt:
@@ -39,16 +39,16 @@ def interruption(text: str) -> Iterator[None]:
 
 
 def open_streams() -> None:
-    """Make up for streams that were closed before the command began.
+    """Replace standard streams that were closed before the command began.
 
-    A file that is opened later must not get the number of a standard stream, or a message of some library would go into
-    it. Messages to a closed standard error are lost; printing to a closed standard output fails as to a full one.
+    A file that is opened later must not get the descriptor of a standard stream, or messages of libraries would be
+    written into it. Messages to a closed standard error are lost; printing to a closed standard output fails.
     """
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, flags)  # takes the lowest number that is free, which is this one
+            os.open(os.devnull, flags)  # takes the lowest free descriptor, which is this one
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
@@ -56,7 +56,7 @@ def open_streams() -> None:
 
 
 def close_streams() -> None:
-    """Give up what a stream could not take, so that Python does not try again when it ends."""
+    """Discard what could not be written to a stream, so that Python does not try again at exit."""
     for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
         try:
             stream.flush()
