@@ -57,5 +57,5 @@ print("loaded:", [name for name in ("numpy", "onnx", "onnxruntime", "PIL", "torc
 
 def test_every_public_name_is_there_and_others_are_not():
     assert {name for name in dir(patchvote) if name[0].isalpha()} >= set(patchvote.__all__)
-    assert set(patchvote.__all__) == set(patchvote._HOME)
+    assert set(patchvote.__all__) == set(patchvote._MODULES)
     assert not hasattr(patchvote, "Nonsense")

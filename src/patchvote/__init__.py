@@ -1,7 +1,7 @@
 """Classify images by letting their local patches vote.
 
-An image becomes a bag of local descriptors; every descriptor votes for a class; the votes name the image and show where
-the evidence is. Names are loaded when they are first used, so that importing the package costs next to nothing.
+An image becomes a bag of local descriptors; every descriptor votes for a class; the votes classify the image and show
+where the evidence is. Modules are loaded when a name is first used, so that importing the package takes almost no time.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from .version import __version__ as __version__
 
-# ONNX Runtime looks this up when it is first imported, and otherwise reports to a collector of its maker a few seconds
-# later. No module of this package can import it before this line has run. A value that the user set stays.
+# ONNX Runtime reads this variable when it is first imported; without it, telemetry is sent a few seconds later. This
+# line runs before any module of this package can import it. A value that the user has set is kept.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .voters.prototypes.nbnl import NBNL
     from .voters.prototypes.snbnl import SNBNL
 
-_HOME = {
+_MODULES = {
     "Adapted": "voters.adapted",
     "Answer": "models.answers",
     "BagSVM": "voters.bag_svm",
@@ -105,9 +105,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    return getattr(importlib.import_module(f".{_MODULES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""`python -m patchvote` is the command `patchvote`."""
+"""`python -m patchvote` runs the command `patchvote`."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-_pressed = False  # whether Ctrl-C was pressed once the command had begun
+_pressed = False  # whether Ctrl-C was pressed after the command began
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End at once: nothing has begun yet, and an exception in the middle of an import may turn into another one."""
+    """Exit at once: nothing has begun, and an exception during an import may turn into another one."""
     os.write(2, b"interrupted.\n")
     os._exit(130)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """Interrupt the command; commands import libraries, too, and so it is noted that Ctrl-C was pressed."""
+    """Interrupt the command, and record it: commands also import libraries, where the exception may be replaced."""
     global _pressed
     _pressed = True
     raise KeyboardInterrupt
 
 
 def main() -> NoReturn:
-    """Run the command line, and obey Ctrl-C from the first moment to the last."""
+    """Run the command line, and handle Ctrl-C from start to end."""
     try:
         try:
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where Ctrl-C is to be ignored
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if Ctrl-C is ignored
                 signal.signal(signal.SIGINT, _leave)
             from .cli import main as run  # takes a moment
 
@@ -36,11 +36,11 @@ def main() -> NoReturn:
                 signal.signal(signal.SIGINT, _interrupt)
             run()
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said and done; threads may still be ending
-            # Python remembers a Ctrl-C that left code run from text, as that of dataclasses is, and would in the end
-            # kill itself by the signal though it was dealt with. Running any other text makes it forget.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command is done; threads may still be ending
+            # If Ctrl-C interrupted code that was compiled from text, as that of dataclasses is, Python remembers it and
+            # kills itself by the signal at exit, although it was handled. Running any other text resets that.
             exec("pass")  # noqa: S102
-    except (KeyboardInterrupt, Exception) as error:  # also in the moment before it was ignored
+    except (KeyboardInterrupt, Exception) as error:  # also just before Ctrl-C is ignored
         if not (_pressed or isinstance(error, KeyboardInterrupt)):
             raise
         sys.stderr.write("interrupted.\n")

@@ -1,8 +1,8 @@
-"""ImageClassifier: photos in, answers out.
+"""ImageClassifier: from photos to answers.
 
-It puts the parts together: a recipe turns photos into bags, kept in a store so that no photo goes through the network
-twice; a voter learns from the bags; a model holds what it learned. Learning needs scikit-learn; answering does not, and
-so starts in a fraction of the time.
+It combines the parts: a recipe turns photos into bags, which are cached so that no photo goes through the network
+twice; a voter learns from the bags; a model holds what it learned. Training needs scikit-learn; prediction does not,
+and therefore starts in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .backbones import Backbone
     from .models.fit import Fitted
 
-MAX_SEED = 2**32 - 1  # the largest that scikit-learn takes
+MAX_SEED = 2**32 - 1  # the largest seed that scikit-learn accepts
 
 
 class ImageClassifier(Namer):
@@ -50,32 +50,35 @@ class ImageClassifier(Namer):
     Parameters
     ----------
     recipe : Recipe or str, optional
-        How a photo becomes a bag; ``Recipe("efficientnet-lite2")``, or the name alone, takes another network.
+        How a photo becomes a bag; ``Recipe("efficientnet-lite2")``, or the name alone, selects another network.
     voter : str or estimator, default "auto"
-        "auto" takes `BagSVM` and tries a few settings of it on held-out images; "snbnl", "nbnl", "nbnn", "local-nbnn"
-        or a name that another package brings means that voter; an estimator that is a `Voter` is used as it is.
+        Voter that learns from the bags. "auto" tries a few settings of `BagSVM` on held-out images; "snbnl", "nbnl",
+        "nbnn", "local-nbnn" or the name of a voter of another package selects that voter; an estimator that is a
+        `Voter` is used as it is.
     budget : float, default 60
-        Seconds that trying settings and the training may take, besides the network. At least one is always tried.
+        Seconds for trying settings and training, not counting the network. At least one setting is always tried.
     cache : path, None or False
-        Folder to keep bags in, so that a photo goes through the network once; the user's cache folder by default; False
+        Folder to keep bags in, so that a photo goes through the network once; the user's cache folder by default. False
         keeps nothing.
     jobs : int, optional
-        Threads; one a core by default.
+        Number of threads; one per core by default.
     seed : int, default 0
-        Fixes everything that is random.
+        Seed of all random choices.
+    backbone : Backbone, optional
+        Network that is already loaded, used instead of the one that the recipe names.
 
     Attributes
     ----------
     model, scores, skipped, passed_over, known
-        See `Namer`; after `fit`, `scores` has the answers for photos that were held out.
+        See `Namer`; after `fit`, `scores` has the answers for held-out photos.
     filled : Filled
-        What the last call took from the cache and what from the network.
+        Numbers of photos that the last call took from the cache and from the network.
     refusal : str or None
-        Why the last call that was to adapt the model did not, in which case the model stays as it was.
+        Reason why the last call did not adapt the model although it was asked to; the model is then unchanged.
     before : Scores or None
-        Answers of the model before it was adapted, after `evaluate` with `adapt`.
+        Scores of the model before it was adapted, after `evaluate` with `adapt`.
     damaged : list of str
-        Shards of the cache that were found damaged and set aside, in all calls; their photos were extracted again.
+        Damaged shards of the cache that were set aside, in all calls; their photos were extracted again.
     """
 
     def __init__(
@@ -114,27 +117,27 @@ class ImageClassifier(Namer):
         Parameters
         ----------
         photos : Source
-            A folder with a folder a class, a manifest, or a list of photos.
+            A folder with one folder per class, a manifest, or a list of photos.
         labels : sequence of str, optional
-            Classes of the photos; needed for a list, and else taken from folders or manifest.
+            Classes of the photos; needed for a list, otherwise taken from folders or manifest.
         target : Source, optional
-            Photos like those that will be asked about, where they differ from the labelled ones (another camera, place
-            or style). Their classes need not be known, and are not looked at (see `Adapted`).
+            Photos like those to be predicted, if they differ from the labelled ones (another camera, place or style).
+            Their classes need not be known and are not used (see `Adapted`).
         insist : bool, default False
-            Adapt to the target even where that looks unsafe (see `adapt`).
+            Adapt to the target even if that looks unsafe (see `adapt`).
         progress : function, optional
-            Called with what is being done, how much of it is done, and of how much.
+            Called with the name of the stage, how much of it is done, and its total.
         """
         seconds = {"network": 0.0}
         found = labelled(photos, labels, 2)
         _check_classes(found)
         self.passed_over = found.passed_over
-        target = list(target) if isinstance(target, Iterator) else target  # it is looked at twice
-        if target is not None:  # a wrong path or voter is told now, not after minutes of work
+        target = list(target) if isinstance(target, Iterator) else target  # it is iterated twice
+        if target is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += find_photos(target).passed_over.without_folders()
             if not scorer_class(self._kind).adapts:
-                raise PatchvoteError(f"a model of {self._kind} cannot be adapted to a target: take the default voter.")
-        # Learning needs scikit-learn, whose import takes a second or two: time enough while the network works.
+                raise PatchvoteError(f"a model of {self._kind} cannot be adapted to a target: use the default voter.")
+        # Training needs scikit-learn, whose import takes a second or two: do it while the network works.
         threading.Thread(target=importlib.import_module, args=(f"{__package__}.models.fit",), daemon=True).start()
         with self._bags_of(found, photos, progress, seconds) as store:
             from .models.fit import fit_model
@@ -161,42 +164,42 @@ class ImageClassifier(Namer):
         self._model, self.scores, self._mistakes = fitted.model, fitted.held_out, fitted.mistakes
 
     def adapt(self, photos: Source, *, insist: bool = False, progress: Progress | None = None) -> Self:
-        """Make the model fit for photos like these, whose classes need not be known (see `Adapted`).
+        """Adapt the model to photos like these, whose classes need not be known (see `Adapted`).
 
-        Photos that the model rejects now, it will reject once it is adapted, too. Where adapting looks unsafe (most
-        photos are rejected, or few classes would take nearly all of them), the model stays as it is, `refusal` says
-        why, and an `AdaptationWarning` is given.
+        Photos that the model rejects before, it also rejects after it is adapted. If adapting looks unsafe (most photos
+        are rejected, or few classes would take nearly all of them), the model is unchanged, `refusal` says why, and an
+        `AdaptationWarning` is issued.
 
         Parameters
         ----------
         photos : Source
-            The photos.
+            Photos to adapt to.
         insist : bool, default False
-            Adapt even so: you vouch that the photos show the model's classes.
+            Adapt even if that looks unsafe; use it if you know that the photos show the model's classes.
         progress : function, optional
-            Called with what is being done, how much of it is done, and of how much.
+            Called with the name of the stage, how much of it is done, and its total.
 
         Raises
         ------
         PatchvoteError
-            The model holds no means of its training photos; those of `BagSVM` do.
+            The model does not hold the means of its training photos; models of `BagSVM` do.
         """
         with self._bags_of(find_photos(photos), photos, progress, {"network": 0.0}) as store:
             self._adapt_to(store, insist)
         return self
 
     def _adapt_to(self, store: Store, insist: bool) -> None:
-        """Adapt to the photos of a store, or say why not."""
+        """Adapt to the photos of a store, or set `refusal`."""
         from .models.adapt import adapt_model
 
         fitted, self.refusal = adapt_model(store, self.model, insist=insist, seconds={})
         self._take(fitted)
 
     def add(self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None) -> Self:
-        """Learn more photos, of known classes or new ones, without the photos that were learned before.
+        """Learn from more photos, of known or new classes, without the photos that were learned before.
 
-        Photos that the model has learned from are not learned again (`known` counts them); those that it has learned
-        as another class are left out, and named in `skipped`.
+        Photos that the model has learned before are not learned again (`known` counts them); those that it has learned
+        as another class are left out and listed in `skipped`.
         """
         from .models.add import add_to_model
 
@@ -214,7 +217,7 @@ class ImageClassifier(Namer):
     def _bags_of(
         self, photos: list[Photo], source: Source, progress: Progress | None, seconds: dict[str, float]
     ) -> Iterator[Store]:
-        """Bring the cache up to date with photos, and give their bags; without a cache, in a temporary folder."""
+        """Update the cache with photos, and yield the store of their bags; without a cache, a temporary one."""
 
         def show(filled: Filled) -> None:
             if progress is not None:
@@ -234,19 +237,19 @@ class ImageClassifier(Namer):
     def answers(
         self, photos: Source, *, adapt: bool = False, insist: bool = False, progress: Progress | None = None
     ) -> Iterator[Answer]:
-        """Name one photo after the other, in order; one that cannot be read gets an answer with the reason.
+        """Yield one answer per photo, in order; a photo that cannot be read gets an answer with the reason.
 
         Parameters
         ----------
         photos : Source
-            The photos.
+            Photos to predict.
         adapt : bool, default False
-            Look at all of them first, and adapt the model to them: for photos of another camera, place or style than
-            those it learned from. Where that looks unsafe, the answers are those of the model as it is (see `adapt`).
+            Adapt the model to all of the photos first, if they are from another camera, place or style than those it
+            learned from. If that looks unsafe, the unchanged model answers (see `adapt`).
         insist : bool, default False
-            Adapt even so.
+            Adapt even if that looks unsafe (see `adapt`).
         progress : function, optional
-            Called while adapting with what is being done, how much of it is done, and of how much.
+            Called while adapting with the name of the stage, how much of it is done, and its total.
         """
         if not adapt:
             yield from super().answers(photos)
@@ -256,9 +259,9 @@ class ImageClassifier(Namer):
         with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
             self._adapt_to(store, insist)
             errors = {error.name: error for error in self.skipped}
-            number = {name: index for index, name in enumerate(store.names)}
+            indices = {name: index for index, name in enumerate(store.names)}
             for photo in found:
-                bag = store.load([number[photo.name]])[0] if photo.name in number else None
+                bag = store.load([indices[photo.name]])[0] if photo.name in indices else None
                 yield self._answer(photo.name, bag, errors.get(photo.name))
 
     def evaluate(
@@ -270,26 +273,25 @@ class ImageClassifier(Namer):
         insist: bool = False,
         progress: Progress | None = None,
     ) -> Scores:
-        """Compare answers for labelled photos with their labels; photos that cannot be read are left out and named.
+        """Compare the answers for labelled photos with their labels; unreadable photos are left out and in `skipped`.
 
         Parameters
         ----------
         photos : Source
-            The photos.
+            Labelled photos.
         labels : sequence of str, optional
-            Their classes; needed for a list, and else taken from folders or manifest.
+            Classes of the photos; needed for a list, otherwise taken from folders or manifest.
         adapt : bool, default False
-            Adapt the model to the photos, without looking at their classes, and compare its answers then; `before` has
-            those of the model as it was.
+            Adapt the model to the photos first, without using their labels; `before` has the scores before adapting.
         insist : bool, default False
-            Adapt even where that looks unsafe (see `adapt`).
+            Adapt even if that looks unsafe (see `adapt`).
         progress : function, optional
-            Called with what is being done, how much of it is done, and of how much.
+            Called with the name of the stage, how much of it is done, and its total.
 
         Raises
         ------
         PatchvoteError
-            A photo is of a class that the model does not know.
+            A photo has a class that the model does not know.
         """
         self.before, self.refusal = None, None
         if not adapt:
@@ -304,7 +306,7 @@ class ImageClassifier(Namer):
             scores, mistakes = measure(self.model, _one_by_one(store), expected)
         return self._measured(scores, mistakes, found)
 
-    # --- keeping ----------------------------------------------------------------------------------------------------
+    # --- loading ----------------------------------------------------------------------------------------------------
 
     @classmethod
     def load(
@@ -317,22 +319,22 @@ class ImageClassifier(Namer):
         seed: int = 0,
         backbone: Backbone | None = None,
     ) -> Self:
-        """Read a model from a file. No code in the file is run, and its network must be the one it was made with.
+        """Read a model from a file. No code in the file is run, and the network must be the one it was trained with.
 
         Parameters
         ----------
         path : path
-            The file.
+            File of the model.
         network : str, optional
-            Its network, where that is neither embedded nor an ONNX file beside it: such a name is not taken from a
-            file, because it can run code, open files or download.
+            Network of the model, needed if it is neither embedded nor an ONNX file beside the model: such a name is not
+            taken from the file, because it can run code, open files or download.
         jobs, cache, seed, backbone
-            As for the class.
+            Same as for the class.
 
         Raises
         ------
         ModelError
-            The file is no model, is damaged, was made by a later version or with another network.
+            The file is not a model, is damaged, or was made by a later version or with another network.
         """
         model, saved = Saved.read(path)
         recipe = model.recipe
@@ -357,17 +359,17 @@ def _check_settings(budget: Any, seed: Any) -> None:
 
 
 def _check_readable(store: Store, skipped: Sequence[PhotoError]) -> None:
-    """Refuse photos of one class, and name what could not be read of the others."""
+    """Refuse photos of which only one class can be read, and name those that cannot be read."""
     classes = sorted({str(label) for label in store.labels})
     if len(classes) < 2 and skipped:
         raise PatchvoteError(
-            f"photos of one class only can be read: {classes[0]!r}. There must be two at least, and of the others: "
+            f"photos of one class only can be read: {classes[0]!r}. At least two classes are needed. Not read: "
             + " ".join(map(str, skipped[:3]))
         )
 
 
 def _kind(voter: Any) -> str:
-    """Return the kind of a voter, given by name or as an estimator; whatever is neither is refused."""
+    """Return the kind of a voter, given by name or as an estimator; anything else is refused."""
     if isinstance(voter, str):
         return DEFAULT if voter == "auto" else kind_of(voter)
     kind = getattr(voter, "kind", None)
@@ -379,7 +381,7 @@ def _kind(voter: Any) -> str:
 
 
 def _check_classes(photos: list[Photo]) -> None:
-    """Refuse a class that could not be told from the answer for photos unlike all classes."""
+    """Refuse a class that has the name of the answer for rejected photos."""
     for photo in photos:
         if str(photo.label).strip().casefold() == NONE:
             raise PatchvoteError(

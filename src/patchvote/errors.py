@@ -1,14 +1,14 @@
-"""What can go wrong for a user, as exceptions whose message says what to try next.
+"""Exceptions for errors that a user can cause and correct.
 
-Every message names the thing, what was received, and a way on. The command line prints it as it is, without a
-traceback, so it has to stand alone.
+Every message says what is wrong, where, what was received, and what to try. The command line prints it without a
+traceback, so it must be understandable on its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-_LONGEST_NAME = 300  # characters of a network's name that a message shows
+_LONGEST_NAME = 300  # characters of a network's name that a message shows; a longer name is cut
 
 
 class PatchvoteError(Exception):
@@ -17,9 +17,9 @@ class PatchvoteError(Exception):
     Parameters
     ----------
     message : str
-        What is wrong, on one line: a newline in it can only come from a name, and is printed as an escape.
+        Message on one line; a newline in it can only come from a name, and is printed as an escape.
     lines : sequence of str
-        Further lines to be printed below it, such as an example of what was expected.
+        Further lines to be printed below the message, such as an example of what was expected.
 
     Examples
     --------
@@ -33,7 +33,7 @@ class PatchvoteError(Exception):
 
 
 class WaitWarning(UserWarning):
-    """Something takes time because another process has to finish first."""
+    """The call waits for another process to finish."""
 
 
 class CacheWarning(UserWarning):
@@ -46,9 +46,9 @@ class PhotoError(PatchvoteError):
     Parameters
     ----------
     name : str
-        The photo, as the user named it.
+        Name of the photo, as the user wrote it.
     reason : str
-        Why, in words that mean something to somebody who has never heard of decoders.
+        Reason in words that need no knowledge of decoders.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -62,15 +62,15 @@ class NetworkError(PatchvoteError):
 
 
 class StoreError(PatchvoteError):
-    """A store cannot be read or written, or holds something else than was asked for."""
+    """A store cannot be read or written, or does not hold what was requested."""
 
 
 class DamagedShardError(StoreError):
-    """A shard holds something else than was written to it."""
+    """The content of a shard is not what was written to it."""
 
 
 class ModelError(PatchvoteError):
-    """A model file cannot be read, or asks for something that this version or this machine cannot give."""
+    """A model file cannot be read, or needs something that this version or this machine does not have."""
 
 
 class UntypedNetworkError(NetworkError, ModelError):
@@ -79,11 +79,11 @@ class UntypedNetworkError(NetworkError, ModelError):
     Parameters
     ----------
     network : str
-        The name.
+        Name of the network.
     file : path, optional
-        The file that names it.
+        File that contains the name.
     option : str, default "--network"
-        The option of the command line that takes the name.
+        Option of the command line that takes the name.
     """
 
     def __init__(self, network: str, file: object = "a file", option: str = "--network") -> None:
@@ -92,19 +92,21 @@ class UntypedNetworkError(NetworkError, ModelError):
             f"{file} names the network {shown!r}, which is neither embedded nor an ONNX file beside it. "
             "Such a name can run code, open files or download, so it is not taken from a file."
         )
-        # What cannot be shown cannot be judged, and is not offered for typing.
+        # The user cannot judge a name that cannot be shown in full, so no command is suggested for it.
         self.network = network if shown == network and network.isprintable() else None
         self.option = option
-        way = f" If you know this network and trust it, name it yourself: network={network!r}." if self.network else ""
-        super().__init__(self.reason + way)
+        advice = (
+            f" If you know this network and trust it, name it yourself: network={network!r}." if self.network else ""
+        )
+        super().__init__(self.reason + advice)
 
 
 class ModelChangedError(ModelError):
-    """A model file was changed by somebody else since it was read, and was therefore not written."""
+    """Another process changed a model file after it was read, so it was not written."""
 
 
 def first_line(error: BaseException) -> str:
-    r"""Return the first line of what an error of somebody else's code says, or its type where it says nothing.
+    r"""Return the first line of the message of a library's error, or the error's type if there is no message.
 
     Examples
     --------
