@@ -20,7 +20,16 @@ from patchvote.models.report.card import accuracy_of
 def fitted(command, photo_folder, tmp_path):
     """A model made with a network that takes no time, and what `fit` said."""
     photos = shutil.copytree(photo_folder, tmp_path / "photos")
-    words = ("fit", photos, tmp_path / "m.patchvote", "--network", network_in(tmp_path), "--no-cache", "--no-report")
+    words = (
+        "fit",
+        photos,
+        tmp_path / "m.patchvote",
+        "--network",
+        network_in(tmp_path),
+        "--no-cache",
+        "--no-report",
+        "--force",
+    )
     return tmp_path, photos, words, command(*words)
 
 
