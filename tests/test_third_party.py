@@ -62,7 +62,7 @@ def test_what_it_cannot_do_is_said_in_a_sentence(in_folder, command):
     added = command("add", "m.patchvote", "photos", "--no-cache")
     assert added.code == 1
     assert "cannot learn more" in added.err
-    assert "does not keep what adapting takes" in command("predict", "m.patchvote", "photos", "--adapt").err
+    assert "does not keep what adapting needs" in command("predict", "m.patchvote", "photos", "--adapt").err
 
 
 def test_a_model_of_it_comes_back_and_answers_the_same(in_folder, tmp_path):

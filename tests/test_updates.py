@@ -212,7 +212,7 @@ def test_evaluating_on_photos_that_were_learned_from_is_said(made, command):
 
 
 def test_so_many_photos_that_a_header_would_burst_are_not_kept(monkeypatch):
-    monkeypatch.setattr("patchvote.models.known._MOST", 3)
+    monkeypatch.setattr("patchvote.models.known._MAX_PHOTOS", 3)
     about = with_photos(About(), [("a", "1"), ("b", "2"), ("a", "3")])
     assert known_photos(about) == {"1": {"a"}, "3": {"a"}, "2": {"b"}}
     assert known_photos(with_photos(about, [("a", "4")])) == {}

@@ -1,1 +1,1 @@
-"""LABEL: the model as a value and a file; how it is fitted, measured, explained and exported."""
+"""LABEL: models, how they are stored, fitted, measured, explained and exported."""

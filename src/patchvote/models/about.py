@@ -1,7 +1,7 @@
-"""About: what people want to know of a model. Nothing here steers what it does.
+"""About: metadata of a model for people. Nothing here affects its answers.
 
-In a model's file it is a table of plain values. Every one of them is printed, added up or written into reports, so each
-has a type that these can rely on: `check_about` refuses a file whose values have other types or sizes.
+In the file of a model it is a table of plain values, which are printed, added up and written into reports. All this
+relies on their types: `check_about` refuses a file whose values have other types or sizes.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from ..voters.settings import MAX_NAME
 
 
 class Made(TypedDict, total=False):
-    """With which version, and when."""
+    """Version of patchvote that made the model, and date."""
 
     patchvote: str
     date: str
 
 
 class Chosen(TypedDict, total=False):
-    """The settings in words, and why they were chosen."""
+    """Description of the chosen settings, and the reason for the choice."""
 
     words: str
     why: str
 
 
 class TriedSettings(TypedDict):
-    """What settings came to on held-out photos."""
+    """Results of some settings on held-out photos."""
 
     words: str
     accuracy: float
@@ -37,7 +37,7 @@ class TriedSettings(TypedDict):
 
 
 class HeldOut(TypedDict):
-    """How photos that it had not seen were named (`Scores.summary`), and why it says nothing of some classes."""
+    """Scores on held-out photos (`Scores.summary`), and why some classes have no scores."""
 
     images: int
     accuracy: float
@@ -49,7 +49,7 @@ class HeldOut(TypedDict):
 
 
 class Added(TypedDict):
-    """Photos that were added later."""
+    """Photos that were added to the model later."""
 
     date: str
     images: dict[str, int]
@@ -57,7 +57,7 @@ class Added(TypedDict):
 
 
 class AdaptedTo(TypedDict, total=False):
-    """Photos that it was adapted to."""
+    """Photos that the model was adapted to."""
 
     date: str
     photos: int
@@ -66,7 +66,7 @@ class AdaptedTo(TypedDict, total=False):
 
 
 class Copies(TypedDict):
-    """Photos that are copies of one another (`describe_copies`)."""
+    """Photos that look alike (`describe_copies`)."""
 
     groups: int
     photos: int
@@ -77,22 +77,22 @@ class Copies(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """What is told of a model.
+    """Metadata of a model.
 
     Parameters
     ----------
     made, chosen, tried, held_out, added, adapted, copies
-        See the types above.
+        Parts of the metadata, described by the types above.
     images : dict
-        Photos of each class that it learned from.
+        Number of training photos per class.
     seconds : dict
-        What took how long.
+        Duration of each part of the training.
     cut : list of str
-        What there was no time for.
+        What the time budget cut short.
     photos : dict
-        Digests of the photos of each class (see `known`).
+        Digests of the training photos per class (see `known`).
     more : dict
-        What a later version tells, which is kept as it is.
+        Entries of a later version, which are preserved.
     """
 
     made: Made = dataclasses.field(default_factory=Made)
@@ -110,19 +110,19 @@ class About:
 
     @classmethod
     def from_plain(cls, table: dict[str, Any]) -> Self:
-        """Make it from the table of a file, already checked."""
+        """Make the metadata from the table of a file, which has been checked."""
         known = {field.name for field in dataclasses.fields(cls)} - {"more"}
-        own = {name: value for name, value in table.items() if name in known}
-        return cls(**own, more={name: value for name, value in table.items() if name not in known})
+        values = {name: value for name, value in table.items() if name in known}
+        return cls(**values, more={name: value for name, value in table.items() if name not in known})
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as the table of a file."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "more"}
-        return own | self.more
+        """Return the metadata as the table of a file."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "more"}
+        return values | self.more
 
 
-_WORDS = text(10_000)  # a sentence
-_PATH = text(1 << 15)  # the longest path of any system
+_WORDS = text(10_000)  # characters of a sentence
+_PATH = text(1 << 15)  # characters of the longest path of any system
 _COUNT = whole(0, 1 << 53)
 _SECONDS = number(0, 1e12)
 _SHARE = number(0, 1)
@@ -174,5 +174,5 @@ _ABOUT = record(
 
 
 def check_about(about: Any) -> str | None:
-    """Say what is wrong with the table of a file, or None."""
+    """Return what is wrong with the table of a file, or None."""
     return _ABOUT(about)

@@ -1,4 +1,4 @@
-"""From a model and photos of another domain to a model that is fit for them, or the reason why not."""
+"""Adapt a model to photos of another domain, or return the reason why that is refused."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ from .fit import Fitted
 from .model import Model, voter_of
 from .report.card import card
 
-_TIGHT = 0.3  # C of votes that learn from labels they gave themselves
-_HELD_OUT = 0.2  # share of the labelled photos that sets the probabilities of an adapted model
+_MAX_C = 0.3  # stronger regularisation than usual, since adapted votes learn from labels that they predicted themselves
+_HELD_OUT = 0.2  # share of the labelled photos on which the probabilities of an adapted model are calibrated
 
 
 def adapt_model(
     store: Store, model: Model, *, insist: bool = False, seconds: dict[str, float]
 ) -> tuple[Fitted, str | None]:
-    """Make a model fit for photos of another domain, given bags of such photos; their labels are not looked at.
+    """Adapt a model to photos of another domain, given bags of such photos; their labels are not used.
 
     Parameters
     ----------
     store : Store
-        Bags of the photos.
+        Bags of photos of the other domain.
     model : Model
-        What to adapt.
+        Model to adapt.
     insist : bool, default False
-        Whether to adapt where adapting looks unsafe.
+        Whether to adapt even where that appears unsafe.
     seconds : dict
-        What has taken how long so far; more is written into it.
+        Duration of each part so far; further parts are added.
 
     Returns
     -------
     fitted : Fitted
-        The adapted model; where adapting was refused, the model as it was.
+        Adapted model; where adapting was refused, the unchanged model.
     refusal : str or None
-        Why adapting was refused.
+        Reason why adapting was refused; None where the model was adapted.
     """
     voter = voter_of(model)
     if not isinstance(voter, BagSVM):
         raise PatchvoteError(
-            f"a model of {model.kind} does not keep what adapting takes: fit it with --voter bag-svm (the default)."
+            f"a model of {model.kind} does not keep what adapting needs: fit it with --voter bag-svm (the default)."
         )
-    # A photo that is there twice says no more than once, and many of one photo are no other camera.
-    first: dict[str, str] = {}
+    # Identical photos count once: many copies of one photo do not represent another camera.
+    first_names: dict[str, str] = {}
     for entry in store.entries:
-        first.setdefault(entry.digest, entry.name)
-    target = store.only(list(first.values()))
+        first_names.setdefault(entry.digest, entry.name)
+    target = store.only(list(first_names.values()))
     with timed(seconds, "training"):
-        tight = clone(voter).set_params(C=min(voter.C, _TIGHT), calibration=_HELD_OUT)
-        known, labels = Bags.of(voter.vectors_), voter.classes_[voter.class_]
-        adapted = Adapted(tight, insist=insist)
-        adapted.fit(known, labels, pooled(target), unadapted=_unadapted(voter))
+        regularised = clone(voter).set_params(C=min(voter.C, _MAX_C), calibration=_HELD_OUT)
+        source, labels = Bags.of(voter.vectors_), voter.classes_[voter.class_]
+        adapted = Adapted(regularised, insist=insist)
+        adapted.fit(source, labels, pooled(target), unadapted=_unadapted(voter))
     if adapted.refusal_ is not None:
         return Fitted(model, voter), adapted.refusal_
-    told: AdaptedTo = {
+    adapted_to: AdaptedTo = {
         "date": datetime.date.today().isoformat(),
         "photos": len(target),
         "taken": adapted.history_[-1]["taken"] if adapted.history_ else 0,
@@ -78,21 +78,21 @@ def adapt_model(
         threshold=adapted.rejection_threshold_,
         about=dataclasses.replace(
             model.about,
-            chosen={"words": words, "why": "held tighter, to adapt to photos without classes"},
-            adapted=told,
+            chosen={"words": words, "why": "stronger regularisation, to adapt to photos without classes"},
+            adapted=adapted_to,
         ),
     )
     return Fitted(dataclasses.replace(new, card=card(new)), adapted), None
 
 
 def _unadapted(voter: BagSVM) -> BagSVM:
-    """Return the voter whose rejection stays in force: of a model that was adapted before, the first one."""
+    """Return the voter whose rejections remain valid: for a model that was adapted before, the original one."""
     if not hasattr(voter, "unadapted_linear_"):
         return voter
-    veto, first = voter.scorer().arrays, copy.copy(voter)
-    first.linear_, first.bias_ = veto["unadapted_linear"], veto["unadapted_bias"]
-    first.classes_ = voter.classes_[veto["unadapted_class"]]
-    first.temperature_, first.rejection_threshold_ = 1.0, float(veto["unadapted_threshold"][0])
+    veto, original = voter.scorer().arrays, copy.copy(voter)
+    original.linear_, original.bias_ = veto["unadapted_linear"], veto["unadapted_bias"]
+    original.classes_ = voter.classes_[veto["unadapted_class"]]
+    original.temperature_, original.rejection_threshold_ = 1.0, float(veto["unadapted_threshold"][0])
     for name in ARRAYS:
-        delattr(first, f"{name}_")
-    return first
+        delattr(original, f"{name}_")
+    return original

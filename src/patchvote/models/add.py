@@ -1,7 +1,7 @@
-"""Adding to a model: more photos, of known classes or new ones, without those that it learned from before.
+"""Add photos to a model, of known or new classes, except those that it has learned before.
 
-Linear votes keep the mean of every photo, and banks every descriptor, and so learn new photos as if they had been there
-at first. A model of prototypes keeps a memory, and learns new photos together with it.
+Linear votes store the mean of every photo, and banks store every descriptor, so the result is the same as if all photos
+had been there at first. A model of prototypes stores a sample of descriptors, and learns new photos together with it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from .report.card import card
 def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, float]) -> Fitted:
     """Learn more bags, of classes that the model knows or of new ones.
 
-    Photos that the model has learned from are not
-    learned again; where it has learned them as another class, they are refused.
+    Photos that the model has learned before are not learned again; those learned as another class are refused.
     """
     voter = voter_of(model)
     if not voter.can_learn_more:
         raise PatchvoteError(
             f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
         )
-    fresh, known, refused = _sorted_out(store, model)
+    fresh, known, refused = _sorted_by_novelty(store, model)
     if not fresh:
         return Fitted(model, voter, known=known, refused=refused)
     store = store.only(fresh)
@@ -49,7 +48,7 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
         scorer=voter.scorer(),
         classes=tuple(str(label) for label in voter.classes_),
         names=(*model.names, *store.names) if model.names else (),
-        descriptors=_together(model.descriptors, sizes),
+        descriptors=_summed(model.descriptors, sizes),
         steps=int(getattr(voter, "steps_", model.steps)),
         about=_about_added(store, model, counts),
     )
@@ -60,37 +59,37 @@ def _by_class(labels: npt.NDArray[np.str_], counts: npt.NDArray[np.int64]) -> di
     return {label: int(counts[labels == label].sum()) for label in np.unique(labels).tolist()}
 
 
-def _together(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {label: one.get(label, 0) + other.get(label, 0) for label in {**one, **other}}
 
 
-def _sorted_out(store: Store, model: Model) -> tuple[list[str], int, tuple[PhotoError, ...]]:
-    """Return the names of photos that a model does not know, how many it knows, and those with another class."""
+def _sorted_by_novelty(store: Store, model: Model) -> tuple[list[str], int, tuple[PhotoError, ...]]:
+    """Return the names of photos that a model has not learned, the number of known ones, and those of another class."""
     known = known_photos(model.about)
-    fresh, again, refused = [], 0, []
+    fresh, repeated, refused = [], 0, []
     for entry in store.entries:
         label, digest = str(entry.label), short(entry.digest)
-        before = known.setdefault(digest, set())
-        if not before:
-            before.add(label)
+        learned_as = known.setdefault(digest, set())
+        if not learned_as:
+            learned_as.add(label)
             fresh.append(entry.name)
-        elif label in before:
-            again += 1
+        elif label in learned_as:
+            repeated += 1
         else:
-            said = f"it was learned as {', '.join(sorted(before))}, and is not learned as {label}, too."
-            refused.append(PhotoError(entry.name, f"{said} To change its class, fit again with all photos."))
-    return fresh, again, tuple(refused)
+            reason = f"it was learned as {', '.join(sorted(learned_as))}, and is not learned as {label}, too."
+            refused.append(PhotoError(entry.name, f"{reason} To change its class, fit again with all photos."))
+    return fresh, repeated, tuple(refused)
 
 
 def _about_added(store: Store, model: Model, counts: dict[str, int]) -> About:
-    """Tell what people want to know of a model that has learned more photos."""
+    """Return the metadata of a model that has learned more photos."""
     added: Added = {
         "date": datetime.date.today().isoformat(),
         "images": counts,
         "new_classes": sorted(set(counts) - set(model.classes)),
     }
     about = dataclasses.replace(
-        model.about, images=_together(model.about.images, counts), added=[*model.about.added, added]
+        model.about, images=_summed(model.about.images, counts), added=[*model.about.added, added]
     )
     labels = store.labels.astype(str).tolist()
     return with_photos(about, zip(labels, (entry.digest for entry in store.entries), strict=True))

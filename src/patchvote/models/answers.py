@@ -1,4 +1,4 @@
-"""Answers of a model for one photo: what it is called, and why."""
+"""Answers of a model for one photo: its class, and the evidence."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from ..errors import PatchvoteError, PhotoError
 from .evidence import Evidence, Match
 from .model import Model
 
-_MOST_VOTES = 50_000_000  # of one photo, that evidence may hold: 400 MB
+_MAX_VOTES = 50_000_000  # in the evidence of one photo: 400 MB as float64
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What a photo is called.
+    """The answer for one photo.
 
     Parameters
     ----------
     name : str
-        The photo.
+        Name of the photo.
     label : str or None
-        Its likeliest class; None where it could not be read.
+        Likeliest class; None where the photo could not be read.
     probability : float
-        Of that class.
+        Probability of that class.
     runner_up : str or None
-        The second likeliest class.
+        Second likeliest class.
     runner_up_probability : float
-        Of that one.
+        Probability of the second likeliest class.
     rejected : bool
         Whether "none of these" is the better answer.
     error : PhotoError or None
-        Why it could not be read.
+        Reason why the photo could not be read.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Answer:
 
 
 def answer_of(model: Model, name: str, bag: Bags) -> Answer:
-    """Name a photo by its bag."""
+    """Return the answer for a photo, given its bag."""
     probability = model.probability(bag)
     first, second = np.argsort(-probability, kind="stable")[:2]
     return Answer(
@@ -62,28 +62,28 @@ def answer_of(model: Model, name: str, bag: Bags) -> Answer:
 
 
 def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) -> Evidence:
-    """Tell where the votes of a photo come from; `label` is the class to find matches for, the likeliest by default."""
-    if len(bag.values) * len(model.classes) > _MOST_VOTES:
+    """Return the evidence of a photo; `label` is the class to find matches for, the likeliest by default."""
+    if len(bag.values) * len(model.classes) > _MAX_VOTES:
         raise PatchvoteError(
             f"{len(bag.values):,} parts voting for {len(model.classes):,} classes are more than fit in memory at once "
-            f"({_MOST_VOTES:,} votes): a model of fewer classes or with fewer parts can be explained."
+            f"({_MAX_VOTES:,} votes): a model of fewer classes or with fewer parts can be explained."
         )
     votes = model.scorer.votes(bag)
     evidence = Evidence(
         name, model.classes, votes.astype(np.float64), bag.boxes.astype(np.float64), model.probability(bag, votes)
     )
-    wanted = evidence.ranking[0] if label is None else label
-    evidence.number(wanted)
+    matched = evidence.ranking[0] if label is None else label
+    evidence.number(matched)
     rejected = bool(evidence.probability.max() < model.threshold)
-    return dataclasses.replace(evidence, matches=_matches(model, bag, evidence, wanted), rejected=rejected)
+    return dataclasses.replace(evidence, matches=_matches(model, bag, evidence, matched), rejected=rejected)
 
 
 def _matches(model: Model, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:
-    """Return the training parts that parts of the photo are like, those first that speak most for the class."""
-    found = model.scorer.matches(bag, model.classes.index(label)) if model.names else None
-    if found is None:
+    """Return the training parts nearest to parts of the photo, in the order of their votes for the class."""
+    nearest = model.scorer.matches(bag, model.classes.index(label)) if model.names else None
+    if nearest is None:
         return ()
-    images, boxes, distances = found
+    images, boxes, distances = nearest
     order = np.argsort(-evidence.advantage(label), kind="stable")
     return tuple(Match(_box(bag.boxes[i]), model.names[images[i]], _box(boxes[i]), float(distances[i])) for i in order)
 

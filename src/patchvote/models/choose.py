@@ -1,9 +1,9 @@
-"""Choosing a voter's settings: a few candidates, each tried on images that it has not seen, within a budget of time.
+"""Choose the settings of a voter: a few candidates are tried on held-out images, within a time budget.
 
-With many images a fifth of them is held out once. With few, every image is held out in turn (cross-validation), so that
-even twenty photos say how sure one can be. Candidates are compared by the log loss of their probabilities, which tells
-more than the share of right answers where images are few. A later candidate must be better than chance differences
-would make it, or the earlier one, which did well on other data, stays.
+With many images, a fifth of them is held out once. With few, every image is held out in turn (cross-validation), so
+that even twenty photos give an estimate of the accuracy. Candidates are compared by the log loss of their
+probabilities, which is more informative than the accuracy where images are few. A later candidate must be better by
+more than the standard error; otherwise the earlier one stays, which did well on other data.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.labels import hold_out, split_groups
 from ..voters.votes import softmax
 
-_MANY = 400  # images from which on one split is enough
-_SHARE = 0.2  # of the images, held out
-_FOLDS = 5
-_TIE = 1e-6  # log loss below which two candidates are equally good: rounding makes more of a difference
-_LEAST_SECONDS = 1.0  # that the first candidate gets whatever the budget: what takes less is never cut short
-_FIRST_ASKED = 16  # images that are asked about in any case, and tell how long the others will take
+_MANY_IMAGES = 400  # from here on one split is enough: it holds out 80 images
+_HELD_OUT_SHARE = 0.2  # of the images, in that one split
+_MAX_FOLDS = 5  # of cross-validation, where images are fewer: a fifth each
+_TIE = 1e-6  # difference of log loss up to which two candidates are equally good: it may be due to rounding
+_MIN_SECONDS = 1.0  # for the first candidate, whatever the budget: shorter trainings are never cut short
+_FIRST_IMAGES = 16  # tested in any case; their time predicts that of the others
 
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """What a candidate came to on images that it had not seen."""
+    """Results of a candidate on held-out images."""
 
     words: str
     accuracy: float
@@ -46,28 +46,28 @@ class Tried:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Choice:
-    """The candidate that did best, and what is known of it.
+    """The best candidate, with its answers for held-out images.
 
     Attributes
     ----------
     candidate : Candidate
-        The one to train on all images.
+        Candidate to train on all images.
     tried : list of Tried
-        What was tried, in order.
+        Results of all trials, in order.
     images : array of int
-        Numbers of the images that were held out; empty where there were too few.
+        Indices of the held-out images; empty where there were too few images.
     probability : array of shape (images, classes)
-        What the best candidate answered for them.
+        Answers of the best candidate for the held-out images.
     temperature, threshold : float
-        Set on them.
+        Temperature and threshold of rejection, set on the held-out images.
     why : str
-        The reason, for people.
+        Reason of the choice, for people.
     voters : list of estimators
-        Those that answered, one a split.
+        Voters that answered, one per split.
     voter_of : array of int
-        Which of them answered for each image.
+        Index of the voter that answered for each image.
     not_asked : int
-        Images that were to be held out, but for which there was no time.
+        Number of images that were to be held out, but for which there was no time.
     """
 
     candidate: Candidate
@@ -94,41 +94,41 @@ def choose(
     seed: int = 0,
     tell: Callable[[list[Tried]], None] | None = None,
 ) -> Choice:
-    """Try candidates on held-out images, the most promising first, as long as the next is likely to fit the budget.
+    """Try candidates on held-out images, the most promising first, while the next is likely to fit into the budget.
 
-    The budget leaves time for the training on all images that follows. The first candidate is tried in any case, but
-    where it takes longer, its trainings end early and fewer images are held out.
+    The budget includes the training on all images that follows. The first candidate is tried in any case; if it would
+    take longer, its trainings stop early and fewer images are tested.
 
     Parameters
     ----------
     candidates : sequence of Candidate
-        The first is tried in any case.
+        Candidates, of which the first is tried in any case.
     bags : Bags
-        The images.
+        Bags of the images.
     labels : array
-        The class of each.
+        Class of each image.
     budget : float
         Seconds for the trials and one more training.
     groups : array of int, optional
-        Of each image the number of the first image that it is a copy of (`copy_groups`); copies are held out together.
+        Index of the first image that looks like each image (`copy_groups`); such images are held out together.
     whole : function, optional
-        From numbers of images to their bags as they will be asked about, where `bags` holds a part of them only.
+        Returns the complete bags of images, given their indices, where `bags` holds only a part of each bag.
     rejection : float
-        Share of the rightly named held-out images that "none of these" may cost.
+        Share of the correctly classified held-out images that may be rejected as "none of these".
     seed : int
-        Of the split.
+        Seed of the splits.
     tell : function, optional
-        Called after each trial with all of them.
+        Called after each trial with all trials so far.
     """
     _, numbers = np.unique(labels, return_inverse=True)
     splits = _splits(numbers, seed, groups)
     if not splits:
-        none, aside = np.zeros((0, int(numbers.max()) + 1)), "" if groups is None else " (copies aside)"
-        why = f"one image a class{aside} leaves none to try settings on"
+        none, note = np.zeros((0, int(numbers.max()) + 1)), "" if groups is None else " (not counting copies)"
+        why = f"one image per class{note} leaves none to try settings on"
         return Choice(candidates[0], [], np.zeros(0, np.int64), none, 1.0, 0.0, why)
-    asked = [whole(out) if whole is not None else bags[out] for _, out in splits]
-    trials, chosen = _trials(candidates, bags, labels, splits, asked, budget, tell)
-    best, tried = trials[chosen], [one.told for one in trials]
+    held_out = [whole(out) if whole is not None else bags[out] for _, out in splits]
+    trials, chosen = _trials(candidates, bags, labels, splits, held_out, budget, tell)
+    best, tried = trials[chosen], [trial.result for trial in trials]
     return Choice(
         candidates[chosen],
         tried,
@@ -148,23 +148,23 @@ def _trials(
     bags: Bags,
     labels: npt.NDArray[Any],
     splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
-    asked: list[Bags],
+    held_out: list[Bags],
     budget: float,
     tell: Callable[[list[Tried]], None] | None,
 ) -> tuple[list[_Trial], int]:
-    """Try candidates as long as the next is likely to fit the budget; return the trials, and which one is best."""
+    """Try candidates while the next is likely to fit into the budget; return the trials, and the index of the best."""
     trials: list[_Trial] = []
-    chosen, wanted, began = 0, sum(len(out) for _, out in splits), time.perf_counter()
+    chosen, planned, start = 0, sum(len(out) for _, out in splits), time.perf_counter()
     for candidate in candidates:
-        spent = time.perf_counter() - began
-        # The training on all images comes last, and takes about as long as the longest on a part of them.
-        if trials and spent + max(one.told.seconds + one.training for one in trials) > budget:
+        spent = time.perf_counter() - start
+        # The training on all images follows, and takes about as long as the longest training of a trial.
+        if trials and spent + max(trial.result.seconds + trial.training for trial in trials) > budget:
             break
-        until = began + max(budget, _LEAST_SECONDS) if not trials else math.inf
-        trials.append(_try(candidate, bags, labels, splits, asked, until))
+        until = start + max(budget, _MIN_SECONDS) if not trials else math.inf
+        trials.append(_try(candidate, bags, labels, splits, held_out, until))
         if tell is not None:
-            tell([one.told for one in trials])
-        if len(trials[0].images) < wanted:  # a later candidate would be asked about other images
+            tell([trial.result for trial in trials])
+        if len(trials[0].images) < planned:  # a later candidate would be tested on other images
             break
         if _clearly_less(trials[-1].losses, trials[chosen].losses):
             chosen = len(trials) - 1
@@ -175,9 +175,9 @@ def _trials(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Trial:
-    """A candidate, and its answers for held-out images; `training` is the longest of its trainings, in seconds."""
+    """A candidate's answers for held-out images; `training` is its longest training, in seconds."""
 
-    told: Tried
+    result: Tried
     images: npt.NDArray[np.int64]
     probability: npt.NDArray[np.float64]
     losses: npt.NDArray[np.float64]
@@ -192,65 +192,66 @@ def _try(
     bags: Bags,
     labels: npt.NDArray[Any],
     splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
-    asked: list[Bags],
+    held_out: list[Bags],
     until: float,
 ) -> _Trial:
-    """Train a candidate on each split and ask it about what was held out.
+    """Train a candidate on each split and test it on the held-out images.
 
-    Every training, the later one on all images included, gets the same share of the time until `until`; at that time,
-    splits that have not begun are left out.
+    Every training, including the later one on all images, gets the same share of the time until `until`. Splits that
+    have not begun by then are left out.
     """
     start = time.perf_counter()
     _, numbers = np.unique(labels, return_inverse=True)
     voters: list[Any] = []
     images, means, training = [], [], 0.0
-    for index, ((keep, out), part) in enumerate(zip(splits, asked, strict=True)):
+    for index, ((keep, out), part) in enumerate(zip(splits, held_out, strict=True)):
         now = time.perf_counter()
         if voters and now > until:
             break
         end = now + max(0.0, until - now) / (len(splits) - index + 1)
         voters.append(_fitted(candidate.voter, bags, labels, keep, end))
         training = max(training, time.perf_counter() - now)
-        chosen, votes = _ask(voters[-1], part, end)
+        chosen, votes = _test(voters[-1], part, end)
         images.append(out[chosen])
         means.append(votes)
-    every, votes = np.concatenate(images), np.concatenate(means)
-    temperature = fit_temperature(votes, numbers[every])
+    tested, votes = np.concatenate(images), np.concatenate(means)
+    temperature = fit_temperature(votes, numbers[tested])
     probability = softmax(votes / temperature)
-    losses = -np.log(np.maximum(probability[np.arange(len(every)), numbers[every]], 1e-12))
-    accuracy = float(np.mean(probability.argmax(axis=1) == numbers[every]))
-    told = Tried(candidate.words, accuracy, float(losses.mean()), time.perf_counter() - start)
+    losses = -np.log(np.maximum(probability[np.arange(len(tested)), numbers[tested]], 1e-12))
+    accuracy = float(np.mean(probability.argmax(axis=1) == numbers[tested]))
+    result = Tried(candidate.words, accuracy, float(losses.mean()), time.perf_counter() - start)
     voter_of = np.repeat(np.arange(len(voters)), [len(part) for part in images])
-    return _Trial(told, every, probability, losses, temperature, voters, voter_of, training)
+    return _Trial(result, tested, probability, losses, temperature, voters, voter_of, training)
 
 
-def _ask(voter: Any, bags: Bags, until: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
-    """Return the mean votes for random bags, as many as there is time for, and which they are, in order."""
+def _test(voter: Any, bags: Bags, until: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """Return the mean votes for random bags, as many as there is time for, and their indices in ascending order."""
     order = np.random.default_rng(0).permutation(len(bags))
-    began = time.perf_counter()
-    first = voter._mean_votes(bags[order[:_FIRST_ASKED]])
+    start = time.perf_counter()
+    first = voter._mean_votes(bags[order[:_FIRST_IMAGES]])
     now = time.perf_counter()
-    pace = max((now - began) / len(first), 1e-9)
-    rest = order[_FIRST_ASKED:]
-    if pace * len(rest) > max(_LEAST_SECONDS, until - now):
-        rest = rest[: max(0, int((until - now) / pace))]
+    seconds_per_bag = max((now - start) / len(first), 1e-9)
+    rest = order[_FIRST_IMAGES:]
+    if seconds_per_bag * len(rest) > max(_MIN_SECONDS, until - now):
+        rest = rest[: max(0, int((until - now) / seconds_per_bag))]
     votes = np.concatenate([first, voter._mean_votes(bags[rest])]) if len(rest) else first
-    chosen = np.concatenate([order[:_FIRST_ASKED], rest])
-    back = np.argsort(chosen)
-    return chosen[back], votes[back]
+    chosen = np.concatenate([order[:_FIRST_IMAGES], rest])
+    ascending = np.argsort(chosen)
+    return chosen[ascending], votes[ascending]
 
 
 def _clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
     """Whether losses of the same images are smaller by more than a tie and the standard error of the difference."""
-    apart = others - losses
-    return float(apart.mean()) > _TIE and float(apart.mean()) > float(apart.std()) / math.sqrt(len(apart))
+    difference = others - losses
+    mean, error = float(difference.mean()), float(difference.std()) / math.sqrt(len(difference))
+    return mean > _TIE and mean > error
 
 
 def _fitted(voter: Any, bags: Bags, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float) -> Any:
-    """Train on some of the images."""
+    """Train a copy of a voter on some of the images."""
     if not has_fit_parameter(voter, "sample_weight"):
         return fit_until(voter, until, bags[keep].astype(np.float32), labels[keep])
-    weight = np.zeros(len(bags))  # a weight of 0 leaves images out, and copies nothing
+    weight = np.zeros(len(bags))  # a weight of 0 leaves an image out without copying the others
     weight[keep] = 1
     return fit_until(voter, until, bags, labels, sample_weight=weight)
 
@@ -258,33 +259,33 @@ def _fitted(voter: Any, bags: Bags, labels: npt.NDArray[Any], keep: npt.NDArray[
 def _splits(
     numbers: npt.NDArray[np.int64], seed: int, groups: npt.NDArray[np.int64] | None = None
 ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Return which images to keep and which to hold out, copies together; a class with one group of copies keeps it."""
+    """Return the splits: images to train on and to hold out, copies together; a class with one group is kept."""
     images = np.arange(len(numbers))
     groups = images if groups is None else groups
-    if len(numbers) >= _MANY:
-        keep, out = hold_out(images, numbers, _SHARE, seed, groups)
+    if len(numbers) >= _MANY_IMAGES:
+        keep, out = hold_out(images, numbers, _HELD_OUT_SHARE, seed, groups)
         return [(keep, out)] if len(out) else []
     leaders = images[groups == images]
     counts = np.bincount(numbers[leaders], minlength=int(numbers.max()) + 1)
-    folds = int(min(_FOLDS, counts[counts > 1].min())) if (counts > 1).any() else 0
+    folds = int(min(_MAX_FOLDS, counts[counts > 1].min())) if (counts > 1).any() else 0
     if folds < 2:
         return []
     several = leaders[counts[numbers[leaders]] > 1]
-    cut = StratifiedKFold(folds, shuffle=True, random_state=seed).split(several, numbers[several])
-    splits = [split_groups(images, several[out], numbers, groups) for _, out in cut]
+    fold_splits = StratifiedKFold(folds, shuffle=True, random_state=seed).split(several, numbers[several])
+    splits = [split_groups(images, several[out], numbers, groups) for _, out in fold_splits]
     return [(keep, out) for keep, out in splits if len(out)]
 
 
 def _why(tried: list[Tried], chosen: int, candidates: int) -> str:
-    """Say why a candidate was chosen: it has the smallest loss, or no later one has a clearly smaller one."""
-    apart = [one.loss - tried[chosen].loss for one in tried]
+    """Return why a candidate was chosen: it has the smallest loss, or no later one has a clearly smaller loss."""
+    differences = [trial.loss - tried[chosen].loss for trial in tried]
     if len(tried) == 1:
-        said = "the default"
-    elif max(map(abs, apart)) <= _TIE:
-        said = f"the first of {len(tried)} that are equally good on images held out, by log loss"
-    elif min(apart) >= -_TIE:
-        said = f"the best of {len(tried)} on images held out, by log loss"
+        reason = "the default"
+    elif max(map(abs, differences)) <= _TIE:
+        reason = f"the first of {len(tried)} that are equally good on images held out, by log loss"
+    elif min(differences) >= -_TIE:
+        reason = f"the best of {len(tried)} on images held out, by log loss"
     else:
-        said = "no later one was clearly better on images held out (log loss within one standard error)"
-    left = candidates - len(tried)
-    return said + (f"; there was no time to try {left} more" if left else "")
+        reason = "no later one was clearly better on images held out (log loss within one standard error)"
+    untried = candidates - len(tried)
+    return reason + (f"; there was no time to try {untried} more" if untried else "")

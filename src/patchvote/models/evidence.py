@@ -1,7 +1,7 @@
 """Evidence: where in a photo the votes for a class come from.
 
-Every descriptor looked at a box of the photo and voted. A map spreads each vote evenly over its box, so that the whole
-map adds up to the decision value of the class: nothing is added for beauty, and nothing is lost.
+Every descriptor describes a box of the photo and votes. A map spreads each vote evenly over its box, so the sum over
+the map equals the decision value of the class. Maps are neither smoothed nor enhanced.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..version import __version__
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """A part of the photo, and the part of a training photo that it looks like.
+    """A part of a photo, and the most similar part of a training photo.
 
     Parameters
     ----------
     box : tuple
-        Left, top, right, bottom in 0..1 of the photo.
+        Left, top, right and bottom of the part, in 0..1 of the photo.
     name : str
-        The training photo.
+        Name of the training photo.
     there : tuple
-        The box in it.
+        Box of the part in the training photo.
     distance : float
-        Squared, between the two descriptors.
+        Squared distance between the two descriptors.
     """
 
     box: tuple[float, float, float, float]
@@ -46,19 +46,19 @@ class Evidence:
     Parameters
     ----------
     name : str
-        The photo.
+        Name of the photo.
     classes : tuple of str
-        What was voted on.
+        Classes that were voted for.
     votes : array of shape (descriptors, classes)
         Vote of each descriptor for each class.
     boxes : array of shape (descriptors, 4)
-        Where each looked: left, top, right, bottom in 0..1 of the upright photo.
+        Box of each descriptor: left, top, right, bottom in 0..1 of the upright photo.
     probability : array of shape (classes,)
-        What the votes came to.
+        Probability of each class, computed from the votes.
     matches : tuple of Match
-        For voters that remember training photos: the parts that are most like some of them.
+        Most similar parts of training photos, for voters that store those.
     rejected : bool
-        Whether "none of these" is the better answer: no class is likely enough.
+        Whether "none of these" is the better answer, since no class is likely enough.
 
     Examples
     --------
@@ -78,16 +78,16 @@ class Evidence:
 
     @property
     def decision(self) -> npt.NDArray[np.float64]:
-        """Decision value of each class: the mean vote."""
+        """Decision value of each class: its mean vote."""
         return np.asarray(self.votes.mean(axis=0))
 
     @property
     def ranking(self) -> tuple[str, ...]:
-        """The classes, the likeliest first."""
+        """Classes in the order of their probabilities, the likeliest first."""
         return tuple(self.classes[i] for i in np.argsort(-self.probability, kind="stable"))
 
     def as_npz(self) -> bytes:
-        """Return classes, votes, boxes, probabilities and a map of 64 by 64 per class as the bytes of an .npz file."""
+        """Return classes, votes, boxes, probabilities and a map of 64 by 64 per class, as the bytes of an .npz file."""
         data = io.BytesIO()
         np.savez(
             data,
@@ -105,17 +105,17 @@ class Evidence:
         return self._spread(self.votes[:, self.number(label)], width, height)
 
     def contrast(self, label: str, width: int, height: int) -> npt.NDArray[np.float64]:
-        """Return the votes for a class less the strongest for another: above 0 where parts speak for this one."""
+        """Return the votes for a class minus the strongest for another: positive where parts support this class."""
         return self._spread(self.advantage(label), width, height)
 
     def advantage(self, label: str) -> npt.NDArray[np.float64]:
-        """Return each descriptor's vote for a class less its strongest vote for another."""
+        """Return each descriptor's vote for a class minus its strongest vote for another."""
         number = self.number(label)
         others = np.delete(self.votes, number, axis=1)
         return np.asarray(self.votes[:, number] - others.max(axis=1))
 
     def number(self, label: str) -> int:
-        """Return the number of a class, or say which classes there are."""
+        """Return the index of a class; the error for an unknown class suggests a similar name."""
         if not label:
             raise PatchvoteError(f"the name of the class is empty.{nearest('', self.classes)}")
         if label not in self.classes:
@@ -133,7 +133,7 @@ class Evidence:
 
 
 def _coverage(edges: npt.NDArray[np.float64], pixels: int) -> npt.NDArray[np.float64]:
-    """Return which share of each span ``(first, last)`` in 0..1 falls on each pixel of a row: shares add up to 1."""
+    """Return the share of each span ``(first, last)`` in 0..1 that falls on each pixel of a row; shares add up to 1."""
     lines = np.linspace(0, 1, pixels + 1)
     first, last = edges[:, :1].astype(np.float64), edges[:, 1:].astype(np.float64)
     inside = np.clip(np.minimum(last, lines[1:]) - np.maximum(first, lines[:-1]), 0, None)

@@ -1,7 +1,7 @@
-"""One ONNX graph for a whole model: a photo in, class scores and maps of votes out.
+"""Export a model as one ONNX graph: its input is a photo, its outputs are class scores and maps of votes.
 
-Everything that answering takes is in the graph: resizing and the network at every scale (`export_photo`), then votes,
-their mean and probabilities, which the model's scorer adds itself.
+The graph includes everything: resizing and the network at every scale (`export_photo`), then votes, their mean and
+probabilities, whose nodes are added by the model's scorer.
 """
 
 from __future__ import annotations
@@ -25,30 +25,28 @@ if TYPE_CHECKING:
 def export_model(model: Model, path: str | Path, *, network: str | None = None) -> onnx.ModelProto:
     """Write a model as one ONNX graph, and return it.
 
-    The graph takes ``photo``, uint8 of the shape (height, width, 3), RGB, upright. It gives ``scores`` and
-    ``probability`` of the shape (classes,), and for each scale a map of votes ``votes_<side>`` of the shape
-    (classes, rows, columns). Classes, threshold and recipe stand in its metadata.
+    The input is ``photo``, uint8 of shape (height, width, 3), RGB, upright. The outputs are ``scores`` and
+    ``probability`` of shape (classes,), and for each scale a map of votes ``votes_<side>`` of shape (classes, rows,
+    columns). The metadata holds classes, threshold and recipe.
 
     Parameters
     ----------
     model : Model
-        Of `BagSVM`, `SNBNL` or `NBNL`, with `dense` bags.
+        Model of `BagSVM`, `SNBNL` or `NBNL` with `dense` bags.
     path : path
-        The file to write.
+        File to write.
     network : str, optional
-        The network, where the model was read from a file and its network is not embedded.
+        Name of the network, where the model was read from a file and its network is not embedded.
 
     Raises
     ------
     PatchvoteError
-        The model cannot be one graph; the message says why.
+        The model cannot be exported as one graph; the message gives the reason.
     """
     import onnx
 
     if not isinstance(model.recipe.sampling, Dense):
-        raise PatchvoteError(
-            "a model of patches cannot be one graph: it looks at parts of a photo one by one. Use dense."
-        )
+        raise PatchvoteError("a model of patches cannot be one graph: it reads parts of a photo one by one. Use dense.")
     graph = GraphBuilder()
     maps = FeatureMaps(graph, network or model.recipe.network, model.recipe.activation)
     if maps.spec.fingerprint != model.fingerprint:
@@ -56,20 +54,20 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
             f"the model was made with a network of fingerprint {model.fingerprint}, but {maps.spec.name} has "
             f"{maps.spec.fingerprint}: its votes would mean nothing. Name the network that it was made with."
         )
-    made = _built(model, model.recipe.sampling, graph, maps)
-    onnx.checker.check_model(made, full_check=True)
-    write_file(Path(path), [made.SerializeToString()])
-    return made
+    exported = _build(model, model.recipe.sampling, graph, maps)
+    onnx.checker.check_model(exported, full_check=True)
+    write_file(Path(path), [exported.SerializeToString()])
+    return exported
 
 
-def _built(model: Model, sampling: Dense, graph: GraphBuilder, maps: FeatureMaps) -> onnx.ModelProto:
-    given = model.scorer.to_onnx(graph, maps.at(sampling.sides), sampling.whole, model.temperature, model.threshold)
+def _build(model: Model, sampling: Dense, graph: GraphBuilder, maps: FeatureMaps) -> onnx.ModelProto:
+    added = model.scorer.to_onnx(graph, maps.at(sampling.sides), sampling.whole, model.temperature, model.threshold)
     outputs: dict[str, Sequence[int | str]] = {}
-    for name, value in (("scores", given.scores), ("probability", given.probability)):
+    for name, value in (("scores", added.scores), ("probability", added.probability)):
         outputs[graph.name(value, name)] = ["classes"]
-    for side, value in zip(sampling.sides, given.votes, strict=True):
+    for side, value in zip(sampling.sides, added.votes, strict=True):
         outputs[graph.name(value, f"votes_{side}")] = ["classes", f"rows_{side}", f"columns_{side}"]
-    told = {
+    metadata = {
         "classes": json.dumps(list(model.classes)),
         "threshold": json.dumps(model.threshold),
         "recipe": model.recipe.to_json(),
@@ -81,5 +79,5 @@ def _built(model: Model, sampling: Dense, graph: GraphBuilder, maps: FeatureMaps
         outputs,
         kinds={"photo": "UINT8"},
         opset=maps.opset,
-        metadata=told,
+        metadata=metadata,
     )

@@ -1,7 +1,7 @@
-"""The first half of a model's graph: from the photo to the feature maps of its network, at every scale.
+"""First part of an exported graph: from the photo to the feature maps of its network, at every scale.
 
-It is made of plain operations that every runtime knows; even resizing is two matrix products, whose matrices the graph
-makes from the size of the photo, and rounds to 8 bits where Pillow does.
+It consists of basic operations that every runtime supports. Even resizing is two matrix products: the graph computes
+the matrices from the size of the photo, and rounds to 8 bits where Pillow does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..utils.onnx_graph import OPSET, GraphBuilder
 if TYPE_CHECKING:
     import onnx
 
-_UNIT = float(1 << 22)  # what Pillow multiplies weights by before it rounds them to whole numbers
+_UNIT = float(1 << 22)  # Pillow multiplies weights by this factor and rounds them to integers
 
 
 class FeatureMaps:
@@ -29,36 +29,36 @@ class FeatureMaps:
     Parameters
     ----------
     graph : GraphBuilder
-        Where nodes are added.
+        Graph to which nodes are added.
     network : str
-        The network, or several.
+        Name of the network, or of several networks joined.
     activation : str
-        Where the network is cut.
+        Whether descriptors are read before or after the last activation.
 
     Attributes
     ----------
     spec : NetworkSpec
-        Of the network.
+        Description of the network.
     opset : int
-        Version of the operations that its graph takes.
+        Version of the operators that the graph requires.
     """
 
     def __init__(self, graph: GraphBuilder, network: str, activation: Activation) -> None:
         self.graph = graph
         self._parts = [
-            (_raised(part), spec) for part, spec in (graph_of(name, activation) for name in parts_of(network))
+            (_upgraded(part), spec) for part, spec in (graph_of(name, activation) for name in parts_of(network))
         ]
         self.spec = joined_spec([spec for _, spec in self._parts])
         self.opset = max(OPSET, *(part.opset_import[0].version for part, _ in self._parts))
 
     def at(self, sides: tuple[int, ...]) -> list[str]:
-        """Return a map ``(d, rows, columns)`` for each length of the photo's longest side."""
+        """Return one map ``(d, rows, columns)`` per length of the photo's longest side."""
         shape = self.graph.node("Shape", "photo")
         height, width = (self.graph.node("Gather", shape, self.graph.ints(axis)) for axis in (0, 1))
         planes = self.graph.cast(self.graph.node("Transpose", "photo", perm=[2, 0, 1]), "DOUBLE")
-        return [self._described(planes, height, width, side) for side in sides]
+        return [self._feature_map(planes, height, width, side) for side in sides]
 
-    def _described(self, planes: str, height: str, width: str, side: int) -> str:
+    def _feature_map(self, planes: str, height: str, width: str, side: int) -> str:
         """Return the feature map ``(d, rows, columns)`` of the photo at one scale."""
         lengths = [self.graph.ints(length) for length in self.spec.fixed_size or ()] or self._lengths(
             height, width, side
@@ -71,16 +71,16 @@ class FeatureMaps:
         if len(maps) == 1:
             return maps[0]
         units = []
-        for one in maps:
-            length = self.graph.node("Sqrt", self.graph.sum(self.graph.node("Mul", one, one), 0))
-            nothing = self.graph.node("Equal", length, self.graph.constant(0.0))
-            units.append(
-                self.graph.node("Div", one, self.graph.node("Where", nothing, self.graph.constant(1.0), length))
-            )
+        for feature_map in maps:
+            square = self.graph.node("Mul", feature_map, feature_map)
+            length = self.graph.node("Sqrt", self.graph.sum(square, 0))
+            is_zero = self.graph.node("Equal", length, self.graph.constant(0.0))
+            divisor = self.graph.node("Where", is_zero, self.graph.constant(1.0), length)
+            units.append(self.graph.node("Div", feature_map, divisor))
         return self.graph.node("Concat", *units, axis=0)
 
     def _lengths(self, height: str, width: str, side: int) -> list[str]:
-        """Return the height and width that a photo is resized to: whole cells, in nearly its proportions."""
+        """Return the height and width to which a photo is resized: multiples of a cell, nearly in its proportions."""
         stride = self.spec.stride or 1
         longest = self.graph.cast(self.graph.node("Max", height, width), "DOUBLE")
         scale = self.graph.node("Div", self.graph.constant([float(side)], np.float64), longest)
@@ -94,24 +94,24 @@ class FeatureMaps:
         return lengths
 
     def _cubic(self, before: str, after: str) -> str:
-        """Return the matrix that resizes a row of pixels as Pillow's bicubic filter does: whole numbers, of `_UNIT`.
+        """Return the matrix that resizes a row of pixels like Pillow's bicubic filter: integers, scaled by `_UNIT`.
 
-        In float64, products with pixels are exact then, and so is their rounding.
+        In float64, products of these integers with pixels are exact, and so is their rounding.
         """
 
         def number(value: Any) -> str:
             return self.graph.constant(value, np.float64)
 
         ratio = self.graph.node("Div", self.graph.cast(before, "DOUBLE"), self.graph.cast(after, "DOUBLE"))
-        wide = self.graph.node("Max", ratio, number([1.0]))
-        places = []
+        width = self.graph.node("Max", ratio, number([1.0]))
+        positions = []
         for length in (before, after):
             count = self.graph.node("Squeeze", length, self.graph.ints(0))
             steps = self.graph.node("Range", self.graph.constant(0, np.int64), count, self.graph.constant(1, np.int64))
-            places.append(self.graph.node("Add", self.graph.cast(steps, "DOUBLE"), number(0.5)))
-        centre = self.graph.node("Unsqueeze", self.graph.node("Mul", places[1], ratio), self.graph.ints(1))
-        apart = self.graph.node("Sub", self.graph.node("Unsqueeze", places[0], self.graph.ints(0)), centre)
-        x = self.graph.node("Abs", self.graph.node("Div", apart, wide))
+            positions.append(self.graph.node("Add", self.graph.cast(steps, "DOUBLE"), number(0.5)))
+        centre = self.graph.node("Unsqueeze", self.graph.node("Mul", positions[1], ratio), self.graph.ints(1))
+        distance = self.graph.node("Sub", self.graph.node("Unsqueeze", positions[0], self.graph.ints(0)), centre)
+        x = self.graph.node("Abs", self.graph.node("Div", distance, width))
 
         def polynomial(*terms: float) -> str:
             value = number(terms[0])
@@ -127,23 +127,25 @@ class FeatureMaps:
         return self.graph.node("Mul", self.graph.node("Sign", weight), size)
 
     def _round8(self, value: str) -> str:
-        """Round products with whole-numbered weights to 8 bits, a half upwards, as Pillow does."""
+        """Round products with integer weights to 8 bits, halves upwards, as Pillow does."""
         half = self.graph.constant(_UNIT / 2, np.float64)
         whole = self.graph.node("Div", self.graph.node("Add", value, half), self.graph.constant(_UNIT, np.float64))
         low, high = (self.graph.constant(bound, np.float64) for bound in (0.0, 255.0))
         return self.graph.node("Clip", self.graph.node("Floor", whole), low, high)
 
     def _through(self, part: onnx.ModelProto, spec: Any, pixels: str, prefix: str) -> str:
-        """Put pixels through a network; return its feature map ``(d, rows, columns)``."""
-        told = spec.preprocessing
-        if told.color == "BGR":
+        """Add the nodes of a network; return its feature map ``(d, rows, columns)``."""
+        preprocessing = spec.preprocessing
+        if preprocessing.color == "BGR":
             pixels = self.graph.node("Gather", pixels, self.graph.ints(2, 1, 0), axis=1)
-        mean, scale = (self.graph.constant(np.reshape(value, (1, 3, 1, 1))) for value in (told.mean, told.scale))
+        mean, scale = (
+            self.graph.constant(np.reshape(value, (1, 3, 1, 1))) for value in (preprocessing.mean, preprocessing.scale)
+        )
         x = self.graph.node("Div", self.graph.node("Sub", pixels, mean), scale)
-        x = self.graph.node("Transpose", x, perm=[0, 2, 3, 1]) if told.layout == "NHWC" else x
+        x = self.graph.node("Transpose", x, perm=[0, 2, 3, 1]) if preprocessing.layout == "NHWC" else x
         graph, number = part.graph, prefix.split("_")[1]
         shared = {tensor.name: f"pv_net{number}_{tensor.name}" for tensor in graph.initializer}
-        for tensor in graph.initializer:  # one copy, however many scales
+        for tensor in graph.initializer:  # one copy for all scales
             if shared[tensor.name] not in self.graph.constants:
                 copy = type(tensor)()
                 copy.CopyFrom(tensor)
@@ -152,10 +154,10 @@ class FeatureMaps:
         renamed = shared | {graph.input[0].name: x}
         for node in graph.node:
             if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-                raise PatchvoteError("the network has branches or loops inside, and cannot be part of another graph.")
+                raise PatchvoteError("the network contains branches or loops, and cannot be part of another graph.")
             copy = type(node)()
             copy.CopyFrom(node)
-            copy.name = prefix + node.name if node.name else ""  # names of nodes are optional, and must differ
+            copy.name = prefix + node.name if node.name else ""  # names of nodes are optional, but must be unique
             del copy.input[:], copy.output[:]
             copy.input.extend(renamed.get(name, prefix + name) if name else "" for name in node.input)
             copy.output.extend(prefix + name if name else "" for name in node.output)
@@ -165,8 +167,8 @@ class FeatureMaps:
         return self.graph.node("Squeeze", result, self.graph.ints(0))
 
 
-def _raised(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Bring a graph of an older set of operations to the one that is spoken here."""
+def _upgraded(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """Convert a graph with an older operator set to the one that is used here."""
     if graph.opset_import[0].version >= OPSET:
         return graph
     from onnx import version_converter

@@ -1,9 +1,9 @@
 """The file of a model.
 
 It is in the safetensors format: arrays, and a header of JSON with classes, recipe, fingerprint of the network,
-settings, scores and a card for people. Reading it runs no code: it gives numbers and words, and every one of them is
-checked before anybody uses it. A checksum over all of it tells a damaged file from a whole one; files that were written
-before there was one are read without.
+settings, scores and a card for people. Reading a file runs no code: it yields numbers and text, which are all checked
+before they are used. A checksum over the whole content detects damage; files of versions that wrote no checksum are
+read without it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from .model import Model
 
 VERSION = 1
 _KEY, _CHECKSUM = "patchvote_model", "patchvote_checksum"
-_ALGORITHM = "xxh3_64"  # of the checksum, as the header names it
-_MOST_BYTES = 1 << 40
-_MOST_WORDS = 1 << 25  # characters of the header; in the file, where quotes are escaped, it may take twice as many
-_STEERING = ("names", "descriptors", "steps")  # of what a file tells about a model, what the model itself needs
+_ALGORITHM = "xxh3_64"  # name of the checksum in the header
+_MAX_BYTES = 1 << 40  # of a file; a bank of 100 million descriptors would take a quarter
+_MAX_HEADER = 1 << 25  # characters of the header; in the file, where quotes are escaped, it may take twice as many
+_NOT_METADATA = ("names", "descriptors", "steps")  # entries of `about` in a file that the model itself needs
 
 
 def write_model(model: Model, path: str | Path) -> None:
-    """Write a model and its checksum to a file, whole or not at all."""
-    told = model.about.to_plain() | {"descriptors": dict(model.descriptors), "steps": model.steps}
+    """Write a model and its checksum to a file, atomically."""
+    about = model.about.to_plain() | {"descriptors": dict(model.descriptors), "steps": model.steps}
     header = {
         "version": VERSION,
         "kind": model.kind,
@@ -55,7 +55,7 @@ def write_model(model: Model, path: str | Path) -> None:
         "positions": model.scorer.positions,
         "temperature": model.temperature,
         "threshold": model.threshold,
-        "about": told | ({"names": list(model.names)} if model.names else {}),
+        "about": about | ({"names": list(model.names)} if model.names else {}),
         "card": model.card,
         "checksum": _ALGORITHM,
     }
@@ -68,7 +68,7 @@ def write_model(model: Model, path: str | Path) -> None:
         write_atomically(path, [save(arrays, metadata)])
     except OSError as error:
         raise ModelError(f"{path} cannot be written: {error.strerror or error}.") from error
-    except ValueError as error:  # it could not be read again
+    except ValueError as error:  # the file could not be read again
         raise ModelError(
             f"{path} cannot be written: {error}. It has too many photos or classes for one file."
         ) from None
@@ -80,7 +80,7 @@ def read_model(path: str | Path) -> Model:
     Raises
     ------
     ModelError
-        It is no model, is damaged, or was made by a later version.
+        The file is not a model, is damaged, or was written by a later version.
     """
     path = Path(path)
     with _opened(path) as file:
@@ -91,8 +91,8 @@ def read_model(path: str | Path) -> Model:
         wanted = {name: places[name] for name in known if name in places}
         _check_places(wanted, known)
         arrays = empty(wanted)
-        found = checksum(itertools.chain(fill(file, wanted, arrays), [metadata[_KEY].encode()]))
-    if found != metadata.get(_CHECKSUM, found if "checksum" not in header else None):
+        computed = checksum(itertools.chain(fill(file, wanted, arrays), [metadata[_KEY].encode()]))
+    if computed != metadata.get(_CHECKSUM, computed if "checksum" not in header else None):
         raise ModelError(
             f"{path} is damaged: its content does not have the checksum that it was written with. Take it from a "
             "backup, or fit it again."
@@ -102,26 +102,26 @@ def read_model(path: str | Path) -> Model:
     except ModelError as error:
         raise ModelError(f"{path} is damaged: {error}") from error
     except (PatchvoteError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ModelError(f"{path} is damaged: what its header says makes no sense ({str(error)[:300]}).") from error
+        raise ModelError(f"{path} is damaged: its header makes no sense ({str(error)[:300]}).") from error
 
 
 def checksum_of(path: str | Path) -> str | None:
-    """Return the checksum that a model file carries; None for a file that was written before models had one."""
+    """Return the checksum that a model file contains; None for files of versions that wrote none."""
     with _opened(Path(path)) as file:
         return read_header(file)[0].get(_CHECKSUM)
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a file, and turn whatever reading it raises into a `ModelError` that names it."""
+    """Open a file; errors while it is read become a `ModelError` that names the file."""
     try:
         file = open_regular(path)
     except OSError as error:
-        why = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise ModelError(f"{path} is not a model: {why}. `patchvote fit PHOTOS {path.name}` makes one.") from None
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        raise ModelError(f"{path} is not a model: {reason}. `patchvote fit PHOTOS {path.name}` makes one.") from None
     try:
         with file:
-            if path.stat().st_size > _MOST_BYTES:
+            if path.stat().st_size > _MAX_BYTES:
                 raise ModelError(f"{path} is larger than any model.")
             yield file
     except OSError as error:
@@ -149,17 +149,19 @@ def _header(path: Path, text: str | None) -> dict[str, Any]:
 
 
 def _check_length(text: str) -> None:
-    if len(text) > _MOST_WORDS:
-        raise ValueError(f"its header has {len(text):,} characters, more than {_MOST_WORDS:,}")
+    if len(text) > _MAX_HEADER:
+        raise ValueError(f"its header has {len(text):,} characters, more than {_MAX_HEADER:,}")
 
 
 def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec]) -> None:
-    """Refuse arrays that cannot be right before memory is taken for them: a file may claim any size without having it.
+    """Refuse arrays with an impossible type or size before memory is allocated: a file may claim any size.
 
     Raises
     ------
     ValueError
-        One has the wrong type or number of axes, or all together are too large.
+        An array has a wrong type or number of axes.
+    MemoryError
+        All arrays together are larger than the memory.
     """
     for name, place in places.items():
         axes, types = known[name]
@@ -170,10 +172,10 @@ def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec]) -> Non
 
 
 def _scorer_class(path: Path, kind: Any) -> type[Scorer]:
-    """Return what votes in a model of this kind, which may be a spelling of before or another package's."""
+    """Return the scorer class of this kind, which may have an old spelling or belong to another package."""
     try:
         if not isinstance(kind, str):
-            raise PatchvoteError("its kind is no text.")
+            raise PatchvoteError("its kind is not text.")
         return scorer_class(kind_of(kind))
     except PatchvoteError as error:
         raise ModelError(
@@ -182,17 +184,17 @@ def _scorer_class(path: Path, kind: Any) -> type[Scorer]:
 
 
 def _from_header(scorer: type[Scorer], header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Model:
-    for name, kind, words in (("classes", list, "a list"), ("positions", bool, "true or false")):
+    for name, kind, expected in (("classes", list, "a list"), ("positions", bool, "true or false")):
         if not isinstance(header[name], kind):
-            raise ModelError(f"{name} must be {words}, got {brief(header[name])}.")
-    settings, told = header["settings"], header.get("about", {})
+            raise ModelError(f"{name} must be {expected}, got {brief(header[name])}.")
+    settings, stored_about = header["settings"], header.get("about", {})
     if isinstance(settings, dict):
         settings = scorer.upgraded(settings)
     scorer.check_settings(settings)
-    if (wrong := check_about(told)) is not None:
-        raise ModelError(f"about{wrong}.")
-    # What steers behaviour stands beside what is told, where files have always had it.
-    about = About.from_plain({name: value for name, value in told.items() if name not in _STEERING})
+    if (fault := check_about(stored_about)) is not None:
+        raise ModelError(f"about{fault}.")
+    # Some values that affect behaviour are stored among the metadata, for compatibility with earlier files.
+    about = About.from_plain({name: value for name, value in stored_about.items() if name not in _NOT_METADATA})
     classes = tuple(header["classes"])
     return Model(
         scorer(arrays, settings, len(classes), header["positions"]),
@@ -203,9 +205,9 @@ def _from_header(scorer: type[Scorer], header: dict[str, Any], arrays: dict[str,
         _number(header["threshold"], "threshold"),
         about,
         header.get("card", ""),
-        tuple(told.get("names", ())),
-        told.get("descriptors", {}),
-        told.get("steps", 0),
+        tuple(stored_about.get("names", ())),
+        stored_about.get("descriptors", {}),
+        stored_about.get("steps", 0),
     )
 
 

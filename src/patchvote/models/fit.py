@@ -1,4 +1,4 @@
-"""From bags to a model: choose settings, train, measure."""
+"""Make a model from bags: choose settings, train, measure."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ from .scores import Scores
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitted:
-    """A model, the estimator it holds, answers for images that were held out, and evidence of the worst of them."""
+    """A model, its estimator, the answers for held-out images, and evidence of the worst mistakes among them."""
 
     model: Model
     voter: Voter
     held_out: Scores | None = None
     mistakes: tuple[Evidence, ...] = ()
-    known: int = 0  # photos that the model knew already, and that were not learned again
-    refused: tuple[PhotoError, ...] = ()  # photos that it knows under another class
+    known: int = 0  # photos that the model had learned before, and that were not learned again
+    refused: tuple[PhotoError, ...] = ()  # photos that it had learned as another class
 
 
 def candidates_for(voter: Any, seed: int) -> list[Candidate]:
-    """Return what to try, the most promising first.
+    """Return the candidates to try, the most promising first.
 
     Parameters
     ----------
     voter : str or estimator
-        "auto", the name of a voter, or an estimator that is one.
+        "auto", the name of a voter, or a voter.
     seed : int
-        Of the training.
+        Seed of the training.
     """
     if isinstance(voter, Voter):
         return [Candidate(type(voter).__name__, voter.uncalibrated())]
@@ -69,24 +69,24 @@ def fit_model(
     progress: Progress | None,
     seconds: dict[str, float],
 ) -> Fitted:
-    """Choose settings on held-out images, then train on all.
+    """Choose settings on held-out images, then train on all images.
 
     Parameters
     ----------
     store : Store
-        Labelled bags.
+        Store of labelled bags.
     voter : str or estimator
-        As `candidates_for` takes it.
+        Voter, as for `candidates_for`.
     extractor : Extractor
-        What made the bags.
+        Extractor of the bags.
     budget : float
-        Seconds for trying settings and for the training on all images.
+        Seconds for the choice of settings and for the training on all images.
     seed : int
-        Fixes everything that is random.
+        Seed of everything that is random.
     progress : function, optional
-        Called with what is being done, how much of it is done, and of how much.
+        Called with the name of the current part, the number of finished steps, and their total.
     seconds : dict
-        What has taken how long so far; more is written into it.
+        Duration of each part so far; further parts are added.
     """
     classes, numbers = np.unique(store.labels.astype(str), return_inverse=True)
     if len(classes) < 2:
@@ -103,12 +103,12 @@ def fit_model(
     def whole(images: npt.NDArray[np.int64]) -> Bags:
         return store.load(images, store.dtype)[0]
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     with timed(seconds, "choosing"):
-        asked, labels = None if means_only else whole, classes[numbers]
-        choice = choose(options, bags, labels, groups=groups, whole=asked, budget=budget, seed=seed, tell=tell)
+        whole_bags, labels = None if means_only else whole, classes[numbers]
+        choice = choose(options, bags, labels, groups=groups, whole=whole_bags, budget=budget, seed=seed, tell=tell)
     with timed(seconds, "training"):
-        fitted = fit_until(choice.candidate.voter, began + budget, bags, labels)
+        fitted = fit_until(choice.candidate.voter, start + budget, bags, labels)
         fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
     fitted.remember(bags, numbers, np.random.default_rng(seed))
     held_out, mistakes = _measured(store, classes, numbers, choice, whole)
@@ -119,7 +119,7 @@ def fit_model(
 
 
 def model_of(fitted: Voter, store: Store, extractor: Extractor, choice: Choice, about: About) -> Model:
-    """Put together what was learned and what surrounds it."""
+    """Combine what was learned with its metadata."""
     labels, scorer = store.labels.astype(str), fitted.scorer()
     return Model(
         scorer,
@@ -142,7 +142,7 @@ def _measured(
     choice: Choice,
     whole: Callable[[npt.NDArray[np.int64]], Bags],
 ) -> tuple[Scores | None, tuple[Evidence, ...]]:
-    """Return the answers for held-out images, where any were held out, and evidence of the worst of them."""
+    """Return the answers for held-out images, if any, and evidence of the worst mistakes among them."""
     if not len(choice.images):
         return None, ()
     names = tuple(store.names[i] for i in choice.images)
@@ -151,7 +151,7 @@ def _measured(
 
 
 def _bags_and_copies(store: Store, means_only: bool, seed: int) -> tuple[Bags, npt.NDArray[np.int64]]:
-    """Read what to learn from, and find which photos are copies of one another."""
+    """Read the bags to learn from, and find groups of photos that look alike."""
     digests = [entry.digest for entry in store.entries]
     if means_only:
         bags = pooled(store)
@@ -170,54 +170,54 @@ def _about(
     fitted: Any,
     held_out: Scores | None,
 ) -> About:
-    """Tell what people want to know of a new model."""
+    """Return the metadata of a new model."""
     labels = [classes[number] for number in numbers]
-    told: Any = None
+    summary: Any = None
     copies: Any = describe_copies(groups, store.names, labels)
     if held_out is not None:
-        told = held_out.summary() | {"left_out": _left_out(held_out, numbers, groups)}
+        summary = held_out.summary() | {"left_out": _left_out(held_out, numbers, groups)}
     about = About(
         made={"patchvote": __version__, "date": datetime.date.today().isoformat()},
         images=dict(zip(classes, np.bincount(numbers).tolist(), strict=True)),
         copies=copies,
         tried=[
-            {"words": one.words, "accuracy": one.accuracy, "loss": one.loss, "seconds": one.seconds}
-            for one in choice.tried
+            {"words": trial.words, "accuracy": trial.accuracy, "loss": trial.loss, "seconds": trial.seconds}
+            for trial in choice.tried
         ],
         chosen={"words": choice.candidate.words, "why": choice.why},
         cut=_cut(choice, fitted),
-        held_out=told,
+        held_out=summary,
     )
     return with_photos(about, zip(labels, (entry.digest for entry in store.entries), strict=True))
 
 
 def _cut(choice: Choice, fitted: Any) -> list[str]:
-    """Say what the budget cut short."""
-    said = []
+    """Return what the time budget cut short, in words."""
+    parts = []
     trials = sorted({ended for voter in choice.voters if (ended := cut_short(voter))})
     if trials:
-        said.append(f"trainings on a part of the photos ended after {trials[0]}")
+        parts.append(f"trainings on a part of the photos ended after {trials[0]}")
     if choice.not_asked:
-        said.append(f"{choice.not_asked:,} photos that were to be held out were not asked about")
+        parts.append(f"{choice.not_asked:,} photos that were to be held out were not tested")
     if ended := cut_short(fitted):
-        said.append(f"the training on all photos ended after {ended}")
-    return said
+        parts.append(f"the training on all photos ended after {ended}")
+    return parts
 
 
 def _left_out(held_out: Scores, numbers: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> dict[str, str]:
-    """Say of each class without held-out photos why it has none."""
+    """Return for each class without held-out photos the reason why it has none."""
     reasons = {}
-    for number, own in enumerate(held_out.by_class()):
-        if not own.images:
+    for number, class_scores in enumerate(held_out.by_class()):
+        if not class_scores.images:
             photos = numbers == number
             alike = len(np.unique(groups[photos])) == 1
-            few = "all its photos look alike" if alike else "none could be spared"
-            reasons[own.label] = "it has one photo" if photos.sum() == 1 else few
+            several = "all its photos look alike" if alike else "none could be spared"
+            reasons[class_scores.label] = "it has one photo" if photos.sum() == 1 else several
     return reasons
 
 
 def _evidence(held_out: Scores, choice: Choice, whole: Callable[[npt.NDArray[np.int64]], Bags], index: int) -> Evidence:
-    """Return the evidence of a held-out image, by the voter that had not seen it."""
+    """Return the evidence of a held-out image, from the voter that was trained without it."""
     bag = whole(choice.images[index : index + 1])
     votes = choice.voters[choice.voter_of[index]].votes(bag)
     boxes = bag.boxes.astype(np.float64)

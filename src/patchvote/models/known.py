@@ -1,7 +1,7 @@
-"""Which photos a model has learned from, so that none is counted twice.
+"""Which photos a model has learned from, so that none is learned twice.
 
-A model keeps a short digest of the content of every photo, by class. Models of before keep none, and models of very
-many photos keep none either: there, every photo counts as unknown.
+A model stores a short digest of every photo, by class. Models of earlier versions and of very many photos store none;
+for them, every photo counts as unknown.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterable
 
 from .about import About
 
-_DIGITS = 16  # of a SHA-256 in hexadecimal: two of a million photos share them with a chance of 1 in 10 million
-_MOST = 200_000  # photos whose digests are kept: they take 4 MB of the model's header
+_DIGITS = 16  # of a SHA-256 in hexadecimal: two of a million photos collide with a probability of 1 in 10 million
+_MAX_PHOTOS = 200_000  # whose digests are stored: they take 4 MB of the model's header
 
 
 def short(digest: str) -> str:
-    """Return a digest as models keep it."""
+    """Return a digest as models store it."""
     return digest[:_DIGITS]
 
 
 def known_photos(about: About) -> dict[str, set[str]]:
-    """Return the classes under which photos were learned, by their short digests.
+    """Return the classes under which photos were learned, by short digest.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def known_photos(about: About) -> dict[str, set[str]]:
 
 
 def with_photos(about: About, photos: Iterable[tuple[str, str]]) -> About:
-    """Return what is told of a model, with more photos as pairs of class and digest.
+    """Return the metadata of a model with further photos, given as pairs of class and digest.
 
     Examples
     --------
@@ -49,6 +49,6 @@ def with_photos(about: About, photos: Iterable[tuple[str, str]]) -> About:
     by_class = {label: list(digests) for label, digests in about.photos.items()}
     for label, digest in photos:
         by_class.setdefault(label, []).append(short(digest))
-    if sum(map(len, by_class.values())) > _MOST:
+    if sum(map(len, by_class.values())) > _MAX_PHOTOS:
         by_class = {}
     return dataclasses.replace(about, photos=by_class)

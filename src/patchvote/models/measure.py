@@ -1,4 +1,4 @@
-"""Measuring a model on labelled photos: each goes through the network once, and the surest mistakes keep their bags."""
+"""Measure a model on labelled photos: each passes the network once; bags of the most confident mistakes are kept."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from .scores import WORST, Scores
 def measure(
     model: Model, bags: Iterable[tuple[str, Bags]], labels: Mapping[str, str]
 ) -> tuple[Scores | None, tuple[Evidence, ...]]:
-    """Compare answers for bags with labels.
+    """Compare the answers for bags with their labels.
 
     Parameters
     ----------
     model : Model
-        What answers.
+        Model to measure.
     bags : iterable of pairs
-        Names of photos, and their bags, one at a time.
+        Names and bags of the photos, one at a time.
     labels : mapping
-        The class of each photo, by name.
+        Class of each photo, by name.
 
     Returns
     -------
     scores : Scores or None
-        Answers beside what they should have been; None where there was no bag.
+        Answers and expected classes; None where there was no bag.
     mistakes : tuple of Evidence
-        Of the surest mistakes, the surest first.
+        Evidence of the mistakes with the highest confidence, in descending order.
     """
     names: list[str] = []
     rows: list[npt.NDArray[np.float64]] = []
@@ -42,7 +42,7 @@ def measure(
     for name, bag in bags:
         probability = model.probability(bag)
         if model.classes[int(probability.argmax())] != labels[name]:
-            bisect.insort(mistakes, (-float(probability.max()), len(names), bag), key=lambda one: one[:2])
+            bisect.insort(mistakes, (-float(probability.max()), len(names), bag), key=lambda mistake: mistake[:2])
             del mistakes[WORST:]
         names.append(name)
         rows.append(probability)

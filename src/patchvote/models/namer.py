@@ -1,4 +1,4 @@
-"""Namer: photos in, names and reasons out. All that a model can do once it has learned."""
+"""Namer: names photos with a trained model, explains the answers and measures them."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from .scores import Scores
 
 
 class Namer:
-    """Names photos with a model, and shows why.
+    """Names photos with a model, and shows the evidence.
 
     Parameters
     ----------
     extractor : Extractor
-        Turns photos into bags.
+        Extractor that turns photos into bags.
 
     Attributes
     ----------
     model : Model
-        What was learned.
+        Model that was learned.
     scores : Scores or None
-        Answers beside what they should have been, after `evaluate`.
+        Answers and expected classes, after `evaluate`.
     skipped : list of PhotoError
         Photos that could not be read, in the last call.
     passed_over : PassedOver
-        What the folder of the last call holds besides photos that can be read.
+        Files in the folder of the last call that are not readable photos.
     known : int
-        Photos of the last call with labels that the model had learned from before.
+        Number of photos of the last `evaluate` that the model had learned from.
     """
 
     def __init__(self, extractor: Extractor) -> None:
@@ -64,20 +64,20 @@ class Namer:
 
     @property
     def model(self) -> Model:
-        """What was learned."""
+        """Model that was learned."""
         if self._model is None:
             raise PatchvoteError("this classifier has learned nothing yet: call fit, or load a model.")
         return self._model
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes that it tells apart, sorted."""
+        """Classes that the model distinguishes, sorted."""
         return self.model.classes
 
     # --- answering --------------------------------------------------------------------------------------------------
 
     def answers(self, photos: Source) -> Iterator[Answer]:
-        """Name one photo after the other, in order; one that cannot be read gets an answer with the reason."""
+        """Name photos one by one, in order; the answer for a photo that cannot be read holds the reason."""
         found = find_photos(photos)
         self.passed_over = found.passed_over
         for item in self._extractor.stream(found):
@@ -87,17 +87,17 @@ class Namer:
         return Answer(name, None, error=error) if bag is None else answer_of(self.model, name, bag)
 
     def predict(self, photos: Source) -> npt.NDArray[np.str_]:
-        """Name the likeliest class of each photo, however unlikely; `predict_or_none` also rejects.
+        """Return the likeliest class of each photo, however unlikely; `predict_or_none` also rejects.
 
         Raises
         ------
         PhotoError
-            For the first photo that cannot be read; `answers` goes on past such photos.
+            A photo cannot be read; `answers` continues after such photos.
         """
         return np.asarray(np.array(self.classes)[self.predict_proba(photos).argmax(axis=1)])
 
     def predict_or_none(self, photos: Source, none: Any = NONE) -> npt.NDArray[Any]:
-        """Name each photo, or say `none` where no class is likely enough; raises as `predict` does."""
+        """Return the class of each photo, or `none` where no class is likely enough; raises as `predict` does."""
         probability = self.predict_proba(photos)
         labels = np.array(self.classes, object)[probability.argmax(axis=1)]
         labels[probability.max(axis=1) < self.model.threshold] = none
@@ -113,43 +113,43 @@ class Namer:
         return np.stack(rows)
 
     def explain(self, photo: Source, label: str | None = None) -> Evidence:
-        """Tell where the votes of one photo come from.
+        """Return the evidence of one photo: where its votes come from.
 
         Parameters
         ----------
         photo : Source
-            One photo.
+            Photo to explain.
         label : str, optional
-            The class to find matches for, where the voter remembers training photos; the likeliest by default.
+            Class to find matches for, where the voter stores training photos; the likeliest by default.
         """
         found = find_photos(photo)
         if len(found) != 1:
             raise PatchvoteError(f"evidence is drawn for one photo at a time, got {len(found)}.")
-        one, (item,) = found[0], self._extractor.stream(found)
+        (item,) = self._extractor.stream(found)
         if item.bag is None:
-            raise item.error or PhotoError(one.name, "could not be read.")
-        return evidence_of(self.model, one.name, item.bag, label)
+            raise item.error or PhotoError(item.photo.name, "could not be read.")
+        return evidence_of(self.model, item.photo.name, item.bag, label)
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
     def evaluate(
         self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None
     ) -> Scores:
-        """Compare answers for labelled photos with their labels; photos that cannot be read are left out and named.
+        """Compare answers for labelled photos with their labels; photos that cannot be read are listed in `skipped`.
 
         Parameters
         ----------
         photos : Source
-            The photos.
+            Labelled photos.
         labels : sequence of str, optional
-            Their classes; needed for a list, and else taken from folders or manifest.
+            Class of each photo; required for a list, otherwise taken from folders or the manifest.
         progress : function, optional
-            Called with what is being done, how much of it is done, and of how much.
+            Called with the name of the current part, the number of finished photos, and their total.
 
         Raises
         ------
         PatchvoteError
-            A photo is of a class that the model does not know.
+            A photo has a class that the model does not know.
         """
         found = self._labelled(photos, labels)
         expected = {photo.name: str(photo.label) for photo in found}
@@ -157,12 +157,12 @@ class Namer:
         return self._measured(*measure(self.model, bags, expected), found)
 
     def _labelled(self, photos: Source, labels: Sequence[str] | None) -> list[Photo]:
-        """Find photos of classes that the model knows, and begin a new account of them."""
+        """Find photos of classes that the model knows, and reset what is recorded of the last call."""
         found = labelled(photos, labels, 1)
-        strange = sorted({str(photo.label) for photo in found} - set(self.classes))
-        if strange:
+        unknown = sorted({str(photo.label) for photo in found} - set(self.classes))
+        if unknown:
             raise PatchvoteError(
-                f"the model does not know {_quoted(strange)}.{nearest(strange[0], self.classes)} "
+                f"the model does not know {_quoted(unknown)}.{nearest(unknown[0], self.classes)} "
                 "`patchvote add` teaches it new classes."
             )
         self.passed_over, self.skipped, self.known = found.passed_over, [], 0
@@ -178,7 +178,7 @@ class Namer:
     def _readable(
         self, photos: list[Photo], known: Container[str], progress: Progress | None
     ) -> Iterator[tuple[str, Bags]]:
-        """Yield names and bags of photos; those that cannot be read are noted, and known ones counted."""
+        """Yield names and bags of photos; record those that cannot be read, and count known ones."""
         for done, item in enumerate(self._extractor.stream(photos)):
             if progress is not None:
                 progress("evaluate", done + 1, len(photos))
@@ -189,34 +189,34 @@ class Namer:
                 yield item.photo.name, item.bag
 
     def report(self, path: str | Path, *, title: str, measured: str) -> None:
-        """Write what the last `fit` or `evaluate` found to one HTML file.
+        """Write the results of the last `fit` or `evaluate` to one HTML file.
 
         Parameters
         ----------
         path : path
-            The file.
+            File to write.
         title : str
-            What to call it.
+            Title of the report.
         measured : str
-            On which photos the answers were measured, in words.
+            Description of the photos on which the answers were measured.
         """
         from .report.page import mistakes_of, write_report
 
         shown = []
         for evidence in self._mistakes:
-            with contextlib.suppress(PhotoError):  # it may be gone by now
+            with contextlib.suppress(PhotoError):  # the photo may have been removed
                 shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
         write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
 
-    # --- keeping ----------------------------------------------------------------------------------------------------
+    # --- storing ----------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the model to one file, whole or not at all.
+        """Write the model to one file, atomically.
 
         Raises
         ------
         ModelChangedError
-            It is the file that the model was read from or last written to, and somebody has changed it since.
+            The model was read from this file or written to it, and another process has changed the file since.
         """
         self._saved = self._saved.write(self.model, path)
 
@@ -225,7 +225,7 @@ class Namer:
         return self._saved.is_at(path)
 
     def _open(self, model: Model, saved: Saved, path: str | Path) -> None:
-        """Take a model that was read from a file, if it was made with this network."""
+        """Use a model that was read from a file, if it was made with this network."""
         spec = self._extractor.backbone.spec
         if spec.fingerprint != model.fingerprint:
             raise ModelError(

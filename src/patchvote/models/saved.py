@@ -1,4 +1,4 @@
-"""Saved: where a model's file is, and what it was like when it was read or written, so that no change gets lost."""
+"""Saved: the file of a model, and its state when it was read or written, so that no change gets lost."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .model import Model
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """The file of a model, as it was when it was last seen.
+    """The file of a model, and its state when it was last read or written.
 
     Parameters
     ----------
     place : Path or None
-        The file, without links; None where there is none yet.
+        Path of the file, with links resolved; None where there is no file yet.
     seen : tuple or None
-        What changes whenever it is replaced.
+        Stamp of the file, which changes whenever it is replaced.
     """
 
     place: Path | None = None
@@ -30,22 +30,22 @@ class Saved:
 
     @classmethod
     def read(cls, path: str | Path) -> tuple[Model, Self]:
-        """Read a model, and what its file is like."""
+        """Read a model, and the state of its file."""
         place = _place(path)
-        seen = stamp(place)  # before it is read: a change in between is noticed later
+        seen = stamp(place)  # before reading: a change in between is detected later
         return read_model(path), cls(place, seen)
 
     def is_at(self, path: str | Path) -> bool:
-        """Whether this is that file."""
+        """Whether the model is stored in this file."""
         return self.place is not None and self.place == Path(os.path.realpath(path))
 
     def write(self, model: Model, path: str | Path) -> Self:
-        """Write a model, whole or not at all, and return what its file is like then.
+        """Write a model atomically, and return the new state of its file.
 
         Raises
         ------
         ModelChangedError
-            It is this file, and somebody has changed it since.
+            It is the same file, and another process has changed it since.
         """
         place = _place(path)
         with locked(place):

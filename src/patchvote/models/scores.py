@@ -1,6 +1,6 @@
-"""How good answers are: accuracy with its interval, confusion, reliability of the probabilities.
+"""Scores of answers: accuracy with its interval, confusion, reliability of the probabilities.
 
-Everything is computed from what was asked and what was answered; nothing here knows photos or voters.
+Everything is computed from expected classes and answers; nothing here depends on photos or voters.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-WORST = 12  # mistakes that are shown
+WORST = 12  # mistakes that a report shows: they fit on a few screens
 
 
 def interval(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the interval in which a share lies with 95 % confidence, by Wilson's score.
+    """Return the 95 % confidence interval of a share, by Wilson's score.
 
-    Unlike the mean plus and minus two deviations, it holds for few images and for shares near 0 and 1.
+    Unlike the normal approximation, it is valid for few images and for shares near 0 and 1.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def interval(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
 
 @dataclasses.dataclass(frozen=True)
 class ClassScores:
-    """How one class fares: of its images, the share found; of the images named so, the share that is right."""
+    """Scores of one class: `found` is its recall, `right` its precision."""
 
     label: str
     images: int
@@ -47,7 +47,7 @@ class ClassScores:
 
 @dataclasses.dataclass(frozen=True)
 class Reliability:
-    """Images whose largest probability was about the same: how sure the answers were, and how many were right."""
+    """Images with similar confidence: their mean confidence (`sure`) and their accuracy (`right`)."""
 
     images: int
     sure: float
@@ -56,20 +56,20 @@ class Reliability:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scores:
-    """Answers beside what they should have been.
+    """Answers and expected classes.
 
     Parameters
     ----------
     classes : tuple of str
-        The classes, in the order of the columns of `probability`.
+        Classes, in the order of the columns of `probability`.
     names : tuple of str
-        The images.
+        Names of the images.
     expected : array of int
-        Number of the right class of each image.
+        Index of the correct class of each image.
     probability : array of shape (images, classes)
-        What was answered.
+        Probability of each class for each image.
     threshold : float
-        Answers whose largest probability is below it are "none of these".
+        Smallest confidence of an answer; below it, the answer is "none of these".
 
     Examples
     --------
@@ -89,22 +89,22 @@ class Scores:
 
     @property
     def predicted(self) -> npt.NDArray[np.int64]:
-        """Number of the likeliest class of each image."""
+        """Index of the likeliest class of each image."""
         return np.asarray(self.probability.argmax(axis=1))
 
     @property
     def sure(self) -> npt.NDArray[np.float64]:
-        """Largest probability of each image."""
+        """Confidence of each answer: its largest probability."""
         return np.asarray(self.probability.max(axis=1))
 
     @property
     def accuracy(self) -> float:
-        """Share of the images that are named rightly; "none of these" is left aside."""
+        """Share of the images that are classified correctly, without rejection."""
         return float(np.mean(self.predicted == self.expected)) if len(self) else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the accuracy on images of this kind lies, with 95 % confidence."""
+        """95 % confidence interval of the accuracy on images of this kind."""
         return interval(int(np.sum(self.predicted == self.expected)), len(self))
 
     @property
@@ -114,48 +114,48 @@ class Scores:
 
     @property
     def accuracy_of_named(self) -> float:
-        """Share named rightly of the images that are not rejected; NaN where all are."""
+        """Share of the images that are not rejected that are classified correctly; NaN where all are rejected."""
         named = ~self.rejected
         return float(np.mean(self.predicted[named] == self.expected[named])) if named.any() else math.nan
 
     @property
     def confusion(self) -> npt.NDArray[np.int64]:
-        """Images of each class (rows) that were named so (columns)."""
+        """Number of images by expected class (rows) and predicted class (columns)."""
         table = np.zeros((len(self.classes), len(self.classes)), np.int64)
         np.add.at(table, (self.expected, self.predicted), 1)
         return table
 
     def by_class(self) -> list[ClassScores]:
-        """Tell how each class fares; a share of nothing is NaN."""
+        """Return the scores of each class; shares of no images are NaN."""
         table = self.confusion
-        asked, named, both = table.sum(axis=1), table.sum(axis=0), table.diagonal()
+        expected, predicted, correct = table.sum(axis=1), table.sum(axis=0), table.diagonal()
         return [
             ClassScores(
                 label,
-                int(asked[i]),
-                float(both[i] / asked[i]) if asked[i] else math.nan,
-                float(both[i] / named[i]) if named[i] else math.nan,
+                int(expected[i]),
+                float(correct[i] / expected[i]) if expected[i] else math.nan,
+                float(correct[i] / predicted[i]) if predicted[i] else math.nan,
             )
             for i, label in enumerate(self.classes)
         ]
 
     def reliability(self, bins: int = 10) -> list[Reliability]:
-        """Group the images by how sure the answers are; groups without images are left out."""
+        """Group the images by confidence; groups without images are left out."""
         group = np.minimum((self.sure * bins).astype(int), bins - 1)
-        right = self.predicted == self.expected
+        correct = self.predicted == self.expected
         return [
-            Reliability(int(np.sum(group == i)), float(self.sure[group == i].mean()), float(right[group == i].mean()))
+            Reliability(int(np.sum(group == i)), float(self.sure[group == i].mean()), float(correct[group == i].mean()))
             for i in range(bins)
             if (group == i).any()
         ]
 
     @property
     def calibration_error(self) -> float:
-        """By how much the answers are surer, or less sure, than they are right, on average over the groups."""
+        """Expected calibration error: mean difference between confidence and accuracy of the groups."""
         return sum(group.images * abs(group.sure - group.right) for group in self.reliability()) / max(len(self), 1)
 
     def worst(self, count: int = WORST) -> npt.NDArray[np.int64]:
-        """Return the numbers of the images that are named wrongly, the surest first."""
+        """Return the indices of the misclassified images, in descending order of confidence."""
         wrong = np.flatnonzero(self.predicted != self.expected)
         return np.asarray(wrong[np.argsort(-self.sure[wrong], kind="stable")][:count])
 
@@ -168,11 +168,11 @@ class Scores:
             "rejected": int(self.rejected.sum()),
             "calibration_error": _plain(self.calibration_error),
             "classes": {
-                own.label: {"images": own.images, "found": _plain(own.found), "right": _plain(own.right)}
-                for own in self.by_class()
+                one.label: {"images": one.images, "found": _plain(one.found), "right": _plain(one.right)}
+                for one in self.by_class()
             },
         }
 
 
 def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)  # not rounded: what is printed is rounded once
+    return None if math.isnan(value) else float(value)  # not rounded: printed values are rounded only once

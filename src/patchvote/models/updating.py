@@ -1,4 +1,4 @@
-"""Updating a model in its file while others may be doing the same."""
+"""Update the file of a model while other processes may do the same."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..utils.timing import Progress
 
 
 class Learner(Protocol):
-    """What learns more and is kept in a file: an `ImageClassifier`."""
+    """A classifier that learns more and is stored in a file: an `ImageClassifier`."""
 
     @property
     def model(self) -> Any:
-        """What was learned."""
+        """Model that was learned."""
 
     def add(self, photos: Source, *, progress: Progress | None = None) -> Any:
         """Learn more photos."""
 
     def save(self, path: Path) -> None:
-        """Write the model, unless its file was changed since it was read."""
+        """Write the model, unless its file has changed since it was read."""
 
     def is_from(self, path: Path) -> bool:
         """Whether the model was read from this file."""
@@ -30,7 +30,7 @@ class Learner(Protocol):
 
 _Learner = TypeVar("_Learner", bound=Learner)
 
-_ATTEMPTS = 20  # each time that one fails, another process has succeeded
+_ATTEMPTS = 20  # enough: whenever one fails, another process has succeeded
 
 
 def add_and_save(
@@ -41,29 +41,29 @@ def add_and_save(
     reload: Callable[[], _Learner],
     progress: Progress | None = None,
 ) -> tuple[_Learner, bool]:
-    """Teach a model more photos and write it; where its file was changed meanwhile, learn again from what it is now.
+    """Add photos to a model and write it; if its file has changed meanwhile, add them to the new version.
 
-    Bags stay in the cache, so that learning again takes no time in the network.
+    Bags are in the cache by then, so no photo passes the network again.
 
     Parameters
     ----------
     classifier : ImageClassifier
-        The model.
+        Classifier with the model.
     photos : Source
-        Labelled photos.
+        Labelled photos to add.
     path : Path
-        File to write; only where it is the model's own is it compared with what was read.
+        File to write; it is checked for changes only if the model was read from it.
     reload : function
-        Reads the model anew.
+        Reads the model again.
     progress : function, optional
         As for `ImageClassifier.add`.
 
     Returns
     -------
     classifier : ImageClassifier
-        The classifier as it was written.
+        Classifier with the model that was written.
     changed : bool
-        Whether the model learned anything; where not, its own file is not written.
+        Whether the model learned anything; if not, the file that it was read from is not written.
     """
     for _ in range(_ATTEMPTS):
         before = classifier.model
@@ -76,4 +76,4 @@ def add_and_save(
             return classifier, changed
         except ModelChangedError:
             classifier = reload()
-    raise ModelChangedError(f"{path} is changed by others all the time: nothing was learned. Try again later.")
+    raise ModelChangedError(f"{path} is changed by other processes all the time: nothing was learned. Try again later.")

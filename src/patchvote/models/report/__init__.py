@@ -1,1 +1,1 @@
-"""What is told about a model: its card, pictures of evidence, and the page."""
+"""Reports about a model: its card, pictures of evidence, and the page."""

@@ -1,4 +1,4 @@
-"""The model card: what a model is, how good it is and where it ends, in words."""
+"""The model card: classes, accuracy and limits of a model, in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..model import Model
 
 
 def card(model: Model) -> str:
-    """Write the card of a model, as Markdown."""
+    """Return the card of a model, as Markdown."""
     about = model.about
     images = about.images
     lines = [
@@ -35,7 +35,7 @@ def card(model: Model) -> str:
         "## How it was made",
         "",
         f"- network: {_text(model.recipe.network)}, {model.recipe.mode} (fingerprint {_text(model.fingerprint)})",
-        f"- voter: {_text(model.kind)}, {_text(about.chosen.get('words', 'as asked for'))} "
+        f"- voter: {_text(model.kind)}, {_text(about.chosen.get('words', 'as requested'))} "
         f"({_text(about.chosen.get('why', 'not known'))})",
         *(
             f"- tried: {_text(one['words'])}: {100 * one['accuracy']:.1f} % of the held-out photos, "
@@ -53,46 +53,46 @@ def card(model: Model) -> str:
 
 
 def accuracy_of(about: About, text: Callable[[str], str] = str) -> str:
-    """Say how many photos a model names rightly, and what has changed since that was measured."""
-    said = accuracy_sentence(about.held_out, text=text)
+    """Return a sentence on the accuracy of a model, and on what has changed since it was measured."""
+    sentence = accuracy_sentence(about.held_out, text=text)
     added = sum(sum(one["images"].values()) for one in about.added)
     since = [f"{counted(added, 'photo was', 'photos were')} added"] if added else []
     if about.adapted:
         since.append("it was adapted to other photos")
     if not about.held_out or not since:
-        return said
+        return sentence
     return (
-        f"{said} That was measured before {' and '.join(since)}: `patchvote evaluate` measures the model as it is now."
+        f"{sentence} That was measured before {' and '.join(since)}: `patchvote evaluate` measures the current model."
     )
 
 
 def accuracy_sentence(
     scores: HeldOut | None, which: str = "photos that it had not seen", text: Callable[[str], str] = str
 ) -> str:
-    """Say how many photos are named rightly, how sure that is, and of which classes it says nothing."""
+    """Return a sentence on the accuracy, its interval, and the classes that were not measured."""
     if not scores:
         return "Not known: there were too few photos to hold any out. Measure it with `patchvote evaluate`."
     low, high = scores["interval"]
     return (
-        f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} {which} were named rightly; for "
-        f"photos of the same kind the share lies between {100 * low:.1f} and {100 * high:.1f} % (95 % confidence)."
+        f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} {which} were classified correctly; for "
+        f"photos of the same kind the share is between {100 * low:.1f} and {100 * high:.1f} % (95 % confidence)."
         f"{_not_measured(scores, text)}"
     )
 
 
 def _not_measured(scores: HeldOut, text: Callable[[str], str]) -> str:
     reasons = scores.get("left_out", {})
-    missing = [label for label, own in scores.get("classes", {}).items() if not own["images"]]
+    missing = [label for label, one in scores.get("classes", {}).items() if not one["images"]]
     named = [f"{text(label)} ({text(reasons[label])})" if label in reasons else text(label) for label in missing]
     return f" This says nothing of {_some(named)}." if named else ""
 
 
 def copies_sentences(copies: Copies | None, text: Callable[[str], str] = str) -> list[str]:
-    """Say which photos look alike, copies among them, and which of them stand in several classes."""
+    """Return sentences on photos that look alike, copies among them, and on those in several classes."""
     if not copies:
         return []
     groups = "; ".join(" ~ ".join(map(text, names)) for names in copies["examples"])
-    said = [
+    sentences = [
         f"{copies['photos']:,} photos look alike (copies, or nearly), in {counted(copies['groups'], 'group')}; "
         f"such photos were held out together ({groups}"
         f"{'; …' * (copies['groups'] > len(copies['examples']))})."
@@ -103,12 +103,14 @@ def copies_sentences(copies: Copies | None, text: Callable[[str], str] = str) ->
             for group in copies["examples_in_several_classes"]
         ]
         more = f"; and {mixed - len(named):,} more" if mixed > len(named) else ""
-        said.append(f"Photos that look alike (copies, or nearly) stand in several classes: {'; '.join(named)}{more}.")
-    return said
+        sentences.append(
+            f"Photos that look alike (copies, or nearly) stand in several classes: {'; '.join(named)}{more}."
+        )
+    return sentences
 
 
 def cut_sentences(cut: list[str], text: Callable[[str], str] = str) -> list[str]:
-    """Say what there was no time for when the model was made."""
+    """Return a sentence on what the time budget cut short, if anything."""
     return (
         [f"The budget of time cut it short: {'; '.join(map(text, cut))}. A larger `--budget` gives it more."]
         if cut
@@ -117,34 +119,36 @@ def cut_sentences(cut: list[str], text: Callable[[str], str] = str) -> list[str]
 
 
 def _some(names: list[str], most: int = 5) -> str:
-    """Join names, of many the first few."""
+    """Join names; of many, only the first few."""
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
-    """Say what not to expect of a model; `text` makes names fit for where the words will stand."""
+    """Return sentences on the limits of a model; `text` escapes names for the format of the output."""
     images = model.about.images
     few = [label for label in model.classes if images.get(label, 0) < 10]
-    said = [
+    sentences = [
         "It knows its classes and nothing else. A photo of something else gets one of their names, or "
         f'"none of these" where its probability is below {model.threshold:.2f}.',
-        "Photos from another camera, place or time may be named less well than photos like those it has seen"
+        "Photos from another camera, place or time may be classified less accurately than photos like those it has seen"
         + ("." if not model.scorer.adapts else "; `fit --target` and `predict --adapt` make up for much of that."),
     ]
     if few:
-        said.append(f"Fewer than 10 photos were seen of: {_some(list(map(text, few)))}. A few more would help most.")
-    said.extend(copies_sentences(model.about.copies, text))
-    said.extend(cut_sentences(model.about.cut, text))
+        sentences.append(
+            f"Fewer than 10 photos were seen of: {_some(list(map(text, few)))}. A few more would help most."
+        )
+    sentences.extend(copies_sentences(model.about.copies, text))
+    sentences.extend(cut_sentences(model.about.cut, text))
     if len(model.about.tried) > 1:
-        said.append("Settings were chosen on the same held-out photos, which flatters the accuracy a little.")
+        sentences.append("Settings were chosen on the same held-out photos, so the accuracy is slightly optimistic.")
     if model.about.adapted:
-        said.append(
-            "It was adapted to other photos than those its accuracy was measured on; `patchvote evaluate` tells how it "
-            "does on labelled photos of that kind."
+        sentences.append(
+            "It was adapted to other photos than those its accuracy was measured on; `patchvote evaluate` measures it "
+            "on labelled photos of that kind."
         )
     if model.about.added:
-        said.append("Photos were added after the accuracy was measured; `patchvote evaluate` measures it anew.")
-    return said
+        sentences.append("Photos were added after the accuracy was measured; `patchvote evaluate` measures it anew.")
+    return sentences
 
 
 def _additions(added: list[Added]) -> list[str]:
@@ -160,13 +164,13 @@ def _adaptation(adapted: AdaptedTo | None) -> list[str]:
         return []
     return [
         f"- adapted {_text(adapted.get('date', ''))} to {counted(adapted.get('photos', 0), 'photo')} without labels, "
-        f"of which it named {adapted.get('taken', 0):,} surely enough to learn from them",
+        f"of which it named {adapted.get('taken', 0):,} with enough confidence to learn from them",
         "",
     ]
 
 
 def _text(name: str) -> str:
-    r"""Return a name as Markdown that shows it: no table, link, code or tag can begin or end in it.
+    r"""Return a name escaped for Markdown: it can neither begin nor end a table, link, code or tag.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The report: one HTML file that tells how good a model is, where it errs, and how it was made.
+"""The report: one HTML file with the accuracy of a model, its mistakes, and how it was made.
 
-The file stands alone: photos are inside it, and a policy in its head keeps the browser from loading anything else and
-from running any script but the one below. Everything that comes from data goes through `_text` or `_name`.
+The file is self-contained: photos are embedded, and a content security policy forbids the browser to load anything else
+or to run any script but the one below. Everything that comes from data is escaped by `_text` or `_name`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ..scores import Scores, interval
 from .card import accuracy_of, accuracy_sentence, limits
 from .picture import glow
 
-_MOST_WITH_NUMBERS = 30  # classes up to which the cells of the confusion matrix have room for numbers
-_MOST_IN_MATRIX = 150  # classes up to which anybody could read it
-_SIDE = 320  # of a photo, in pixels
+_MAX_WITH_NUMBERS = 30  # classes up to which the cells of the confusion matrix have room for numbers
+_MAX_IN_MATRIX = 150  # classes up to which the confusion matrix can be read
+_SIDE = 320  # longest side of a photo in pixels: three fit side by side
 
-# Lets people sort a table by a column: upwards, and downwards when they press again.
+# Sorts a table by a column when its header is pressed: ascending, then descending.
 _SCRIPT = """
 for (const head of document.querySelectorAll(".sortable th[scope=col]")) {
   const button = document.createElement("button"), body = head.closest("table").tBodies[0];
@@ -53,19 +53,19 @@ for (const head of document.querySelectorAll(".sortable th[scope=col]")) {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Mistake:
-    """A photo that was named wrongly, and its evidence."""
+    """A misclassified photo, and its evidence."""
 
     name: str
     expected: str
     predicted: str
     probability: float  # of the predicted class
     photo: Image.Image  # upright and small
-    speaks_for_predicted: Image.Image  # the same photo, lit where it speaks for the predicted class
+    speaks_for_predicted: Image.Image  # the same photo, bright where it supports the predicted class
     speaks_for_expected: Image.Image
 
 
 def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Image]]) -> list[Mistake]:
-    """Return mistakes as the report draws them, from their evidence and photos."""
+    """Return the mistakes of a report, made from their evidence and photos."""
     mistakes = []
     for evidence, image in shown:
         if scores is None:
@@ -74,43 +74,43 @@ def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Ima
         expected, predicted = (scores.classes[number[index]] for number in (scores.expected, scores.predicted))
         small = image.convert("RGB")
         small.thumbnail((_SIDE, _SIDE))
-        lit = glow(evidence, small, predicted), glow(evidence, small, expected)
-        mistakes.append(Mistake(evidence.name, expected, predicted, float(scores.sure[index]), small, *lit))
+        pictures = glow(evidence, small, predicted), glow(evidence, small, expected)
+        mistakes.append(Mistake(evidence.name, expected, predicted, float(scores.sure[index]), small, *pictures))
     return mistakes
 
 
 def write_report(
     path: str | Path, model: Model, scores: Scores | None, mistakes: Sequence[Mistake] = (), *, title: str, kind: str
 ) -> None:
-    """Write a report as one HTML file that needs nothing else, whole or not at all.
+    """Write a report as one self-contained HTML file, atomically.
 
     Parameters
     ----------
     path : path
-        The file.
+        File to write.
     model : Model
-        What the report is about.
+        Model that the report describes.
     scores : Scores or None
-        What was measured; None where there were too few photos.
+        Measured scores; None where there were too few photos.
     mistakes : sequence of Mistake
-        Photos to show, the surest first.
+        Mistakes to show, those with the highest confidence first.
     title : str
-        Of the report.
+        Title of the report.
     kind : str
-        What was measured, such as "on photos held out of the training".
+        Photos on which the scores were measured, such as "on photos held out of the training".
 
     Raises
     ------
     PatchvoteError
         The file cannot be written.
     """
-    before, after = accuracy_of(model.about), _making(model) + _limits(model)
+    accuracy, after = accuracy_of(model.about), _making(model) + _limits(model)
     if scores is None or not len(scores):
-        body = f'<p class="big none">Not measured</p>\n<p class="lead">{_prose(before)}</p>\n'
+        body = f'<p class="big none">Not measured</p>\n<p class="lead">{_prose(accuracy)}</p>\n'
     else:
-        body = _headline(scores, kind) + _classes(scores) + _confusion(scores) + _certainty(scores)
+        body = _headline(scores, kind) + _classes(scores) + _confusion(scores) + _confidence(scores)
     page = _page(title, body + _mistakes(mistakes) + after)
-    # Names that are no proper text, as odd file systems give, lose the letters that nobody could show.
+    # File names that are not valid Unicode lose the characters that cannot be displayed.
     write_file(Path(path), [page.encode("utf-8", "replace")])
 
 
@@ -128,105 +128,113 @@ def _page(title: str, body: str) -> str:
 
 
 def _headline(scores: Scores, kind: str) -> str:
-    told: Any = scores.summary()
+    summary: Any = scores.summary()
     low, high = scores.interval
     points, most = 50 * (high - low), np.bincount(scores.expected).max()
     return (
-        f'<p class="kind">Named rightly, {_text(kind.rstrip("."))}</p>\n'
+        f'<p class="kind">Classified correctly, {_text(kind.rstrip("."))}</p>\n'
         f'<p class="big">{_share(scores.accuracy, 1)}</p>\n'
         f'<div class="scale" style="{_places(scores.accuracy, low, high)}" aria-hidden="true"><i></i><b></b></div>\n'
         f'<p class="ends" aria-hidden="true"><span>0</span><span>95&nbsp;% interval: {100 * low:.1f} to '
         f"{_share(high, 1)}</span><span>100&nbsp;%</span></p>\n"
-        f'<p class="lead">{_prose(accuracy_sentence(told, "photos"))}</p>\n'
-        f"<p>From {_photos(len(scores))}, it is known to about {points:.{int(points < 10)}f} points either way; four "
-        f"times as many would halve that. Always giving the most frequent of the {len(scores.classes):,} names would "
-        f"be right for {_share(most / len(scores))}.</p>\n"
+        f'<p class="lead">{_prose(accuracy_sentence(summary, "photos"))}</p>\n'
+        f"<p>With {_photos(len(scores))}, the margin of error is about {points:.{int(points < 10)}f} points; four "
+        f"times as many would halve it. Always answering the most frequent of the {len(scores.classes):,} classes "
+        f"would be correct for {_share(most / len(scores))}.</p>\n"
     )
 
 
 def _classes(scores: Scores) -> str:
     rows = []
-    for own in sorted(scores.by_class(), key=lambda own: (math.isnan(own.found), own.found)):
-        low, high = interval(round(own.found * own.images), own.images) if own.images else (0, 0)
-        shares = _bar(own.found, low, high) + _bar(own.right)
-        rows.append(f'<tr><th scope="row">{_name(own.label)}</th>{_number(own.images)}{shares}</tr>\n')
-    said = (
-        "<b>Found</b> is the share of the photos of a class that got its name; the thin line is its 95&nbsp;% interval."
-        " <b>Right</b> is the share of the photos with that name that are of the class. The hardest classes come first."
+    for one in sorted(scores.by_class(), key=lambda one: (math.isnan(one.found), one.found)):
+        low, high = interval(round(one.found * one.images), one.images) if one.images else (0, 0)
+        shares = _bar(one.found, low, high) + _bar(one.right)
+        rows.append(f'<tr><th scope="row">{_name(one.label)}</th>{_number(one.images)}{shares}</tr>\n')
+    legend = (
+        "<b>Found</b> is the share of the photos of a class that were named so (recall); the thin line is its "
+        "95&nbsp;% interval. <b>Right</b> is the share of the photos named so that are of the class (precision). The "
+        "hardest classes come first."
     )
-    return _section("Class by class", f"<p>{said}</p>\n{_table('class =photos ^found right', rows, 'sortable')}")
+    return _section("Class by class", f"<p>{legend}</p>\n{_table('class =photos ^found right', rows, 'sortable')}")
 
 
 def _confusion(scores: Scores) -> str:
     table, classes = scores.confusion, scores.classes
-    asked, wrong = table.sum(axis=1), table - np.diag(table.diagonal())
-    often = [divmod(int(cell), len(classes)) for cell in np.argsort(-wrong, axis=None, kind="stable")[:6]]
-    said = "".join(
-        f"<li>{_name(classes[i])} named {_name(classes[j])}: {wrong[i, j]:,} of {_photos(asked[i])}</li>\n"
-        for i, j in often
+    images, wrong = table.sum(axis=1), table - np.diag(table.diagonal())
+    frequent = [divmod(int(cell), len(classes)) for cell in np.argsort(-wrong, axis=None, kind="stable")[:6]]
+    confusions = "".join(
+        f"<li>{_name(classes[i])} named {_name(classes[j])}: {wrong[i, j]:,} of {_photos(images[i])}</li>\n"
+        for i, j in frequent
         if wrong[i, j]
     )
-    body = f"<p>What happens most often:</p>\n<ul>\n{said}</ul>\n" if said else "<p>No photo was named wrongly.</p>\n"
-    if len(classes) > _MOST_IN_MATRIX:
-        return _section("What is taken for what", f"{body}<p>There are too many classes to draw all pairs.</p>\n")
+    body = "<p>No photo was misclassified.</p>\n"
+    if confusions:
+        body = f"<p>The most frequent confusions:</p>\n<ul>\n{confusions}</ul>\n"
+    if len(classes) > _MAX_IN_MATRIX:
+        return _section("Confusions", f"{body}<p>There are too many classes to draw all pairs.</p>\n")
     heads = "".join(f'<th scope="col" title="{_text(label)}"><span>{_name(label)}</span></th>' for label in classes)
     rows = "".join(
         f'<tr><th scope="row" title="{_text(label)}">{_name(label)}</th>'
-        f"{''.join(_cell(int(table[i, j]), int(asked[i]), classes, i, j) for j in range(len(classes)))}</tr>\n"
+        f"{''.join(_cell(int(table[i, j]), int(images[i]), classes, i, j) for j in range(len(classes)))}</tr>\n"
         for i, label in enumerate(classes)
     )
     return _section(
-        "What is taken for what",
-        f"{body}<p>A row is what photos are, a column is what they were named. Names are "
+        "Confusions",
+        f"{body}<p>Rows are the true classes, columns the predicted ones. Predictions are "
         '<span class="right key">right</span> or <span class="wrong key">wrong</span>; the stronger the colour, the '
         'larger their share of the row.</p>\n<div class="scroll" tabindex="0" role="region" '
         f'aria-label="Confusion matrix">\n<table class="matrix" style="--n:{len(classes)}"><thead>\n'
-        f'<tr><td class="corner">is &darr; named &rarr;</td>{heads}</tr>\n</thead><tbody>\n{rows}</tbody></table>\n'
-        "</div>\n",
+        f'<tr><td class="corner">true &darr; predicted &rarr;</td>{heads}</tr>\n</thead><tbody>\n'
+        f"{rows}</tbody></table>\n</div>\n",
     )
 
 
-def _cell(count: int, asked: int, classes: Sequence[str], row: int, column: int) -> str:
+def _cell(count: int, images: int, classes: Sequence[str], row: int, column: int) -> str:
     if not count:
         return "<td></td>"
-    share = count / asked
-    depth = share if row == column else math.sqrt(share)  # the root, so that a single mistake is seen
+    share = count / images
+    depth = share if row == column else math.sqrt(share)  # the root makes single mistakes visible
     kind = "right" if row == column else "wrong"
-    said = f"{classes[row]} named {classes[column]}: {count:,} of {asked:,} ({100 * share:.0f} %)"
-    number = count if len(classes) <= _MOST_WITH_NUMBERS else ""
-    return f'<td class="{kind}" style="--s:{depth:.2f}" title="{_text(said)}">{number}</td>'
+    tooltip = f"{classes[row]} named {classes[column]}: {count:,} of {images:,} ({100 * share:.0f} %)"
+    number = count if len(classes) <= _MAX_WITH_NUMBERS else ""
+    return f'<td class="{kind}" style="--s:{depth:.2f}" title="{_text(tooltip)}">{number}</td>'
 
 
-def _certainty(scores: Scores) -> str:
-    sure = float(scores.sure.mean())
+def _confidence(scores: Scores) -> str:
+    confidence = float(scores.sure.mean())
     low, high = scores.interval
-    whole = "too modest" if sure < low else "too sure of itself" if sure > high else "about as sure as it is right"
+    verdict = "neither overconfident nor underconfident"
+    if not low <= confidence <= high:
+        verdict = "underconfident" if confidence < low else "overconfident"
     rows = [
         f"<tr>{_number(100 * g.sure, '.0f', ' %')}{_number(100 * g.right, '.0f', ' %')}{_number(g.images)}</tr>\n"
         for g in scores.reliability()
     ]
     out, wrong = scores.rejected, scores.predicted != scores.expected
-    rejection = f"No photo was answered so: every answer is at least {_share(scores.threshold)} sure."
+    rejection = f"No photo was rejected: the confidence of every answer is at least {_share(scores.threshold)}."
     if out.any():
-        kept = f" Of all others, {_share(1 - float(wrong[~out].mean()), 1)} are named rightly." if not out.all() else ""
+        kept = ""
+        if not out.all():
+            kept = f" Of all others, {_share(1 - float(wrong[~out].mean()), 1)} are classified correctly."
         rejection = (
             f"{out.sum():,} of {_photos(len(scores))} ({_share(float(out.mean()))}) are better answered with "
             f"&ldquo;none of these&rdquo;: no class is {_share(scores.threshold)} likely. The likeliest is wrong for "
             f"{(out & wrong).sum():,} of them.{kept} Elsewhere on this page, the likeliest class is the answer."
         )
     return _section(
-        "How sure it is, and how right",
-        "<p>Of photos with an answer that is 80&nbsp;% sure, 80 in 100 should be right. Here photos are grouped by how "
-        f"sure their answers are. On average these are {100 * scores.calibration_error:.1f} points off. As a whole, "
-        f"the model is {whole}: {_share(sure, 1)} sure and {_share(scores.accuracy, 1)} right.</p>\n"
-        f'<div class="beside">\n{_diagram(scores)}{_table("=sure =right =photos", rows)}</div>\n'
+        "Confidence and accuracy",
+        "<p>Of photos with a confidence of 80&nbsp;%, 80 in 100 should be classified correctly. Here photos are "
+        f"grouped by confidence. The mean difference to the accuracy is {100 * scores.calibration_error:.1f} points. "
+        f"Overall, the model is {verdict}: its mean confidence is {_share(confidence, 1)}, its accuracy "
+        f"{_share(scores.accuracy, 1)}.</p>\n"
+        f'<div class="beside">\n{_diagram(scores)}{_table("=confidence =accuracy =photos", rows)}</div>\n'
         f"<h3>None of these</h3>\n<p>{rejection}</p>\n",
     )
 
 
 def _diagram(scores: Scores) -> str:
-    """Draw groups of photos: how sure to the right, how right upwards, the area of a circle for their number."""
-    groups = sorted(scores.reliability(), key=lambda group: -group.images)  # small circles lie above large ones
+    """Draw groups of photos: accuracy over confidence, with circles whose area is the number of photos."""
+    groups = sorted(scores.reliability(), key=lambda group: -group.images)  # small circles are drawn above large ones
     drawn = [
         f'<path class="grid" d="M{tick} 0V100M0 {tick}H100"/>'
         f'<text x="{tick}" y="107" text-anchor="middle">{tick}</text>'
@@ -237,28 +245,33 @@ def _diagram(scores: Scores) -> str:
         low, high = interval(round(group.right * group.images), group.images)
         x, radius = f"{100 * group.sure:.1f}", 5.5 * math.sqrt(group.images / groups[0].images)
         drawn.append(
-            f"<g><title>{_share(group.sure)} sure, {_share(group.right)} right: {_photos(group.images)}</title>"
+            f"<g><title>{_photos(group.images)}: confidence {_share(group.sure)}, accuracy "
+            f"{_share(group.right)}</title>"
             f'<path class="spread" d="M{x} {100 - 100 * low:.1f}V{100 - 100 * high:.1f}"/>'
             f'<circle cx="{x}" cy="{100 - 100 * group.right:.1f}" r="{radius:.1f}"/></g>\n'
         )
     return (
-        '<figure><svg viewBox="-17 -7 124 124" role="img" aria-label="How right answers are, by how sure they are. The '
-        f'table has the same numbers.">\n<path class="diagonal" d="M0 100L100 0"/>\n{"".join(drawn)}'
-        '<text x="50" y="115" text-anchor="middle">how sure, in %</text>\n'
-        '<text transform="translate(-13 50) rotate(-90)" text-anchor="middle">how right, in %</text>\n</svg>\n'
+        '<figure><svg viewBox="-17 -7 124 124" role="img" aria-label="Accuracy by confidence. The table '
+        f'has the same numbers.">\n<path class="diagonal" d="M0 100L100 0"/>\n{"".join(drawn)}'
+        '<text x="50" y="115" text-anchor="middle">confidence in %</text>\n'
+        '<text transform="translate(-13 50) rotate(-90)" text-anchor="middle">accuracy in %</text>\n</svg>\n'
         "<figcaption>A circle is a group of photos, and its area their number. A line is the 95&nbsp;% interval. On "
-        "the dashed line, answers are as right as they are sure.</figcaption></figure>\n"
+        "the dashed line, accuracy equals confidence.</figcaption></figure>\n"
     )
 
 
 def _mistakes(mistakes: Iterable[Mistake]) -> str:
     cards = []
-    for one in mistakes:
-        named, true = _name(one.predicted), _name(one.expected)
+    for mistake in mistakes:
+        predicted, true = _name(mistake.predicted), _name(mistake.expected)
         pictures = (
-            (one.photo, f"The photo {one.name}", "the photo"),
-            (one.speaks_for_predicted, f"The photo, lit where it speaks for {one.predicted}", f"for {named}"),
-            (one.speaks_for_expected, f"The photo, lit where it speaks for {one.expected}", f"for {true}"),
+            (mistake.photo, f"The photo {mistake.name}", "the photo"),
+            (
+                mistake.speaks_for_predicted,
+                f"The photo, bright where it supports {mistake.predicted}",
+                f"for {predicted}",
+            ),
+            (mistake.speaks_for_expected, f"The photo, bright where it supports {mistake.expected}", f"for {true}"),
         )
         drawn = "".join(
             f'<figure><img src="{_data(image)}" width="{image.width}" height="{image.height}" alt="{_text(alt)}">'
@@ -266,14 +279,12 @@ def _mistakes(mistakes: Iterable[Mistake]) -> str:
             for image, alt, caption in pictures
         )
         cards.append(
-            f'<li>\n<h3>Named {named}, is {true}</h3>\n<p class="small">{_share(one.probability)} sure &middot; '
-            f'{_name(one.name)}</p>\n<div class="pictures">\n{drawn}</div>\n</li>\n'
+            f'<li>\n<h3>Named {predicted}, is {true}</h3>\n<p class="small">confidence {_share(mistake.probability)} '
+            f'&middot; {_name(mistake.name)}</p>\n<div class="pictures">\n{drawn}</div>\n</li>\n'
         )
-    said = (
-        "Each photo plain, then lit where it speaks for the name that it got, then where it speaks for the right one."
-    )
-    body = f'<p>{said}</p>\n<ol class="mistakes">\n{"".join(cards)}</ol>\n'
-    return _section("The most certain mistakes", body) if cards else ""
+    legend = "Each photo, then the photo bright where it supports the predicted class, and the true class."
+    body = f'<p>{legend}</p>\n<ol class="mistakes">\n{"".join(cards)}</ol>\n'
+    return _section("Mistakes with the highest confidence", body) if cards else ""
 
 
 def _making(model: Model) -> str:
@@ -291,12 +302,12 @@ def _making(model: Model) -> str:
         "network": f"{_name(recipe.network)}, {_text(recipe.activation)} its last activation, "
         f"<code>{_text(model.fingerprint)}</code>",
         "recipe": f"{recipe.mode}, {_settings(dataclasses.asdict(recipe.sampling))}",
-        "voter": f"{model.kind}, {_text(chosen.get('words', 'as asked for'))} ({_text(chosen.get('why', '?'))})",
+        "voter": f"{model.kind}, {_text(chosen.get('words', 'as requested'))} ({_text(chosen.get('why', '?'))})",
         "settings": _settings(model.scorer.settings),
-        "certainty": f"temperature {model.temperature:.3g}, &ldquo;none of these&rdquo; below {model.threshold:.2f}",
+        "calibration": f"temperature {model.temperature:.3g}, &ldquo;none of these&rdquo; below {model.threshold:.2f}",
         "made": f"by patchvote {_text(made.get('patchvote', '?'))}, {_text(made.get('date', '?'))}",
     }
-    body = "".join(f"<dt>{term}</dt><dd>{said}</dd>\n" for term, said in facts.items() if said)
+    body = "".join(f"<dt>{term}</dt><dd>{fact}</dd>\n" for term, fact in facts.items() if fact)
     tried = [
         f'<tr><th scope="row">{_name(one["words"])}{" <em>chosen</em>" * (one["words"] == chosen.get("words"))}</th>'
         f"{_bar(one['accuracy'], digits=1)}{_number(one['loss'], '.3f')}{_seconds(one['seconds'])}</tr>\n"
@@ -310,24 +321,24 @@ def _making(model: Model) -> str:
     return _section(
         "How it was made",
         f"<dl>\n{body}</dl>\n"
-        + (f"<h3>What was tried</h3>\n{_table('settings right =log&nbsp;loss =time', tried)}" if tried else "")
+        + (f"<h3>What was tried</h3>\n{_table('settings accuracy =log&nbsp;loss =time', tried)}" if tried else "")
         + (f"<h3>Where the time went</h3>\n{_table('part =time share', times)}" if times else ""),
     )
 
 
 def _limits(model: Model) -> str:
-    said = "".join(f"<li>{_prose(limit)}</li>\n" for limit in limits(model))
-    return _section("Its limits", f"<ul>\n{said}</ul>\n")
+    items = "".join(f"<li>{_prose(limit)}</li>\n" for limit in limits(model))
+    return _section("Its limits", f"<ul>\n{items}</ul>\n")
 
 
 def _section(heading: str, body: str) -> str:
     return f"<section>\n<h2>{heading}</h2>\n{body}</section>\n"
 
 
-def _table(heads: str, rows: Iterable[str], kind: str = "plain") -> str:
-    """Set a table. Heads are words, with "=" before those of numbers and "^" before what the rows are sorted by."""
+def _table(header: str, rows: Iterable[str], kind: str = "plain") -> str:
+    """Return a table. The header is words, with "=" before columns of numbers and "^" before the sorted column."""
     marks = {"=": ' class="number"', "^": ' aria-sort="ascending"'}
-    cells = "".join(f'<th scope="col"{marks.get(head[0], "")}>{head.lstrip("=^")}</th>' for head in heads.split())
+    cells = "".join(f'<th scope="col"{marks.get(head[0], "")}>{head.lstrip("=^")}</th>' for head in header.split())
     return f'<table class="{kind}">\n<thead><tr>{cells}</tr></thead>\n<tbody>\n{"".join(rows)}</tbody>\n</table>\n'
 
 
@@ -340,7 +351,7 @@ def _seconds(took: float) -> str:
 
 
 def _bar(share: float, low: float = 0, high: float = 0, digits: int = 0) -> str:
-    """Set a share as a number and a bar, with a thin line from `low` to `high`."""
+    """Return a cell with a share as a number and a bar, with a thin line from `low` to `high`."""
     bar = "" if math.isnan(share) else f'<i class="bar" style="{_places(share, low, high)}"><i></i><b></b></i>'
     return f'<td class="share"><div><span>{_share(share, digits)}</span>{bar}</div></td>'
 
@@ -366,12 +377,12 @@ def _text(value: object) -> str:
 
 
 def _name(value: object) -> str:
-    """Set a name from the data; one that is written from right to left does not turn the words around it."""
+    """Return a name from the data, isolated so that right-to-left text does not reorder the words around it."""
     return f"<bdi>{_text(value)}</bdi>"
 
 
 def _prose(words: str) -> str:
-    """Set words that have commands in backquotes."""
+    """Return text as HTML, with commands in backquotes as code."""
     return re.sub("`([^`]*)`", r"<code>\1</code>", _text(words)).replace(" %", "&nbsp;%")
 
 

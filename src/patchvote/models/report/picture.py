@@ -1,4 +1,4 @@
-"""Pictures of evidence: the photo, lit where it speaks for a class and dim where it does not."""
+"""Pictures of evidence: the photo, bright where it supports a class and dim elsewhere."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ...utils.marks import NAME
 from ...utils.terminal import printable
 from ..evidence import Evidence
 
-_GLOW, _TINT = np.array([255, 120, 0], np.float32), 0.3  # photos without colour need some to be seen to glow
-_GAP, _CAPTION = 12, 30
+_GLOW, _TINT = np.array([255, 120, 0], np.float32), 0.3  # a tint of orange shows evidence on grey photos, too
+_GAP, _CAPTION = 12, 30  # pixels between pictures, and height of a caption
 _INK, _PAPER = (24, 26, 32), (255, 255, 255)
 
 
 def glow(evidence: Evidence, image: Image.Image, label: str) -> Image.Image:
-    """Draw the photo in colour where it speaks for a class, grey and dim where it does not.
+    """Draw the photo in colour where it supports a class, grey and dim elsewhere.
 
-    Light grows with the square root of the votes for the class less the strongest for another, so that parts that speak
-    softly can be seen beside the loudest, which is fully lit.
+    Brightness is the square root of the votes for the class minus the strongest for another, relative to the maximum:
+    weak evidence is visible beside the strongest.
     """
     width, height = image.size
-    small = max(1, round(width / 8)), max(1, round(height / 8))
-    votes = evidence.contrast(label, *small)
+    grid = max(1, round(width / 8)), max(1, round(height / 8))
+    votes = evidence.contrast(label, *grid)
     share = np.sqrt(np.clip(votes / max(float(votes.max()), 1e-12), 0, 1))
-    wide = Image.fromarray(share.astype(np.float32)).resize(image.size, Image.Resampling.BICUBIC)
-    light = np.clip(np.asarray(wide, np.float32), 0, 1)[:, :, None]
+    enlarged = Image.fromarray(share.astype(np.float32)).resize(image.size, Image.Resampling.BICUBIC)
+    light = np.clip(np.asarray(enlarged, np.float32), 0, 1)[:, :, None]
     colour = np.asarray(image.convert("RGB"), np.float32)
     grey = np.asarray(image.convert("L"), np.float32)[:, :, None]
     dim = 24 + 0.4 * grey
@@ -42,11 +42,11 @@ def draw(evidence: Evidence, image: Image.Image, labels: list[str] | None = None
     Parameters
     ----------
     evidence : Evidence
-        What to draw.
+        Evidence to draw.
     image : Pillow image
-        The upright photo.
+        Photo of the evidence, upright.
     labels : list of str, optional
-        The classes; the likeliest and the runner-up by default.
+        Classes to draw; the two likeliest by default.
     side : int
         Longest side of each picture in pixels.
     """
@@ -54,44 +54,44 @@ def draw(evidence: Evidence, image: Image.Image, labels: list[str] | None = None
     image = _fit(image, side)
     panels = [(image.convert("RGB"), evidence.name)]
     for label in labels:
-        chance = evidence.probability[evidence.number(label)]
-        panels.append((glow(evidence, image, label), f"{label}: {100 * chance:.0f} %"))
+        probability = evidence.probability[evidence.number(label)]
+        panels.append((glow(evidence, image, label), f"{label}: {100 * probability:.0f} %"))
     return _beside(panels)
 
 
 def draw_matches(
     evidence: Evidence, image: Image.Image, others: dict[str, Image.Image], count: int = 5, side: int = 150
 ) -> Image.Image:
-    """Draw parts of a photo above the parts of training photos that they look like.
+    """Draw parts of a photo above the most similar parts of training photos.
 
     Parameters
     ----------
     evidence : Evidence
-        With matches.
+        Evidence with matches.
     image : Pillow image
-        The upright photo.
+        Photo of the evidence, upright.
     others : dict
-        The upright training photos, by name; matches in photos that are not here are left out.
+        Upright training photos, by name; matches in other photos are left out.
     count : int
-        How many to draw.
+        Number of matches to draw.
     side : int
-        Of each part, in pixels.
+        Side of each part in pixels.
     """
     columns = []
     for match in [match for match in evidence.matches if match.name in others][:count]:
-        here, there = _crop(image, match.box, side), _crop(others[match.name], match.there, side)
+        part, trained = _crop(image, match.box, side), _crop(others[match.name], match.there, side)
         both = Image.new("RGB", (side, 2 * side + _GAP // 2), _PAPER)
-        both.paste(here, (0, 0))
-        both.paste(there, (0, side + _GAP // 2))
+        both.paste(part, (0, 0))
+        both.paste(trained, (0, side + _GAP // 2))
         columns.append((both, match.name))
     return _beside(columns) if columns else Image.new("RGB", (side, _GAP), _PAPER)
 
 
 def encoded(image: Image.Image) -> bytes:
     """Return a picture as the bytes of a PNG file."""
-    data, notes = io.BytesIO(), PngInfo()
-    notes.add_text("Software", NAME)
-    image.save(data, "PNG", optimize=True, pnginfo=notes)
+    data, metadata = io.BytesIO(), PngInfo()
+    metadata.add_text("Software", NAME)
+    image.save(data, "PNG", optimize=True, pnginfo=metadata)
     return data.getvalue()
 
 
@@ -102,7 +102,7 @@ def _fit(image: Image.Image, side: int) -> Image.Image:
 
 
 def _crop(image: Image.Image, box: tuple[float, float, float, float], side: int) -> Image.Image:
-    """Cut a part and as much around it as makes it a square of pixels, as far as there is any."""
+    """Crop the square of pixels around a part, as far as it is within the image."""
     left, top, right, bottom = np.array(box) * np.tile(image.size, 2)
     half = max(right - left, bottom - top) / 2
     middle = (left + right) / 2, (top + bottom) / 2
@@ -129,7 +129,7 @@ def _beside(panels: list[tuple[Image.Image, str]]) -> Image.Image:
 
 
 def _short(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
-    """Cut a caption from the left, where paths say least, until it fits."""
+    """Shorten a caption from the left, where paths are least informative, until it fits."""
     if font.getlength(text) <= width:
         return text
     while text and font.getlength("…" + text) > width:
