@@ -269,7 +269,7 @@ def test_what_cannot_be_learned_is_refused_with_a_way_on(photo_folder, tmp_path,
         ImageClassifier(SMALL, cache=cache).fit(flat)
     (flat / "one").mkdir()
     Image.new("RGB", (50, 50)).save(flat / "one" / "b.png")
-    with pytest.raises(PatchvoteError, match="1 photos have no class, the first is a.png"):
+    with pytest.raises(PatchvoteError, match="1 photo ha.* no class, the first is a.png"):
         ImageClassifier(SMALL, cache=cache).fit(flat)
     (flat / "a.png").unlink()
     with pytest.raises(PatchvoteError, match="all photos are of one class, 'one'"):
