@@ -278,7 +278,7 @@ def test_what_cannot_be_learned_is_refused_with_a_way_on(photo_folder, tmp_path,
     (flat / "two" / "c.png").write_bytes(b"broken")
     with pytest.raises(PatchvoteError, match="photos of one class only can be read: 'one'"):
         ImageClassifier(SMALL, cache=cache).fit(flat)
-    with pytest.raises(PatchvoteError, match="2 photos but 1 labels"):
+    with pytest.raises(PatchvoteError, match="2 photos but 1 label"):
         ImageClassifier(SMALL, cache=cache).fit([flat / "one" / "b.png", flat / "two" / "c.png"], ["x"])
     with pytest.raises(PatchvoteError, match="no voter 'snbl'. Did you mean 'snbnl'"):
         ImageClassifier(SMALL, cache=cache, voter="snbl").fit(photo_folder)
