@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ..bags.boxes import Dense, Patch
     from ..bags.fill import Filled
     from ..photos.passed_over import PassedOver
+    from .progress import ProgressLine
 
 
 class Activation(enum.StrEnum):
@@ -89,14 +91,16 @@ def extract(
     extractor = Extractor(recipe, jobs=jobs, device=device)
     kept = f"interrupted. What was extracted is kept in {store}: run the same command again to continue."
     with ProgressLine("extract", quiet) as line, interruption(kept):
-
-        def advance(filled: Filled) -> None:
-            line.show(filled.done, filled.photos)
-
+        advance = functools.partial(_advance, line)
         filled = fill(store, found, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
     _print_filled(filled, found.passed_over, store, quiet, as_json)
     if filled.skipped or found.passed_over.types:
         raise typer.Exit(SKIPPED)
+
+
+def _advance(line: ProgressLine, filled: Filled) -> None:
+    """Show how many photos are done."""
+    line.show(filled.done, filled.photos)
 
 
 def _sampling(mode: Mode, sides: str | None, patch: dict[str, Any]) -> Dense | Patch:
