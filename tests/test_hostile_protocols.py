@@ -59,6 +59,13 @@ def test_values_of_other_types_and_sizes_are_refused_by_name(before, after, says
         load(tmp_path, GOOD.replace(before, after))
 
 
+@pytest.mark.parametrize("key", ["title", "source", "layout", "voters"])
+def test_a_key_that_is_missing_is_named(key, tmp_path):
+    lines = [line for line in GOOD.splitlines() if not line.startswith(f"{key} =")]
+    with pytest.raises(PatchvoteError, match=f"is not a protocol: {key} is missing"):
+        load(tmp_path, "\n".join(lines))
+
+
 def test_an_unknown_setting_of_a_voter_is_named(tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text(

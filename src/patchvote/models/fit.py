@@ -18,6 +18,7 @@ from ..bags.store import Store
 from ..bags.thinning import thinned
 from ..errors import PatchvoteError, PhotoError
 from ..utils.budget import cut_short, fit_until
+from ..utils.counting import counted
 from ..utils.timing import Progress, timed
 from ..version import __version__
 from ..voters.bag_svm import pooled
@@ -198,7 +199,7 @@ def _cut(choice: Choice, fitted: Any) -> list[str]:
     if trials:
         parts.append(f"trainings on a part of the photos ended after {trials[0]}")
     if choice.not_asked:
-        parts.append(f"{choice.not_asked:,} photos that were to be held out were not tested")
+        parts.append(f"{counted(choice.not_asked, 'held-out photo was', 'held-out photos were')} not tested")
     if ended := cut_short(fitted):
         parts.append(f"the training on all photos ended after {ended}")
     return parts

@@ -173,6 +173,7 @@ class Protocol:
             )
         try:
             values = {"name": path.stem, **read_toml(path)}
+            _check_keys(cls, values, path)  # first: a mistyped key would otherwise be called missing
             if (fault := fault_of_protocol(values)) is not None:
                 raise PatchvoteError(f"{path} is not a protocol: {fault.lstrip('.')}.")
             settings = tuple(_make(Setting, setting, path) for setting in values.pop("settings"))
@@ -204,9 +205,14 @@ class Protocol:
         return None if figure is None else (float(figure[0]), float(figure[1]))
 
 
-def _make(kind: type[Any], values: dict[str, Any], path: Path) -> Any:
+def _check_keys(kind: type[Any], values: dict[str, Any], path: Path) -> None:
+    """Refuse keys that are no fields of a dataclass, and suggest the nearest."""
     known = [field.name for field in dataclasses.fields(kind)]
     for key in values:
         if key not in known:
             raise PatchvoteError(f"{path} has an unknown key {key!r}.{nearest(key, known)}")
+
+
+def _make(kind: type[Any], values: dict[str, Any], path: Path) -> Any:
+    _check_keys(kind, values, path)
     return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})

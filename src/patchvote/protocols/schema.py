@@ -47,13 +47,15 @@ _SETTING = record(
 _PART = record({"voters": _some(_WORDS)}, {"recipes": _some(_WORDS), "networks": _some(_WORDS)})
 _GAIN = record({"words": _WORDS, "voter": _WORDS}, {"recipe": _WORDS, "network": _WORDS, "cost": number(0, 1e12)})
 _PROTOCOL = record(
-    {"settings": _some(_SETTING)},
     {
-        "name": _component,
+        "settings": _some(_SETTING),
         "title": _WORDS,
         "source": _WORDS,
         "layout": _WORDS,
         "voters": _some(_WORDS),
+    },
+    {
+        "name": _component,
         "recipes": _some(_WORDS),
         "networks": _some(_WORDS),
         "also": _some(_PART),
@@ -71,7 +73,7 @@ def fault_of_protocol(values: Any) -> str | None:
 
     Examples
     --------
-    >>> fault_of_protocol({"settings": [{"name": "a", "draw": "random", "splits": "many"}]})
-    ".settings[0].splits must be a whole number from 1 to 10,000, got 'many'"
+    >>> fault_of_protocol({"title": "Mine"})
+    '.settings is missing'
     """
     return _PROTOCOL(values)

@@ -102,16 +102,9 @@ class NBNN(BankVoter):
         return self.condense is None
 
     def matches(self, X: Any, label: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return the nearest training descriptor of the class `label` for each descriptor of `X`.
+        """Return images, boxes and squared distances of the nearest training descriptors of the class `label`.
 
-        Returns
-        -------
-        images : array of shape (descriptors,)
-            Numbers of the training images, in the order in which they were given.
-        boxes : array of shape (descriptors, 4)
-            Boxes of the training descriptors in their images.
-        distances : array of shape (descriptors,)
-            Squared distances.
+        One of each per descriptor of `X`; see `Scorer.matches`.
         """
         known = self.classes_.tolist()
         if label not in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from typing import Any
 
@@ -91,8 +92,9 @@ class BankVotes(DescriptorScorer):
         """Share of the neighbours that the search finds: 1 if it is exact."""
         return 1.0 if self.search == "exact" else self._measured_recall()
 
+    @abc.abstractmethod
     def _measured_recall(self) -> float:
-        raise NotImplementedError
+        """Measure the share of the neighbours that an approximate search finds."""
 
     @property
     def search(self) -> str:
