@@ -222,7 +222,7 @@ def test_a_mistyped_command_gets_the_nearest_right_one():
 def test_the_shell_can_complete_commands():
     env = {**os.environ, "_PATCHVOTE_COMPLETE": "complete_bash", "COMP_WORDS": "patchvote pre", "COMP_CWORD": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", "from patchvote.cli import app; app(prog_name='patchvote')"],
+        [sys.executable, "-c", "from patchvote.cli import make_app; make_app()(prog_name='patchvote')"],
         env=env,
         capture_output=True,
         text=True,

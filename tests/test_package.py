@@ -45,9 +45,9 @@ def test_help_loads_no_heavy_module():
     code = """
 import sys
 sys.argv = ["patchvote", "--help"]
-from patchvote.cli import app
+from patchvote.cli import make_app
 try:
-    app()
+    make_app()()
 except SystemExit:
     pass
 print("loaded:", [name for name in ("numpy", "onnx", "onnxruntime", "PIL", "torch") if name in sys.modules])

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from .bags.bags import Bags
     from .bags.boxes import Dense, Patch
     from .bags.extract import Extractor
-    from .bags.fill import Filled, fill
+    from .bags.fill import fill
+    from .bags.filled import Filled
     from .bags.recipe import Recipe
     from .bags.store import Store
     from .classifier import ImageClassifier
@@ -47,7 +48,7 @@ _MODULES = {
     "Dense": "bags.boxes",
     "Evidence": "models.evidence",
     "Extractor": "bags.extract",
-    "Filled": "bags.fill",
+    "Filled": "bags.filled",
     "ImageClassifier": "classifier",
     "LocalNBNN": "voters.neighbours.local_nbnn",
     "Match": "models.evidence",

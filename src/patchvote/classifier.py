@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from .bags.bags import Bags
-from .bags.cache import cached_bags
 from .bags.extract import Extractor
-from .bags.fill import Filled
+from .bags.filled import Filled
 from .bags.recipe import Recipe, as_recipe
-from .bags.store import Store
 from .errors import PatchvoteError, PhotoError
 from .models.answers import Answer
 from .models.known import known_photos, short
@@ -39,6 +37,7 @@ from .voters.votes import NONE
 
 if TYPE_CHECKING:
     from .backbones import Backbone
+    from .bags.store import Store
     from .models.fit import Fitted
 
 MAX_SEED = 2**32 - 1  # the largest seed that scikit-learn accepts
@@ -218,6 +217,7 @@ class ImageClassifier(Namer):
         self, photos: list[Photo], source: Source, progress: Progress | None, seconds: dict[str, float]
     ) -> Iterator[Store]:
         """Update the cache with photos, and yield the store of their bags; without a cache, a temporary one."""
+        from .bags.cache import cached_bags  # predict without adapting does not need it
 
         def show(filled: Filled) -> None:
             if progress is not None:

@@ -6,17 +6,18 @@ other packages add networks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NetworkError
 from .base import Activation, Backbone, HasGraph, NetworkSpec, Preprocessing
 from .joined import JoinedBackbone
 from .names import EMBEDDED, NetworkName, parts_of
-from .onnx_file import open_onnx
 from .registry import engines, load_one
 
 if TYPE_CHECKING:
     import onnx
+
+    from .onnx_file import open_onnx
 
 __all__ = [
     "EMBEDDED",
@@ -73,3 +74,11 @@ def graph_of(network: str, activation: Activation = "after") -> tuple[onnx.Model
     if not isinstance(backbone, HasGraph):
         raise NetworkError(f"{network} has no graph in ONNX.")
     return backbone.graph(), backbone.spec
+
+
+def __getattr__(name: str) -> Any:
+    if name == "open_onnx":  # embedded networks do not need it
+        from .onnx_file import open_onnx
+
+        return open_onnx
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -21,7 +21,6 @@ from ..errors import NetworkError
 from ..utils.files import file_digest
 from ..utils.onnx_graph import GraphBuilder
 from .base import Preprocessing
-from .tensor_pickle import read_tensors
 
 if TYPE_CHECKING:
     import onnx
@@ -101,6 +100,8 @@ def build(name: str) -> onnx.ModelProto:
     """
     variant = VARIANTS[name]
     path = weights_file(name)
+    from .tensor_pickle import read_tensors
+
     digest = file_digest(path)
     if digest != variant.sha256:
         raise NetworkError(

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .efficientnet import weights_file
-from .graph_file import weight_files
 from .names import EMBEDDED, NetworkName, parts_of
 
 
@@ -26,6 +25,8 @@ def network_files(network: str) -> Iterator[Path]:
             path = Path(part)
             yield path
             if path.suffix.lower() == ".onnx":
+                from .graph_file import weight_files
+
                 yield path.with_suffix(".toml")
                 yield from weight_files(path)
 

@@ -22,10 +22,10 @@ Other packages are searched only when a name is not one of ours, or when all eng
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from typing import Protocol
 
 from ..errors import NetworkError, PatchvoteError, first_line
+from ..utils.plugins import plugins
 from ..utils.suggest import nearest
 from .base import Activation, Backbone, NetworkSpec
 from .names import EMBEDDED, NetworkName
@@ -52,7 +52,7 @@ def engines() -> list[str]:
     >>> engines()[:4]
     ['caffe', 'timm', 'torch', 'torchvision']
     """
-    others = {entry.name for entry in importlib.metadata.entry_points(group=GROUP)}
+    others = {entry.name for entry in plugins(GROUP)}
     return [*_OURS, *sorted(others - _OURS.keys())]
 
 
@@ -80,7 +80,7 @@ def load_one(name: str, *, activation: Activation, threads: int, device: str) ->
 def _load_with_other(name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
     """Load a network with an engine of another package, whose code may raise and return anything."""
     engine = NetworkName.parse(name).engine
-    entries = {entry.value: entry for entry in importlib.metadata.entry_points(group=GROUP, name=engine)}
+    entries = {entry.value: entry for entry in plugins(GROUP) if entry.name == engine}
     if not entries:
         known = engines() if ":" in name else [*EMBEDDED, *engines()]
         raise NetworkError(f"there is no network {name!r}.{nearest(engine, known)} A path must end in .onnx.")

@@ -19,7 +19,8 @@ from ..photos.decode import read_photo
 from ..photos.find import Photo, Source
 from ..utils.temporary import temporary_folder
 from .extract import Extractor
-from .fill import Filled, Progress, distinct, up_to_date
+from .fill import distinct, up_to_date
+from .filled import Filled, Progress
 from .store import Store
 
 

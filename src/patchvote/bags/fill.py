@@ -15,10 +15,9 @@ detected when it is read, and the store that `up_to_date` returns then has its p
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import PatchvoteError, PhotoError, StoreError
@@ -28,6 +27,7 @@ from ..utils.schema import brief
 from ..utils.temporary import remove_leavings
 from .bags import Bags
 from .extract import Described, Extractor
+from .filled import Filled, Progress
 from .shard import DTYPES, ENDING, SET_ASIDE, Entry
 from .shard_writer import ShardWriter
 from .shard_writing import cast
@@ -37,56 +37,6 @@ from .store import Store
 _SHARD_BYTES = 16 << 20  # of descriptors, at which a shard is written
 _LOOK_AROUND = 64  # photos between two checks of what other processes have written
 _SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then gives another time
-
-Progress = Callable[["Filled"], None]
-
-
-@dataclasses.dataclass
-class Filled:
-    """What was done so far to fill a store.
-
-    Attributes
-    ----------
-    photos : int
-        Number of requested photos.
-    kept : int
-        Photos whose bags were in the store already.
-    extracted : int
-        Photos that went through the network.
-    reused : int
-        Photos whose content was in the store under another name or label; its bag was reused.
-    forgotten : int
-        Photos removed from the store: moved to another name, or not readable any more.
-    skipped : list of PhotoError
-        Photos that could not be read, with the reason.
-    others : int
-        Photos of the store that were not requested; they stay.
-    descriptors : int
-        Number of descriptors that were extracted.
-    seconds : float
-        Time taken so far.
-    damaged : list of str
-        Shards that were found damaged, and their new names; their photos were extracted again.
-    digests : dict
-        SHA-256 of the content of each photo as it was read, by name.
-    """
-
-    photos: int
-    kept: int = 0
-    extracted: int = 0
-    reused: int = 0
-    forgotten: int = 0
-    skipped: list[PhotoError] = dataclasses.field(default_factory=list)
-    others: int = 0
-    descriptors: int = 0
-    seconds: float = 0.0
-    damaged: list[str] = dataclasses.field(default_factory=list)
-    digests: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
-
-    @property
-    def done(self) -> int:
-        """Number of photos that are finished."""
-        return self.kept + self.extracted + self.reused + len(self.skipped)
 
 
 def fill(

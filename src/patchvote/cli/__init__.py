@@ -9,10 +9,12 @@ invalid arguments; 3 done, but some photos were skipped, or shards of a store ar
 
 from __future__ import annotations
 
+import importlib
 import io
 import shlex
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn, TextIO
 
@@ -21,29 +23,44 @@ import typer
 from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarning, first_line
 from ..utils.terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
-from .bags import extract, store_info
 from .checked import Checked
-from .common import FAILED, INTERRUPTED, MISTYPED, Force, Json, MistypedError
-from .evaluate import evaluate
-from .explain import explain
-from .export import export
-from .fit import add, fit
-from .info import model_info
-from .predict import predict
-from .protocols import app as protocols
+from .common import FAILED, INTERRUPTED, MISTYPED, Force, MistypedError
 from .streams import Interrupted, close_streams, interruptible, open_streams
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Classify images by letting their local patches vote.",
-    epilog="Add --debug to any command to see where an error comes from.",
-)
-for command in (fit, predict, explain, evaluate, add, export, extract):
-    app.command(cls=Checked)(interruptible(command))
-app.add_typer(protocols, name="protocol")
+# Modules of the commands; the function of a command has its name.
+_COMMANDS = {
+    "fit": "fit",
+    "predict": "predict",
+    "explain": "explain",
+    "evaluate": "evaluate",
+    "add": "fit",
+    "export": "export",
+    "extract": "bags",
+    "info": "info",
+}
+
+
+def make_app(words: Sequence[str] = ()) -> typer.Typer:
+    """Return the command line with all commands, or with the one alone that the words begin with: it starts faster."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="Classify images by letting their local patches vote.",
+        epilog="Add --debug to any command to see where an error comes from.",
+    )
+    app.callback()(_global)
+    named = [word for word in words[:1] if word in _COMMANDS]
+    for name in named or _COMMANDS:
+        command = getattr(importlib.import_module(f".{_COMMANDS[name]}", __package__), name)
+        app.command(name, cls=Checked)(interruptible(command))
+    if not named:
+        from .protocols import app as protocols
+
+        app.add_typer(protocols, name="protocol")
+        app.command("demo", cls=Checked)(interruptible(_demo))
+    return app
 
 
 def _version(asked: bool) -> None:
@@ -52,7 +69,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _global(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
@@ -61,27 +77,7 @@ def _global(
     pass
 
 
-@app.command(cls=Checked)
-@interruptible
-def info(
-    path: Annotated[Path, typer.Argument(metavar="MODEL|STORE", help="A model, or a folder of bags.")],
-    card: Annotated[bool, typer.Option("--card", help="Print a model's whole card, as Markdown.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show what a model or a store of bags holds."""
-    if not path.exists():
-        raise PatchvoteError(f"{path} is neither a model nor a store: there is no such file or folder.")
-    if path.is_dir():
-        if card:
-            raise MistypedError(f"--card prints the card of a model, and {path} is a folder.")
-        store_info(path, as_json)
-    else:
-        model_info(path, card, as_json)
-
-
-@app.command("demo", cls=Checked)
-@interruptible
-def show_demo(
+def _demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
     force: Force = False,
 ) -> None:
@@ -154,7 +150,7 @@ def main() -> NoReturn:
 def _run() -> str | int | None:
     output = sys.stdout
     try:
-        app()
+        make_app(sys.argv[1:])()
     except SystemExit as ended:
         if sys.stdout is not output:  # replaced, because the reader of the help, or of an error, has closed the pipe
             sys.stdout = output

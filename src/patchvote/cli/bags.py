@@ -17,7 +17,7 @@ from .streams import interruption
 
 if TYPE_CHECKING:
     from ..bags.boxes import Dense, Patch
-    from ..bags.fill import Filled
+    from ..bags.filled import Filled
     from ..photos.passed_over import PassedOver
     from .progress import ProgressLine
 

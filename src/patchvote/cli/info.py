@@ -1,14 +1,36 @@
-"""The command `info` for a model."""
+"""The command that shows what a model or a store holds."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from ..errors import PatchvoteError
 from ..utils.terminal import show, show_json
-from .common import size
+from .common import Json, MistypedError, size
 
 _NO_CHECKSUM = "none: an earlier version wrote this file, and damage to it may go unnoticed"
+
+
+def info(
+    path: Annotated[Path, typer.Argument(metavar="MODEL|STORE", help="A model, or a folder of bags.")],
+    card: Annotated[bool, typer.Option("--card", help="Print a model's whole card, as Markdown.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a model or a store of bags holds."""
+    if not path.exists():
+        raise PatchvoteError(f"{path} is neither a model nor a store: there is no such file or folder.")
+    if path.is_dir():
+        if card:
+            raise MistypedError(f"--card prints the card of a model, and {path} is a folder.")
+        from .bags import store_info
+
+        store_info(path, as_json)
+    else:
+        model_info(path, card, as_json)
 
 
 def model_info(path: Path, card: bool, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..bags.fill import Filled
+from ..bags.filled import Filled
 from ..protocols.experiment import Experiment, Watch
 from ..protocols.plan import Group
 from ..protocols.runner import Cell

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..bags.fill import Filled
+from ..bags.filled import Filled
 from ..errors import PhotoError
 from .datasets import read_dataset
 from .estimate import estimate

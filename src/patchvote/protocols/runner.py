@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..bags.bags import Bags
-from ..bags.fill import Filled
+from ..bags.filled import Filled
 from ..bags.store import Store
 from ..utils.machine import forget_peak_memory, peak_memory
 from .datasets import Dataset

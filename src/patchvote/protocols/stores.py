@@ -8,7 +8,8 @@ from pathlib import Path
 from ..backbones.cache import cache_folder
 from ..backbones.names import parts_of
 from ..bags.extract import Extractor
-from ..bags.fill import Filled, up_to_date
+from ..bags.fill import up_to_date
+from ..bags.filled import Filled
 from ..bags.store import Store
 from ..photos.find import Photo
 from ..utils.files import make_folder

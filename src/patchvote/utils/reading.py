@@ -11,7 +11,6 @@ import errno
 import io
 import os
 import stat
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +104,8 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     ValueError
         The file is not TOML, or is nested too deeply.
     """
+    import tomllib
+
     text = read_text(path, _MAX_TOML_BYTES)
     for number, line in enumerate(text.splitlines(), start=1):
         if line.count(".") > _MAX_TOML_DOTS:

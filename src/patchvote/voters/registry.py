@@ -13,13 +13,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PatchvoteError
+from ..utils.plugins import plugins
 from ..utils.suggest import nearest
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from .base import Voter
     from .scorer import Scorer
 
@@ -101,7 +103,7 @@ def _import_own(path: str) -> Any:
 
 @functools.cache
 def _others() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+    return {point.name: point for point in plugins(GROUP)}
 
 
 def _load_other(kind: str) -> type[Voter]:
