@@ -20,7 +20,7 @@ PHOTOS = {
     "extract": "--photos",
     "fine_tune": "--data",
 }
-OTHERS = ("search", "voters")
+OTHERS = ("search", "store", "voters")
 
 
 @pytest.fixture(scope="module")
