@@ -21,7 +21,7 @@ from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import NBNN, Bags, Store
 from patchvote.voters.neighbours.votes import BankVotes
 
-_BLOCK = 4096  # queries per call, so that the searches alternate often
+_BLOCK = 1024  # queries per call, so that the searches alternate often
 PEER = "per-class faiss.knn on the same descriptors"
 
 
@@ -40,7 +40,7 @@ def load(path: Path | None, quick: bool) -> tuple[Bags, np.ndarray, Bags]:
         bags, labels = synthetic_bags(8, images, size, 512)
         return bags, labels, synthetic_bags(8, 1, size, 512, seed=1)[0]
     store = Store.open(path)
-    second, first = split(store.labels, 1, 20 if quick else 100)
+    second, first = split(store.labels, 1 if quick else 2, 20 if quick else 100)
     train, labels = store.load(first)
     return train.astype(np.float32), labels, store.load(second)[0].astype(np.float32)
 

@@ -29,7 +29,7 @@ from ...utils.int8 import MOST_MATRIX, MOST_ROW, int8_product
 Floats = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int64]
 
-_HEAD, _MIDDLE = 0.94, 0.985  # shares of the squared length in the head, and in head and middle together
+_HEAD, _MIDDLE = 0.95, 0.98  # shares of the squared length in the head, and in head and middle together
 _LENGTH, _ROUNDING = 8, 16  # features that hold the length of a query, and the length of a descriptor of the bank
 _FEW = 0.3  # share of the features up to which a head is multiplied in floating point, which needs no rounding
 _SPARE = 8  # range of integers left for rounding upwards and for errors, in the features that hold lengths
@@ -154,7 +154,7 @@ class Bounds:
         errors = np.ceil(rounded.error[:, None] / step)
         columns = [rounded.whole, np.repeat(lengths, _ROUNDING, axis=1), np.repeat(errors, _LENGTH, axis=1)]
         self._product = int8_product(np.minimum(np.hstack(columns), MOST_MATRIX))
-        self._step = rounded.step
+        self._step = -2 * rounded.step
 
     def below(self, query: Turned) -> Floats:
         """Return lower bounds of the squared distances minus the query's squared length, ``(queries, bank)``."""
@@ -168,7 +168,7 @@ class Bounds:
         lengths = np.ceil(rounded.length[:, None] / step / _LENGTH)
         rows = np.hstack([rounded.whole, np.repeat(errors, _ROUNDING, axis=1), np.repeat(lengths, _LENGTH, axis=1)])
         bound = np.multiply(self._product(np.minimum(rows, MOST_ROW)), self._step, dtype=np.float32)
-        bound *= -2 * step
+        bound *= step
         bound += self.bank.whole
         return bound
 
