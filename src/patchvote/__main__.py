@@ -9,8 +9,8 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-# Allocations between two searches for cyclic garbage. Imports allocate much and leave no garbage: with Python's 700, the
-# searches take a twentieth of the start of a command. Arrays count as one allocation each, whatever their size.
+# Allocations between two searches for cyclic garbage. Imports allocate much and leave no garbage: with Python's 700,
+# the searches take a twentieth of the start of a command. An array counts as one allocation, whatever its size.
 _GARBAGE_THRESHOLD = 100_000
 
 _pressed = False  # whether Ctrl-C was pressed after the command began

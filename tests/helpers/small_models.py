@@ -24,6 +24,9 @@ from patchvote.voters.veto import veto_of
 STEERING = ("names", "descriptors", "steps")
 
 
+NEW = {"power": 0.5, "confidence": 0.5}  # settings that the files of before do not have
+
+
 def made(kind, classes, recipe, fingerprint, settings, positions, temperature, threshold, arrays, about=None, card=""):
     """Make a model from what stands in its file."""
     told = {name: value for name, value in (about or {}).items() if name not in STEERING}
@@ -59,7 +62,7 @@ def prototypes_model(kind: str = "snbnl", **changes) -> Model:
     }
     about = {"images": {"cat": 5, "dog": 6, "Käse <b>": 7}, "held_out": None, "tried": [], "seconds": {}}
     model = made(
-        kind, ("Käse <b>", "cat", "dog"), Recipe(), "abc", {"q": 2.0}, True, 1.5, 0.3, arrays, about, "# A card"
+        kind, ("Käse <b>", "cat", "dog"), Recipe(), "abc", {"q": 2.0, **NEW}, True, 1.5, 0.3, arrays, about, "# A card"
     )
     return remade(model, **changes)
 
@@ -73,7 +76,7 @@ def bank_model(kind: str = "nbnn") -> Model:
         "boxes": np.tile(np.array([0, 0, 1, 1], np.float32), (9, 1)),
         "mean": np.zeros(6, np.float32),
     }
-    return made(kind, ("a", "b", "c"), Recipe(), "abc", {}, False, 1.0, 0.0, arrays)
+    return made(kind, ("a", "b", "c"), Recipe(), "abc", dict(NEW), False, 1.0, 0.0, arrays)
 
 
 def linear_model() -> Model:

@@ -85,6 +85,15 @@ class GraphBuilder:
         """Sum over an axis, which stays with length 1 or is dropped."""
         return self.node("ReduceSum", value, self.ints(axis), keepdims=int(keep))
 
+    def largest(self, value: str, count: int, axis: int) -> list[str]:
+        """Return the largest, second largest, … slice along an axis, which stays with length 1."""
+        top = f"{self._prefix}topk_{self._count}"
+        inputs = [value, self.ints(count)]
+        self.nodes.append(self._helper.make_node("TopK", inputs, [top, f"{top}_places"], name=top, axis=axis))
+        return [
+            self.node("Slice", top, self.ints(place), self.ints(place + 1), self.ints(axis)) for place in range(count)
+        ]
+
     def model(
         self,
         name: str,

@@ -21,7 +21,8 @@ from . import veto
 from .base import Candidate, Voter
 from .labels import check_weights
 from .linear import LinearVotes
-from .pooling import ROOT, bag_vectors
+from .pooling import bag_vectors
+from .power import resolved
 from .scorer import Scorer
 from .votes import check_bags
 
@@ -138,7 +139,7 @@ class BagSVM(Voter):
         weight = check_weights(sample_weight, len(means))
         images = np.flatnonzero(weight > 0)
         signed = bool((means[images] < 0).any())
-        self.power_ = (1.0 if signed else ROOT) if self.power == "auto" else float(self.power)
+        self.power_ = resolved(self.power, signed)
 
         def train(part: npt.NDArray[np.int64], _: str) -> None:
             self._learn(means[part], numbers[part], weight[part])

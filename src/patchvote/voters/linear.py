@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
-from ..utils.schema import brief, either, one_of
 from . import veto
 from .onnx_nodes import Exported, as_map, cells, mean_cell, size, softmax_of
 from .pooling import bag_vectors, shared_votes
+from .power import power_nodes
 from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class
-from .settings import CLASS_WEIGHT, PART, SEED, SHARE, STRENGTH
+from .settings import CLASS_WEIGHT, PART, POWER, SEED, SHARE, STRENGTH
 from .veto_nodes import limited_nodes
 from .votes import softmax
-
-
-def _power(value: Any) -> str | None:
-    """Check the exponent of the power normalisation."""
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
-    return None if fits else f" must be 'auto' or a number above 0, up to 1, got {brief(value)}"
 
 
 class LinearVotes(Scorer):
@@ -36,7 +28,7 @@ class LinearVotes(Scorer):
         kept={**veto.ARRAYS, "weight": (1, FLOATS)},
         settings={
             "C": STRENGTH,
-            "power": either(one_of("auto"), _power),
+            "power": POWER,
             "class_weight": CLASS_WEIGHT,
             "calibration": PART,
             "rejection": SHARE,
@@ -117,10 +109,7 @@ class LinearVotes(Scorer):
 
     def _vector_nodes(self, graph: GraphBuilder, mean: str) -> str:
         """Add the vector ``(d, 1)`` of a bag, from its mean."""
-        root = mean
-        if self.power != 1:
-            power = graph.node("Pow", graph.node("Abs", mean), graph.constant(self.power))
-            root = graph.node("Mul", graph.node("Sign", mean), power)
+        root = power_nodes(graph, mean, self.power)
         length = graph.node("Sqrt", graph.sum(graph.node("Mul", root, root), 0))
         none = graph.node("Equal", length, graph.constant(0.0))
         return graph.node("Div", root, graph.node("Where", none, graph.constant(1.0), length))

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-
-ROOT = 0.5  # exponent of the square root
+from .power import raised
 
 
 def bag_vectors(means: npt.NDArray[Any], power: float) -> npt.NDArray[np.float64]:
@@ -30,7 +29,7 @@ def bag_vectors(means: npt.NDArray[Any], power: float) -> npt.NDArray[np.float64
     array([[0.6, 0.8]])
     """
     means = means.astype(np.float64)
-    vectors = means if power == 1 else np.sign(means) * np.abs(means) ** power
+    vectors = raised(means, power)
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(length > 0, length, 1))
 

@@ -21,6 +21,7 @@ from ..errors import ModelError, PatchvoteError
 from ..utils.float16 import all_finite
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import Check, record
+from .confidence import part_weights, scaled
 from .onnx_nodes import Exported
 from .votes import mean_votes, softmax, votes_in_chunks
 
@@ -51,6 +52,8 @@ class Schema:
         Settings that voting requires.
     renamed : dict
         Names that settings had in files of earlier versions, with their present names.
+    before : dict
+        Values of settings that earlier versions did not have: those that vote as these versions did.
     """
 
     arrays: Mapping[str, Spec]
@@ -58,6 +61,7 @@ class Schema:
     settings: Mapping[str, Check] = dataclasses.field(default_factory=dict)
     needed: tuple[str, ...] = ()
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    before: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Scorer(abc.ABC):
@@ -194,7 +198,8 @@ class Scorer(abc.ABC):
     @classmethod
     def upgraded(cls, settings: dict[str, Any]) -> dict[str, Any]:
         """Return the settings of an older file under their present names and with their present meanings."""
-        return {cls.schema.renamed.get(name, name): value for name, value in settings.items()}
+        present = {cls.schema.renamed.get(name, name): value for name, value in settings.items()}
+        return present | {name: value for name, value in cls.schema.before.items() if name not in present}
 
     @classmethod
     def check_settings(cls, settings: Any) -> None:
@@ -225,13 +230,22 @@ class DescriptorScorer(Scorer):
         """Numbers held in memory per descriptor while votes are computed."""
         return self.classes
 
+    @property
+    def confidence(self) -> float:
+        """Exponent of the weights of descriptors (see `confidence`); 0 if all of them count the same."""
+        return float(self.settings.get("confidence", 0.0))
+
     def votes(self, bags: Bags) -> npt.NDArray[Any]:
-        """Return the vote of every descriptor for every class, ``(descriptors, classes)``."""
-        return np.concatenate([votes for _, votes in votes_in_chunks(bags, self.positions, self.vote, self.width)])
+        """Return the vote of every descriptor for every class, ``(descriptors, classes)``, times its weight."""
+        chunks = [votes for _, votes in votes_in_chunks(bags, self.positions, self.vote, self.width)]
+        votes = np.concatenate(chunks)
+        if self.confidence:
+            votes = votes * scaled(part_weights(votes, self.confidence), bags.offsets)[:, None]
+        return votes
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
-        """Return the mean vote of each bag, ``(bags, classes)``."""
-        return mean_votes(bags, self.positions, self.vote, self.width)
+        """Return the weighted mean vote of each bag, ``(bags, classes)``."""
+        return mean_votes(bags, self.positions, self.vote, self.width, self.confidence)
 
 
 def _check_size(name: str, array: npt.NDArray[Any]) -> None:

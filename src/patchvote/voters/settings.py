@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..utils.schema import Check, either, number, one_of, table, text, whole
+from ..utils.schema import Check, brief, either, number, one_of, table, text, whole
 
 MAX_NAME = 1_000  # characters in the name of a class; names of folders have at most 255
 
@@ -20,11 +20,21 @@ AT_LEAST_ONE = whole(1, 1 << 53)
 SHARE = number(0, 1)
 PART = number(0, 0.9)  # share of the images that is held out
 WEIGHT = number(0, 1e12)
+CONFIDENCE = number(0, 10)  # exponent of a part's lead
 STRENGTH = number(1e-12, 1e12)
 NONE = one_of(None)
 SEED = either(NONE, whole(0, (1 << 32) - 1))
 CLASS_WEIGHT = either(NONE, one_of("balanced"), table(WEIGHT, text(MAX_NAME)))
 Q = either(one_of("inf"), number(1, 1e30))  # the largest float32 is 3e38
+
+
+def _power(value: Any) -> str | None:
+    """Check the exponent of a power normalisation."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1
+    return None if fits else f" must be 'auto' or a number above 0, up to 1, got {brief(value)}"
+
+
+POWER = either(one_of("auto"), _power)
 
 
 def plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..utils.float16 import all_finite, to_float32
+from .confidence import part_weights
 
 NONE = "none of these"
 
@@ -36,15 +37,26 @@ def votes_in_chunks(
         yield rows, vote(with_positions(bags, rows, positions))
 
 
-def mean_votes(bags: Bags, positions: bool, vote: Vote, width: int = 1) -> npt.NDArray[np.float64]:
-    """Return the mean vote of each bag, ``(bags, classes)``, summed in float64."""
-    sums, owner = np.zeros((len(bags), 0)), bags.owner
+def mean_votes(
+    bags: Bags, positions: bool, vote: Vote, width: int = 1, confidence: float = 0.0
+) -> npt.NDArray[np.float64]:
+    """Return the mean vote of each bag, ``(bags, classes)``, weighted by `confidence` and summed in float64."""
+    sums, totals, owner = np.zeros((len(bags), 0)), np.zeros(len(bags)), bags.owner
+    plain = np.zeros((len(bags), 0))  # of bags whose parts all have the weight 0
     for rows, votes in votes_in_chunks(bags, positions, vote, width):
-        sums = sums if sums.shape[1] else np.zeros((len(bags), votes.shape[1]))
+        if not sums.shape[1]:
+            sums, plain = np.zeros((2, len(bags), votes.shape[1]))
         first, last = owner[rows][0], owner[rows][-1]
         starts = np.searchsorted(owner[rows], np.arange(first, last + 1))
-        sums[first : last + 1] += np.add.reduceat(votes.astype(np.float64), starts, axis=0)
-    return np.asarray(sums / bags.sizes[:, None])
+        votes = votes.astype(np.float64)
+        plain[first : last + 1] += np.add.reduceat(votes, starts, axis=0)
+        if confidence:
+            weights = part_weights(votes, confidence)
+            totals[first : last + 1] += np.add.reduceat(weights, starts)
+            sums[first : last + 1] += np.add.reduceat(votes * weights[:, None], starts, axis=0)
+    equal = totals <= 0
+    sums[equal], totals[equal] = plain[equal], bags.sizes[equal]
+    return np.asarray(sums / totals[:, None])
 
 
 def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:

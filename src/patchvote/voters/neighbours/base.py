@@ -12,10 +12,12 @@ from ...bags.bags import Bags
 from ...bags.store import Store
 from ..base import Voter
 from ..labels import check_weights
+from ..power import raised, resolved
 from ..scorer import Scorer
 from ..votes import has_positions, with_positions
 from .votes import BankVotes, comparable
 
+_ROWS = 4096  # descriptors that are normalised at once
 _MOST_HELD_OUT = 50  # images for calibration: each costs a search, and more would hardly change the temperature
 
 
@@ -26,8 +28,11 @@ class BankVoter(Voter):
     ----------
     values_ : array of shape (n, features)
         Descriptors of the bank as given, with positions; in a condensed bank, normalised centres.
+    power_ : float
+        Exponent of the power normalisation of features that is used.
     mean_ : array of shape (features,)
-        Mean of the bank's descriptors, subtracted before they are normalised; 0 if they are not normalised.
+        Mean of the bank's descriptors after the power normalisation, subtracted before they are scaled to length 1;
+        0 if they are not scaled.
     class_ : array of shape (n,)
         Class number of each descriptor.
     image_ : array of shape (n,)
@@ -39,13 +44,16 @@ class BankVoter(Voter):
     """
 
     normalise: bool
+    power: float | str
     position_weight: float
+    confidence: float
     search: str
     dtype: str
     calibration: float
     rejection: float
     random_state: Any
 
+    power_: float
     values_: npt.NDArray[Any]
     mean_: npt.NDArray[np.float32]
     class_: npt.NDArray[np.int64]
@@ -69,6 +77,7 @@ class BankVoter(Voter):
         numbers = self._set_classes(labels)
         images = np.flatnonzero(check_weights(sample_weight, len(bags)) > 0)
         self.positions_ = self.position_weight > 0 and has_positions(bags)
+        self.power_ = resolved(self.power, self.power == "auto" and bool((bags.values < 0).any()))
 
         def train(part: npt.NDArray[np.int64], _: str) -> None:
             training = bags if len(part) == len(bags) else bags[part]
@@ -124,7 +133,7 @@ class BankVoter(Voter):
 
     def _comparable(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         weight = self.position_weight if self.positions_ else None
-        return comparable(values, self.mean_ if self.normalise else None, weight)
+        return comparable(values, self.mean_ if self.normalise else None, weight, self.power_)
 
     def _set_bank(
         self,
@@ -137,10 +146,22 @@ class BankVoter(Voter):
         self.values_, self.class_, self.image_, self.boxes_ = values, numbers, images, boxes
         self.mean_ = np.zeros(values.shape[1] - 2 * self.positions_, np.float32)
         if self.normalise:
-            self.mean_ = values[:, : len(self.mean_)].mean(axis=0, dtype=np.float64).astype(np.float32)
+            self.mean_ = self._mean_feature(values)
         self._condense()
         scorer = super().scorer()
         self._restored(scorer)
+
+    def _mean_feature(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Return the mean of the features after their power normalisation."""
+        total = np.zeros(len(self.mean_))
+        for start in range(0, len(values), _ROWS):
+            rows = values[start : start + _ROWS, : len(total)].astype(np.float32)
+            total += raised(rows, self.power_).sum(axis=0, dtype=np.float64)
+        return (total / len(values)).astype(np.float32)
+
+    def _plain_settings(self) -> dict[str, Any]:
+        """Return the settings, with the exponent that is used."""
+        return super()._plain_settings() | ({"power": self.power_} if hasattr(self, "power_") else {})
 
     def _condense(self) -> None:
         """Replace the bank by fewer descriptors, if so set."""
@@ -148,6 +169,7 @@ class BankVoter(Voter):
     def _restored(self, scorer: Scorer) -> None:
         if not isinstance(scorer, BankVotes):
             raise TypeError(f"{type(self).__name__} cannot vote with {type(scorer).__name__}.")
+        self.power_ = scorer.power
         self._scorer = scorer
 
     @property

@@ -25,7 +25,7 @@ class LocalNBNN(BankVoter):
         Number of nearest descriptors that vote; the next one is the background.
     search : {"exact", "pca", "hnsw", "ivf"}, default "exact"
         Search for neighbours. All but "exact" are approximate; `recall_` is the share of the neighbours they find.
-    normalise, position_weight, dtype, calibration, rejection
+    normalise, power, position_weight, confidence, dtype, calibration, rejection
         As in `NBNN`.
     random_state : int or None, default 0
         Seed of the choice of held-out images.
@@ -52,7 +52,9 @@ class LocalNBNN(BankVoter):
         n_neighbors: int = 10,
         *,
         normalise: bool = True,
+        power: float | str = "auto",
         position_weight: float = 0.0,
+        confidence: float = 0.5,
         search: str = "exact",
         dtype: str = "float32",
         calibration: float = 0.2,
@@ -61,7 +63,9 @@ class LocalNBNN(BankVoter):
     ) -> None:
         self.n_neighbors = n_neighbors
         self.normalise = normalise
+        self.power = power
         self.position_weight = position_weight
+        self.confidence = confidence
         self.search = search
         self.dtype = dtype
         self.calibration = calibration

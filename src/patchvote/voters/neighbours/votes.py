@@ -14,8 +14,9 @@ from ...errors import ModelError, PatchvoteError
 from ...utils.onnx_graph import GraphBuilder
 from ...utils.schema import either, flag, one_of
 from ..onnx_nodes import Exported
+from ..power import raise_in_place
 from ..scorer import FLOATS, WHOLE, DescriptorScorer, Schema, check_boxes, check_every_class
-from ..settings import AT_LEAST_ONE, NONE, PART, SEED, SHARE, WEIGHT
+from ..settings import AT_LEAST_ONE, CONFIDENCE, NONE, PART, POWER, SEED, SHARE, WEIGHT
 from ..votes import with_positions
 from .approximate import APPROXIMATE, Rotation, make_bank, recall
 from .bounds import EvenRotation, squares
@@ -36,16 +37,19 @@ _SETTINGS = {
     "n_neighbors": AT_LEAST_ONE,
     "normalise": flag,
     "position_weight": WEIGHT,
+    "confidence": CONFIDENCE,
+    "power": POWER,
     "search": one_of("exact", *APPROXIMATE),
     "dtype": one_of("float32", "float16"),
     "calibration": PART,
     "rejection": SHARE,
 }
 _RENAMED = {"neighbours": "n_neighbors"}
+_BEFORE = {"power": 1.0, "confidence": 0.0}  # features unchanged, and equal weights
 
 
 def comparable(
-    values: npt.NDArray[Any], mean: npt.NDArray[Any] | None, position_weight: float | None
+    values: npt.NDArray[Any], mean: npt.NDArray[Any] | None, position_weight: float | None, power: float = 1.0
 ) -> npt.NDArray[np.float32]:
     """Normalise and weight descriptors for comparison.
 
@@ -57,9 +61,12 @@ def comparable(
         Mean that is subtracted before descriptors are scaled to length 1; None for no normalisation.
     position_weight : float or None
         Weight of the last two features, the position; None if there are no positions.
+    power : float, default 1
+        Exponent of the power normalisation of the features, which comes first.
     """
     values = values.astype(np.float32)
     features = values if position_weight is None else values[:, :-2]
+    raise_in_place(features, power)
     if mean is not None:
         features -= mean
         features /= np.maximum(np.sqrt(squares(features)), 1e-12)[:, None]
@@ -97,6 +104,11 @@ class BankVotes(DescriptorScorer):
         """Measure the share of the neighbours that an approximate search finds."""
 
     @property
+    def power(self) -> float:
+        """Exponent of the power normalisation of features; 1 in files of versions that had none."""
+        return float(self.settings.get("power", 1.0))
+
+    @property
     def search(self) -> str:
         """Name of the search."""
         return str(self.settings.get("search", "exact"))
@@ -111,7 +123,8 @@ class BankVotes(DescriptorScorer):
 
     def _comparable(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         weight = float(self.settings.get("position_weight", 0.0)) if self.positions else None
-        return comparable(values, self.arrays["mean"] if self.settings.get("normalise", True) else None, weight)
+        mean = self.arrays["mean"] if self.settings.get("normalise", True) else None
+        return comparable(values, mean, weight, self.power)
 
     def _rows(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Return rows of the bank, normalised and weighted for comparison."""
@@ -171,6 +184,7 @@ class NeighbourVotes(BankVotes):
         arrays=_ARRAYS,
         settings={**_SETTINGS, "condense": either(NONE, AT_LEAST_ONE), "random_state": SEED},
         renamed=_RENAMED,
+        before=_BEFORE,
     )
 
     @functools.cached_property
@@ -218,7 +232,7 @@ class LocalVotes(BankVotes):
     """Votes of `LocalNBNN`: how much nearer the nearest descriptor of a class is than the background."""
 
     kind = "local-nbnn"
-    schema = Schema(arrays=_ARRAYS, settings={**_SETTINGS, "random_state": SEED}, renamed=_RENAMED)
+    schema = Schema(arrays=_ARRAYS, settings={**_SETTINGS, "random_state": SEED}, renamed=_RENAMED, before=_BEFORE)
     remembers = False
 
     @functools.cached_property

@@ -12,6 +12,7 @@ from ...bags.bags import Bags
 from ...bags.store import Store
 from ..base import Voter
 from ..labels import image_weights
+from ..power import resolved
 from ..scorer import Scorer
 from .memory import Memory
 from .minibatches import TrainingData
@@ -24,15 +25,19 @@ class PrototypeVoter(Voter):
     ----------
     weights_ : array of shape (prototypes, classes, features)
         The prototypes, in the space of standardised features.
+    power_ : float
+        Exponent of the power normalisation of features that is used.
     mean_, scale_ : arrays
-        Mean and factor of each feature: x is standardised to ``(x - mean_) * scale_``.
+        Mean and factor of each feature after the power normalisation: x is standardised to ``(x - mean_) * scale_``.
     history_ : list of dict
         Record of each pass or round of the final training.
     """
 
     n_prototypes: int
     q: float
+    power: float | str
     position_weight: float
+    confidence: float
     standardise: bool
     class_weight: Any
     calibration: float
@@ -40,6 +45,7 @@ class PrototypeVoter(Voter):
     block: int
     random_state: Any
 
+    power_: float
     weights_: npt.NDArray[Any]
     mean_: npt.NDArray[np.float64]
     scale_: npt.NDArray[np.float64]
@@ -93,8 +99,9 @@ class PrototypeVoter(Voter):
         weight = image_weights(self.classes_, numbers, labels, self.class_weight, sample_weight)
         data = TrainingData(source, numbers, weight, self.block)
         if reset:
+            self.power_ = resolved(self.power, self.power == "auto" and data.has_negative_features())
             self.positions_ = data.positions and self.position_weight > 0
-        data.positions, data.dim = self.positions_, source.dim + 2 * self.positions_
+        data.positions, data.dim, data.power = self.positions_, source.dim + 2 * self.positions_, self.power_
         return data
 
     def _standardise(self, data: TrainingData) -> None:
@@ -118,5 +125,10 @@ class PrototypeVoter(Voter):
     def _keep(self, memory: Memory) -> None:
         self.memory_values_, self.memory_boxes_, self.memory_class_ = memory.values, memory.boxes, memory.numbers
 
+    def _plain_settings(self) -> dict[str, Any]:
+        """Return the settings, with the exponent that is used."""
+        return super()._plain_settings() | ({"power": self.power_} if hasattr(self, "power_") else {})
+
     def _restored(self, scorer: Scorer) -> None:
+        self.power = self.power_ = float(scorer.settings.get("power", 1.0))
         self.steps_, self.n_iter_, self.history_ = 0, 0, []

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ...bags.bags import Bags
 from ...bags.store import Store
 from ...utils.float16 import to_float32
+from ..power import raise_in_place
 from ..votes import centres, check_bags, has_positions, with_positions
 from .moments import Moments
 
@@ -66,7 +67,13 @@ class TrainingData:
         # float64 stays float64, everything else becomes float32.
         double = isinstance(source, Bags) and source.values.dtype == np.float64
         self.dtype: type[np.float64] | type[np.float32] = np.float64 if double else np.float32
+        self.power = 1.0  # exponent of the power normalisation of features
         self._cached: _Block | None = None
+
+    def has_negative_features(self) -> bool:
+        """Whether a feature of some photo is negative; of a store, one block of photos is read."""
+        block = next(self._blocks(self.images))
+        return any((block.bags.values[start : start + _ROWS] < 0).any() for start in range(0, len(block.rows), _ROWS))
 
     @property
     def descriptors(self) -> int:
@@ -78,7 +85,7 @@ class TrainingData:
         weight = np.zeros_like(self.weight)
         weight[images] = self.weight[images]
         part = TrainingData(self.source, self.labels, weight, self.block)
-        part.positions, part.dim = self.positions, self.dim
+        part.positions, part.dim, part.power = self.positions, self.dim, self.power
         if self._cached is not None:
             rows = self._cached.rows
             part._cached = dataclasses.replace(self._cached, rows=rows[part.weight[self._cached.image[rows]] > 0])
@@ -129,9 +136,10 @@ class TrainingData:
                     part, chunk, dim = values[start : start + _ROWS], rows[start : start + _ROWS], self.source.dim
                     if self.dtype is np.float32:
                         to_float32(block.bags.values[chunk], part[:, :dim])
-                        part[:, :dim] -= mean[:dim]
                     else:
-                        np.subtract(block.bags.values[chunk], mean[:dim], out=part[:, :dim])
+                        part[:, :dim] = block.bags.values[chunk]
+                    raise_in_place(part[:, :dim], self.power)
+                    part[:, :dim] -= mean[:dim]
                     if self.positions:
                         np.subtract(centres(block.bags, chunk), mean[dim:], out=part[:, dim:])
                     part *= scale
@@ -164,8 +172,12 @@ class TrainingData:
         return _Block(self.source, self.source.owner, np.flatnonzero(chosen[self.source.owner]))
 
     def _raw(self, block: _Block, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Return descriptors of a block, with the centres of their boxes in 0..1 if positions are used."""
-        return with_positions(block.bags, rows, self.positions).astype(self.dtype, copy=False)
+        """Return normalised descriptors, with the centres of their boxes in 0..1 if positions are used."""
+        values = with_positions(block.bags, rows, self.positions).astype(self.dtype, copy=False)
+        if self.power != 1:
+            values = values.copy() if np.may_share_memory(values, block.bags.values) else values
+            raise_in_place(values[:, : self.source.dim], self.power)
+        return values
 
     def _labelled(self, block: _Block, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         image = block.image[rows]

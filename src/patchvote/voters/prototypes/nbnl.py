@@ -48,7 +48,7 @@ class NBNL(PrototypeVoter):
         Passes over the data in each round.
     batch_size : int, default 100
         Descriptors per step.
-    position_weight, standardise, class_weight, calibration, rejection, block, random_state
+    power, position_weight, confidence, standardise, class_weight, calibration, rejection, block, random_state
         As in `SNBNL`.
     callback : function, optional
         Called with a record after each round, and every 20 steps with the rounds and steps so far; returning True ends
@@ -82,7 +82,9 @@ class NBNL(PrototypeVoter):
         max_iter: int = 30,
         epochs: int = 1,
         batch_size: int = 100,
+        power: float | str = "auto",
         position_weight: float = 1.0,
+        confidence: float = 0.5,
         standardise: bool = True,
         class_weight: Any = None,
         calibration: float = 0.0,
@@ -97,7 +99,9 @@ class NBNL(PrototypeVoter):
         self.max_iter = max_iter
         self.epochs = epochs
         self.batch_size = batch_size
+        self.power = power
         self.position_weight = position_weight
+        self.confidence = confidence
         self.standardise = standardise
         self.class_weight = class_weight
         self.calibration = calibration

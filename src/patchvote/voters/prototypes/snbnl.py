@@ -60,8 +60,14 @@ class SNBNL(PrototypeVoter):
         Initial prototypes: small random numbers, random descriptors of the class, or its k-means centres.
     start_scale : float, default 0.01
         Size of the initial prototypes: standard deviation of the random numbers, factor on descriptors and centres.
+    power : float or "auto", default "auto"
+        Exponent of the power normalisation of features: 0.5 takes square roots, 1 changes nothing, as in the paper.
+        "auto" is 0.5, or 1 if features are negative.
     position_weight : float, default 1
         Weight of the two position features that are added to the standardised descriptor; 0 leaves them out.
+    confidence : float, default 0.5
+        Exponent of the weight of a descriptor's vote, its lead (see `confidence`); 0 gives all the same weight, as in
+        the paper.
     standardise : bool, default True
         Whether every feature is scaled to mean 0 and standard deviation 1 over the training descriptors.
     class_weight : dict, "balanced" or None
@@ -130,7 +136,9 @@ class SNBNL(PrototypeVoter):
         min_steps: int = 100,
         start: str = "random",
         start_scale: float = 0.01,
+        power: float | str = "auto",
         position_weight: float = 1.0,
+        confidence: float = 0.5,
         standardise: bool = True,
         class_weight: Any = None,
         validation_fraction: float = 0.0,
@@ -151,7 +159,9 @@ class SNBNL(PrototypeVoter):
         self.min_steps = min_steps
         self.start = start
         self.start_scale = start_scale
+        self.power = power
         self.position_weight = position_weight
+        self.confidence = confidence
         self.standardise = standardise
         self.class_weight = class_weight
         self.validation_fraction = validation_fraction

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,19 @@ import numpy.typing as npt
 from ...errors import ModelError
 from ...utils.onnx_graph import GraphBuilder
 from ...utils.schema import either, flag, one_of
+from ..confidence import weight_nodes
 from ..ml3 import phi
 from ..onnx_nodes import Exported, as_map, cells, centres_of, mean_cell, size, softmax_of
+from ..power import power_nodes, raised
 from ..scorer import FLOATS, MAX_NUMBER, WHOLE, DescriptorScorer, Schema, check_boxes, check_numbers
 from ..settings import (
     AT_LEAST_ONE,
     CLASS_WEIGHT,
+    CONFIDENCE,
     COUNT,
     NONE,
     PART,
+    POWER,
     SEED,
     SHARE,
     STRENGTH,
@@ -36,6 +41,8 @@ _SETTINGS = {
     "max_iter": AT_LEAST_ONE,
     "batch_size": AT_LEAST_ONE,
     "position_weight": WEIGHT,
+    "confidence": CONFIDENCE,
+    "power": POWER,
     "standardise": flag,
     "class_weight": CLASS_WEIGHT,
     "calibration": PART,
@@ -44,6 +51,7 @@ _SETTINGS = {
     "random_state": SEED,
 }
 _RENAMED = {"prototypes": "n_prototypes", "lam": "alpha", "minibatch": "batch_size"}
+_BEFORE = {"power": 1.0, "confidence": 0.0}  # features unchanged, and equal weights
 _SCALES = 1e-30, 1e30  # range of 1 / standard deviation of a feature, within what float32 can hold
 
 
@@ -87,12 +95,19 @@ class PrototypeVotes(DescriptorScorer):
         return len(self.arrays["weights"]) * self.classes
 
     @property
+    def power(self) -> float:
+        """Exponent of the power normalisation of features; 1 in files of versions that had none."""
+        return float(self.settings.get("power", 1.0))
+
+    @property
     def q(self) -> float:
         """Exponent of the norm that turns the products with a class's prototypes into one vote."""
         return float(from_plain(self.settings["q"]))
 
     def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the votes of descriptors, to which positions are appended if they are used."""
+        if self.power != 1:
+            values = np.hstack([raised(values[:, : self.features], self.power), values[:, self.features :]])
         return prototype_votes(values, self.arrays["weights"], self.arrays["mean"], self.arrays["scale"], self.q)
 
     def check(self, images: int | None = None) -> None:
@@ -104,6 +119,8 @@ class PrototypeVotes(DescriptorScorer):
             raise ModelError("scale and prototypes have different numbers of features.")
         if self.features < 1:
             raise ModelError("its descriptors have no features.")
+        if not isinstance(self.settings.get("power", 1.0), (int, float)):
+            raise ModelError("settings.power must be a number.")
         expected = self.settings.get("n_prototypes", len(weights))
         if expected != len(weights):
             raise ModelError(f"its settings name {expected} prototypes, but it has {len(weights)}.")
@@ -138,27 +155,43 @@ class PrototypeVotes(DescriptorScorer):
         self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
     ) -> Exported:
         """Add the votes of every cell, and their mean."""
-        total, number, votes = None, None, []
+        votes = [
+            self._vote_nodes(graph, cells(graph, one), centres_of(graph, one) if self.positions else None)
+            for one in maps
+        ]
+        every = list(votes)
         if whole:
-            middle = graph.constant([[0.5]])
-            first = mean_cell(graph, cells(graph, maps[0]))
-            total = self._vote_nodes(graph, first, (middle, middle) if self.positions else None)
-            number = graph.constant([1.0])
-        for one in maps:
-            flat = cells(graph, one)
-            vote = self._vote_nodes(graph, flat, centres_of(graph, one) if self.positions else None)
-            votes.append(as_map(graph, vote, one))
-            map_total, count = graph.sum(vote, 1), size(graph, flat)
-            total = map_total if total is None else graph.node("Add", total, map_total)
-            number = count if number is None else graph.node("Add", number, count)
-        scores = graph.node("Squeeze", graph.node("Div", total or "", number or ""), graph.ints(1))
-        return Exported(votes, scores, softmax_of(graph, scores, temperature))
+            middle, first = graph.constant([[0.5]]), mean_cell(graph, cells(graph, maps[0]))
+            every.append(self._vote_nodes(graph, first, (middle, middle) if self.positions else None))
+        together = graph.node("Concat", *every, axis=1)
+        count = size(graph, together)
+        if self.confidence:
+            weights, mean = self._weight_nodes(graph, together, count)
+            votes = [graph.node("Mul", vote, graph.node("Div", weights(vote), mean)) for vote in votes]
+            together = graph.node("Mul", together, graph.node("Div", weights(together), mean))
+        scores = graph.node("Squeeze", graph.node("Div", graph.sum(together, 1), count), graph.ints(1))
+        maps_of_votes = [as_map(graph, vote, one) for vote, one in zip(votes, maps, strict=True)]
+        return Exported(maps_of_votes, scores, softmax_of(graph, scores, temperature))
+
+    def _weight_nodes(self, graph: GraphBuilder, votes: str, count: str) -> tuple[Callable[[str], str], str]:
+        """Return a function that adds the weights of votes, and the mean weight over all `votes` of the photo.
+
+        Where no cell of the photo has a lead, all have the weight 1.
+        """
+        mean = graph.node("Div", graph.sum(weight_nodes(graph, votes, self.confidence), 1), count)
+        none = graph.node("Equal", mean, graph.constant(0.0))
+
+        def weights(some: str) -> str:
+            return graph.node("Where", none, graph.constant(1.0), weight_nodes(graph, some, self.confidence))
+
+        return weights, graph.node("Where", none, graph.constant(1.0), mean)
 
     def _vote_nodes(self, graph: GraphBuilder, flat: str, places: tuple[str, str] | None) -> str:
         """Add the votes ``(classes, cells)`` of cells ``(features, cells)``."""
         count, classes, _ = self.arrays["weights"].shape
         weights = _folded(self.arrays["weights"], self.arrays["mean"], self.arrays["scale"])[0].astype(np.float32)
         shift = weights @ self.arrays["mean"].astype(np.float32)
+        flat = power_nodes(graph, flat, self.power)
         z = graph.node("MatMul", graph.constant(weights[:, : self.features]), flat)
         z = graph.node("Sub", z, graph.constant(shift[:, None]))
         for column, place in enumerate(places or ()):
@@ -199,6 +232,7 @@ class SnbnlVotes(PrototypeVotes):
         },
         needed=("q",),
         renamed={**_RENAMED, "passes": "max_iter", "held_out": "validation_fraction"},
+        before=_BEFORE,
     )
 
 
@@ -212,4 +246,5 @@ class NbnlVotes(PrototypeVotes):
         settings={**_SETTINGS, "alpha": either(NONE, STRENGTH), "epochs": AT_LEAST_ONE},
         needed=("q",),
         renamed={**_RENAMED, "rounds": "max_iter"},
+        before=_BEFORE,
     )
