@@ -1,8 +1,8 @@
 """The speed of NBNN's exact search compared with brute force by faiss, on the same descriptors in the same space.
 
-The peer is `faiss.knn`, class by class, on the descriptors that the search compares: roots, centred and of length 1,
-the default of NBNN ("unit"), and unchanged, as in the paper ("raw"). Both search the same blocks of descriptors in
-turns. The approximate search "pca" is measured as well.
+The peer is `faiss.knn`, class by class, on the descriptors that the search compares: centred and of length 1, the
+default of NBNN ("unit"), and unchanged, as in the paper ("raw"). Both search the same blocks of descriptors in turns.
+The approximate search "pca" is measured as well.
 
     patchvote extract scene15/ dense.store
     python benchmarks/search.py --store dense.store --name dense --json search.json
@@ -47,7 +47,7 @@ def load(path: Path | None, quick: bool) -> tuple[Bags, np.ndarray, Bags]:
 
 def measure(train: Bags, labels: np.ndarray, test: Bags, space: str, where: str) -> list[Record]:
     """Compare the searches in one space."""
-    settings = {"calibration": 0} if space == "unit" else {"normalise": False, "power": 1.0, "calibration": 0}
+    settings = {"normalise": space == "unit", "calibration": 0}
     voters = {name: NBNN(search=name, **settings).fit(train, labels) for name in ("exact", "pca")}
     scorers = {name: voter.scorer() for name, voter in voters.items()}
     exact = scorers["exact"]

@@ -42,9 +42,10 @@ def cache(tmp_path_factory):
         SNBNL(2),
         SNBNL(3, q=np.inf, position_weight=0),
         SNBNL(2, q=1),
-        SNBNL(2, q=3),
+        SNBNL(2, q=3, power=0.3),
+        SNBNL(2, power=0.5, confidence=0.5),
     ],
-    ids=["BagSVM", "BagSVM without roots", "SNBNL", "SNBNL q=inf", "SNBNL q=1", "SNBNL q=3"],
+    ids=["BagSVM", "BagSVM without roots", "SNBNL", "SNBNL q=inf", "SNBNL q=1", "SNBNL q=3", "SNBNL with weights"],
 )
 def test_the_graph_answers_as_the_model_does(voter, photo_folder, cache, tmp_path):
     classifier = ImageClassifier(SMALL, voter=voter, cache=cache).fit(photo_folder)

@@ -22,9 +22,6 @@ def double_loop(train: list[np.ndarray], labels: np.ndarray, test: list[np.ndarr
     return classes[sums.argmin(axis=1)], sums
 
 
-AS_PUBLISHED = {"power": 1.0, "confidence": 0.0}  # features as they are, and equal weights of all parts
-
-
 def centred_unit(bags: list[np.ndarray], train: list[np.ndarray]) -> list[np.ndarray]:
     mean = np.concatenate(train).mean(axis=0)
     return [(bag - mean) / np.linalg.norm(bag - mean, axis=1, keepdims=True) for bag in bags]
@@ -35,7 +32,7 @@ def test_votes_equal_the_double_loop_of_the_definition():
     for normalise in (False, True):
         prepared = [centred_unit(bags, train) for bags in (train, test)] if normalise else (train, test)
         expected, sums = double_loop(prepared[0], labels, prepared[1])
-        voter = NBNN(normalise=normalise, **AS_PUBLISHED).fit(train, labels)
+        voter = NBNN(normalise=normalise).fit(train, labels)
         assert voter.predict(test).tolist() == expected.tolist()
         sizes = np.array([len(bag) for bag in test])[:, None]
         np.testing.assert_allclose(-voter.decision_function(test) * sizes, sums, rtol=1e-4, atol=1e-5)
@@ -43,7 +40,7 @@ def test_votes_equal_the_double_loop_of_the_definition():
 
 def test_more_neighbours_average_their_distances():
     (train, labels), (test, _) = make_bags(12, seed=1), make_bags(3, seed=2)
-    votes = NBNN(3, normalise=False, **AS_PUBLISHED).fit(train, labels).votes(test)
+    votes = NBNN(3, normalise=False).fit(train, labels).votes(test)
     support = np.concatenate([bag for bag, label in zip(train, labels, strict=True) if label == "land"])
     x = test[0][0]
     expected = np.sort(((support - x) ** 2).sum(axis=1))[:3].mean()
@@ -138,7 +135,7 @@ def test_a_store_knows_its_labels(tmp_path):
 
 def test_local_votes_equal_the_algorithm_as_printed():
     (train, labels), (test, _) = make_bags(24, seed=1), make_bags(4, seed=2)
-    voter = LocalNBNN(5, normalise=False, **AS_PUBLISHED).fit(train, labels)
+    voter = LocalNBNN(5, normalise=False).fit(train, labels)
     bank = np.concatenate(train)
     owner = np.repeat(labels, [len(bag) for bag in train])
     votes = voter.votes(test)

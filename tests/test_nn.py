@@ -93,7 +93,7 @@ def test_100_steps_of_the_optimiser_give_the_prototypes_of_snbnl(what, photo_fol
         bags = [found[i].values.astype(np.float64) for i in range(len(found))]
         labels = np.array([photo.label for photo in photos])
     settings = {"batch_size": 10**6, "max_iter": 100, "min_steps": 0, "calibration": 0, "average": False}
-    voter = SNBNL(3, curvature=2.0, alpha=0.01, power=1.0, **settings)
+    voter = SNBNL(3, curvature=2.0, alpha=0.01, **settings)
     starts: list[np.ndarray] = []
     original = voter._first_prototypes
     voter._first_prototypes = lambda data, rng: starts.append(original(data, rng).copy()) or starts[-1].copy()

@@ -80,8 +80,7 @@ class Tuned:
         if not isinstance(head, VoteHead) or head.positions or len(head.level_weight) != 1:
             raise PatchvoteError("a model needs a VoteHead of one level without positions.")
         network = self.save_network(Path(path).with_suffix(".onnx"))
-        # The network was trained with votes of its features as they are, all of the same weight.
-        settings = SNBNL(head.vote.weight.shape[0], q=head.vote.q, power=1.0, confidence=0.0)._plain_settings()
+        settings = SNBNL(head.vote.weight.shape[0], q=head.vote.q)._plain_settings()
         learned = {"weights": head.vote.weight, "mean": head.mean, "scale": head.scale}
         arrays = {name: value.detach().numpy() for name, value in learned.items()} | self.memory
         held_out: Any = self.held_out.summary() if self.held_out else None

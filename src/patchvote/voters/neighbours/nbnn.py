@@ -34,12 +34,12 @@ class NBNN(BankVoter):
         are compared. The paper does neither. The common mean hides differences: on held-out training photos of
         Scene-15, 90.3 % of `dense` bags are classified correctly with both, 88.3 % with neither, 82.7 % with length 1
         alone.
-    power : float or "auto", default "auto"
-        Exponent of the power normalisation of features, which comes first: 0.5 takes square roots, 1 changes nothing,
-        as in the paper. "auto" is 0.5, or 1 if features are negative.
+    power : float or "auto", default 1
+        Exponent of the power normalisation of features, which comes first: 1 changes nothing, as in the paper; 0.5
+        takes square roots. "auto" is 0.5, or 1 if features are negative.
     position_weight : float, default 0
         Weight of the two position features, in 0..1, that are added to the descriptor.
-    confidence : float, default 0.5
+    confidence : float, default 0
         Exponent of the weight of a descriptor's vote, its lead (see `confidence`); 0 gives all the same weight, as in
         the paper.
     search : {"exact", "pca", "hnsw", "ivf"}, default "exact"
@@ -78,9 +78,9 @@ class NBNN(BankVoter):
         n_neighbors: int = 1,
         *,
         normalise: bool = True,
-        power: float | str = "auto",
+        power: float | str = 1.0,
         position_weight: float = 0.0,
-        confidence: float = 0.5,
+        confidence: float = 0.0,
         search: str = "exact",
         condense: int | None = None,
         dtype: str = "float32",

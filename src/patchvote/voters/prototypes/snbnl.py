@@ -60,12 +60,12 @@ class SNBNL(PrototypeVoter):
         Initial prototypes: small random numbers, random descriptors of the class, or its k-means centres.
     start_scale : float, default 0.01
         Size of the initial prototypes: standard deviation of the random numbers, factor on descriptors and centres.
-    power : float or "auto", default "auto"
-        Exponent of the power normalisation of features: 0.5 takes square roots, 1 changes nothing, as in the paper.
+    power : float or "auto", default 1
+        Exponent of the power normalisation of features: 1 changes nothing, as in the paper; 0.5 takes square roots.
         "auto" is 0.5, or 1 if features are negative.
     position_weight : float, default 1
         Weight of the two position features that are added to the standardised descriptor; 0 leaves them out.
-    confidence : float, default 0.5
+    confidence : float, default 0
         Exponent of the weight of a descriptor's vote, its lead (see `confidence`); 0 gives all the same weight, as in
         the paper.
     standardise : bool, default True
@@ -136,9 +136,9 @@ class SNBNL(PrototypeVoter):
         min_steps: int = 100,
         start: str = "random",
         start_scale: float = 0.01,
-        power: float | str = "auto",
+        power: float | str = 1.0,
         position_weight: float = 1.0,
-        confidence: float = 0.5,
+        confidence: float = 0.0,
         standardise: bool = True,
         class_weight: Any = None,
         validation_fraction: float = 0.0,
@@ -175,9 +175,16 @@ class SNBNL(PrototypeVoter):
 
     @classmethod
     def candidates(cls, seed: int) -> list[Candidate]:
-        """Return candidates with 4 prototypes per class and with 1."""
+        """Return candidates with 4 prototypes per class and with 1, both with roots and weights of parts."""
+        common: dict[str, Any] = {
+            "power": "auto",
+            "confidence": 0.5,
+            "batch_size": 700,
+            "curvature": _CURVATURE,
+            "calibration": 0,
+        }
         return [
-            Candidate(words, cls(count, batch_size=700, curvature=_CURVATURE, calibration=0, random_state=seed))
+            Candidate(words, cls(count, **common, random_state=seed))
             for words, count in (("4 prototypes per class", 4), ("1 prototype per class", 1))
         ]
 
