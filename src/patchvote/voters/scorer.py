@@ -22,6 +22,7 @@ from ..utils.float16 import all_finite
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import Check, record
 from .onnx_nodes import Exported
+from .outputs import checked, votes_of
 from .votes import mean_votes, softmax, votes_in_chunks
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -51,6 +52,9 @@ class Schema:
         Settings that voting requires.
     renamed : dict
         Names that settings had in files of earlier versions, with their present names.
+    unstored : tuple of str
+        Parameters of the estimator that a model does not store, because they do not change what is learned, such as the
+        device of a training. (`callback` never is.) Every other parameter must be one of `settings`.
     """
 
     arrays: Mapping[str, Spec]
@@ -58,6 +62,7 @@ class Schema:
     settings: Mapping[str, Check] = dataclasses.field(default_factory=dict)
     needed: tuple[str, ...] = ()
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unstored: tuple[str, ...] = ()
 
 
 class Scorer(abc.ABC):
@@ -81,7 +86,7 @@ class Scorer(abc.ABC):
     remembers : bool
         Whether it can find the training descriptors nearest to a descriptor (`matches`).
     adapts : bool
-        Whether its models can be adapted to another domain.
+        Whether its models can be adapted to another domain. Then it defines `with_veto`, and its voter `to_adapt`.
     """
 
     kind: ClassVar[str]
@@ -126,7 +131,7 @@ class Scorer(abc.ABC):
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the mean vote of each bag, ``(bags, classes)``."""
-        sums = np.add.reduceat(self.votes(bags), bags.offsets[:-1], axis=0, dtype=np.float64)
+        sums = np.add.reduceat(votes_of(self, bags), bags.offsets[:-1], axis=0, dtype=np.float64)
         return np.asarray(sums / bags.sizes[:, None])
 
     def probability(
@@ -134,6 +139,28 @@ class Scorer(abc.ABC):
     ) -> npt.NDArray[np.float64]:
         """Return the probability of each class, ``(bags, classes)``, from the scores of the bags."""
         return softmax(scores / temperature)
+
+    def with_veto(self, before: Scorer, temperature: float, threshold: float, columns: npt.NDArray[np.int64]) -> Scorer:
+        """Return the scorer of an adapted voter with the veto of the unadapted one (see `veto`).
+
+        Parameters
+        ----------
+        before : Scorer
+            Scorer of the unadapted voter, of the same kind.
+        temperature, threshold : float
+            Temperature and threshold of rejection of the unadapted voter.
+        columns : array of int
+            Class numbers of its classes in the adapted voter.
+
+        Raises
+        ------
+        PatchvoteError
+            A model of this kind cannot store a veto.
+        """
+        raise PatchvoteError(
+            f"an adapted {self.kind} cannot be kept: its model cannot store what the unadapted one rejects. "
+            "Adapt a bag-svm (the default)."
+        )
 
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
         """Return the nearest training descriptor of a class for each descriptor, or None if the model holds none.
@@ -187,7 +214,8 @@ class Scorer(abc.ABC):
                 continue
             array = self.arrays[name]
             if array.ndim != axes or array.dtype.name not in types:
-                raise ModelError(f"the array {name!r} has {array.ndim} axes of {array.dtype}.")
+                expected = f"{axes} of {' or '.join(types)}"
+                raise ModelError(f"the array {name!r} has {array.ndim} axes of {array.dtype}, expected {expected}.")
             _check_size(name, array)
         self.check(images)
 
@@ -227,11 +255,14 @@ class DescriptorScorer(Scorer):
 
     def votes(self, bags: Bags) -> npt.NDArray[Any]:
         """Return the vote of every descriptor for every class, ``(descriptors, classes)``."""
-        return np.concatenate([votes for _, votes in votes_in_chunks(bags, self.positions, self.vote, self.width)])
+        return np.concatenate([votes for _, votes in votes_in_chunks(bags, self.positions, self._vote, self.width)])
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the mean vote of each bag, ``(bags, classes)``."""
-        return mean_votes(bags, self.positions, self.vote, self.width)
+        return mean_votes(bags, self.positions, self._vote, self.width)
+
+    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return checked(self, "votes", self.vote(values), len(values), "descriptor")
 
 
 def _check_size(name: str, array: npt.NDArray[Any]) -> None:

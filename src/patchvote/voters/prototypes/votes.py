@@ -199,6 +199,7 @@ class SnbnlVotes(PrototypeVotes):
         },
         needed=("q",),
         renamed={**_RENAMED, "passes": "max_iter", "held_out": "validation_fraction"},
+        unstored=("device",),
     )
 
 
