@@ -19,7 +19,7 @@ from ..bags.bags import Bags
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
 from ..utils.schema import brief, text
-from ..voters.outputs import probability_of, scores_of
+from ..voters.outputs import blaming, probability_of, scores_of
 from ..voters.registry import check_registered, voter_class
 from ..voters.scorer import Scorer
 from ..voters.settings import MAX_NAME, unstorable
@@ -86,8 +86,9 @@ class Model:
         if self.scorer.classes != len(self.classes):
             raise ModelError(f"votes for {self.scorer.classes} classes do not fit {len(self.classes)} classes.")
         _check_restorable(self.scorer)
-        self.scorer.check_settings(self.scorer.settings)
-        self.scorer.check_all(len(self.names) if self.names else None)
+        with blaming(self.scorer):
+            self.scorer.check_settings(self.scorer.settings)
+            self.scorer.check_all(len(self.names) if self.names else None)
 
     @property
     def kind(self) -> str:
