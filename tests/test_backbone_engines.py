@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.packages import install
-from patchvote import Dense, Extractor, ImageClassifier, ModelError, NetworkError, Recipe
+from patchvote import Dense, Extractor, ImageClassifier, ModelError, NetworkError, PhotoError, Recipe
 from patchvote.backbones import EMBEDDED, NetworkName, engines, graph_of, load
 from patchvote.backbones.network_files import network_files
 
@@ -43,6 +43,43 @@ def load(name, **settings):
     return Colours(name, float(asked.options.get("power", 2 if asked.what == "square" else 1)))
 
 
+WRONG = {
+    "nchw": lambda outputs: outputs.transpose(0, 3, 1, 2),
+    "fewer features": lambda outputs: outputs[..., :3],
+    "one cell": lambda outputs: outputs[:, :1, :1],
+    "many cells": lambda outputs: np.repeat(np.repeat(outputs, 4, axis=1), 4, axis=2),
+    "vectors": lambda outputs: outputs.mean(axis=(1, 2)),
+    "one image": lambda outputs: outputs[:1].repeat(3, axis=0),
+    "list": lambda outputs: outputs.tolist(),
+    "objects": lambda outputs: outputs.astype(object),
+    "whole numbers": lambda outputs: outputs.astype(np.int64),
+    "nothing": lambda outputs: None,
+    "error": lambda outputs: 1 / 0,
+    "nan": lambda outputs: outputs * np.nan,
+}
+
+
+class Wrong(Colours):
+    def __init__(self, name, what):
+        super().__init__(name, 1.0)
+        self.change = WRONG[what]
+
+    def __call__(self, images):
+        return self.change(super().__call__(images))
+
+
+def wrong(name, **settings):
+    return Wrong(name, NetworkName.parse(name).what.replace("-", " "))
+
+
+def wrong_spec(name, **settings):
+    import dataclasses
+
+    network, (field, value) = Colours(name, 1.0), NetworkName.parse(name).what.split("-")
+    network.spec = dataclasses.replace(network.spec, **{field: {"none": None, "text": "32", "zero": 0}[value]})
+    return network
+
+
 def broken(name, **settings):
     raise ValueError("no colours today\\nand more lines")
 
@@ -56,6 +93,8 @@ ENTRY_POINTS = """
 colours = colour_networks:load
 broken = colour_networks:broken
 nothing = colour_networks:nothing
+wrong = colour_networks:wrong
+wrong-spec = colour_networks:wrong_spec
 gone = colour_networks:gone
 efficientnet-lite0 = colour_networks:broken
 torch = colour_networks:broken
@@ -175,3 +214,56 @@ def test_the_files_that_a_name_leads_to_are_found_by_its_parts(tmp_path, monkeyp
         ("torch:os:abort", []),
     ):
         assert list(map(str, network_files(network))) == files
+
+
+@pytest.mark.parametrize(
+    ("what", "received"),
+    [
+        ("nchw", r"an array of shape \(1, 4, 2, 2\)"),
+        ("fewer-features", r"an array of shape \(1, 2, 2, 3\)"),
+        ("many-cells", r"an array of shape \(1, 8, 8, 4\)"),
+        ("vectors", r"an array of shape \(1, 4\)"),
+        ("one-image", r"an array of shape \(3, 2, 2, 4\)"),
+        ("list", "'list'"),
+        ("objects", "an array of object"),
+        ("whole-numbers", "an array of int64"),
+        ("nothing", "'NoneType'"),
+    ],
+)
+def test_a_network_that_returns_something_else_than_its_specification_says_is_refused(package, what, received):
+    says = rf"the network 'wrong:{what}' returned {received}, expected an array of floating-point numbers of shape "
+    with pytest.raises(NetworkError, match=says + r"\(1, 2, 2, 4\) for images of shape \(1, 64, 64, 3\)"):
+        Extractor(Recipe(f"wrong:{what}", Dense((64,))))(IMAGES[0, :, :64])
+
+
+def test_cells_must_fit_the_stride(package):
+    with pytest.raises(NetworkError, match="its stride is 32 pixels"):
+        Extractor(Recipe("wrong:one-cell", Dense((256,))))(IMAGES[0])
+    assert len(Extractor(Recipe("colours", Dense((256,))))(IMAGES[0]).values) > 1
+
+
+def test_a_network_that_fails_ends_the_run_with_one_error_instead_of_one_per_photo(package, photo_folder):
+    says = r"the network 'wrong:error' failed for images of the shape .*: ZeroDivisionError: division by zero"
+    with pytest.raises(NetworkError, match=says):
+        ImageClassifier(Recipe("wrong:error", Dense((64,))), cache=False).fit(photo_folder)
+
+
+def test_a_photo_that_is_described_by_nan_is_reported(package):
+    with pytest.raises(PhotoError, match="the network 'wrong:nan' describes it by NaN or infinity"):
+        Extractor(Recipe("wrong:nan", Dense((64,))))(IMAGES[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("stride-text", "stride must be a whole number, at least 1, or None, got '32'"),
+        ("dim-zero", "dim must be a whole number, at least 1, got 0"),
+        ("size-none", "size must be a whole number, at least 1, got None"),
+        ("weights-none", "weights must be text, and not empty, got None"),
+        ("fixed_size-text", "fixed_size must be a tuple of height and width, or None, got '32'"),
+        ("preprocessing-none", "preprocessing must be a Preprocessing, got None"),
+    ],
+)
+def test_a_specification_of_wrong_types_is_refused_when_the_network_is_loaded(package, name, says):
+    with pytest.raises(NetworkError, match=f"the engine 'wrong-spec' .* with a wrong `spec`: {says}"):
+        load(f"wrong-spec:{name}")

@@ -20,7 +20,8 @@ from patchvote.protocols.recipes import parse_recipe
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.runner import Runner, _SameTraining
 from patchvote.protocols.stores import Stores
-from patchvote.protocols.voters import VOTERS, make_voter, parse_voter
+from patchvote.protocols.voters import VOTERS, make_voter, parse_voter, title
+from patchvote.voters import registry
 
 ROOT = Path(__file__).parent.parent
 OWN = """
@@ -182,6 +183,30 @@ def test_settings_in_a_voters_name_reach_its_estimator():
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_voter_of_another_package_runs_in_a_protocol(own, photo_folder, bags, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).with_name("third_party"))
+    registry._others.cache_clear()
+    selection = {"voters": ("nearest-mean(sharpness=2)", "nearest-mean"), "splits": 1}
+    cells = run(own, photo_folder, bags, tmp_path / "results", **selection)
+    assert [voter for _, voter, _ in cells] == ["nearest-mean(sharpness=2)", "nearest-mean"]
+    assert all(cell["accuracy"] > 25 for *_, cell in cells)
+    assert title("nearest-mean(sharpness=2)") == "nearest-mean (sharpness=2)"
+    assert make_voter("nearest-mean").kind == "nearest-mean"
+    with pytest.raises(PatchvoteError, match="nearest-mean has no setting 'sharpnes'. Did you mean 'sharpness'"):
+        make_voter("nearest-mean(sharpnes=2)")
+
+
+def test_an_unknown_voter_gets_the_list_of_all_once():
+    with pytest.raises(PatchvoteError) as error:
+        make_voter("xyzzy")
+    assert str(error.value).count("whole-svm") == str(error.value).count("local-nbnn") == 1
+
+
+def test_the_voters_of_the_registry_are_made_by_it():
+    for kind in registry.OWN:
+        assert type(make_voter(kind)) is registry.voter_class(kind)
 
 
 def test_a_cell_keeps_what_is_needed_to_make_it_again(own, photo_folder, bags, tmp_path):

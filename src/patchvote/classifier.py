@@ -15,14 +15,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from .bags.bags import Bags
 from .bags.extract import Extractor
 from .bags.filled import Filled
 from .bags.recipe import Recipe, as_recipe
-from .errors import PatchvoteError, PhotoError
+from .errors import PatchvoteError
 from .models.answers import Answer
+from .models.arguments import check_adapts, check_classes, check_readable, check_settings, kind_of_voter
 from .models.known import known_photos, short
 from .models.measure import measure
 from .models.model import network_of
@@ -30,17 +29,13 @@ from .models.namer import Namer
 from .models.saved import Saved
 from .models.scores import Scores
 from .photos.find import Photo, Source, find_photos, labelled
-from .utils.schema import brief
 from .utils.timing import Progress
-from .voters.registry import DEFAULT, kind_of, scorer_class
-from .voters.votes import NONE
+from .voters.registry import scorer_class
 
 if TYPE_CHECKING:
     from .backbones import Backbone
     from .bags.store import Store
     from .models.fit import Fitted
-
-MAX_SEED = 2**32 - 1  # the largest seed that scikit-learn accepts
 
 
 class ImageClassifier(Namer):
@@ -91,8 +86,8 @@ class ImageClassifier(Namer):
         seed: int = 0,
         backbone: Backbone | None = None,
     ) -> None:
-        self._kind = _kind(voter)
-        _check_settings(budget, seed)
+        self._kind = kind_of_voter(voter)
+        check_settings(budget, seed)
         self.recipe, self.voter, self.budget, self.cache, self.seed = as_recipe(recipe), voter, budget, cache, seed
         super().__init__(Extractor(self.recipe, backbone=backbone, jobs=jobs))
         self.before: Scores | None = None
@@ -129,7 +124,7 @@ class ImageClassifier(Namer):
         """
         seconds = {"network": 0.0}
         found = labelled(photos, labels, 2)
-        _check_classes(found)
+        check_classes(found)
         self.passed_over = found.passed_over
         target = list(target) if isinstance(target, Iterator) else target  # it is iterated twice
         if target is not None:  # report a wrong path or voter now, not after minutes of work
@@ -141,7 +136,7 @@ class ImageClassifier(Namer):
         with self._bags_of(found, photos, progress, seconds) as store:
             from .models.fit import fit_model
 
-            _check_readable(store, self.skipped)
+            check_readable(store, self.skipped)
             fitted = fit_model(
                 store,
                 self.voter,
@@ -183,7 +178,9 @@ class ImageClassifier(Namer):
         PatchvoteError
             The model does not hold the means of its training photos; models of `BagSVM` do.
         """
-        with self._bags_of(find_photos(photos), photos, progress, {"network": 0.0}) as store:
+        found = find_photos(photos)
+        check_adapts(self.model)
+        with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
             self._adapt_to(store, insist)
         return self
 
@@ -203,7 +200,7 @@ class ImageClassifier(Namer):
         from .models.add import add_to_model
 
         seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
-        _check_classes(found)
+        check_classes(found)
         self.passed_over = found.passed_over
         with self._bags_of(found, photos, progress, seconds) as store:
             fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
@@ -254,6 +251,7 @@ class ImageClassifier(Namer):
         if not adapt:
             yield from super().answers(photos)
             return
+        check_adapts(self.model)
         found = find_photos(photos)
         self.passed_over = found.passed_over
         with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
@@ -296,6 +294,7 @@ class ImageClassifier(Namer):
         self.before, self.refusal = None, None
         if not adapt:
             return super().evaluate(photos, labels, progress=progress)
+        check_adapts(self.model)
         found = self._labelled(photos, labels)
         expected = {photo.name: str(photo.label) for photo in found}
         known = known_photos(self.model.about)
@@ -349,42 +348,3 @@ class ImageClassifier(Namer):
 def _one_by_one(store: Store) -> Iterator[tuple[str, Bags]]:
     for index, name in enumerate(store.names):
         yield name, store.load([index])[0]
-
-
-def _check_settings(budget: Any, seed: Any) -> None:
-    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget >= 0:
-        raise PatchvoteError(f"budget must be a number of seconds, at least 0, got {brief(budget)}.")
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed <= MAX_SEED:
-        raise PatchvoteError(f"seed must be a whole number from 0 to {MAX_SEED}, got {brief(seed)}.")
-
-
-def _check_readable(store: Store, skipped: Sequence[PhotoError]) -> None:
-    """Refuse photos of which only one class can be read, and name those that cannot be read."""
-    classes = sorted({str(label) for label in store.labels})
-    if len(classes) < 2 and skipped:
-        raise PatchvoteError(
-            f"photos of one class only can be read: {classes[0]!r}. At least two classes are needed. Not read: "
-            + " ".join(map(str, skipped[:3]))
-        )
-
-
-def _kind(voter: Any) -> str:
-    """Return the kind of a voter, given by name or as an estimator; anything else is refused."""
-    if isinstance(voter, str):
-        return DEFAULT if voter == "auto" else kind_of(voter)
-    kind = getattr(voter, "kind", None)
-    if not isinstance(kind, str) or not hasattr(voter, "scorer") or isinstance(voter, type):
-        raise PatchvoteError(
-            f"voter must be the name of a voter or an estimator that is one, such as SNBNL(), got {voter!r:.80}."
-        )
-    return kind
-
-
-def _check_classes(photos: list[Photo]) -> None:
-    """Refuse a class that has the name of the answer for rejected photos."""
-    for photo in photos:
-        if str(photo.label).strip().casefold() == NONE:
-            raise PatchvoteError(
-                f"a class may not be called {photo.label!r}: that is the answer for photos unlike all classes. Give "
-                "the class of such photos another name, such as 'other'."
-            )

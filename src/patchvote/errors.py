@@ -61,6 +61,10 @@ class NetworkError(PatchvoteError):
     """A network cannot be loaded, or cannot do what the recipe asks of it."""
 
 
+class BrokenNetworkError(NetworkError):
+    """A network fails, or does not return what its specification says: no photo can be described with it."""
+
+
 class StoreError(PatchvoteError):
     """A store cannot be read or written, or does not hold what was requested."""
 

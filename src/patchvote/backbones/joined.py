@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from ..errors import NetworkError
 from .base import Backbone, NetworkSpec, Preprocessing
 from .names import JOIN
+from .outputs import descriptors
 
 
 class JoinedBackbone:
@@ -28,7 +30,7 @@ class JoinedBackbone:
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe ``(n, h, w, 3)`` RGB images."""
-        return np.concatenate([unit(part(images)) for part in self._parts], axis=-1)
+        return np.concatenate([unit(descriptors(part, images)) for part in self._parts], axis=-1)
 
 
 def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
@@ -62,7 +64,7 @@ def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
     )
 
 
-def unit(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+def unit(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float32]:
     """Scale descriptors to length 1; a descriptor of zeros stays."""
     length = np.linalg.norm(values, axis=-1, keepdims=True)
     return np.asarray(values / np.where(length > 0, length, 1), np.float32)

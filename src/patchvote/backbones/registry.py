@@ -12,6 +12,8 @@ From then on ``colours``, and every name that begins with ``colours:``, ``colour
 
 - The `spec` of the backbone must be complete: `weights` is a hash that changes whenever descriptors change, since it is
   part of the key of cached bags, and `activation` is the requested one.
+- What the network returns is compared with its `spec` (`outputs`): floating-point numbers, one row per image, `dim`
+  features last, and between them the rows and columns of cells that the stride gives.
 - A method ``graph()`` (`base.HasGraph`) is optional; export and fine-tuning need it.
 - The names of our engines and networks, and names that end in .onnx, are reserved.
 - A name that was read from a file never reaches an engine, except that of the embedded networks (see `names`).
@@ -29,6 +31,7 @@ from ..utils.plugins import plugins
 from ..utils.suggest import nearest
 from .base import Activation, Backbone, NetworkSpec
 from .names import EMBEDDED, NetworkName
+from .outputs import fault_of_spec
 
 GROUP = "patchvote.backbones"  # name of the group of entry points
 
@@ -92,7 +95,7 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
     source = f"the engine {engine!r} ({entry.value})"
     try:
         load = entry.load()
-    except Exception as error:  # importing a package may raise anything
+    except (Exception, SystemExit) as error:  # importing a package may raise anything
         raise NetworkError(f"{source} cannot be imported: {first_line(error)}") from error
     try:
         backbone: Backbone = load(name, activation=activation, threads=threads, device=device)
@@ -106,6 +109,8 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
             f"{source} returned {type(backbone).__name__!r} for {name!r}, which is no backbone: it must be callable "
             "and have a `spec` of the type NetworkSpec."
         )
+    if (wrong := fault_of_spec(spec)) is not None:
+        raise NetworkError(f"{source} returned a network for {name!r} with a wrong `spec`: {wrong}.")
     if spec.activation != activation:
         raise NetworkError(f"{name} cannot be read {activation!r} its last activation, only {spec.activation!r} it.")
     return backbone

@@ -183,6 +183,10 @@ class Bags:
             self, values=to_float32(self.values) if single else self.values.astype(dtype, copy=False)
         )
 
+    def frozen(self) -> Bags:
+        """Return the same bags as views that cannot be written to, without copying."""
+        return Bags(_read_only(self.values), _read_only(self.offsets), _read_only(self.boxes), _read_only(self.level))
+
     def _run(self, start: int, stop: int) -> Bags:
         """Return the bags from `start` to `stop` as a view, without copying."""
         first, last = self.offsets[start], self.offsets[stop]
@@ -207,6 +211,12 @@ class Bags:
         if indices.size and not (-len(self) <= indices.min() and indices.max() < len(self)):
             raise IndexError(f"there are {len(self)} bags, asked for numbers {indices.min()} to {indices.max()}.")
         return indices % len(self) if indices.size else indices
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _as_list(source: Any) -> list[Any]:

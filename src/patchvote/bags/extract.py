@@ -19,9 +19,11 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..backbones import Backbone, load
-from ..errors import NetworkError, PatchvoteError, PhotoError
+from ..backbones.outputs import descriptors
+from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError
 from ..photos.decode import opened, resized
 from ..photos.find import Photo, Source, find_photos
+from ..utils.float16 import all_finite
 from ..utils.machine import cores
 from ..utils.schema import brief
 from .bags import Bags
@@ -256,7 +258,7 @@ class _Pipeline:
     def _describe(self, views: list[_View]) -> npt.NDArray[np.float32]:
         """Cut out the views of one batch and run the network on them (on a worker)."""
         tiles = [view.tile() for view in views]
-        outputs = self._backbone(np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
+        outputs = descriptors(self._backbone, np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
         return outputs if self._recipe.mode == "dense" else _pool(outputs)
 
     def _finish(self, job: _Job) -> Described:
@@ -268,9 +270,15 @@ class _Pipeline:
             return Described(job.photo, job.digest, error=job.error)
         try:
             outputs = [batch.result()[row] for batch, row in map(job.outputs.__getitem__, range(len(job.views)))]
+        except BrokenNetworkError:
+            raise
         except NetworkError as error:
             return Described(job.photo, job.digest, error=PhotoError(job.photo.name, str(error)))
-        return Described(job.photo, job.digest, self._bag(job, outputs))
+        bag = self._bag(job, outputs)
+        if not all_finite(bag.values):
+            reason = f"the network {self._backbone.spec.name!r} describes it by NaN or infinity."
+            return Described(job.photo, job.digest, error=PhotoError(job.photo.name, reason))
+        return Described(job.photo, job.digest, bag)
 
     def _bag(self, job: _Job, outputs: list[npt.NDArray[np.float32]]) -> Bags:
         """Make the bag of one photo from the outputs of the network."""

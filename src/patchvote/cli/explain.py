@@ -30,7 +30,7 @@ def explain(
     arrays: Annotated[Path | None, typer.Option(help="Also write votes, boxes and maps to this .npz file.")] = None,
     photos: Annotated[
         Path | None,
-        typer.Option(help="Folder of the training photos, to draw the parts that match (NBNN models only)."),
+        typer.Option(help="Folder of the training photos, to draw the parts that match, if MODEL stores them."),
     ] = None,
     network: ModelNetwork = None,
     jobs: Jobs = None,
@@ -53,7 +53,8 @@ def explain(
     classifier = load(model, network=network, jobs=jobs)
     if photos is not None and not classifier.model.names:
         raise MistypedError(
-            f"--photos can be used only with a model of nbnn, which stores parts of photos; {model} does not."
+            "--photos can be used only with a model of a voter that stores parts of its training photos, such as nbnn; "
+            f"{model} does not."
         )
     inputs = itertools.chain([model, photo, photos], network_files(classifier.recipe.network))
     check_outputs(outputs, inputs, force=force)

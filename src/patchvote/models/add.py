@@ -17,6 +17,7 @@ from ..bags.store import Store
 from ..errors import PatchvoteError, PhotoError
 from ..utils.timing import timed
 from ..voters.bag_svm import pooled
+from ..voters.outputs import blaming, is_ours
 from .about import About, Added
 from .fit import Fitted
 from .known import known_photos, short, with_photos
@@ -41,7 +42,10 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
     labels = store.labels.astype(str)
     with timed(seconds, "training"):
         bags = pooled(store) if voter.means_only else store.load(dtype=store.dtype)[0]
-        voter.learn_more(bags, labels, model.descriptors, np.random.default_rng(seed))
+        with blaming(voter):
+            voter.learn_more(
+                bags if is_ours(voter) else bags.frozen(), labels, model.descriptors, np.random.default_rng(seed)
+            )
     counts, sizes = _by_class(labels, np.ones(len(store), np.int64)), _by_class(labels, store.sizes)
     new = dataclasses.replace(
         model,

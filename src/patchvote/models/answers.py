@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..errors import PatchvoteError, PhotoError
+from ..voters.outputs import blaming, named, votes_of
 from .evidence import Evidence, Match
 from .model import Model
 
@@ -68,7 +69,7 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
             f"{len(bag.values):,} parts voting for {len(model.classes):,} classes are more than fit in memory at once "
             f"({_MAX_VOTES:,} votes): a model of fewer classes or with fewer parts can be explained."
         )
-    votes = model.scorer.votes(bag)
+    votes = votes_of(model.scorer, bag)
     evidence = Evidence(
         name, model.classes, votes.astype(np.float64), bag.boxes.astype(np.float64), model.probability(bag, votes)
     )
@@ -80,12 +81,33 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
 
 def _matches(model: Model, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:
     """Return the training parts nearest to parts of the photo, in the order of their votes for the class."""
-    nearest = model.scorer.matches(bag, model.classes.index(label)) if model.names else None
-    if nearest is None:
+    if not model.names:
         return ()
-    images, boxes, distances = nearest
+    with blaming(model.scorer):
+        nearest = model.scorer.matches(bag.frozen(), model.classes.index(label))
+        if nearest is None:
+            return ()
+        images, boxes, distances = map(np.asarray, nearest)
+    _check_matches(model, images, boxes, distances, len(bag.values))
     order = np.argsort(-evidence.advantage(label), kind="stable")
     return tuple(Match(_box(bag.boxes[i]), model.names[images[i]], _box(boxes[i]), float(distances[i])) for i in order)
+
+
+def _check_matches(
+    model: Model, images: npt.NDArray[Any], boxes: npt.NDArray[Any], distances: npt.NDArray[Any], count: int
+) -> None:
+    """Refuse matches that are not one training photo, box and distance per part."""
+    shapes = images.shape, boxes.shape, distances.shape
+    if shapes != ((count,), (count, 4), (count,)):
+        raise PatchvoteError(
+            f"{named(model.scorer)} returned matches of the shapes {', '.join(map(str, shapes))}, expected "
+            f"({count},), ({count}, 4), ({count},): an image, a box and a distance per descriptor."
+        )
+    if images.dtype.kind not in "iu" or not (images.min() >= 0 and images.max() < len(model.names)):
+        raise PatchvoteError(
+            f"{named(model.scorer)} returned matches with numbers of images that are not whole numbers from 0 to "
+            f"{len(model.names) - 1}."
+        )
 
 
 def _box(edges: npt.NDArray[Any]) -> tuple[float, float, float, float]:

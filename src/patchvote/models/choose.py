@@ -20,11 +20,12 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.utils.validation import has_fit_parameter
 
 from ..bags.bags import Bags
-from ..utils.budget import fit_until
 from ..voters.base import Candidate
 from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.labels import hold_out, split_groups
-from ..voters.votes import softmax
+from ..voters.outputs import probability_of
+from ..voters.registry import is_own
+from .train import train
 
 _MANY_IMAGES = 400  # from here on one split is enough: it holds out 80 images
 _HELD_OUT_SHARE = 0.2  # of the images, in that one split
@@ -203,7 +204,7 @@ def _try(
     start = time.perf_counter()
     _, numbers = np.unique(labels, return_inverse=True)
     voters: list[Any] = []
-    images, means, training = [], [], 0.0
+    images, means, tested_bags, training = [], [], [], 0.0
     for index, ((keep, out), part) in enumerate(zip(splits, held_out, strict=True)):
         now = time.perf_counter()
         if voters and now > until:
@@ -214,9 +215,15 @@ def _try(
         chosen, votes = _test(voters[-1], part, end)
         images.append(out[chosen])
         means.append(votes)
+        tested_bags.append(part if len(chosen) == len(part) else part[chosen])
     tested, votes = np.concatenate(images), np.concatenate(means)
     temperature = fit_temperature(votes, numbers[tested])
-    probability = softmax(votes / temperature)
+    probability = np.concatenate(
+        [
+            probability_of(voter.scorer(), scores, part, temperature, 0.0)  # no threshold is known yet
+            for voter, scores, part in zip(voters, means, tested_bags, strict=True)
+        ]
+    )
     losses = -np.log(np.maximum(probability[np.arange(len(tested)), numbers[tested]], 1e-12))
     accuracy = float(np.mean(probability.argmax(axis=1) == numbers[tested]))
     result = Tried(candidate.words, accuracy, float(losses.mean()), time.perf_counter() - start)
@@ -249,11 +256,11 @@ def _clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
 
 def _fitted(voter: Any, bags: Bags, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float) -> Any:
     """Train a copy of a voter on some of the images."""
-    if not has_fit_parameter(voter, "sample_weight"):
-        return fit_until(voter, until, bags[keep].astype(np.float32), labels[keep])
+    if not (is_own(voter) and has_fit_parameter(voter, "sample_weight")):  # others may take weights and ignore them
+        return train(voter, until, bags[keep].astype(np.float32), labels[keep])
     weight = np.zeros(len(bags))  # a weight of 0 leaves an image out without copying the others
     weight[keep] = 1
-    return fit_until(voter, until, bags, labels, sample_weight=weight)
+    return train(voter, until, bags, labels, sample_weight=weight)
 
 
 def _splits(

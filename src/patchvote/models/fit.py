@@ -16,14 +16,16 @@ from ..bags.copies import copy_groups, describe_copies
 from ..bags.extract import Extractor
 from ..bags.store import Store
 from ..bags.thinning import thinned
-from ..errors import PatchvoteError, PhotoError
-from ..utils.budget import cut_short, fit_until
+from ..errors import ModelError, PatchvoteError, PhotoError
+from ..utils.budget import cut_short
 from ..utils.counting import counted
+from ..utils.schema import brief
 from ..utils.timing import Progress, timed
 from ..version import __version__
 from ..voters.bag_svm import pooled
 from ..voters.base import Candidate, Voter
-from ..voters.registry import DEFAULT, kind_of, voter_class
+from ..voters.outputs import named
+from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
 from .about import About
 from .choose import Choice, Tried, choose
 from .evidence import Evidence
@@ -31,6 +33,7 @@ from .known import with_photos
 from .model import Model
 from .report.card import card
 from .scores import Scores
+from .train import check_means_only, train
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,8 +59,13 @@ def candidates_for(voter: Any, seed: int) -> list[Candidate]:
         Seed of the training.
     """
     if isinstance(voter, Voter):
-        return [Candidate(type(voter).__name__, voter.uncalibrated())]
-    return voter_class(DEFAULT if voter == "auto" else kind_of(voter)).candidates(seed)
+        candidates = [Candidate(type(voter).__name__, voter.uncalibrated())]
+    else:
+        kind = DEFAULT if voter == AUTO else kind_of(voter)
+        candidates = voter_class(kind).candidates(seed)
+    for candidate in candidates:
+        candidate.voter.check_for_model()
+    return candidates
 
 
 def fit_model(
@@ -109,8 +117,10 @@ def fit_model(
         whole_bags, labels = None if means_only else whole, classes[numbers]
         choice = choose(options, bags, labels, groups=groups, whole=whole_bags, budget=budget, seed=seed, tell=tell)
     with timed(seconds, "training"):
-        fitted = fit_until(choice.candidate.voter, start + budget, bags, labels)
+        fitted = train(choice.candidate.voter, start + budget, bags, labels)
         fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
+    if means_only:
+        check_means_only(fitted, whole)
     fitted.remember(bags, numbers, np.random.default_rng(seed))
     held_out, mistakes = _measured(store, classes, numbers, choice, whole)
     about = _about(store, classes.tolist(), numbers, groups, choice, fitted, held_out)
@@ -122,6 +132,11 @@ def fit_model(
 def model_of(fitted: Voter, store: Store, extractor: Extractor, choice: Choice, about: About) -> Model:
     """Combine what was learned with its metadata."""
     labels, scorer = store.labels.astype(str), fitted.scorer()
+    if scorer.features != store.dim:
+        raise ModelError(
+            f"{named(scorer)} says that its descriptors have {brief(scorer.features)} features, but "
+            f"they have {store.dim}."
+        )
     return Model(
         scorer,
         tuple(str(label) for label in fitted.classes_),
@@ -130,7 +145,7 @@ def model_of(fitted: Voter, store: Store, extractor: Extractor, choice: Choice, 
         choice.temperature,
         choice.threshold,
         about,
-        names=tuple(store.names) if "image" in scorer.arrays else (),
+        names=tuple(store.names) if scorer.remembers else (),
         descriptors={label: int(store.sizes[labels == label].sum()) for label in np.unique(labels).tolist()},
         steps=int(getattr(fitted, "steps_", 0)),
     )

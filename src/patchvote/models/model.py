@@ -17,11 +17,12 @@ import numpy.typing as npt
 from ..backbones.names import beside
 from ..bags.bags import Bags
 from ..bags.recipe import Recipe
-from ..errors import ModelError
+from ..errors import ModelError, PatchvoteError
 from ..utils.schema import brief, text
-from ..voters.registry import voter_class
+from ..voters.outputs import blaming, probability_of, scores_of
+from ..voters.registry import check_registered, voter_class
 from ..voters.scorer import Scorer
-from ..voters.settings import MAX_NAME
+from ..voters.settings import MAX_NAME, unstorable
 from .about import About, check_about
 
 _MAX_CLASSES = 100_000  # more than four times those of ImageNet-21k
@@ -84,8 +85,10 @@ class Model:
                 raise ModelError(f"{name}{fault}.")
         if self.scorer.classes != len(self.classes):
             raise ModelError(f"votes for {self.scorer.classes} classes do not fit {len(self.classes)} classes.")
-        self.scorer.check_settings(self.scorer.settings)
-        self.scorer.check_all(len(self.names) if self.names else None)
+        _check_restorable(self.scorer)
+        with blaming(self.scorer):
+            self.scorer.check_settings(self.scorer.settings)
+            self.scorer.check_all(len(self.names) if self.names else None)
 
     @property
     def kind(self) -> str:
@@ -101,8 +104,8 @@ class Model:
         """Return the probability of each class, ``(classes,)``, for one bag, from its votes if they are given."""
         # `scores` does not hold the votes of all descriptors at once, which are large with many classes.
         mean = None if votes is None else votes.mean(axis=0, dtype=np.float64, keepdims=True)
-        scores = self.scorer.scores(bag) if mean is None else mean
-        return np.asarray(self.scorer.probability(scores, bag, self.temperature, self.threshold)[0])
+        scores = scores_of(self.scorer, bag) if mean is None else mean
+        return np.asarray(probability_of(self.scorer, scores, bag, self.temperature, self.threshold)[0])
 
 
 def voter_of(model: Model) -> Any:
@@ -123,6 +126,16 @@ def network_of(model: Model, path: str | Path) -> str:
         The network is anything else; such a network is loaded only when the user names it.
     """
     return beside(model.recipe.network, Path(path))
+
+
+def _check_restorable(scorer: Scorer) -> None:
+    """Refuse a scorer that a file could not bring back: of an unregistered kind, or with settings that are no JSON."""
+    try:
+        check_registered(scorer.kind, type(scorer))
+    except PatchvoteError as error:
+        raise ModelError(str(error)) from error
+    if (fault := unstorable(scorer.settings)) is not None:
+        raise ModelError(f"settings of {scorer.kind!r} cannot be stored: {fault}.")
 
 
 def _check_classes(classes: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from ..backbones.names import parts_of
 from .plan import Group, by_bags
 from .runner import Runner
 from .splits import Split
-from .voters import VOTERS, parse_voter
+from .voters import voter_kind
 
 _FEATURES = 1280  # per descriptor of the default network
 
@@ -34,7 +34,7 @@ def estimate(runner: Runner, groups: Sequence[Group]) -> tuple[float, float]:
                 training = (voter, recipe, networks, *split.train)
                 kept = runner.results.read(group.run(runner.protocol, voter))
                 if kept and kept["cells"]:
-                    trains = training not in trained or VOTERS[parse_voter(voter)[0]].adapts
+                    trains = training not in trained or voter_kind(voter).adapts
                     voting += _mean_seconds(kept["cells"], trains)
                     trained.add(training)
                 else:
@@ -52,7 +52,7 @@ def _work(runner: Runner, voter: str, split: Split, per_photo: float) -> float:
     """Return the approximate number of multiply-adds of a cell, for runs without stored cells."""
     classes = len({runner.labels[name] for name in split.train})
     descriptors = len(split.train) * per_photo, len(split.test) * per_photo
-    return VOTERS[parse_voter(voter)[0]].work(*descriptors, _FEATURES, classes)
+    return voter_kind(voter).work(*descriptors, _FEATURES, classes)
 
 
 def _seconds_per_photo(runner: Runner, recipe: str, network: str, names: Sequence[str]) -> float:

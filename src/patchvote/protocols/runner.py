@@ -14,6 +14,7 @@ from ..bags.bags import Bags
 from ..bags.filled import Filled
 from ..bags.store import Store
 from ..utils.machine import forget_peak_memory, peak_memory
+from ..voters.outputs import blaming
 from .datasets import Dataset
 from .joined_store import joined
 from .made_with import here, settings_and_bags
@@ -23,7 +24,7 @@ from .protocol import Protocol
 from .results import Draw, Results
 from .splits import Split, make_split, straddling
 from .stores import Stores
-from .voters import VOTERS, make_voter, parse_voter
+from .voters import make_voter, voter_kind
 
 Cell = dict[str, Any]
 
@@ -153,7 +154,7 @@ class _SameTraining:
         runner = self.runner
         for voter in self.voters:
             forget_peak_memory()
-            adapts = VOTERS[parse_voter(voter)[0]].adapts
+            adapts = voter_kind(voter).adapts
             if not adapts:
                 estimator, trained = self._train(voter)
             for number, group in enumerate(self.groups):
@@ -187,7 +188,9 @@ class _SameTraining:
     def _train(self, voter: str) -> tuple[Any, Cell]:
         labels = self._labels(self.read[0].train)
         start = time.perf_counter()
-        estimator = make_voter(voter, self.runner.protocol.voter_settings).fit(self.train, labels)
+        estimator = make_voter(voter, self.runner.protocol.voter_settings)
+        with blaming(estimator):
+            estimator = estimator.fit(self.train, labels)
         trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
         if hasattr(estimator, "recall_"):
             trained["recall"] = round(estimator.recall_, 4)

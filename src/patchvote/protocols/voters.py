@@ -1,6 +1,7 @@
 """Names of voters in tables and on the command line.
 
-A name may include settings of the estimator: ``snbnl(n_prototypes=1,alpha=0.01)``.
+Every voter of the registry can be used, also one of another package; what is compared with them stands here. A name may
+include settings of the estimator: ``snbnl(n_prototypes=1,alpha=0.01)``.
 """
 
 from __future__ import annotations
@@ -12,11 +13,7 @@ from typing import Any
 
 from ..errors import PatchvoteError
 from ..utils.suggest import nearest
-from ..voters.bag_svm import BagSVM
-from ..voters.neighbours.local_nbnn import LocalNBNN
-from ..voters.neighbours.nbnn import NBNN
-from ..voters.prototypes.nbnl import NBNL
-from ..voters.prototypes.snbnl import SNBNL
+from ..voters import registry
 from .baselines.mop import MopCnn
 from .baselines.pooled import MeanSvm, WholeImageLogistic, WholeImageNearestMean, WholeImageSvm
 from .baselines.product import AdaptedVoter, Product
@@ -53,21 +50,38 @@ def _pooling(n: float, m: float, d: int, c: int) -> float:
     return 400.0 * n * d
 
 
+def _registered(kind: str) -> Callable[..., Any]:
+    """Return a function that makes the estimator of a kind in the registry."""
+    return lambda **settings: registry.voter_class(kind)(**settings)
+
+
+# Titles, settings and work of our voters, and of what they are compared with.
 VOTERS: dict[str, VoterKind] = {
     # Searching in a PCA finds the nearest neighbour in 90 % of cases for patches and in 80 % for `dense` cells, which
     # are more similar to each other; otherwise it finds one nearly as close. For patches of Scene-15, 99.7 % of the
     # labels equal those of the exact search, in a fifth of the time. Results include the recall.
     "nbnn": VoterKind(
-        "CNN-NBNN", NBNN, {"search": "pca", "calibration": 0}, lambda n, m, d, c: n * m * 60.0 + m * c * 16 * d * 4
+        "CNN-NBNN",
+        _registered("nbnn"),
+        {"search": "pca", "calibration": 0},
+        lambda n, m, d, c: n * m * 60.0 + m * c * 16 * d * 4,
     ),
     "local-nbnn": VoterKind(
-        "LocalNBNN", LocalNBNN, {"search": "pca", "calibration": 0}, lambda n, m, d, c: n * m * 60.0 + m * 128 * d * 4
+        "LocalNBNN",
+        _registered("local-nbnn"),
+        {"search": "pca", "calibration": 0},
+        lambda n, m, d, c: n * m * 60.0 + m * 128 * d * 4,
     ),
-    "nbnl": VoterKind("CNN-NBNL", NBNL, {}, lambda n, m, d, c: 30 * 10 * c * d * 3 * n * 2 + m * c * 10 * d),
+    "nbnl": VoterKind(
+        "CNN-NBNL", _registered("nbnl"), {}, lambda n, m, d, c: 30 * 10 * c * d * 3 * n * 2 + m * c * 10 * d
+    ),
     "snbnl": VoterKind(
-        "CNN-sNBNL", SNBNL, {"calibration": 0}, lambda n, m, d, c: 3 * 10 * c * d * 2 * n * 2 + m * c * 10 * d
+        "CNN-sNBNL",
+        _registered("snbnl"),
+        {"calibration": 0},
+        lambda n, m, d, c: 3 * 10 * c * d * 2 * n * 2 + m * c * 10 * d,
     ),
-    "bag-svm": VoterKind("BagSVM", BagSVM, {"calibration": 0}, _pooling),
+    "bag-svm": VoterKind("BagSVM", _registered("bag-svm"), {"calibration": 0}, _pooling),
     "product": VoterKind("the product's choice", Product, {}, _pooling),
     "adapted": VoterKind("adapted BagSVM", AdaptedVoter, {}, _pooling, adapts=True),
     "whole-svm": VoterKind("whole image + SVM", WholeImageSvm, {}, _pooling),
@@ -76,6 +90,29 @@ VOTERS: dict[str, VoterKind] = {
     "mean-svm": VoterKind("mean of the bag + SVM", MeanSvm, {}, _pooling),
     "mop": VoterKind("MOP-CNN", MopCnn, {}, lambda n, m, d, c: (n + m) * 500.0 * d * 12),
 }
+
+
+def _other(name: str) -> VoterKind:
+    """Return the kind of a voter of another package: titled by its name, not calibrated, and as fast as pooling."""
+    known = registry.voter_class(name)._get_param_names()
+    return VoterKind(name, _registered(name), {"calibration": 0} if "calibration" in known else {}, _pooling)
+
+
+def voter_kind(name: str) -> VoterKind:
+    """Return the kind of voter that a name begins with.
+
+    Raises
+    ------
+    PatchvoteError
+        There is no such voter; the message names the nearest.
+    """
+    kind = name.partition("(")[0].strip()
+    if kind in VOTERS:
+        return VOTERS[kind]
+    known = [*VOTERS, *(other for other in registry.kinds() if other not in VOTERS)]
+    if kind not in known:
+        raise PatchvoteError(f"there is no voter {kind!r}.{nearest(kind, known)}")
+    return _other(kind)
 
 
 def parse_voter(name: str) -> tuple[str, dict[str, Any]]:
@@ -90,15 +127,13 @@ def parse_voter(name: str) -> tuple[str, dict[str, Any]]:
     """
     kind, _, rest = name.partition("(")
     kind = kind.strip()
-    if kind not in VOTERS:
-        raise PatchvoteError(f"there is no voter {kind!r}.{nearest(kind, VOTERS)} There are: {', '.join(VOTERS)}.")
     settings: dict[str, Any] = {}
-    known = VOTERS[kind].make()._get_param_names()
+    known = voter_kind(kind).make()._get_param_names()
     for part in filter(None, rest.removesuffix(")").split(",")):
         key, _, value = (word.strip() for word in part.partition("="))
         (key,) = current_settings(kind, {key: value}, known)
         if key not in known:
-            raise PatchvoteError(f"{kind} has no setting {key!r}.{nearest(key, known)} It has: {', '.join(known)}.")
+            raise PatchvoteError(f"{kind} has no setting {key!r}.{nearest(key, known)}")
         settings[key] = _value(value)
     return kind, settings
 
@@ -115,9 +150,10 @@ def _value(text: str) -> Any:
 def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
     """Make the estimator of this name; `changed` holds the settings of a protocol, by kind."""
     kind, settings = parse_voter(name)
-    changed_settings = current_settings(kind, (changed or {}).get(kind, {}), VOTERS[kind].make()._get_param_names())
+    made = voter_kind(kind)
+    changed_settings = current_settings(kind, (changed or {}).get(kind, {}), made.make()._get_param_names())
     try:
-        voter = VOTERS[kind].make(**{**VOTERS[kind].settings, **changed_settings, **settings})
+        voter = made.make(**{**made.settings, **changed_settings, **settings})
         if hasattr(voter, "_check_settings"):
             voter._check_settings()
     except (TypeError, ValueError) as error:  # an unknown setting, or an invalid value
@@ -128,4 +164,5 @@ def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None
 def title(name: str) -> str:
     """Return the name of a voter in tables."""
     kind, _, rest = name.partition("(")
-    return VOTERS[kind.strip()].title + (f" ({rest}" if rest else "")
+    known = VOTERS.get(kind.strip())  # the package of another voter need not be installed to read its results
+    return (known.title if known else kind.strip()) + (f" ({rest}" if rest else "")

@@ -26,6 +26,7 @@ _MAX_VALUES = 1 << 20  # values in the header; parsing and checking these takes 
 
 # The types that patchvote writes, by their names in the format.
 _TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I16": "int16", "I64": "int64"}
+STORED = frozenset(_TYPES.values())
 _ENTRY = record({"dtype": text(10), "shape": listed(whole(0, 1 << 50)), "data_offsets": listed(whole(0, 1 << 50))})
 
 

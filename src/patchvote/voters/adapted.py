@@ -27,20 +27,27 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from ..bags.bags import Bags
 from ..bags.store import Store
 from ..errors import PatchvoteError
 from .bag_svm import BagSVM, pooled
-from .base import Voter
+from .base import Voter, joined
 from .doubts import AdaptationWarning, collapsed, too_few, unlike
-from .labels import check_labels
+from .labels import check_labels, check_weights
 from .linear import LinearVotes
 from .scorer import Scorer
 from .self_training import Adaptation
-from .veto import limited, veto_of
+from .veto import limited
 from .votes import check_bags
+
+
+class _OfVoter:
+    """The `scorer_class` of the voter that is adapted; for the class `Adapted`, that of its default."""
+
+    def __get__(self, adapted: Adapted | None, owner: type[Adapted]) -> type[Scorer]:
+        return LinearVotes if adapted is None else adapted._adapts.scorer_class
 
 
 class Adapted(Voter):
@@ -93,6 +100,8 @@ class Adapted(Voter):
     1.0
     """
 
+    scorer_class = _OfVoter()
+
     def __init__(
         self,
         voter: Any = None,
@@ -108,7 +117,16 @@ class Adapted(Voter):
         self.gains = gains
         self.insist = insist
 
-    def fit(self, X: Any, y: Any = None, target: Any = None, target_y: Any = None, *, unadapted: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        target: Any = None,
+        target_y: Any = None,
+        *,
+        unadapted: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
         """Learn from labelled photos of the source and photos of the target.
 
         Parameters
@@ -123,6 +141,9 @@ class Adapted(Voter):
             Classes of the target's photos, None for a photo whose class is not known.
         unadapted : fitted estimator, optional
             Voter whose rejection stays in force; by default, `voter` fitted to the labelled photos.
+        sample_weight : array of shape (photos,), optional
+            Weights of the source's photos in the trainings; those of weight 0 are left out. Photos of the target have
+            weight 1.
         """
         voter = BagSVM(C=0.3) if self.voter is None else self.voter
         if not isinstance(voter, Voter):
@@ -132,28 +153,31 @@ class Adapted(Voter):
         if not all(isinstance(share, (int, float)) and 0 < share <= 1 for share in self.shares):
             raise ValueError(f"shares of Adapted must be numbers above 0, up to 1, got {self.shares!r}.")
         images, labels = self._read_labelled(X, y, reset=True)
-        self._set_classes(labels)
         source, target = _bags(images, voter), self.target if target is None else target
+        source, labels, weight = _weighted(voter, source, labels, sample_weight)
+        self._set_classes(labels)
         self.history_: list[dict[str, Any]] = []
         self.refusal_: str | None = None
         if target is None:
-            self.voter_ = self.unadapted_ = clone(voter).fit(source, labels) if unadapted is None else unadapted
+            if unadapted is None:
+                unadapted = clone(voter).fit(source, labels, **({} if weight is None else {"sample_weight": weight}))
+            self.voter_ = self.unadapted_ = unadapted
             self.rejected_ = self.unlike_ = np.zeros(0, bool)
         else:
             photos = _bags(target, voter)
             if source.dim != photos.dim:
                 raise ValueError(f"the source has {source.dim} features per descriptor, the target {photos.dim}.")
-            self._adapt(voter, source, labels, photos, target_y, unadapted)
+            has_label, known_labels = _known(target_y, len(photos), labels)
+            parts = photos[has_label], known_labels, photos[~has_label]
+            self._adapt(Adaptation(voter, source, labels, *parts, weight), photos, has_label, unadapted)
         self.classes_, self.positions_ = self.voter_.classes_, self.voter_.positions_
         self.temperature_, self.rejection_threshold_ = self.voter_.temperature_, self.voter_.rejection_threshold_
         return self
 
-    def _adapt(
-        self, voter: Voter, source: Bags, labels: npt.NDArray[Any], photos: Bags, target_y: Any, unadapted: Any
-    ) -> None:
-        has_label, known_labels = _known(target_y, len(photos), labels)
-        adaptation = Adaptation(voter, source, labels, photos[has_label], known_labels, photos[~has_label])
-        self.unadapted_ = adaptation.learn(source, voter=voter) if unadapted is None else unadapted
+    def _adapt(self, adaptation: Adaptation, photos: Bags, has_label: npt.NDArray[np.bool_], unadapted: Any) -> None:
+        self.unadapted_ = (
+            adaptation.learn(adaptation.source, voter=adaptation.voter) if unadapted is None else unadapted
+        )
         self.rejected_, self.unlike_ = _doubtful(self.unadapted_, photos)
         self.rejected_[has_label] = self.unlike_[has_label] = False
         if not self.insist:
@@ -174,20 +198,43 @@ class Adapted(Voter):
     # --- what a model needs -----------------------------------------------------------------------------------------
 
     @property
+    def _adapts(self) -> Voter:
+        """Voter that is adapted."""
+        return BagSVM(C=0.3) if self.voter is None else self.voter
+
+    @property
     def kind(self) -> str:
         """Kind of the voter that is adapted; its model is of that kind, with a veto."""
-        return str((self.voter or BagSVM()).kind)
+        return self._adapts.kind
 
     @property
     def means_only(self) -> bool:  # type: ignore[override]
         """Whether the voter uses only the mean of every bag."""
-        return bool((self.voter or BagSVM()).means_only)
+        return bool(self._adapts.means_only)
 
     def uncalibrated(self) -> Self:
         """Return an unfitted copy whose voter holds no images out."""
         copy: Self = clone(self)
-        copy.set_params(voter=(BagSVM(C=0.3) if self.voter is None else self.voter).uncalibrated())
+        copy.set_params(voter=self._adapts.uncalibrated())
         return copy
+
+    def check_for_model(self) -> None:
+        """Refuse a target, whose rejections an `ImageClassifier` would not calibrate, and what the voter refuses."""
+        if self.target is not None:
+            raise PatchvoteError(
+                "an ImageClassifier adapts its voter itself: pass the photos of the target to its fit(target=…), and "
+                "none to Adapted."
+            )
+        self._adapts.check_for_model()
+
+    def remember(self, bags: Bags, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
+        """Keep a sample of the training images, as the voter does."""
+        self.voter_.remember(bags, numbers, rng)
+
+    @property
+    def steps_(self) -> int:
+        """Number of steps of the training, where the voter's consists of steps."""
+        return int(getattr(self.voter_, "steps_", 0))
 
     def scorer(self) -> Scorer:
         """Return the scorer, with the veto of the unadapted voter.
@@ -201,16 +248,9 @@ class Adapted(Voter):
         scorer: Scorer = self.voter_.scorer()
         if self.voter_ is self.unadapted_:
             return scorer
-        before = self.unadapted_.scorer()
-        if not (isinstance(scorer, LinearVotes) and isinstance(before, LinearVotes)):
-            raise PatchvoteError(
-                f"an adapted {scorer.kind} cannot be kept: its model cannot store what the unadapted one rejects. "
-                "Adapt a bag-svm (the default)."
-            )
         columns = np.searchsorted(self.classes_, self.unadapted_.classes_)
         limit, temperature = self.unadapted_.rejection_threshold_, self.unadapted_.temperature_
-        kept = veto_of(before.arrays["linear"], before.arrays["bias"], temperature, limit, columns)
-        return LinearVotes({**scorer.arrays, **kept}, scorer.settings, scorer.classes)
+        return scorer.with_veto(self.unadapted_.scorer(), temperature, limit, columns)
 
     def _check_settings(self) -> None:
         if self.voter is not None:
@@ -225,7 +265,7 @@ class Adapted(Voter):
 
     def _mean_votes(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self)
-        return np.asarray(self.voter_._mean_votes(self._read(X)))
+        return joined([np.asarray(self.voter_._mean_votes(bags)) for bags in self._blocks(X)])
 
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
         """Return the probability of each class, for each bag.
@@ -233,7 +273,9 @@ class Adapted(Voter):
         A bag that the unadapted voter rejects has no class that reaches the threshold of rejection (see `veto`).
         """
         check_is_fitted(self)
-        bags = self._read(X)
+        return joined([self._probability(bags) for bags in self._blocks(X)])
+
+    def _probability(self, bags: Bags) -> npt.NDArray[Any]:
         before, probability = self.unadapted_.predict_proba(bags), self.voter_.predict_proba(bags)
         if self.voter_ is self.unadapted_:
             return np.asarray(probability)
@@ -256,6 +298,20 @@ def _bags(X: Any, voter: Any) -> Bags:
     bags = X.load()[0] if isinstance(X, Store) else Bags.of(X)
     check_bags(bags)
     return Bags.of(bags.means()) if voter.means_only else bags
+
+
+def _weighted(
+    voter: Voter, source: Bags, labels: npt.NDArray[Any], sample_weight: Any
+) -> tuple[Bags, npt.NDArray[Any], npt.NDArray[np.float64] | None]:
+    """Leave out photos of weight 0; return the weights of the others, or None if they are equal."""
+    weight = check_weights(sample_weight, len(source))
+    if (weight == 0).any():
+        source, labels, weight = source[weight > 0], labels[weight > 0], weight[weight > 0]
+    if (weight == 1).all():
+        return source, labels, None
+    if not has_fit_parameter(voter, "sample_weight"):
+        raise ValueError(f"{type(voter).__name__} takes no sample_weight: weights of its photos must be 0 or 1.")
+    return source, labels, weight
 
 
 def _known(target_y: Any, count: int, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:

@@ -9,16 +9,18 @@ all of them at once.
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import clone
 from sklearn.svm import LinearSVC
 
 from ..bags.bags import Bags
 from ..bags.store import Store
 from . import veto
-from .base import Candidate, Voter
+from .base import Candidate, ToAdapt, Voter
 from .labels import check_weights
 from .linear import LinearVotes
 from .pooling import bag_vectors
@@ -26,6 +28,9 @@ from .power import resolved
 from .scorer import Scorer
 from .votes import check_bags
 
+# Stronger regularisation than usual, since adapted votes learn from labels that they predicted themselves.
+_MAX_ADAPTED_C = 0.3
+_HELD_OUT = 0.2  # share of the labelled photos on which the probabilities of an adapted model are calibrated
 _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 
 
@@ -183,6 +188,24 @@ class BagSVM(Voter):
             np.concatenate([learned, weight[weight > 0]]),
         )
         return self
+
+    def to_adapt(self) -> ToAdapt:
+        """Return what adapting takes: the means of the training images, and stronger regularisation."""
+        voter = clone(self).set_params(C=min(self.C, _MAX_ADAPTED_C), calibration=_HELD_OUT)
+        words = f"linear votes, C = {voter.C:g}"
+        return ToAdapt(Bags.of(self.vectors_), self.classes_[self.class_], voter, self._unadapted(), words)
+
+    def _unadapted(self) -> BagSVM:
+        """Return the voter whose rejections remain valid: for a model that was adapted before, the original one."""
+        if not hasattr(self, "unadapted_linear_"):
+            return self
+        kept, original = self.scorer().arrays, copy.copy(self)
+        original.linear_, original.bias_ = kept["unadapted_linear"], kept["unadapted_bias"]
+        original.classes_ = self.classes_[kept["unadapted_class"]]
+        original.temperature_, original.rejection_threshold_ = 1.0, float(kept["unadapted_threshold"][0])
+        for name in veto.ARRAYS:
+            delattr(original, f"{name}_")
+        return original
 
     def _learn(
         self, means: npt.NDArray[np.float32], numbers: npt.NDArray[np.int64], weight: npt.NDArray[np.float64]

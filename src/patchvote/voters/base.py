@@ -8,7 +8,7 @@ calibrate probabilities (`calibration`), and predicting. How a descriptor votes 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,11 +23,15 @@ from ..bags.store import Store
 from ..errors import PatchvoteError
 from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from .labels import check_labels, hold_out, labels_of
+from .outputs import is_ours, probability_of, scores_of, votes_of
+from .registry import check_registered
 from .scorer import Scorer
 from .settings import fault_of, from_plain, plain
 from .votes import NONE, check_bags, softmax
 
 Numbers = npt.NDArray[np.int64]
+
+_AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +40,29 @@ class Candidate:
 
     words: str
     voter: Any
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ToAdapt:
+    """What adapting a model to another domain takes: see `Voter.to_adapt`.
+
+    Parameters
+    ----------
+    bags, labels
+        Training images that the model holds, and their classes.
+    voter : estimator
+        Voter to train on them and on images of the target.
+    unadapted : fitted estimator
+        Voter whose rejections stay in force.
+    words : str
+        Description of the voter, for people.
+    """
+
+    bags: Bags
+    labels: npt.NDArray[Any]
+    voter: Any
+    unadapted: Any
+    words: str
 
 
 class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -62,8 +89,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes_: npt.NDArray[Any]
     positions_: bool = False
-    temperature_: float
-    rejection_threshold_: float
+    temperature_: float = 1.0
+    rejection_threshold_: float = 0.0
 
     # --- what a model needs -----------------------------------------------------------------------------------------
 
@@ -84,6 +111,19 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return an unfitted copy that holds no images out: its caller calibrates it."""
         copy: Self = clone(self)
         return copy.set_params(calibration=0) if "calibration" in copy.get_params(deep=False) else copy
+
+    def check_for_model(self) -> None:
+        """Refuse a voter of which no model can be made, before it is trained.
+
+        Raises
+        ------
+        PatchvoteError
+            Its kind is not registered or belongs to another class, or a parameter cannot be stored; it is named.
+        """
+        from .contract import check_parameters
+
+        check_registered(self.kind, self.scorer_class)
+        check_parameters(self)
 
     def scorer(self) -> Scorer:
         """Return the scorer: arrays and settings, without the estimator."""
@@ -133,6 +173,10 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.partial_fit(bags.astype(np.float32), labels)
 
+    def to_adapt(self) -> ToAdapt:
+        """Return what adapting takes; voters whose scorer `adapts` define it."""
+        raise PatchvoteError(f"a model of {self.kind} does not keep what adapting needs.")
+
     @property
     def can_learn_more(self) -> bool:
         """Whether more images can be learned after `fit`."""
@@ -148,7 +192,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : Bags, list of arrays, or array
+        X : Bags, list of arrays, array, or Store
             The bags.
 
         Returns
@@ -157,7 +201,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Votes of the descriptors of all bags, one bag after the other.
         """
         check_is_fitted(self)
-        return self.scorer().votes(self._read(X))
+        scorer = self.scorer()
+        return joined([votes_of(scorer, bags) for bags in self._blocks(X)])
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
         """Return the mean votes ``(bags, classes)``; for two classes, those of the second minus those of the first."""
@@ -172,8 +217,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
         """Return the probability of each class, for each bag."""
         check_is_fitted(self)
-        scorer, bags = self.scorer(), self._read(X)
-        return scorer.probability(scorer.scores(bags), bags, self.temperature_, self.rejection_threshold_)
+        scorer, calibration = self.scorer(), (self.temperature_, self.rejection_threshold_)
+        return joined([probability_of(scorer, scores_of(scorer, bags), bags, *calibration) for bags in self._blocks(X)])
 
     def predict_or_none(self, X: Any, none: Any = NONE) -> npt.NDArray[Any]:
         """Return the class of each bag, or `none` where no class reaches the rejection threshold."""
@@ -184,12 +229,23 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # --- reading images ---------------------------------------------------------------------------------------------
 
+    def _blocks(self, X: Any) -> Iterator[Bags]:
+        """Yield any accepted form of bags as checked `Bags`: a store block by block, others at once."""
+        if not isinstance(X, Store):
+            yield self._read(X)
+            return
+        self._check_dim(X)
+        for bags, _ in X.blocks(_AT_ONCE):
+            yield self._read(bags)
+
     def _read(self, X: Any, *, fitting: bool = False) -> Bags:
-        """Convert any accepted form of bags into checked `Bags`."""
+        """Convert bags, a list of arrays or an array into checked `Bags`; those for other packages are read-only."""
+        if isinstance(X, Store):
+            raise ValueError(f"{type(self).__name__} needs the bags of the store here: pass `store.load()[0]`.")
         if not _holds_bags(X):
             array = validate_data(self, X, reset=fitting, dtype=[np.float32, np.float64, np.float16])
-            return Bags.of(array)
-        bags = Bags.of(X)
+            return Bags.of(array) if is_ours(self) else Bags.of(array).frozen()
+        bags = Bags.of(X) if is_ours(self) else Bags.of(X).frozen()
         check_bags(bags)
         if fitting:
             self.n_features_in_ = bags.dim
@@ -200,6 +256,12 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return bags
 
+    def _check_dim(self, store: Store) -> None:
+        if store.dim != self.n_features_in_:
+            raise ValueError(
+                f"the store has {store.dim} features per descriptor, but the model has {self.n_features_in_}."
+            )
+
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags | Store, npt.NDArray[Any]]:
         """Return checked images and their labels; a store is not loaded."""
         if not isinstance(X, Store):
@@ -207,8 +269,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
             bags = self._read(X, fitting=reset)
             return bags, check_labels(y, len(bags))
-        if not reset and X.dim != self.n_features_in_:
-            raise ValueError(f"the store has {X.dim} features per descriptor, but the model has {self.n_features_in_}.")
+        if not reset:
+            self._check_dim(X)
         self.n_features_in_ = X.dim
         return X, check_labels(labels_of(X, y), len(X))
 
@@ -224,7 +286,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _mean_votes(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self)
-        return self.scorer().scores(self._read(X))
+        scorer = self.scorer()
+        return joined([scores_of(scorer, bags) for bags in self._blocks(X)])
 
     # --- training and probabilities ---------------------------------------------------------------------------------
 
@@ -288,13 +351,24 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _plain_settings(self) -> dict[str, Any]:
         """Return the settings that a model file stores, as plain values."""
-        known = self.scorer_class.schema.settings
-        return {name: plain(value) for name, value in self.get_params(deep=False).items() if name in known}
+        known, settings = self.scorer_class.schema.settings, {}
+        for name, value in self.get_params(deep=False).items():
+            if name in known:
+                try:
+                    settings[name] = plain(value)
+                except ValueError as error:
+                    raise ValueError(f"{name} of {type(self).__name__} {error}.") from None
+        return settings
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = False
         return tags
+
+
+def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Concatenate the results for blocks of bags; one block is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _holds_bags(X: Any) -> bool:

@@ -64,6 +64,13 @@ class LinearVotes(Scorer):
             return probability
         return veto.with_veto(probability, bags.means(), self.arrays, self.power, threshold)
 
+    def with_veto(
+        self, before: Scorer, temperature: float, threshold: float, columns: npt.NDArray[np.int64]
+    ) -> LinearVotes:
+        """Return the scorer with the veto of the unadapted one."""
+        kept = veto.veto_of(before.arrays["linear"], before.arrays["bias"], temperature, threshold, columns)
+        return LinearVotes({**self.arrays, **kept}, self.settings, self.classes)
+
     def check(self, images: int | None = None) -> None:
         """Refuse arrays that are inconsistent."""
         arrays, classes = self.arrays, self.classes

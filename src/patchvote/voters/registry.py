@@ -6,6 +6,9 @@ import scikit-learn. Another package adds voters through the entry point ``patch
 
     [project.entry-points."patchvote.voters"]
     my-voter = "my_package:MyVoter"
+
+The names of our voters, their older spellings and "auto" are reserved. `contract` says what such a voter must be, and
+refuses one that is not.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ..errors import PatchvoteError
+from ..errors import PatchvoteError, first_line
 from ..utils.plugins import plugins
 from ..utils.suggest import nearest
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from .scorer import Scorer
 
 DEFAULT = "bag-svm"
+AUTO = "auto"  # name by which users leave the choice to patchvote
 GROUP = "patchvote.voters"
 
 
@@ -55,7 +59,7 @@ def kinds() -> tuple[str, ...]:
     >>> kinds()[:5]
     ('bag-svm', 'snbnl', 'nbnl', 'nbnn', 'local-nbnn')
     """
-    return *OWN, *sorted(set(_others()) - set(OWN))
+    return *OWN, *sorted(name for name in _others() if not _is_reserved(name))
 
 
 def kind_of(name: str) -> str:
@@ -74,10 +78,9 @@ def kind_of(name: str) -> str:
     for kind, own in OWN.items():
         if name == kind or name in own.before:
             return kind
-    if name in _others():
+    if name in _others() and not _is_reserved(name):
         return name
-    known = kinds()
-    raise PatchvoteError(f"there is no voter {name!r}.{nearest(name, known)} There are: {', '.join(known)}.")
+    raise PatchvoteError(f"there is no voter {name!r}.{nearest(name, kinds())}")
 
 
 def voter_class(kind: str) -> type[Voter]:
@@ -96,27 +99,70 @@ def scorer_class(kind: str) -> type[Scorer]:
     return _load_other(kind).scorer_class
 
 
+def is_own(voter: Voter) -> bool:
+    """Whether a voter is of one of the classes in this registry, and no subclass of one."""
+    return voter.kind in OWN and type(voter) is voter_class(voter.kind)
+
+
+def check_registered(kind: str, scorer: type[Scorer]) -> None:
+    """Refuse a scorer that a file of its kind would not bring back: its kind is unknown or that of another class.
+
+    Raises
+    ------
+    PatchvoteError
+        The message says which class has the kind, or how to register it.
+    """
+    place = f"{scorer.__module__}:{scorer.__qualname__}"
+    if kind in OWN:
+        known: type[Scorer] = scorer_class(kind)
+    elif _is_reserved(kind):
+        raise PatchvoteError(f"the kind of {place} is {kind!r}, a name of patchvote itself: give it another.")
+    elif kind not in _others():
+        raise PatchvoteError(
+            f"the kind of {place}, {kind!r}, is not registered, so that its models could not be read again. Add an "
+            f"entry point {kind!r} to the group {GROUP!r} of its package."
+        )
+    else:
+        known = scorer_class(kind)
+    if known is not scorer:
+        raise PatchvoteError(
+            f"the kind of {place} is {kind!r}, but that is the kind of {known.__module__}:{known.__qualname__}: a "
+            "model would be read as one of the other. Give it another kind."
+        )
+
+
+def _is_reserved(name: str) -> bool:
+    return name == AUTO or any(name == kind or name in own.before for kind, own in OWN.items())
+
+
 def _import_own(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(f".{module}", __package__), name)
 
 
 @functools.cache
-def _others() -> dict[str, EntryPoint]:
-    return {point.name: point for point in plugins(GROUP)}
+def _others() -> dict[str, dict[str, EntryPoint]]:
+    """Return the entry points of other packages by name; each name has one per place that it leads to."""
+    points: dict[str, dict[str, EntryPoint]] = {}
+    for point in plugins(GROUP):
+        points.setdefault(point.name, {})[point.value] = point
+    return points
 
 
 def _load_other(kind: str) -> type[Voter]:
     """Load another package's voter, and check that it meets the contract."""
-    from .base import Voter
+    from .contract import fault_of_class
 
-    point = _others()[kind]
+    points = _others()[kind]
+    if len(points) > 1:
+        raise PatchvoteError(
+            f"several packages have a voter {kind!r} ({', '.join(sorted(points))}): uninstall all but one of them."
+        )
+    ((place, point),) = points.items()
     try:
-        estimator = point.load()
-    except Exception as error:  # importing another package may raise anything
-        raise PatchvoteError(f"the voter {kind!r} cannot be loaded from {point.value}: {error}") from error
-    if not (isinstance(estimator, type) and issubclass(estimator, Voter) and hasattr(estimator, "scorer_class")):
-        raise PatchvoteError(f"the voter {kind!r}, {point.value}, is no subclass of patchvote.Voter with a scorer.")
-    if estimator.scorer_class.kind != kind:
-        raise PatchvoteError(f"{point.value} is {estimator.scorer_class.kind!r}, but is registered as {kind!r}.")
+        estimator: type[Voter] = point.load()
+    except (Exception, SystemExit) as error:  # importing another package may raise anything
+        raise PatchvoteError(f"the voter {kind!r} cannot be loaded from {place}: {first_line(error)}") from error
+    if (fault := fault_of_class(estimator, kind)) is not None:
+        raise PatchvoteError(f"the voter {kind!r}, {place}, {fault}.")
     return estimator

@@ -23,6 +23,7 @@ from ..utils.onnx_graph import GraphBuilder
 from ..utils.schema import Check, record
 from .confidence import part_weights, scaled
 from .onnx_nodes import Exported
+from .outputs import checked, votes_of
 from .votes import mean_votes, softmax, votes_in_chunks
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -54,6 +55,9 @@ class Schema:
         Names that settings had in files of earlier versions, with their present names.
     before : dict
         Values of settings that earlier versions did not have: those that vote as these versions did.
+    unstored : tuple of str
+        Parameters of the estimator that a model does not store, because they do not change what is learned, such as the
+        device of a training. (`callback` never is.) Every other parameter must be one of `settings`.
     """
 
     arrays: Mapping[str, Spec]
@@ -62,6 +66,7 @@ class Schema:
     needed: tuple[str, ...] = ()
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     before: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    unstored: tuple[str, ...] = ()
 
 
 class Scorer(abc.ABC):
@@ -85,7 +90,7 @@ class Scorer(abc.ABC):
     remembers : bool
         Whether it can find the training descriptors nearest to a descriptor (`matches`).
     adapts : bool
-        Whether its models can be adapted to another domain.
+        Whether its models can be adapted to another domain. Then it defines `with_veto`, and its voter `to_adapt`.
     """
 
     kind: ClassVar[str]
@@ -130,7 +135,7 @@ class Scorer(abc.ABC):
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the mean vote of each bag, ``(bags, classes)``."""
-        sums = np.add.reduceat(self.votes(bags), bags.offsets[:-1], axis=0, dtype=np.float64)
+        sums = np.add.reduceat(votes_of(self, bags), bags.offsets[:-1], axis=0, dtype=np.float64)
         return np.asarray(sums / bags.sizes[:, None])
 
     def probability(
@@ -138,6 +143,28 @@ class Scorer(abc.ABC):
     ) -> npt.NDArray[np.float64]:
         """Return the probability of each class, ``(bags, classes)``, from the scores of the bags."""
         return softmax(scores / temperature)
+
+    def with_veto(self, before: Scorer, temperature: float, threshold: float, columns: npt.NDArray[np.int64]) -> Scorer:
+        """Return the scorer of an adapted voter with the veto of the unadapted one (see `veto`).
+
+        Parameters
+        ----------
+        before : Scorer
+            Scorer of the unadapted voter, of the same kind.
+        temperature, threshold : float
+            Temperature and threshold of rejection of the unadapted voter.
+        columns : array of int
+            Class numbers of its classes in the adapted voter.
+
+        Raises
+        ------
+        PatchvoteError
+            A model of this kind cannot store a veto.
+        """
+        raise PatchvoteError(
+            f"an adapted {self.kind} cannot be kept: its model cannot store what the unadapted one rejects. "
+            "Adapt a bag-svm (the default)."
+        )
 
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
         """Return the nearest training descriptor of a class for each descriptor, or None if the model holds none.
@@ -191,7 +218,8 @@ class Scorer(abc.ABC):
                 continue
             array = self.arrays[name]
             if array.ndim != axes or array.dtype.name not in types:
-                raise ModelError(f"the array {name!r} has {array.ndim} axes of {array.dtype}.")
+                expected = f"{axes} of {' or '.join(types)}"
+                raise ModelError(f"the array {name!r} has {array.ndim} axes of {array.dtype}, expected {expected}.")
             _check_size(name, array)
         self.check(images)
 
@@ -237,7 +265,7 @@ class DescriptorScorer(Scorer):
 
     def votes(self, bags: Bags) -> npt.NDArray[Any]:
         """Return the vote of every descriptor for every class, ``(descriptors, classes)``, times its weight."""
-        chunks = [votes for _, votes in votes_in_chunks(bags, self.positions, self.vote, self.width)]
+        chunks = [votes for _, votes in votes_in_chunks(bags, self.positions, self._vote, self.width)]
         votes = np.concatenate(chunks)
         if self.confidence:
             votes = votes * scaled(part_weights(votes, self.confidence), bags.offsets)[:, None]
@@ -245,7 +273,10 @@ class DescriptorScorer(Scorer):
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the weighted mean vote of each bag, ``(bags, classes)``."""
-        return mean_votes(bags, self.positions, self.vote, self.width, self.confidence)
+        return mean_votes(bags, self.positions, self._vote, self.width, self.confidence)
+
+    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return checked(self, "votes", self.vote(values), len(values), "descriptor")
 
 
 def _check_size(name: str, array: npt.NDArray[Any]) -> None:

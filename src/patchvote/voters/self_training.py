@@ -39,6 +39,8 @@ class Adaptation:
         Classes of the photos in `known`.
     unknown : Bags
         Photos of the target whose classes are not known.
+    weight : array of shape (photos of the source,), optional
+        Weights of the source's photos; all others have weight 1.
     """
 
     voter: Any
@@ -47,6 +49,7 @@ class Adaptation:
     known: Bags
     known_labels: npt.NDArray[Any]
     unknown: Bags
+    weight: npt.NDArray[np.float64] | None = None
 
     def run(
         self,
@@ -117,7 +120,12 @@ class Adaptation:
             labelled, labels = labelled[keep], labels[keep]
         if taken is not None and names is not None and len(taken):
             labelled, labels = Bags.join([labelled, self.unknown[taken]]), np.concatenate([labels, names])
-        return (self.voter.uncalibrated() if voter is None else clone(voter)).fit(labelled, labels)
+        learner = self.voter.uncalibrated() if voter is None else clone(voter)
+        if self.weight is None:
+            return learner.fit(labelled, labels)
+        weight = np.concatenate([self.weight, np.ones(len(self.known))])
+        weight = weight if keep is None else weight[keep]
+        return learner.fit(labelled, labels, sample_weight=np.append(weight, np.ones(len(labels) - len(weight))))
 
     def _labelled(self, source: Bags) -> tuple[Bags, npt.NDArray[Any]]:
         if not len(self.known):

@@ -5,6 +5,7 @@ Settings are plain data here, because reading a model must not import the estima
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,12 @@ from ..utils.schema import Check, brief, either, number, one_of, table, text, wh
 
 MAX_NAME = 1_000  # characters in the name of a class; names of folders have at most 255
 
+
+def _label(value: Any) -> str | None:
+    """Accept a class: short text, or what is no text, which an estimator may know but no model can store."""
+    return text(MAX_NAME)(value) if isinstance(value, str) else None
+
+
 COUNT = whole(0, 1 << 53)
 AT_LEAST_ONE = whole(1, 1 << 53)
 SHARE = number(0, 1)
@@ -24,7 +31,7 @@ CONFIDENCE = number(0, 10)  # exponent of a part's lead
 STRENGTH = number(1e-12, 1e12)
 NONE = one_of(None)
 SEED = either(NONE, whole(0, (1 << 32) - 1))
-CLASS_WEIGHT = either(NONE, one_of("balanced"), table(WEIGHT, text(MAX_NAME)))
+CLASS_WEIGHT = either(NONE, one_of("balanced"), table(WEIGHT, _label))
 Q = either(one_of("inf"), number(1, 1e30))  # the largest float32 is 3e38
 
 
@@ -38,25 +45,57 @@ POWER = either(one_of("auto"), _power)
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a setting in a form that JSON can represent.
+    """Return the value of a setting in a form that JSON can represent, if it has one; others are returned as they are.
+
+    Raises
+    ------
+    ValueError
+        The value is the text "inf", which stands for infinity in a file.
 
     Examples
     --------
-    >>> plain(np.float64(0.5)), plain(math.inf), plain({np.int64(1): 2.0})
-    (0.5, 'inf', {'1': 2.0})
+    >>> plain(np.float64(0.5)), plain(math.inf), plain({"sea": np.int64(2)})
+    (0.5, 'inf', {'sea': 2})
     """
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, str) and value == "inf":
+        raise ValueError("must be the number infinity (math.inf) instead of the text 'inf'")
     if isinstance(value, (np.random.RandomState, np.random.Generator)):
         return None  # no seed can restore its state
     if isinstance(value, np.generic):
         value = value.item()
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
+    return "inf" if isinstance(value, float) and value == math.inf else value
 
 
 def from_plain(value: Any) -> Any:
     """Return the value of a setting from the form that `plain` returns."""
+    if isinstance(value, dict):
+        return {key: from_plain(item) for key, item in value.items()}
     return math.inf if isinstance(value, str) and value == "inf" else value
+
+
+def unstorable(settings: Mapping[str, Any]) -> str | None:
+    """Return which setting a file cannot store so that it comes back the same, or None.
+
+    Examples
+    --------
+    >>> unstorable({"C": 1.0, "class_weight": {"sea": 2}}) is None
+    True
+    >>> unstorable({"class_weight": {1: 2}})
+    'class_weight must be a number, text, true, false, None, or a list or table of these (keys: text), got {1: 2}'
+    """
+    for name, value in settings.items():
+        try:
+            same = json.loads(json.dumps(value, allow_nan=False)) == value
+        except (TypeError, ValueError, RecursionError):
+            same = False
+        if not same:
+            return (
+                f"{name} must be a number, text, true, false, None, or a list or table of these (keys: text), "
+                f"got {brief(value)}"
+            )
+    return None
 
 
 def fault_of(settings: Mapping[str, Any], known: Mapping[str, Check]) -> str | None:

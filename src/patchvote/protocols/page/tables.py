@@ -41,12 +41,12 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
             columns.append((f"{name}: paper", protocol, setting.name, None, ""))
             for recipe in RECIPES:
                 ours = [row for row in rows if (row["setting"], row["recipe"]) == (setting.name, recipe)]
-                ours = [row for row in ours if row["network"] == NETWORK and row["voter"] in VOTERS]
+                ours = [row for row in ours if row["network"] == NETWORK and "(" not in row["voter"]]
                 if ours:
                     count = _counted(min(row["splits"] for row in ours))
                     columns.append((f"{name}: ours, {recipe} ({count})", protocol, setting.name, ours, recipe))
-    table = []
-    for voter, kind in VOTERS.items():
+    table, found = [], {row["voter"] for column in columns for row in column[3] or ()}
+    for voter in [*VOTERS, *sorted(found - set(VOTERS))]:
         cells = []
         for _, protocol, setting_name, ours_or_none, _ in columns:
             if ours_or_none is None:
@@ -55,7 +55,7 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
             else:
                 cells.append(next((_mean(row) for row in ours_or_none if row["voter"] == voter), ""))
         if any(cells):
-            table.append([kind.title, *cells])
+            table.append([title(voter), *cells])
     return markdown(["voter", *(column[0] for column in columns)], table)
 
 

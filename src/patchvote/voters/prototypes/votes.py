@@ -233,6 +233,7 @@ class SnbnlVotes(PrototypeVotes):
         needed=("q",),
         renamed={**_RENAMED, "passes": "max_iter", "held_out": "validation_fraction"},
         before=_BEFORE,
+        unstored=("device",),
     )
 
 

@@ -1,0 +1,76 @@
+"""Arguments of a classifier, checked before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import PatchvoteError, PhotoError
+from ..photos.find import Photo
+from ..utils.schema import brief
+from ..voters.registry import AUTO, DEFAULT, kind_of
+from ..voters.votes import NONE
+from .model import Model
+
+if TYPE_CHECKING:
+    from ..bags.store import Store
+
+MAX_SEED = 2**32 - 1  # the largest seed that scikit-learn accepts
+
+
+def kind_of_voter(voter: Any) -> str:
+    """Return the kind of a voter, given by name or as an estimator.
+
+    Raises
+    ------
+    PatchvoteError
+        It is neither, or no model can be made of it.
+    """
+    if isinstance(voter, str):
+        return DEFAULT if voter == AUTO else kind_of(voter)
+    from ..voters.base import Voter  # needs scikit-learn, which whoever passes a voter has imported
+
+    if not isinstance(voter, Voter):
+        raise PatchvoteError(
+            f"voter must be the name of a voter or an estimator that is one, such as SNBNL(), got {voter!r:.80}."
+        )
+    voter.check_for_model()
+    return voter.kind
+
+
+def check_settings(budget: Any, seed: Any) -> None:
+    """Refuse a budget that is no number of seconds, and a seed that scikit-learn does not accept."""
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not budget >= 0:
+        raise PatchvoteError(f"budget must be a number of seconds, at least 0, got {brief(budget)}.")
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed <= MAX_SEED:
+        raise PatchvoteError(f"seed must be a whole number from 0 to {MAX_SEED}, got {brief(seed)}.")
+
+
+def check_classes(photos: Iterable[Photo]) -> None:
+    """Refuse a class that has the name of the answer for rejected photos."""
+    for photo in photos:
+        if str(photo.label).strip().casefold() == NONE:
+            raise PatchvoteError(
+                f"a class may not be called {photo.label!r}: that is the answer for photos unlike all classes. Give "
+                "the class of such photos another name, such as 'other'."
+            )
+
+
+def check_readable(store: Store, skipped: Sequence[PhotoError]) -> None:
+    """Refuse photos of which only one class can be read, and name those that cannot be read."""
+    classes = sorted({str(label) for label in store.labels})
+    if len(classes) < 2 and skipped:
+        raise PatchvoteError(
+            f"photos of one class only can be read: {classes[0]!r}. At least two classes are needed. Not read: "
+            + " ".join(map(str, skipped[:3]))
+        )
+
+
+def check_adapts(model: Model) -> None:
+    """Refuse to adapt a model of a voter that cannot be adapted."""
+    if not model.scorer.adapts:
+        raise PatchvoteError(
+            f"a model of {model.kind} does not keep what adapting needs: fit it with --voter {DEFAULT} (the default)."
+        )
