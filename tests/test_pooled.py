@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchvote import Bags
+from patchvote import Bags, PatchvoteError
 from patchvote.protocols.baselines.mop import MopCnn
 from patchvote.protocols.baselines.pooled import MeanSvm, WholeImageSvm
+from patchvote.protocols.baselines.scales import at_scale
 from patchvote.protocols.voters import make_voter
 
 
@@ -54,3 +55,46 @@ def test_simple_voters_of_the_whole_image_name_it():
     for voter in ("whole-svm", "whole-logistic", "whole-nearest-mean", "bag-svm", "product"):
         assert make_voter(voter).fit(bags, labels).predict(bags).tolist() == labels.tolist()
         assert make_voter(voter).fit(bags[[0, 6]], labels[[0, 6]]).predict(bags).tolist() == labels.tolist()
+
+
+def two_scales() -> tuple[Bags, np.ndarray]:
+    """Twelve images of two classes that only the last scale tells apart: whole image, 2 cells, then 4 cells."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(["land", "sea"], 6)
+    level = np.tile([0, 1, 1, 2, 2, 2, 2], 12).astype(np.int16)
+    values = rng.random((84, 3)).astype(np.float32)
+    values[level == 2] += 3 * np.eye(3)[np.repeat([0, 1], 24)].astype(np.float32)
+    return Bags(values, np.arange(13) * 7, None, level), labels
+
+
+def test_a_pooled_image_has_the_resolution_of_the_named_scales_only():
+    bags, labels = two_scales()
+    for scales, numbers in (("whole", [0]), ("first", [1]), ("last", [2]), ("each", [1, 2])):
+        voter = make_voter(f"pooled-svm(scales={scales})")
+        expected = []
+        for image in range(12):
+            rows = slice(7 * image, 7 * image + 7)
+            vector = []
+            for number in numbers:
+                root = np.sqrt(bags.values[rows][bags.level[rows] == number].mean(axis=0, dtype=np.float64))
+                vector.append(root / np.linalg.norm(root))
+            expected.append(np.concatenate(vector))
+        np.testing.assert_allclose(voter._vectors(bags), expected, rtol=1e-5)
+    assert make_voter("pooled-svm").fit(bags, labels).predict(bags).tolist() == labels.tolist()
+    with pytest.raises(PatchvoteError, match="scales must be one of whole, first, last, each, got 'second'"):
+        make_voter("pooled-svm(scales=second)")
+    with pytest.raises(ValueError, match="bag 0 has no descriptor of level 0"):
+        at_scale(Bags(np.ones((2, 3), np.float32), np.array([0, 2]), None, np.ones(2, np.int16)), 0)
+
+
+def test_an_adapted_pooled_image_sees_one_scale_only():
+    bags, labels = two_scales()
+    seen = make_voter("adapted(scales=last)").fit(bags, labels, [bags], [None] * 12)
+    assert seen.predict(bags).tolist() == labels.tolist()
+    changed = Bags(np.where(bags.level[:, None] == 2, bags.values, 0.5), bags.offsets, None, bags.level)
+    blind = make_voter("adapted(scales=last)").fit(changed, labels, [changed], [None] * 12)
+    np.testing.assert_allclose(
+        seen.adapted_.voter_.linear_, blind.adapted_.voter_.linear_, atol=1e-6
+    )  # other scales play no part
+    with pytest.raises(PatchvoteError, match="scales must be one of bag, whole, first, last, got 'each'"):
+        make_voter("adapted(scales=each)")

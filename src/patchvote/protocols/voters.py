@@ -17,6 +17,7 @@ from ..voters import registry
 from .baselines.mop import MopCnn
 from .baselines.pooled import MeanSvm, WholeImageLogistic, WholeImageNearestMean, WholeImageSvm
 from .baselines.product import AdaptedVoter, Product
+from .baselines.scales import PooledSvm
 from .names import current_settings
 
 
@@ -88,6 +89,7 @@ VOTERS: dict[str, VoterKind] = {
     "whole-logistic": VoterKind("whole image + logistic regression", WholeImageLogistic, {}, _pooling),
     "whole-nearest-mean": VoterKind("whole image + nearest class mean", WholeImageNearestMean, {}, _pooling),
     "mean-svm": VoterKind("mean of the bag + SVM", MeanSvm, {}, _pooling),
+    "pooled-svm": VoterKind("pooled image + SVM", PooledSvm, {}, _pooling),
     "mop": VoterKind("MOP-CNN", MopCnn, {}, lambda n, m, d, c: (n + m) * 500.0 * d * 12),
 }
 

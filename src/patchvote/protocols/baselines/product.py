@@ -16,7 +16,8 @@ from ...models.fit import candidates_for
 from ...voters.adapted import Adapted
 from ...voters.bag_svm import BagSVM
 from ...voters.prototypes.snbnl import SNBNL
-from .pooled import means_of
+from .pooled import blocks_of, means_of
+from .scales import at_scale, check_scales, levels_of
 
 
 class Product(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -51,6 +52,9 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     voter : {"bag-svm", "snbnl"}, default "bag-svm"
         Kind of voter that is adapted.
+    scales : {"bag", "whole", "first", "last"}, default "bag"
+        The descriptors that it sees: all of the bag, or those of one scale (see `scales`): "bag-svm" with one of these
+        is the pooled image at that resolution, adapted in the same way.
     C : float, default 0.3
         Inverse regularisation strength of "bag-svm".
     gains : bool, default True
@@ -59,8 +63,17 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Rounds of self-training.
     """
 
-    def __init__(self, voter: str = "bag-svm", *, C: float = 0.3, gains: bool = True, rounds: int = 2) -> None:
+    def __init__(
+        self,
+        voter: str = "bag-svm",
+        *,
+        scales: str = "bag",
+        C: float = 0.3,
+        gains: bool = True,
+        rounds: int = 2,
+    ) -> None:
         self.voter = voter
+        self.scales = scales
         self.C = C
         self.gains = gains
         self.rounds = rounds
@@ -69,9 +82,9 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from labelled images of the source, and from images of the target in one or more parts."""
         self._check_settings()
         if self.voter == "bag-svm":  # it uses only means, which take a hundredth of the memory
-            parts, voter = [means_of(part) for part in (X, *target)], BagSVM(self.C, calibration=0)
+            parts, voter = [self._means(part) for part in (X, *target)], BagSVM(self.C, calibration=0)
         else:
-            parts = [part.load()[0] if isinstance(part, Store) else part for part in (X, *target)]
+            parts = [self._seen(part.load()[0] if isinstance(part, Store) else part) for part in (X, *target)]
             voter = SNBNL(calibration=0)
         adapted = Adapted(voter, gains=self.gains, shares=Adapted().shares[: self.rounds])
         self.adapted_ = adapted.fit(parts[0], y, Bags.join(parts[1:]), target_y)
@@ -79,8 +92,19 @@ class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Bags) -> npt.NDArray[Any]:
         """Return the predicted label of each image."""
-        return np.asarray(self.adapted_.predict(X))
+        return np.asarray(self.adapted_.predict(self._seen(X)))
+
+    def _seen(self, bags: Bags) -> Bags:
+        """Return the bags with the descriptors that the voter sees."""
+        if self.scales == "bag":
+            return bags
+        return at_scale(bags, levels_of(self.scales, int(bags.level.max()))[0])
+
+    def _means(self, images: Bags | Store) -> Bags:
+        """Return bags of one descriptor each: the mean of what the voter sees."""
+        return Bags.of(np.concatenate([self._seen(bags).means() for bags in blocks_of(images)]))
 
     def _check_settings(self) -> None:
+        check_scales(self.scales, ("bag", "whole", "first", "last"))
         if self.voter not in ("bag-svm", "snbnl") or self.rounds not in (0, 1, 2):
             raise ValueError(f"voter must be bag-svm or snbnl, and rounds 0, 1 or 2; got {self.voter}, {self.rounds}.")
