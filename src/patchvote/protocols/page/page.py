@@ -16,7 +16,7 @@ from ..adaptation import read_trials
 from ..adaptation import table as adaptation_table
 from ..protocol import PROTOCOLS, Protocol
 from ..results import Results
-from . import plots, tables
+from . import fair, plots, tables
 from .findings import findings, patch_results
 
 _HEAD = f"""{RESULTS_HEAD}, which holds the raw numbers of every split, the settings,
@@ -73,6 +73,9 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
                 parts.append(_picture("NBNN by patch size and levels", protocol.name))
                 parts += [f"- {finding}" for finding in findings(accuracies)]
             parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+        elif protocol.report == "parts":
+            parts += [f"## {protocol.title}: at equal resolution", fair.table(protocol, results)]
+            parts.append(_notes(results, protocol))
         elif protocol.report == "settings":
             plots.plot_settings(protocol, results, pictures / protocol.name)
             parts += ["## Settings: ours", _picture("Each setting changed alone", protocol.name)]
