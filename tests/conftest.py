@@ -10,6 +10,13 @@ from pathlib import Path
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before scipy comes in: one of scikit-learn's checks skips without it
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # some tests import ONNX Runtime before patchvote, or without it
 
+# Beside other workers, each has its share of the cores: libraries whose threads wait for one another by spinning take
+# several times as long where there are more threads than cores. Before numpy comes in; started processes inherit it.
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
+    _SHARE = max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+    for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(_name, str(_SHARE))
+
 import numpy as np
 import pytest
 from PIL import Image

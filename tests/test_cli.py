@@ -122,12 +122,12 @@ def test_the_papers_way_is_an_option(photo_folder, tmp_path):
         (["info", "nowhere"], 1, "nowhere is neither a model nor a store: there is no such file or folder"),
     ],
 )
-def test_mistakes_get_a_line_that_says_what_to_do(words, code, says, photo_folder, tmp_path):
-    words = [str(photo_folder) if word == "PHOTOS" else word for word in words]
-    done = patchvote(*words, cwd=tmp_path)
-    assert done.returncode == code
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
+def test_mistakes_get_a_line_that_says_what_to_do(words, code, says, photo_folder, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    done = command(*[photo_folder if word == "PHOTOS" else word for word in words])
+    assert done.code == code
+    assert says in done.err
+    assert "Traceback" not in done.err
     assert not (tmp_path / "store").exists()
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from patchvote import PatchvoteError
 from patchvote.models.file import read_model, write_model
 from test_cli import patchvote, words
 
@@ -95,19 +96,19 @@ def test_predict_reads_paths_from_standard_input_and_writes_files(made, photo_fo
     assert "--output writes .csv or .jsonl" in wrong.stderr
 
 
-def test_predict_names_what_it_cannot_read_and_goes_on(made, photo_folder, tmp_path):
+def test_predict_names_what_it_cannot_read_and_goes_on(command, made, photo_folder, tmp_path):
     folder, _ = made
     (tmp_path / "broken.jpg").write_bytes(b"no")
     good = next((photo_folder / "brick").iterdir())
-    done = patchvote("predict", folder / "m.patchvote", tmp_path / "broken.jpg", good, "--json")
-    assert done.returncode == 3
-    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    done = command("predict", folder / "m.patchvote", tmp_path / "broken.jpg", good, "--json")
+    assert done.code == 3
+    first, second = (json.loads(line) for line in done.out.splitlines())
     assert first["error"]
     assert second["likeliest"] == "brick"
-    assert "skipped" in done.stderr
+    assert "skipped" in done.err
 
 
-def test_something_else_is_none_of_these(made, tmp_path):
+def test_something_else_is_none_of_these(command, made, tmp_path):
     folder, _ = made
     from PIL import Image
 
@@ -117,16 +118,16 @@ def test_something_else_is_none_of_these(made, tmp_path):
     labels = []
     for threshold in (0.0, 1.0):  # the model may be as sure as it likes
         write_model(dataclasses.replace(model, threshold=threshold), tmp_path / "m.patchvote")
-        told = json.loads(patchvote("predict", tmp_path / "m.patchvote", tmp_path / "noise.png", "--json").stdout)
+        told = json.loads(command("predict", tmp_path / "m.patchvote", tmp_path / "noise.png", "--json").out)
         labels.append(told["label"])
     assert labels[0] in model.classes
     assert labels[1] == "none of these"
 
 
-def test_explain_draws_and_writes_arrays(made, photo_folder, tmp_path):
+def test_explain_draws_and_writes_arrays(command, made, photo_folder, tmp_path):
     folder, _ = made
     photo = next((photo_folder / "gravel").glob("*.jpg"))
-    done = patchvote(
+    done = command(
         "explain",
         folder / "m.patchvote",
         photo,
@@ -137,59 +138,61 @@ def test_explain_draws_and_writes_arrays(made, photo_folder, tmp_path):
         "--class",
         "brick",
     )
-    assert done.returncode == 0, done.stderr
-    assert "gravel" in done.stdout
+    assert done.code == 0, done.err
+    assert "gravel" in done.out
     assert (tmp_path / "e.png").read_bytes()[:4] == b"\x89PNG"
     with np.load(tmp_path / "e.npz", allow_pickle=False) as arrays:
         np.testing.assert_allclose(arrays["maps"].sum(axis=(1, 2)), arrays["votes"].mean(axis=0), rtol=1e-9)
         assert arrays["classes"].tolist() == ["Straße & Café", "brick", "grass", "gravel"]
-    wrong = patchvote("explain", folder / "m.patchvote", photo, "--class", "brik")
-    assert wrong.stderr == "patchvote: there is no class 'brik'. Did you mean 'brick'?\n"
+    wrong = command("explain", folder / "m.patchvote", photo, "--class", "brik")
+    assert wrong.err == "patchvote: there is no class 'brik'. Did you mean 'brick'?\n"
 
 
-def test_explain_shows_the_parts_of_training_photos_that_match(photo_folder, made, tmp_path):
+def test_explain_shows_the_parts_of_training_photos_that_match(command, photo_folder, made, tmp_path):
     folder, _ = made
-    model = tmp_path / "bank.patchvote"
-    patchvote("fit", photo_folder, model, "--voter", "nbnn", "--cache", folder / "cache", "--no-report")
+    for path in photo_folder.glob("*/*no. [0-2].*"):
+        (tmp_path / "few" / path.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, tmp_path / "few" / path.parent.name)
+    photo_folder, model = tmp_path / "few", tmp_path / "bank.patchvote"
+    options = ("--voter", "nbnn", "--cache", folder / "cache", "--no-report")
+    assert command("fit", photo_folder, model, *options).code == 0
     assert not (tmp_path / "bank.html").exists()
     photo = next((photo_folder / "gravel").glob("*.jpg"))
-    done = patchvote("explain", model, photo, "-o", tmp_path / "e.png", "--photos", photo_folder)
-    assert f"of gravel/{photo.name}" in done.stdout
+    done = command("explain", model, photo, "-o", tmp_path / "e.png", "--photos", photo_folder)
+    assert f"of gravel/{photo.name}" in done.out
     assert (tmp_path / "e-matches.png").exists()
 
 
-def test_evaluate_compares_and_writes_a_report(made, photo_folder, tmp_path):
+def test_evaluate_compares_and_writes_a_report(command, made, photo_folder, tmp_path):
     folder, _ = made
-    done = patchvote("evaluate", folder / "m.patchvote", photo_folder, "--report", tmp_path / "r.html")
-    assert done.returncode == 0, done.stderr
-    assert "% of 40 photos are classified correctly" in done.stdout
+    done = command("evaluate", folder / "m.patchvote", photo_folder, "--report", tmp_path / "r.html")
+    assert done.code == 0, done.err
+    assert "% of 40 photos are classified correctly" in done.out
     assert (tmp_path / "r.html").exists()
-    told = json.loads(
-        patchvote("evaluate", folder / "m.patchvote", photo_folder, "--no-report", "--json", "--quiet").stdout
-    )
+    told = json.loads(command("evaluate", folder / "m.patchvote", photo_folder, "--no-report", "--json", "--quiet").out)
     assert told["images"] == 40
 
 
-def test_add_teaches_a_new_class_in_place(made, photo_folder, tmp_path):
+def test_add_teaches_a_new_class_in_place(command, made, photo_folder, tmp_path):
     folder, _ = made
     known, new = tmp_path / "known", tmp_path / "new"
     for label in ("brick", "grass"):
         shutil.copytree(photo_folder / label, known / label)
     shutil.copytree(photo_folder / "gravel", new / "gravel")
     model = tmp_path / "m.patchvote"
-    assert patchvote("fit", known, model, "--cache", folder / "cache", "--no-report").returncode == 0
+    assert command("fit", known, model, "--cache", folder / "cache", "--no-report").code == 0
     shutil.rmtree(known)  # not needed any more
-    done = patchvote("add", model, new, "--cache", folder / "cache")
-    assert done.returncode == 0, done.stderr
-    assert "New: gravel. It now knows 3 classes." in done.stdout
-    told = json.loads(patchvote("info", model, "--json").stdout)
+    done = command("add", model, new, "--cache", folder / "cache")
+    assert done.code == 0, done.err
+    assert "New: gravel. It now knows 3 classes." in done.out
+    told = json.loads(command("info", model, "--json").out)
     assert told["classes"] == ["brick", "grass", "gravel"]
-    assert "- added" in patchvote("info", model, "--card").stdout
+    assert "- added" in command("info", model, "--card").out
 
 
-def test_info_tells_what_a_model_is(made):
+def test_info_tells_what_a_model_is(command, made):
     folder, _ = made
-    said = patchvote("info", folder / "m.patchvote").stdout
+    said = command("info", folder / "m.patchvote").out
     for part in ("bag-svm", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
         assert part in said
 
@@ -204,13 +207,15 @@ def test_info_tells_what_a_model_is(made):
         (("fit", ".", "--voter", "nbn"), "Did you mean"),
     ],
 )
-def test_errors_are_a_line_or_two_that_say_what_to_do(parts, said, tmp_path, photo_folder):
-    done = patchvote(*[photo_folder if part == "." else part for part in parts], cwd=tmp_path)
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert done.stderr.count("\n") <= 2
-    assert "Traceback" not in done.stderr
-    assert "Traceback" in patchvote(*[photo_folder if p == "." else p for p in parts], "--debug", cwd=tmp_path).stderr
+def test_errors_are_a_line_or_two_that_say_what_to_do(parts, said, tmp_path, photo_folder, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    done = command(*[photo_folder if part == "." else part for part in parts])
+    assert done.code == 1
+    assert said in done.err
+    assert done.err.count("\n") <= 2
+    assert "Traceback" not in done.err
+    with pytest.raises(PatchvoteError):  # with its traceback
+        command(*[photo_folder if part == "." else part for part in parts], "--debug")
 
 
 def test_a_mistyped_command_gets_the_nearest_right_one():
@@ -258,15 +263,13 @@ def test_an_interrupted_command_leaves_no_half_written_file(made, photo_folder, 
     assert not (tmp_path / "r.html").exists()
 
 
-def test_predict_adapts_to_the_photos_it_names_and_fit_to_those_to_come(made, photo_folder, tmp_path):
+def test_predict_adapts_to_the_photos_it_names_and_fit_to_those_to_come(command, made, photo_folder, tmp_path):
     folder, _ = made
-    plain = patchvote("predict", folder / "m.patchvote", photo_folder)
-    adapted = patchvote("predict", folder / "m.patchvote", photo_folder, "--adapt")
-    assert adapted.returncode == 0, adapted.stderr
-    assert len(adapted.stdout.splitlines()) == len(plain.stdout.splitlines()) == 41
-    done = patchvote(
-        "fit", photo_folder, tmp_path / "m.patchvote", "--target", photo_folder, "--cache", folder / "cache"
-    )
-    assert done.returncode == 0, done.stderr
-    assert "adapted to 40 photos without classes" in done.stdout
-    assert "adapted" in patchvote("info", tmp_path / "m.patchvote", "--card").stdout
+    plain = command("predict", folder / "m.patchvote", photo_folder)
+    adapted = command("predict", folder / "m.patchvote", photo_folder, "--adapt")
+    assert adapted.code == 0, adapted.err
+    assert len(adapted.out.splitlines()) == len(plain.out.splitlines()) == 41
+    done = command("fit", photo_folder, tmp_path / "m.patchvote", "--target", photo_folder, "--cache", folder / "cache")
+    assert done.code == 0, done.err
+    assert "adapted to 40 photos without classes" in done.out
+    assert "adapted" in command("info", tmp_path / "m.patchvote", "--card").out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,19 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="module")
+def fitted(photo_folder, cache) -> ImageClassifier:
+    return ImageClassifier(SMALL, cache=cache).fit(photo_folder)
+
+
+@pytest.fixture(scope="module")
+def exported(fitted, tmp_path_factory) -> Path:
+    """The graph of the fitted model; nobody changes it."""
+    path = tmp_path_factory.mktemp("exported") / "m.onnx"
+    export_model(fitted.model, path)
+    return path
+
+
 @pytest.mark.parametrize(
     "voter",
     [
@@ -61,12 +75,10 @@ def test_the_graph_answers_as_the_model_does(voter, photo_folder, cache, tmp_pat
 
 
 @pytest.mark.parametrize("size", [(33, 500), (375, 500), (512, 512), (640, 427), (100, 64), (1, 1)])
-def test_photos_of_every_size_are_resized_as_pillow_does(size, photo_folder, cache, tmp_path, real_photos):
-    classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
-    export_model(classifier.model, tmp_path / "m.onnx")
+def test_photos_of_every_size_are_resized_as_pillow_does(size, fitted, exported, real_photos):
     image = Image.open(real_photos / "coffee.png").convert("RGB").resize(size, Image.Resampling.LANCZOS)
-    told = run(tmp_path / "m.onnx", np.asarray(image))
-    np.testing.assert_allclose(told["probability"], classifier.predict_proba([np.asarray(image)])[0], atol=1e-4)
+    told = run(exported, np.asarray(image))
+    np.testing.assert_allclose(told["probability"], fitted.predict_proba([np.asarray(image)])[0], atol=1e-4)
     assert told["probability"].sum() == pytest.approx(1, abs=1e-5)
 
 
@@ -91,16 +103,14 @@ def test_a_network_of_torch_becomes_part_of_the_graph(name, photo_folder, cache,
         np.testing.assert_allclose(told["probability"], classifier.predict_proba([pixels])[0], atol=1e-4)
 
 
-def test_another_network_than_the_models_is_refused(photo_folder, cache, tmp_path):
-    classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
+def test_another_network_than_the_models_is_refused(fitted, tmp_path):
     with pytest.raises(PatchvoteError, match="was made with a network of fingerprint .* but efficientnet-lite1 has"):
-        export_model(classifier.model, tmp_path / "m.onnx", network="efficientnet-lite1")
+        export_model(fitted.model, tmp_path / "m.onnx", network="efficientnet-lite1")
     assert not (tmp_path / "m.onnx").exists()
 
 
-def test_the_command_writes_a_graph_that_needs_nothing_but_onnxruntime_and_numpy(photo_folder, cache, tmp_path):
-    classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
-    classifier.save(tmp_path / "m.patchvote")
+def test_the_command_writes_a_graph_that_needs_nothing_but_onnxruntime_and_numpy(fitted, photo_folder, tmp_path):
+    fitted.save(tmp_path / "m.patchvote")
     done = patchvote("export", tmp_path / "m.patchvote", tmp_path / "m.onnx")
     assert done.returncode == 0, done.stderr
     assert "opset 17" in done.stdout
@@ -126,23 +136,22 @@ for i in range(100):
 """
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines() == classifier.predict(images).tolist()
+    assert told.stdout.splitlines() == fitted.predict(images).tolist()
 
 
-def test_the_lines_of_the_documentation_run(photo_folder, cache, tmp_path):
+def test_the_lines_of_the_documentation_run(fitted, exported, photo_folder, tmp_path):
     page = (Path(__file__).parent.parent / "docs" / "export.md").read_text(encoding="utf-8")
     lines = page.partition("```python\n")[2].partition("```")[0].replace("votes_448", "votes_96")
-    classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
-    export_model(classifier.model, tmp_path / "my.onnx")
+    shutil.copy(exported, tmp_path / "my.onnx")
     turned = Image.open(find_photos(photo_folder)[3].source).convert("RGB")
     exif = turned.getexif()
     exif[274] = 6  # to be turned by a quarter
     turned.save(tmp_path / "new.jpg", exif=exif)
     told = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert told.returncode == 0, told.stderr
-    probability = classifier.predict_proba([tmp_path / "new.jpg"])[0]
+    probability = fitted.predict_proba([tmp_path / "new.jpg"])[0]
     label, _, value = told.stdout.strip().rpartition(" ")
-    assert label == classifier.classes[probability.argmax()]
+    assert label == fitted.classes[probability.argmax()]
     assert float(value) == pytest.approx(probability.max(), abs=1e-4)
 
 
@@ -156,10 +165,9 @@ def test_what_cannot_be_one_graph_is_told_why(photo_folder, cache, tmp_path):
     assert not (tmp_path / "m.onnx").exists()
 
 
-def test_the_graph_is_checked_and_its_sizes_are_free(photo_folder, cache, tmp_path):
-    classifier = ImageClassifier(SMALL, cache=cache).fit(photo_folder)
-    graph = export_model(classifier.model, tmp_path / "m.onnx")
-    onnx.checker.check_model(onnx.load(tmp_path / "m.onnx"), full_check=True)
+def test_the_graph_is_checked_and_its_sizes_are_free(exported):
+    graph = onnx.load(exported)
+    onnx.checker.check_model(graph, full_check=True)
     shape = graph.graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_param or dim.dim_value for dim in shape] == ["height", "width", 3]
 

@@ -14,30 +14,27 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Dense, Extractor, Photo, PhotoError, Recipe, Store, StoreError, fill, find_photos
 
-RECIPE = Recipe(sampling=Dense(sides=(64,)))
+TIMES = 180  # descriptors as large as those of a real network
 
 # A process that fills a store with many small shards and takes its time, so that there is something to interrupt.
 CHILD = """
 import sys, time
-from patchvote import Dense, Extractor, Recipe
+sys.path.insert(0, {here!r})
+from helpers.quick_network import QUICK, QuickNetwork
+from patchvote import Extractor
 import patchvote.bags.fill as module
 module._SHARD_BYTES, module._LOOK_AROUND = {shard_bytes}, 4
-extractor = Extractor(Recipe(sampling=Dense(sides=(64,))), jobs=2)
-inner = extractor.backbone
-class Slow:
-    spec = inner.spec
-    def __call__(self, images):
-        time.sleep({delay})
-        return inner(images)
-extractor.backbone = Slow()
+extractor = Extractor(QUICK, backbone=QuickNetwork({delay}, {times}), jobs=2)
 import patchvote.bags.shard_writing as shards
 whole = shards._safetensors
 def slowly(*arguments):  # so that a kill often strikes in the middle of a write
     for part in whole(*arguments):
         part = bytes(part)
         for start in range(0, len(part), 4096):
+            print("writing", flush=True)
             time.sleep({write_delay})
             yield part[start : start + 4096]
 shards._safetensors = slowly
@@ -47,9 +44,29 @@ class Chosen:  # in the place of chance
             groups.reverse()
 if {backwards} is not None:
     module.random.Random = Chosen
+"""
+ONCE = """
 print("ready", flush=True)
 module.fill(sys.argv[2], sys.argv[1], extractor)
 """
+# Starts a process for each store that it is told, without the time that Python takes to start.
+OFTEN = """
+import os
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        print(os.getpid(), flush=True)
+        module.fill(line.strip(), sys.argv[1], extractor)
+        os._exit(0)
+    print("ended", os.waitpid(child, 0)[1], flush=True)
+"""
+
+
+def program(delay: float, shard_bytes: int, write_delay: float = 0.0, backwards: bool | None = None) -> str:
+    here = str(Path(__file__).parent)
+    return CHILD.format(
+        here=here, times=TIMES, delay=delay, shard_bytes=shard_bytes, write_delay=write_delay, backwards=backwards
+    )
 
 
 def child(
@@ -57,18 +74,20 @@ def child(
     store: Path,
     delay: float = 0.02,
     shard_bytes: int = 20_000,
-    write_delay: float = 0.0,
     backwards: bool | None = None,
 ) -> subprocess.Popen[str]:
-    code = CHILD.format(delay=delay, shard_bytes=shard_bytes, write_delay=write_delay, backwards=backwards)
+    code = program(delay, shard_bytes, backwards=backwards)
     return subprocess.Popen(
-        [sys.executable, "-c", code, str(photos), str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", code + ONCE, str(photos), str(store)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
 @pytest.fixture(scope="module")
 def extractor() -> Extractor:
-    return Extractor(RECIPE)
+    return Extractor(QUICK, backbone=QuickNetwork(times=TIMES))
 
 
 @pytest.fixture
@@ -206,7 +225,7 @@ def test_of_two_processes_that_begin_a_store_at_once_in_two_ways_one_is_refused(
     photos, tmp_path, extractor, monkeypatch
 ):
     module = sys.modules["patchvote.bags.fill"]
-    other = Extractor(Recipe(sampling=Dense(sides=(96,))), backbone=extractor.backbone)
+    other = Extractor(Recipe("quick", Dense(sides=(96,))), backbone=extractor.backbone)
     claim = module._Filling._claim
 
     def rival_first(self):  # after the first look at the empty folder, before the claim
@@ -312,10 +331,10 @@ def test_progress_is_told_after_every_photo(photos, tmp_path, extractor):
 
 def test_a_store_of_another_recipe_or_network_is_refused(photos, tmp_path, extractor, tiny_network):
     fill(tmp_path / "store", photos, extractor)
-    other = Extractor(Recipe(sampling=Dense(sides=(96,))), backbone=extractor.backbone)
+    other = Extractor(Recipe("quick", Dense(sides=(96,))), backbone=extractor.backbone)
     with pytest.raises(StoreError, match=r"another recipe \(there: .*64.*; asked: .*96.*\)\. Choose another folder"):
         fill(tmp_path / "store", photos, other)
-    network = Extractor(RECIPE, backbone=load_tiny(tiny_network))
+    network = Extractor(QUICK, backbone=load_tiny(tiny_network))
     with pytest.raises(StoreError, match="the same recipe but another network"):
         fill(tmp_path / "store", photos, network)
 
@@ -366,32 +385,39 @@ def test_the_leavings_of_a_dead_process_are_cleared_and_those_of_a_living_one_ar
     assert left == {path.name, ".writing-elsewhere@1-ab"}
 
 
+def killed_while_it_fills(starter: subprocess.Popen[str], store: Path, parts: int) -> int:
+    """Let a process fill a store until it has begun to write so many parts of shards; return how it ended."""
+    print(store, file=starter.stdin, flush=True)
+    process, line = int(starter.stdout.readline()), ""
+    while parts and not line.startswith("ended"):
+        line, parts = starter.stdout.readline(), parts - 1
+    if not line.startswith("ended"):
+        os.kill(process, signal.SIGKILL)
+    while not line.startswith("ended"):
+        line = starter.stdout.readline()
+        assert line, "the starter of processes ended"
+    return int(line.split()[1])
+
+
 def test_killed_at_random_moments_and_resumed_the_store_is_as_if_nothing_had_happened(photos, tmp_path, extractor):
     fill(tmp_path / "reference", photos, extractor)
     reference = Store.open(tmp_path / "reference")
     chance, kills, rounds, partly, torn = random.Random(20), 0, 0, 0, 0
-    while kills < 20:
-        store = tmp_path / f"store {rounds}"
-        rounds += 1
-        while True:
-            process = child(photos, store, write_delay=0.004)
-            if chance.random() < 0.9:  # mostly at work, sometimes while it starts
-                process.stdout.readline()
-                time.sleep(chance.uniform(0, 0.25))
-            else:
-                time.sleep(chance.uniform(0, 0.3))
-            finished = process.poll() is not None
-            process.send_signal(signal.SIGKILL)
-            _, errors = process.communicate()
-            if finished:
-                assert process.returncode == 0, errors
-                break
-            kills += 1
-            partly += len(list(store.glob("[!.]*.safetensors"))) > 0
-            torn += len(list(store.glob(".writing*"))) > 0
-        assert_same_store(Store.open(store), reference)
-        assert Store.open(store).summary()["superseded"] == 0  # no photo was extracted twice
-        assert not list(store.glob(".*"))  # and nothing half-written is left
+    code = program(delay=0.005, shard_bytes=20_000, write_delay=0.004) + OFTEN
+    command = [sys.executable, "-c", code, str(photos)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as starter:
+        while kills < 20:
+            store = tmp_path / f"store {rounds}"
+            rounds += 1
+            while (status := killed_while_it_fills(starter, store, chance.randrange(40))) != 0:
+                assert status == signal.SIGKILL
+                kills += 1
+                partly += len(list(store.glob("[!.]*.safetensors"))) > 0
+                torn += len(list(store.glob(".writing*"))) > 0
+            assert_same_store(Store.open(store), reference)
+            assert Store.open(store).summary()["superseded"] == 0  # no photo was extracted twice
+            assert not list(store.glob(".*"))  # and nothing half-written is left
+        starter.stdin.close()
     assert partly >= 5  # the kills did strike in the middle of the work
     assert torn >= 5  # and in the middle of writing a shard
 
@@ -424,7 +450,7 @@ def test_two_writers_at_once_make_one_store(photos, tmp_path, extractor):
 def test_a_full_disk_is_a_clear_error_and_the_store_stays_readable(photos, tmp_path, extractor, limit):
     store = tmp_path / "store"
     store.mkdir()
-    script = CHILD.format(delay=0, shard_bytes=60_000, write_delay=0, backwards=None)
+    script = program(delay=0, shard_bytes=60_000) + ONCE
     wrapped = """
 import resource, sys, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +20,7 @@ from patchvote.protocols.runner import Runner, _SameTraining
 from patchvote.protocols.stores import Stores
 from patchvote.protocols.voters import VOTERS, make_voter, parse_voter, title
 from patchvote.voters import registry
+from test_cli import patchvote
 
 ROOT = Path(__file__).parent.parent
 OWN = """
@@ -67,9 +66,10 @@ def run(own: Path, photos: Path, bags: Path, results: Path, **selection) -> list
     return list(at_work.compute(groups))
 
 
-def command(*parts: object) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "patchvote", "protocol", *map(str, parts)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=300)
+@pytest.fixture
+def protocol(command):
+    """Run `patchvote protocol` in this process."""
+    return lambda *parts: command("protocol", *parts)
 
 
 # --- protocols as data ------------------------------------------------------------------------------------------------
@@ -378,45 +378,46 @@ def test_a_voter_that_adapts_sees_the_target_without_its_labels(photo_folder, tm
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_runs_tells_its_time_and_sums_up(own, photo_folder, bags, tmp_path):
+def test_the_command_runs_tells_its_time_and_sums_up(protocol, own, photo_folder, bags, tmp_path):
     where = ["--data", photo_folder, "--bags", bags, "--results", tmp_path / "r"]
-    tried = command(own, *where, "--dry-run")
-    assert tried.returncode == 0, tried.stderr
-    assert "4 cells to compute, 0 finished already" in tried.stderr
-    assert "of extraction and" in tried.stdout
+    tried = protocol(own, *where, "--dry-run")
+    assert tried.code == 0, tried.err
+    assert "4 cells to compute, 0 finished already" in tried.err
+    assert "of extraction and" in tried.out
     assert not (tmp_path / "r").exists()
-    first = command(own, *where, "--splits", 1, "--voters", "whole-svm,snbnl(passes=1,q=1)")
-    assert first.returncode == 0, first.stderr
-    assert "random split 1, dense-64, whole-svm:" in first.stderr
-    again = command(own, *where, "--splits", 1, "--voters", "whole-svm", "--quiet")
+    first = protocol(own, *where, "--splits", 1, "--voters", "whole-svm,snbnl(passes=1,q=1)")
+    assert first.code == 0, first.err
+    assert "random split 1, dense-64, whole-svm:" in first.err
+    # In a process of its own, which prints also the warnings that pytest would catch.
+    again = patchvote("protocol", own, *where, "--splits", 1, "--voters", "whole-svm", "--quiet")
     assert (again.returncode, again.stderr, again.stdout) == (0, "", "")
-    summary = json.loads(command(own, "--results", tmp_path / "r", "--summary", "--json").stdout)
+    summary = json.loads(protocol(own, "--results", tmp_path / "r", "--summary", "--json").out)
     assert [(row["voter"], row["splits"], row["paper"]) for row in summary] == [
         ("snbnl(passes=1,q=1)", 1, None),
         ("whole-svm", 1, 50.0),
     ]
-    assert "whole-svm" in command(own, "--results", tmp_path / "r", "--summary").stdout
+    assert "whole-svm" in protocol(own, "--results", tmp_path / "r", "--summary").out
 
 
-def test_sub_commands_do_what_the_flags_did(own, photo_folder, bags, tmp_path):
+def test_sub_commands_do_what_the_flags_did(protocol, own, photo_folder, bags, tmp_path):
     where = ["--data", photo_folder, "--bags", bags, "--results", tmp_path / "r", "--voters", "whole-svm"]
-    planned = [command("plan", own, *where, "--json"), command(own, "--dry-run", "--json", *where)]
-    assert [done.returncode for done in planned] == [0, 0], planned[0].stderr
-    assert [json.loads(done.stdout)["cells"] for done in planned] == [2, 2]
+    planned = [protocol("plan", own, *where, "--json"), protocol(own, "--dry-run", "--json", *where)]
+    assert [done.code for done in planned] == [0, 0], planned[0].err
+    assert [json.loads(done.out)["cells"] for done in planned] == [2, 2]
     assert not (tmp_path / "r").exists()
-    made = command("run", own, *where, "--splits", 1, "--memory", 0.5)
-    assert made.returncode == 0, made.stderr
+    made = protocol("run", own, *where, "--splits", 1, "--memory", 0.5)
+    assert made.code == 0, made.err
     assert sorted(path.name for path in (tmp_path / "r" / "textures").iterdir()) == [
         *["cells.jsonl", "made_with.json", "splits.jsonl"]
     ]
     shown = [
-        command("summary", own, "--results", tmp_path / "r"),
-        command("--summary", own, "--results", tmp_path / "r", "--quiet"),
+        protocol("summary", own, "--results", tmp_path / "r"),
+        protocol("--summary", own, "--results", tmp_path / "r", "--quiet"),
     ]
-    assert shown[0].stdout == shown[1].stdout != ""
-    folded = command("fold", own, "--results", tmp_path / "r")
-    assert (folded.returncode, folded.stderr) == (0, f"folded 0 cells into {tmp_path / 'r'}.\n")
-    listed = command("--help").stdout
+    assert shown[0].out == shown[1].out != ""
+    folded = protocol("fold", own, "--results", tmp_path / "r")
+    assert (folded.code, folded.err) == (0, f"folded 0 cells into {tmp_path / 'r'}.\n")
+    listed = protocol("--help").out
     assert all(name in listed for name in ("run", "plan", "summary", "report", "fold"))
     assert "as-before" not in listed
 
@@ -434,8 +435,8 @@ def test_sub_commands_do_what_the_flags_did(own, photo_folder, bags, tmp_path):
         (["--report", "--results", "nowhere"], "there are no results in nowhere. Run a protocol first."),
     ],
 )
-def test_the_command_says_what_is_missing(parts, message, tmp_path):
-    told = command(*parts)
-    assert told.returncode == 1
-    assert message in told.stderr
-    assert "Traceback" not in told.stderr
+def test_the_command_says_what_is_missing(protocol, parts, message):
+    told = protocol(*parts)
+    assert told.code == 1
+    assert message in told.err
+    assert "Traceback" not in told.err
