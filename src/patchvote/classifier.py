@@ -19,9 +19,15 @@ from .bags.bags import Bags
 from .bags.extract import Extractor
 from .bags.filled import Filled
 from .bags.recipe import Recipe, as_recipe
-from .errors import PatchvoteError
 from .models.answers import Answer
-from .models.arguments import check_adapts, check_classes, check_readable, check_settings, kind_of_voter
+from .models.arguments import (
+    check_adapts,
+    check_classes,
+    check_readable,
+    check_settings,
+    check_target,
+    kind_of_voter,
+)
 from .models.known import known_photos, short
 from .models.measure import measure
 from .models.model import network_of
@@ -30,7 +36,6 @@ from .models.saved import Saved
 from .models.scores import Scores
 from .photos.find import Photo, Source, find_photos, labelled
 from .utils.timing import Progress
-from .voters.registry import scorer_class
 
 if TYPE_CHECKING:
     from .backbones import Backbone
@@ -129,23 +134,15 @@ class ImageClassifier(Namer):
         target = list(target) if isinstance(target, Iterator) else target  # it is iterated twice
         if target is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += find_photos(target).passed_over.without_folders()
-            if not scorer_class(self._kind).adapts:
-                raise PatchvoteError(f"a model of {self._kind} cannot be adapted to a target: use the default voter.")
+            check_target(self._kind)
         # Training needs scikit-learn, whose import takes a second or two: do it while the network works.
         threading.Thread(target=importlib.import_module, args=(f"{__package__}.models.fit",), daemon=True).start()
         with self._bags_of(found, photos, progress, seconds) as store:
             from .models.fit import fit_model
 
             check_readable(store, self.skipped)
-            fitted = fit_model(
-                store,
-                self.voter,
-                self._extractor,
-                budget=self.budget,
-                seed=self.seed,
-                progress=progress,
-                seconds=seconds,
-            )
+            more: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "progress": progress, "seconds": seconds}
+            fitted = fit_model(store, self.voter, self._extractor, **more)
         self._take(fitted)
         if target is not None:
             skipped, photos_of_source = self.skipped, self._photos

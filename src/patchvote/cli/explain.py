@@ -53,8 +53,7 @@ def explain(
     classifier = load(model, network=network, jobs=jobs)
     if photos is not None and not classifier.model.names:
         raise MistypedError(
-            "--photos can be used only with a model of a voter that stores parts of its training photos, such as nbnn; "
-            f"{model} does not."
+            f"--photos can be used only with a model of a voter that stores parts of photos (nbnn); {model} has none."
         )
     inputs = itertools.chain([model, photo, photos], network_files(classifier.recipe.network))
     check_outputs(outputs, inputs, force=force)

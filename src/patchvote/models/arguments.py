@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import PatchvoteError, PhotoError
 from ..photos.find import Photo
 from ..utils.schema import brief
-from ..voters.registry import AUTO, DEFAULT, kind_of
+from ..voters.registry import AUTO, DEFAULT, kind_of, scorer_class
 from ..voters.votes import NONE
 from .model import Model
 
@@ -66,6 +66,12 @@ def check_readable(store: Store, skipped: Sequence[PhotoError]) -> None:
             f"photos of one class only can be read: {classes[0]!r}. At least two classes are needed. Not read: "
             + " ".join(map(str, skipped[:3]))
         )
+
+
+def check_target(kind: str) -> None:
+    """Refuse a target for a voter whose models cannot be adapted."""
+    if not scorer_class(kind).adapts:
+        raise PatchvoteError(f"a model of {kind} cannot be adapted to a target: use the default voter.")
 
 
 def check_adapts(model: Model) -> None:
