@@ -76,6 +76,8 @@ def measure(train: Bags, labels: np.ndarray, test: Bags, space: str, where: str)
     place = f"{where}, {space}"
     print(f"{place}: {len(train.values):,} descriptors in {exact.classes} classes, {len(test.values):,} queries")
     return [
+        record(f"descriptors in the bank, {place}", len(train.values), "descriptors"),
+        record(f"queries, {place}", len(test.values), "descriptors"),
         record(f"exact NBNN over faiss, {place}", seconds["faiss"] / seconds["exact"], "times", 0.9, PEER),
         record(f"largest relative difference of distances, {place}", difference, "", 1e-5, PEER),
         record(f"same label as faiss, exact, {place}", same["exact"], "%", 100, PEER),

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .voters.adapted import Adapted
     from .voters.bag_svm import BagSVM
     from .voters.base import Voter
+    from .voters.jury import Jury
     from .voters.neighbours.local_nbnn import LocalNBNN
     from .voters.neighbours.nbnn import NBNN
     from .voters.prototypes.nbnl import NBNL
@@ -50,6 +51,7 @@ _MODULES = {
     "Extractor": "bags.extract",
     "Filled": "bags.filled",
     "ImageClassifier": "classifier",
+    "Jury": "voters.jury",
     "LocalNBNN": "voters.neighbours.local_nbnn",
     "Match": "models.evidence",
     "Model": "models.model",
@@ -85,6 +87,7 @@ __all__ = [
     "Extractor",
     "Filled",
     "ImageClassifier",
+    "Jury",
     "LocalNBNN",
     "Match",
     "Model",

@@ -48,6 +48,7 @@ OWN = {
     "nbnl": _Own("prototypes.nbnl:NBNL", "prototypes.votes:NbnlVotes", ("NBNL",)),
     "nbnn": _Own("neighbours.nbnn:NBNN", "neighbours.votes:NeighbourVotes", ("NBNN",)),
     "local-nbnn": _Own("neighbours.local_nbnn:LocalNBNN", "neighbours.votes:LocalVotes", ("LocalNBNN", "localnbnn")),
+    "jury": _Own("jury:Jury", "jury_votes:JuryVotes", ("Jury",)),
 }
 
 
@@ -56,8 +57,8 @@ def kinds() -> tuple[str, ...]:
 
     Examples
     --------
-    >>> kinds()[:5]
-    ('bag-svm', 'snbnl', 'nbnl', 'nbnn', 'local-nbnn')
+    >>> kinds()[:6]
+    ('bag-svm', 'snbnl', 'nbnl', 'nbnn', 'local-nbnn', 'jury')
     """
     return *OWN, *sorted(name for name in _others() if not _is_reserved(name))
 
