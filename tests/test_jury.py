@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchvote import SNBNL, Bags, BagSVM, ImageClassifier, Jury, ModelError
+from patchvote import SNBNL, Bags, BagSVM, Dense, ImageClassifier, Jury, ModelError, Recipe, export_model, find_photos
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import Model, voter_of
 from patchvote.photos.decode import load_image
