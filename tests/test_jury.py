@@ -40,13 +40,12 @@ def test_held_out_images_choose_whom_to_believe():
     rng = np.random.default_rng(0)
     numbers = np.tile([0, 1], 40)
     labels = np.array(["a", "b"])[numbers]
-    # Every bag has the same mean: only single parts tell the classes apart.
-    signs = np.where(rng.random((80, 20)) < 0.5, 1.0, -1.0)
-    signs[:, 10:] = -signs[:, :10]
-    parts = [
-        np.stack([3 + s * (n == 0), 3 + s * (n == 1), np.full(20, 3.0)], 1) for s, n in zip(signs, numbers, strict=True)
-    ]
-    assert Jury(parts=SNBNL(4, min_steps=60)).fit(parts, labels).share_ > 0.5
+    # Means tell nothing of the class: only parts do, whose first two features are both large or small, or one of each.
+    parts = []
+    for number in numbers:
+        sign = np.where(rng.permutation(20) < 10, 1.0, -1.0)
+        parts.append(np.stack([3 + sign, 3 + (sign if number == 0 else -sign), 3 + rng.normal(0, 1, 20)], axis=1))
+    assert Jury(parts=SNBNL(8, min_steps=300)).fit(parts, labels).share_ > 0.5
     # No part tells the classes apart by itself, but many of them together do.
     noise = [rng.random((40, 4)) + 0.12 * np.eye(4)[n] for n in numbers]
     assert Jury(parts=SNBNL(1, min_steps=1, alpha=100.0)).fit(noise, labels).share_ < 0.5

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from helpers.command import network_in
-from patchvote import Bags
+from patchvote import Bags, Voter
 from patchvote.models.about import About
 from patchvote.models.choose import Candidate, Tried, _why, choose
 from patchvote.models.report.card import accuracy_of
+from patchvote.voters.scorer import FLOATS, DescriptorScorer, Schema
 
 
 @pytest.fixture
@@ -33,20 +34,31 @@ def fitted(command, photo_folder, tmp_path):
     return tmp_path, photos, words, command(*words)
 
 
-class Fixed:
+class FixedVotes(DescriptorScorer):
+    """Votes that were given, one row per image; the only feature is the number of the row."""
+
+    kind = "fixed"
+    schema = Schema(arrays={"votes": (2, FLOATS)})
+    features = 1
+
+    def vote(self, values):
+        return self.arrays["votes"][values[:, 0].astype(int)]
+
+
+class Fixed(Voter):
     """Answers with given votes, whatever it learned."""
 
+    scorer_class = FixedVotes
+
     def __init__(self, votes=None):
-        self.votes = votes
+        self.votes_given = self.votes_ = votes
 
     def get_params(self, deep=False):
-        return {"votes": self.votes}
+        return {"votes": self.votes_given}
 
-    def fit(self, bags, numbers):
+    def fit(self, bags, labels):
+        self.classes_, self.n_features_in_ = np.unique(labels), 1
         return self
-
-    def _mean_votes(self, bags):
-        return self.votes[bags.values[:, 0].astype(int)]
 
 
 def votes_for(labels: np.ndarray, strength: np.ndarray) -> np.ndarray:
