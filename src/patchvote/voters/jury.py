@@ -115,7 +115,7 @@ class Jury(Voter):
         numbers = self._set_classes(labels)
         weight = check_weights(sample_weight, len(source))
         held_out = self._held_out(source, labels, numbers, weight)
-        self._set_mixture(held_out, len(self.classes_))
+        self._set_mixture(*held_out)
         self.bag_, self.parts_ = self._trained(source, labels, weight)
         self.positions_ = self.parts_.positions_
         return self
@@ -153,9 +153,8 @@ class Jury(Voter):
         none = np.zeros(0, np.int64)
         return [np.concatenate(found) for found in scores if found], np.concatenate(expected) if expected else none
 
-    def _set_mixture(self, held_out: tuple[list[npt.NDArray[Any]], Numbers], classes: int) -> None:
+    def _set_mixture(self, scores: list[npt.NDArray[Any]], expected: Numbers) -> None:
         """Set the weights of the members, the temperature and the threshold."""
-        scores, expected = held_out
         self.temperature_, self.rejection_threshold_, self.share_ = 1.0, 0.0, 0.5
         self.balance_ = np.array([0.5, 0.5])
         if not scores:
