@@ -13,6 +13,18 @@ _BELOW = 1 - 1e-6  # factor on the threshold: in float32, a number nearer to it 
 def limited_nodes(
     graph: GraphBuilder, probability: str, vector: str, arrays: Arrays, classes: int, threshold: float
 ) -> str:
+    """Limit the probabilities of a photo that the unadapted model rejects, given the vector of its bag.
+
+    The vector has the shape (features, 1); the other parameters are those of `limited_by`.
+    """
+    votes = graph.node("MatMul", graph.constant(arrays["unadapted_linear"]), vector)
+    votes = graph.node("Add", votes, graph.constant(arrays["unadapted_bias"][:, None]))
+    return limited_by(graph, probability, graph.node("Softmax", votes, axis=0), arrays, classes, threshold)
+
+
+def limited_by(
+    graph: GraphBuilder, probability: str, before: str, arrays: Arrays, classes: int, threshold: float
+) -> str:
     """Limit the probabilities of a photo that the unadapted model rejects.
 
     Parameters
@@ -21,8 +33,8 @@ def limited_nodes(
         Graph to which the nodes are added.
     probability : str
         Name of the adapted model's probabilities, of shape (classes,).
-    vector : str
-        Name of the vector of the photo's bag, of shape (features, 1).
+    before : str
+        Name of the unadapted model's probabilities, of shape (its classes, 1).
     arrays : mapping of arrays
         Arrays of the model.
     classes : int
@@ -33,9 +45,6 @@ def limited_nodes(
     place = np.zeros((classes, len(arrays["unadapted_class"])))
     place[arrays["unadapted_class"], np.arange(place.shape[1])] = 1
     known = place.sum(axis=1)
-    votes = graph.node("MatMul", graph.constant(arrays["unadapted_linear"]), vector)
-    votes = graph.node("Add", votes, graph.constant(arrays["unadapted_bias"][:, None]))
-    before = graph.node("Softmax", votes, axis=0)
     unadapted = graph.node("Squeeze", graph.node("MatMul", graph.constant(place), before), graph.ints(1))
     first = graph.node("ArgMax", probability, axis=0, keepdims=1)
     largest = graph.node("Gather", probability, first)

@@ -1,0 +1,261 @@
+"""MomentVotes: a linear score of a bag's moments, which is a vote of every part (`moment_features`)."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..bags.bags import Bags
+from ..errors import ModelError
+from ..utils.onnx_graph import GraphBuilder
+from . import veto
+from .moment_features import PLACES, lengths, moment_vectors, moments, pair_count, places, rooted, symmetric
+from .onnx_nodes import Exported, as_map, cells, centres_of, mean_cell, size, softmax_of
+from .power import power_nodes
+from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class
+from .settings import CLASS_WEIGHT, COUNT, PART, POWER, SEED, SHARE, STRENGTH, WEIGHT
+from .veto_nodes import limited_by
+from .votes import softmax
+
+_CHUNK = 4096  # descriptors whose votes are computed at once
+_UNADAPTED = {"unadapted_directions": (2, FLOATS), "unadapted_offset": (1, FLOATS)}
+
+
+class MomentVotes(Scorer):
+    """Votes of `MomentSVM`; in an adapted model, limited by the veto of the unadapted one."""
+
+    kind = "moment-svm"
+    adapts = True
+    schema = Schema(
+        arrays={
+            "linear": (2, FLOATS),
+            "bias": (1, FLOATS),
+            "directions": (2, FLOATS),
+            "offset": (1, FLOATS),
+            "vectors": (2, FLOATS),
+            "class": (1, WHOLE),
+        },
+        kept={**veto.ARRAYS, **_UNADAPTED, "weight": (1, FLOATS)},
+        settings={
+            "C": STRENGTH,
+            "power": POWER,
+            "layout": WEIGHT,
+            "pairs": COUNT,
+            "class_weight": CLASS_WEIGHT,
+            "calibration": PART,
+            "rejection": SHARE,
+            "random_state": SEED,
+        },
+        needed=("power",),
+    )
+
+    @property
+    def features(self) -> int:
+        """Number of features per descriptor."""
+        return int(self.arrays["directions"].shape[0])
+
+    @property
+    def power(self) -> float:
+        """Exponent of the power normalisation of features."""
+        return float(self.settings["power"])
+
+    @property
+    def _moments(self) -> int:
+        """Number of moments of a bag."""
+        return PLACES * self.features + pair_count(self.arrays["directions"].shape[1])
+
+    # --- voting -----------------------------------------------------------------------------------------------------
+
+    def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
+        """Return the score of each bag, which is the mean of its descriptors' votes."""
+        return np.asarray(moment_vectors(self._stats(bags), self.features) @ self._linear.T + self.arrays["bias"])
+
+    def votes(self, bags: Bags) -> npt.NDArray[np.float64]:
+        """Return the vote of every descriptor; it depends on the bag only by the lengths of its moments."""
+        size = lengths(self._stats(bags), self.features)
+        votes = np.empty((len(bags.values), self.classes))
+        for start in range(0, len(votes), _CHUNK):
+            rows = slice(start, min(start + _CHUNK, len(votes)))
+            first, second = self._parts(bags, rows)
+            own = size[bags.owner[rows]]
+            votes[rows] = first / own[:, :1] + second / own[:, 1:]
+        return votes + self.arrays["bias"]
+
+    def _parts(self, bags: Bags, rows: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return what some descriptors add to the scores by their features and by the products of these."""
+        dim, k = self.features, self.arrays["directions"].shape[1]
+        r = rooted(bags, rows, self.power)
+        weights = self._linear[:, : PLACES * dim].reshape(-1, dim).astype(np.float32)
+        by_place = (r @ weights.T).reshape(len(r), self.classes, PLACES)
+        first = np.einsum("ncp,np->nc", by_place, places(bags, rows))
+        second = np.zeros_like(first)
+        if k:
+            directions = self.arrays["directions"].astype(np.float32)
+            projected = (r - self.arrays["offset"].astype(np.float32)) @ directions
+            for number, matrix in enumerate(symmetric(self._linear[:, PLACES * dim :], k)):
+                second[:, number] = np.einsum("nk,nk->n", projected @ matrix, projected)
+        return first, second
+
+    def _stats(self, bags: Bags) -> npt.NDArray[np.float32]:
+        return moments(bags, self.power, self.arrays["directions"], self.arrays["offset"])
+
+    @functools.cached_property
+    def _linear(self) -> npt.NDArray[np.float64]:
+        return self.arrays["linear"].astype(np.float64)
+
+    # --- the veto of an adapted model -------------------------------------------------------------------------------
+
+    def probability(
+        self, scores: npt.NDArray[np.float64], bags: Bags, temperature: float, threshold: float
+    ) -> npt.NDArray[np.float64]:
+        """Return the probabilities; those of bags that the unadapted model rejects stay below the threshold."""
+        probability = softmax(scores / temperature)
+        if self.unadapted is None:
+            return probability
+        before = softmax(self.unadapted.scores(bags))
+        limit = float(self.arrays["unadapted_threshold"][0])
+        return veto.limited(probability, before, limit, threshold, self.arrays["unadapted_class"])
+
+    @functools.cached_property
+    def unadapted(self) -> MomentVotes | None:
+        """Scorer of the unadapted model, at the temperature 1; None if the model is not adapted."""
+        if not veto.is_there(self.arrays):
+            return None
+        names = ("linear", "bias", "directions", "offset")
+        arrays = {name: self.arrays[f"unadapted_{name}"] for name in names}
+        return MomentVotes(arrays, self.settings, len(arrays["bias"]), self.positions)
+
+    def with_veto(
+        self, before: Scorer, temperature: float, threshold: float, columns: npt.NDArray[np.int64]
+    ) -> MomentVotes:
+        """Return the scorer with the veto of the unadapted one."""
+        kept = veto.veto_of(before.arrays["linear"], before.arrays["bias"], temperature, threshold, columns)
+        kept |= {f"unadapted_{name}": before.arrays[name] for name in ("directions", "offset")}
+        return MomentVotes({**self.arrays, **kept}, self.settings, self.classes, self.positions)
+
+    # --- checks -----------------------------------------------------------------------------------------------------
+
+    def check(self, images: int | None = None) -> None:
+        """Refuse arrays that are inconsistent."""
+        arrays, classes = self.arrays, self.classes
+        if not isinstance(self.settings["power"], (int, float)):
+            raise ModelError("settings.power must be a number.")
+        if self.features < 1:
+            raise ModelError("its descriptors have no features.")
+        self._check_function("")
+        if arrays["vectors"].shape != (len(arrays["class"]), self._moments):
+            raise ModelError("the moments of its photos do not fit its weights.")
+        check_every_class(arrays["class"], classes)
+        weight = arrays.get("weight", np.ones(len(arrays["class"])))
+        if len(weight) != len(arrays["class"]) or weight.min() < 0:
+            raise ModelError("the sample weights of its photos do not fit its photos, or are negative.")
+        there = [name for name in (*veto.ARRAYS, *_UNADAPTED) if name in arrays]
+        if not there:
+            return
+        if len(there) < len(veto.ARRAYS) + len(_UNADAPTED):
+            raise ModelError("an array of the unadapted model is missing.")
+        self._check_function("unadapted_")
+        if (wrong := veto.fault(arrays, classes, arrays["unadapted_linear"].shape[1])) is not None:
+            raise ModelError(wrong)
+
+    def _check_function(self, prefix: str) -> None:
+        """Refuse weights that do not fit the classes, or the moments of the directions."""
+        linear, bias, directions, offset = (
+            self.arrays[f"{prefix}{name}"] for name in ("linear", "bias", "directions", "offset")
+        )
+        rows = self.classes if not prefix else len(bias)
+        if directions.shape[0] != self.features or offset.shape != (self.features,):
+            raise ModelError(f"the array '{prefix}directions' or '{prefix}offset' does not fit its features.")
+        expected = (rows, PLACES * self.features + pair_count(directions.shape[1]))
+        if linear.shape != expected or bias.shape != (rows,):
+            raise ModelError(f"weights of the shape {linear.shape} do not fit {rows} classes and its moments.")
+
+    # --- export -----------------------------------------------------------------------------------------------------
+
+    def to_onnx(
+        self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
+    ) -> Exported:
+        """Add the votes of all cells, and their mean."""
+        parts = [(power_nodes(graph, cells(graph, one), self.power), _place_nodes(graph, one)) for one in maps]
+        every = list(parts)
+        if whole:
+            middle = graph.constant(np.array([[1.0], [0.0], [-1.0], [0.0]]))
+            every.insert(0, (power_nodes(graph, mean_cell(graph, cells(graph, maps[0])), self.power), middle))
+        votes, scores = self._vote_nodes(graph, parts, every)
+        probability = softmax_of(graph, scores, temperature)
+        if self.unadapted is not None:
+            _, before = self.unadapted._vote_nodes(graph, [], every)
+            before = graph.node("Softmax", graph.node("Unsqueeze", before, graph.ints(1)), axis=0)
+            probability = limited_by(graph, probability, before, self.arrays, self.classes, threshold)
+        return Exported([as_map(graph, vote, one) for vote, one in zip(votes, maps, strict=True)], scores, probability)
+
+    def _vote_nodes(
+        self, graph: GraphBuilder, parts: list[tuple[str, str]], every: list[tuple[str, str]]
+    ) -> tuple[list[str], str]:
+        """Add the votes ``(classes, cells)`` of `parts`, and the mean vote ``(classes,)`` of `every` part of the bag.
+
+        A part is the names of its rooted features ``(features, cells)`` and of its places ``(4, cells)``.
+        """
+        dim, k = self.features, self.arrays["directions"].shape[1]
+        count = _added(graph, [size(graph, r) for r, _ in every])
+        mean = graph.node("Div", _added(graph, [graph.sum(r, 1) for r, _ in every]), count)
+        what = _length(graph, mean)
+        projected, together = {}, ""
+        if k:
+            across = graph.constant(self.arrays["directions"].T)
+            shift = graph.constant((self.arrays["offset"] @ self.arrays["directions"])[:, None])
+            for r, _ in every:
+                projected[r] = graph.node("Sub", graph.node("MatMul", across, r), shift)
+            products = [
+                graph.node("MatMul", one, graph.node("Transpose", one, perm=[1, 0])) for one in projected.values()
+            ]
+            together = _length(graph, graph.node("Div", _added(graph, products), count))
+        weights = graph.constant(self.arrays["linear"][:, : PLACES * dim].reshape(-1, dim))
+        matrices = graph.constant(symmetric(self._linear[:, PLACES * dim :], k).reshape(-1, k)) if k else ""
+        bias = graph.constant(self.arrays["bias"][:, None])
+        by_part = {}
+        for r, place in every:
+            by_place = self._split(graph, graph.node("MatMul", weights, r), PLACES)
+            vote = graph.sum(graph.node("Mul", by_place, place), 1, keep=False)
+            vote = graph.node("Div", vote, what)
+            if k:
+                turned = self._split(graph, graph.node("MatMul", matrices, projected[r]), k)
+                quadratic = graph.sum(graph.node("Mul", turned, projected[r]), 1, keep=False)
+                vote = graph.node("Add", vote, graph.node("Div", quadratic, together))
+            by_part[r] = graph.node("Add", vote, bias)
+        total = _added(graph, [graph.sum(by_part[r], 1) for r, _ in every])
+        scores = graph.node("Squeeze", graph.node("Div", total, count), graph.ints(1))
+        return [by_part[r] for r, _ in parts], scores
+
+    def _split(self, graph: GraphBuilder, rows: str, each: int) -> str:
+        """Return rows ``(classes * each, cells)`` as ``(classes, each, cells)``."""
+        width = graph.node("Slice", graph.node("Shape", rows), graph.ints(1), graph.ints(2))
+        shape = graph.node("Concat", graph.ints(self.classes, each), width, axis=0)
+        return graph.node("Reshape", rows, shape)
+
+
+def _added(graph: GraphBuilder, values: list[str]) -> str:
+    """Return the sum of values of the same shape."""
+    return functools.reduce(lambda one, other: graph.node("Add", one, other), values)
+
+
+def _length(graph: GraphBuilder, array: str) -> str:
+    """Return the length of an array, 1 if it is 0, with the shape (1, 1)."""
+    square = graph.sum(graph.sum(graph.node("Mul", array, array), 0), 1)
+    length = graph.node("Sqrt", square)
+    none = graph.node("Equal", length, graph.constant(0.0))
+    return graph.node("Where", none, graph.constant(1.0), length)
+
+
+def _place_nodes(graph: GraphBuilder, one: str) -> str:
+    """Return the places ``(4, cells)`` of a map's cells."""
+    x, y = centres_of(graph, one)
+    unit = graph.constant(1.0)
+    down = graph.node("Sub", graph.node("Mul", y, graph.constant(2.0)), unit)
+    aside = graph.node("Abs", graph.node("Sub", x, graph.constant(0.5)))
+    aside = graph.node("Sub", graph.node("Mul", aside, graph.constant(4.0)), unit)
+    ones = graph.node("Add", graph.node("Mul", down, graph.constant(0.0)), unit)
+    return graph.node("Concat", ones, down, aside, graph.node("Mul", down, aside), axis=0)
