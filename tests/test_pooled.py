@@ -81,7 +81,7 @@ def test_a_pooled_image_has_the_resolution_of_the_named_scales_only():
             expected.append(np.concatenate(vector))
         np.testing.assert_allclose(voter._vectors(bags), expected, rtol=1e-5)
     assert make_voter("pooled-svm").fit(bags, labels).predict(bags).tolist() == labels.tolist()
-    with pytest.raises(PatchvoteError, match="scales must be one of whole, first, last, each, got 'second'"):
+    with pytest.raises(PatchvoteError, match="scales must be one of whole, first, last, each, all, got 'second'"):
         make_voter("pooled-svm(scales=second)")
     with pytest.raises(ValueError, match="bag 0 has no descriptor of level 0"):
         at_scale(Bags(np.ones((2, 3), np.float32), np.array([0, 2]), None, np.ones(2, np.int16)), 0)
@@ -96,5 +96,5 @@ def test_an_adapted_pooled_image_sees_one_scale_only():
     np.testing.assert_allclose(
         seen.adapted_.voter_.linear_, blind.adapted_.voter_.linear_, atol=1e-6
     )  # other scales play no part
-    with pytest.raises(PatchvoteError, match="scales must be one of bag, whole, first, last, got 'each'"):
-        make_voter("adapted(scales=each)")
+    with pytest.raises(PatchvoteError, match="scales must be one of bag, whole, first, last, each, got 'all'"):
+        make_voter("adapted(scales=all)")

@@ -11,7 +11,7 @@ import pytest
 
 from patchvote.errors import PatchvoteError
 from patchvote.protocols import PROTOCOLS, Protocol, run_protocol
-from patchvote.protocols.baselines.product import AdaptedVoter
+from patchvote.protocols.baselines.adapted import AdaptedVoter
 from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.plan import Selection, plan
 from patchvote.protocols.recipes import parse_recipe

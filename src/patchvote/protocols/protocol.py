@@ -127,6 +127,9 @@ class Protocol:
     report : {"scenes", "domains", "patches", "settings", "few"}
         What the page shows of its results: a column of the paper's table of image sets, tables of pairs of domains,
         plots of recipes or of a voter's settings, or a curve by the number of training images.
+    calibrated : bool
+        Whether every voter holds training images out, so that its probabilities and rejections can be compared; the
+        seconds of training then include that of the calibration.
     gains : tuple of Gain
         Rows of the table that compares each change with the first row.
 
@@ -150,6 +153,7 @@ class Protocol:
     paper: dict[str, Any] = dataclasses.field(default_factory=dict)
     paper_times: dict[str, Any] = dataclasses.field(default_factory=dict)
     report: str = "scenes"
+    calibrated: bool = False
     gains: tuple[Gain, ...] = ()
 
     @classmethod

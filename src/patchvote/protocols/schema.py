@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..utils.schema import Check, brief, listed, number, record, shallow, table, text, whole
+from ..utils.schema import Check, brief, flag, listed, number, record, shallow, table, text, whole
 
 _MAX_ENTRIES = 10_000  # per list of splits, voters, pairs and so on; no experiment needs more
 _WORDS = text(10_000)
@@ -63,6 +63,7 @@ _PROTOCOL = record(
         "paper": shallow,
         "paper_times": shallow,
         "report": _WORDS,
+        "calibrated": flag,
         "gains": _some(_GAIN),
     },
 )

@@ -39,11 +39,23 @@ class MopCnn(PooledClassifier):
     centres : int, default 100
         Centres per level; the default is that of the paper.
     random_state : int, default 0
-        Seed of the sample, of k-means and of the folds.
+        Seed of the sample, of k-means, of the folds and of the choice of held-out images.
+    calibration : float, default 0
+        Share of the images held out to calibrate probabilities, as in `PooledClassifier`. PCA and centres, which need
+        no labels, are learned from all training images.
+    rejection : float, default 0.05
+        Share of the correctly classified held-out images that may be rejected.
     """
 
-    def __init__(self, features: int = 500, centres: int = 100, random_state: int = 0) -> None:
-        super().__init__(random_state)
+    def __init__(
+        self,
+        features: int = 500,
+        centres: int = 100,
+        random_state: int = 0,
+        calibration: float = 0.0,
+        rejection: float = 0.05,
+    ) -> None:
+        super().__init__(random_state, calibration, rejection)
         self.features = features
         self.centres = centres
 
