@@ -16,7 +16,7 @@ from ..adaptation import read_trials
 from ..adaptation import table as adaptation_table
 from ..protocol import PROTOCOLS, Protocol
 from ..results import Results
-from . import fair, plots, tables
+from . import fair, plots, speed, tables
 from .findings import findings, patch_results
 
 _HEAD = f"""{RESULTS_HEAD}, which holds the raw numbers of every split, the settings,
@@ -62,7 +62,7 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
         for protocol in scenes:
             if protocol in with_results and plots.plot_voters(protocol, results, pictures / protocol.name):
                 parts.append(_picture(f"{protocol.title}: every voter", protocol.name))
-        parts += ["### NBNL against sNBNL", tables.speed(scenes, results)]
+        parts += ["### NBNL against sNBNL", speed.speed(scenes, results)]
         parts += [_notes(results, protocol) for protocol in scenes]
     for protocol in with_results:
         if protocol.report == "domains":
@@ -113,6 +113,8 @@ def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
         parts += [f"### {protocol.title}, {setting.name}", tables.domains(protocol, setting, results)]
     plots.plot_domains(protocol, results, pictures / protocol.name)
     parts += [_picture("The paper's pairs", protocol.name), tables.above_the_paper(protocol, results)]
+    if compared := speed.speed([protocol], results):
+        parts += ["### NBNL against sNBNL with other cameras", compared]
     parts.append(_notes(results, protocol))
     for setting in protocol.settings:
         table = tables.all_pairs(protocol, setting, results)

@@ -10,7 +10,7 @@ import numpy as np
 from ..protocol import Protocol, Setting
 from ..results import Results, Run
 from ..voters import VOTERS, title
-from .summary import NETWORK, main_rows, sign_test, summarise
+from .summary import NETWORK, main_rows, summarise
 
 Row = dict[str, Any]
 RECIPES = ("dense", "patch")
@@ -57,46 +57,6 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
         if any(cells):
             table.append([title(voter), *cells])
     return markdown(["voter", *(column[0] for column in columns)], table)
-
-
-def speed(protocols: Sequence[Protocol], results: Results) -> str:
-    """Compare NBNL and sNBNL: accuracy, seconds of training and testing, speed-up, and the sign test."""
-    lines, notes = [], []
-    for protocol in protocols:
-        if protocol.paper_times:
-            nbnl, snbnl = protocol.paper_times["nbnl"], protocol.paper_times["snbnl"]
-            lines.append(_speed_line(f"{protocol.title}, paper", nbnl, snbnl))
-        for setting in protocol.settings:
-            for recipe in RECIPES:
-                runs = [Run(protocol.name, setting.name, voter, recipe, NETWORK) for voter in ("nbnl", "snbnl")]
-                kept = [results.read(run) for run in runs]
-                if kept[0] is None or kept[1] is None:
-                    continue
-                means = [
-                    [float(np.mean([cell[key] for cell in run["cells"]])) for key in _TIMES]
-                    for run in kept
-                    if run is not None
-                ]
-                lines.append(_speed_line(f"{protocol.title}, ours, {recipe}", *means))
-                test = sign_test(results, *runs)
-                if test is not None:
-                    verdict = "they differ" if test.p < 0.05 else "no difference is shown"
-                    notes.append(
-                        f"{protocol.title}, {recipe}: of the test photos that only one of the two classifies "
-                        f"correctly, NBNL has {test.first} and sNBNL {test.second}; sign test p = {test.p:.3g}: at "
-                        f"p < 0.05 {verdict}."
-                    )
-    header = ["", *(f"{voter} {what}" for what in ("accuracy", "train (s)", "test (s)") for voter in ("NBNL", "sNBNL"))]
-    table = markdown([*header, "speed-up of training", "of testing"], lines)
-    return "\n\n".join([table, *(f"- {note}" for note in notes)])
-
-
-_TIMES = ("accuracy", "train_seconds", "test_seconds")
-
-
-def _speed_line(name: str, nbnl: Sequence[float], snbnl: Sequence[float]) -> list[str]:
-    times = [f"{value:.2f}" if k == 0 else f"{value:.1f}" for k in range(3) for value in (nbnl[k], snbnl[k])]
-    return [name, *times, f"{nbnl[1] / snbnl[1]:.1f} times", f"{nbnl[2] / snbnl[2]:.1f} times"]
 
 
 def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
