@@ -111,12 +111,35 @@ def test_protocols_are_those_of_the_paper():
     np.testing.assert_allclose(average, [67.65, 66.49, 81.94, 81.12], atol=0.01)
 
 
+def test_rows_that_the_paper_quotes_are_those_of_its_tables():
+    office = Protocol.load("office-caltech")
+    rows = {(row.name.partition(" (")[0], row.setting): row for row in office.quoted}
+    assert len(rows) == 8 + 6
+    assert [rows["DA-NBNN", "semi-supervised"].figure(pair)[0] for pair in office.settings[0].main] == [
+        *[62, 46, 58, 42, 65, 61],
+    ]
+    assert rows["DAN", "unsupervised"].figure("amazon-webcam") is None  # a dash in the paper
+    assert rows["DAN", "unsupervised"].figure("amazon-caltech") == (86.0, 0.0)
+    assert {row.name: row.figure(None) for row in Protocol.load("sun397").quoted} == {
+        "linear SVM on Hybrid-CNN (Zhou et al. 2014)": (53.86, 0.21),
+        "linear SVM on Places-205 CNN (Zhou et al. 2014)": (54.32, 0.14),
+    }
+    assert [len(Protocol.load(name).quoted) for name in ("scene15", "sports8", "mit67")] == [7, 7, 6]
+    for protocol in map(Protocol.load, PROTOCOLS):
+        for row in protocol.quoted:
+            assert set(row.figures) <= {"all", *protocol.setting(row.setting).main}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("title = ", "is not a TOML file"),
         ("title = 'x'", "is not a protocol: settings is missing"),
         (OWN.replace("layout", "lay_out"), "unknown key 'lay_out'. Did you mean 'layout'"),
+        (
+            OWN + "[[quoted]]\nname = 'A'\nsetting = 'random'\nfigures = { all = 101 }",
+            r"quoted\[0\].figures\['all'\] must be",
+        ),
         (OWN.replace('draw = "random"', 'draw = "dice"'), "draw must be one of random, lists, domains, got 'dice'"),
     ],
 )

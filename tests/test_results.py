@@ -15,7 +15,7 @@ from patchvote.protocols.made_with import _plain
 from patchvote.protocols.page.findings import Patches, findings
 from patchvote.protocols.page.speed import speed
 from patchvote.protocols.page.summary import summarise
-from patchvote.protocols.page.tables import few, gains
+from patchvote.protocols.page.tables import domains, few, gains, scenes
 from patchvote.protocols.plan import Selection, plan
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.runner import Runner
@@ -81,6 +81,18 @@ def test_the_table_of_gains_compares_every_finished_row_with_the_first(tmp_path)
     assert "no split in common" in gains(Protocol.load("scene15"), Results(tmp_path))
     write_run(tmp_path, "bag-svm", ["1100"])  # one split alone is compared with the same split
     assert "| 50.00 (1 split) | +0.00 |" in gains(Protocol.load("scene15"), Results(tmp_path))
+
+
+def test_quoted_rows_stand_in_the_papers_columns_and_say_so(tmp_path):
+    write_run(tmp_path, "snbnl", ["1110", "1100"])
+    lines = scenes([Protocol.load("scene15"), Protocol.load("mit67")], Results(tmp_path)).splitlines()
+    assert lines[0] == "| voter | Scene-15: paper | Scene-15: ours, dense (2 splits) | MIT Indoor-67 (random): paper |"
+    assert "| Hybrid-CNN (Zhou et al. 2014), quoted by the paper | 91.59 |  | 70.80 |" in lines
+    office = Protocol.load("office-caltech")
+    lines = domains(office, office.settings[0], Results(tmp_path)).splitlines()
+    quoted = [line for line in lines if "quoted by the paper" in line]
+    assert "| 35.00 | 41.00 | 42.00 | 33.00 | 55.00 | 36.00 | 40.33 |" in quoted[1]
+    assert quoted[2].endswith("| 40.40 |  |  |")  # no average where the paper has a dash
 
 
 def test_the_table_of_few_images_has_standard_errors(tmp_path):

@@ -16,7 +16,7 @@ from ..adaptation import read_trials
 from ..adaptation import table as adaptation_table
 from ..protocol import PROTOCOLS, Protocol
 from ..results import Results
-from . import fair, plots, speed, tables
+from . import fair, plots, speed, tables, times
 from .findings import findings, patch_results
 
 _HEAD = f"""{RESULTS_HEAD}, which holds the raw numbers of every split, the settings,
@@ -77,6 +77,8 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
         elif protocol.report == "parts":
             parts += [f"## {protocol.title}: at equal resolution", fair.table(protocol, results)]
             parts.append(_notes(results, protocol))
+        elif protocol.report == "time":
+            parts += _times(protocol, results, pictures)
         elif protocol.report == "settings":
             plots.plot_settings(protocol, results, pictures / protocol.name)
             parts += ["## Settings: ours", _picture("Each setting changed alone", protocol.name)]
@@ -111,6 +113,7 @@ def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
     parts = ["## Domain adaptation"]
     for setting in protocol.settings:
         parts += [f"### {protocol.title}, {setting.name}", tables.domains(protocol, setting, results)]
+        parts.append(protocol.paper_notes.get(setting.name, ""))
     plots.plot_domains(protocol, results, pictures / protocol.name)
     parts += [_picture("The paper's pairs", protocol.name), tables.above_the_paper(protocol, results)]
     if compared := speed.speed([protocol], results):
@@ -120,6 +123,15 @@ def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
         table = tables.all_pairs(protocol, setting, results)
         parts += [f"### All pairs, {setting.name}, `dense` (the paper's six are marked *)", table]
     return parts
+
+
+def _times(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
+    found = times.budgets(protocol, results)
+    if not found:
+        return []
+    plots.plot_times(found, pictures / protocol.name)
+    parts = [f"## {protocol.title}", _picture("Accuracy against seconds of training", protocol.name)]
+    return [*parts, times.sentence(found), times.table(found), _notes(results, protocol)]
 
 
 def _notes(results: Results, protocol: Protocol, name: str = "notes.md") -> str:

@@ -14,6 +14,7 @@ from .summary import NETWORK, main_rows, summarise
 
 Row = dict[str, Any]
 RECIPES = ("dense", "patch")
+_QUOTED = "quoted by the paper"
 _SHORT = {"amazon": "A", "webcam": "W", "dslr": "D", "caltech": "C"}
 
 
@@ -56,7 +57,15 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
                 cells.append(next((_mean(row) for row in ours_or_none if row["voter"] == voter), ""))
         if any(cells):
             table.append([title(voter), *cells])
-    return markdown(["voter", *(column[0] for column in columns)], table)
+    for name in dict.fromkeys(row.name for protocol in protocols for row in protocol.quoted):
+        cells = [
+            _quoted(protocol, setting_name, name, None) if ours is None else ""
+            for _, protocol, setting_name, ours, _ in columns
+        ]
+        table.append([f"{name}, {_QUOTED}", *cells])
+    header = ["voter", *(column[0] for column in columns)]
+    shown = [number for number in range(len(header)) if any(row[number] for row in table)]
+    return markdown([header[number] for number in shown], [[row[number] for number in shown] for row in table])
 
 
 def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
@@ -77,6 +86,13 @@ def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
                 average = f"{np.mean([ours[pair]['mean'] for pair in setting.main]):.2f}" if complete else ""
                 splits = min(row["splits"] for row in ours.values())
                 table.append([f"{title(voter)}, ours, {recipe} ({_counted(splits)})", *cells, average])
+    for row in protocol.quoted:
+        if row.setting == setting.name:
+            cells = [_quoted(protocol, setting.name, row.name, pair) for pair in setting.main]
+            average = (
+                f"{np.mean([row.figure(pair) or () for pair in setting.main], axis=0)[0]:.2f}" if all(cells) else ""
+            )
+            table.append([f"{row.name}, {_QUOTED}", *cells, average])
     return markdown(["voter", *(_arrow(pair) for pair in setting.main), "average"], table)
 
 
@@ -90,6 +106,10 @@ def all_pairs(protocol: Protocol, setting: Setting, results: Results, recipe: st
         if ours:
             means = [f"{ours[pair]['mean']:.1f}" if pair in ours else "" for pair in setting.pairs]
             table.append([title(voter), *means])
+    for quoted in protocol.quoted:
+        if quoted.setting == setting.name:
+            means = [_quoted(protocol, setting.name, quoted.name, pair) for pair in setting.pairs]
+            table.append([f"{quoted.name}, {_QUOTED}", *means])
     header = [_arrow(pair) + ("*" if pair in setting.main else "") for pair in setting.pairs]
     return markdown(["voter", *header], table)
 
@@ -209,6 +229,13 @@ def _mean(row: Row, digits: int = 2) -> str:
 
 def _figure(figure: tuple[float, float], digits: int) -> str:
     return f"{figure[0]:.2f}" + (f" ± {figure[1]:.{digits}f}" if figure[1] else "")
+
+
+def _quoted(protocol: Protocol, setting: str, name: str, pair: str | None) -> str:
+    """Return the cell of a row that the paper quotes; nothing where the paper has a dash."""
+    rows = [row for row in protocol.quoted if (row.name, row.setting) == (name, setting)]
+    figure = rows[0].figure(pair) if rows else None
+    return _figure(figure, 2) if figure else ""
 
 
 def _arrow(pair: str) -> str:
