@@ -111,6 +111,27 @@ def test_protocols_are_those_of_the_paper():
     np.testing.assert_allclose(average, [67.65, 66.49, 81.94, 81.12], atol=0.01)
 
 
+def test_the_papers_literal_setting_is_a_row_of_the_gains():
+    (row,) = (one for one in Protocol.load("scene15").gains if one.recipe == "patch-before")
+    assert row.words.startswith("the paper's literal setting")
+    voter = make_voter(row.voter)
+    assert (voter.alpha, voter.curvature, voter.start_scale, voter.batch_size) == (1, 1, 1, 2500)
+    assert (voter.average, voter.standardise, voter.position_weight, voter.start) == (False, True, 1.0, "random")
+    assert parse_recipe(row.recipe, "efficientnet-lite0").activation == "before"
+
+
+def test_protocols_of_parts_have_the_splits_of_the_papers_protocols():
+    """So that their cells can be compared with those of the main tables."""
+    for parts, whole in (("scene15-parts", "scene15"), ("scene15-time", "scene15"), ("office-parts", "office-caltech")):
+        for setting in Protocol.load(parts).settings:
+            main = Protocol.load(whole).setting(setting.name)
+            assert setting.drawn == main.drawn
+            assert setting.main == main.main
+    assert Protocol.load("office-parts").calibrated
+    assert Protocol.load("scene15-parts").calibrated
+    assert not Protocol.load("scene15-time").calibrated  # its seconds are those of training alone
+
+
 def test_rows_that_the_paper_quotes_are_those_of_its_tables():
     office = Protocol.load("office-caltech")
     rows = {(row.name.partition(" (")[0], row.setting): row for row in office.quoted}

@@ -87,7 +87,9 @@ VOTERS: dict[str, VoterKind] = {
     "whole-nearest-mean": VoterKind("whole image + nearest class mean", WholeImageNearestMean, {}, _pooling),
     "mean-svm": VoterKind("mean of the bag + SVM", MeanSvm, {}, _pooling),
     "pooled-svm": VoterKind("pooled image + SVM", PooledSvm, {}, _pooling),
-    "mop": VoterKind("MOP-CNN", MopCnn, {}, lambda n, m, d, c: (n + m) * 500.0 * d * 12),
+    # Results of earlier versions have the name "mop" and assign every descriptor to its nearest centre, so that this is
+    # what the plain name means; `mop(soft=5)` is the method as its authors run it.
+    "mop": VoterKind("MOP-CNN", MopCnn, {"soft": 1}, lambda n, m, d, c: (n + m) * 500.0 * d * 12),
 }
 
 

@@ -33,7 +33,9 @@ What is not as in the paper: descriptors are read after the network's last activ
 it (below, "Patches" compares both); NBNN compares descriptors less their mean, of length 1, without positions, and
 searches, as LocalNBNN does, in a PCA of 128 features and compares full distances of the few best (`search="pca"`; the
 result files have its recall); NBNL and sNBNL have positions everywhere, in the paper with scenes only; sNBNL has a
-lambda of 1e-4, in the paper 1; on Office+Caltech NBNL makes 10 of its 30 rounds. The paper's numbers, and how much a
+lambda of 1e-4, in the paper 1; on Office+Caltech NBNL makes 10 of its 30 rounds. "MOP-CNN" assigns every
+descriptor to its nearest centre; "MOP-CNN (soft=5)" to the five nearest, as its authors' code does, with weights
+scaled to the network's features, and both without the last PCA of that code. The paper's numbers, and how much a
 network costs beside the default, stand in the TOML files of the protocols. Numbers in the text about held-out photos
 were taken while choosing settings, and are not in `results/`.
 """

@@ -42,7 +42,12 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
             columns.append((f"{name}: paper", protocol, setting.name, None, ""))
             for recipe in RECIPES:
                 ours = [row for row in rows if (row["setting"], row["recipe"]) == (setting.name, recipe)]
-                ours = [row for row in ours if row["network"] == NETWORK and "(" not in row["voter"]]
+                listed = {*protocol.voters, *VOTERS}  # others belong to the table of gains
+                ours = [
+                    row
+                    for row in ours
+                    if row["network"] == NETWORK and (row["voter"] in listed or "(" not in row["voter"])
+                ]
                 if ours:
                     count = _counted(min(row["splits"] for row in ours))
                     columns.append((f"{name}: ours, {recipe} ({count})", protocol, setting.name, ours, recipe))
