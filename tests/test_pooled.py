@@ -12,14 +12,15 @@ from patchvote.protocols.baselines.scales import at_scale
 from patchvote.protocols.voters import make_voter
 
 
-def test_mop_pools_as_the_definition_says():
+@pytest.mark.parametrize("soft", [1, 2, 3, 5])
+def test_mop_pools_as_the_definition_says(soft):
     rng = np.random.default_rng(0)
     count, dim = 12, 6
     level = np.tile([0] + [1] * 20 + [2] * 10, count).astype(np.int16)
     offsets = np.arange(count + 1) * 31
     values = rng.normal(size=(31 * count, dim)).astype(np.float32)
     bags = Bags(values, offsets, None, level)
-    mop = MopCnn(features=4, centres=3).fit(bags, np.arange(count) % 2)
+    mop = MopCnn(features=4, centres=3, soft=soft).fit(bags, np.arange(count) % 2)
     vectors = []
     for image in range(count):
         own, at = values[31 * image : 31 * image + 31], level[31 * image : 31 * image + 31]
@@ -28,14 +29,37 @@ def test_mop_pools_as_the_definition_says():
             kept = mop._levels[number]
             vlad = np.zeros_like(kept.centres)
             for x in (own[at == number] - kept.mean) @ kept.axes:
-                nearest = ((kept.centres - x) ** 2).sum(axis=1).argmin()
-                vlad[nearest] += x - kept.centres[nearest]
+                distances = ((kept.centres - x) ** 2).sum(axis=1)
+                nearest = np.argsort(distances)[:soft]  # there are three centres
+                weights = np.exp(-kept.beta * distances[nearest])
+                for centre, weight in zip(nearest, weights / weights.sum(), strict=True):
+                    vlad[centre] += weight * (x - kept.centres[centre])
             vlad = np.sign(vlad) * np.sqrt(np.abs(vlad))
             parts.append(vlad.ravel() / np.linalg.norm(vlad))
         vectors.append(np.concatenate(parts))
     expected = np.stack(vectors)
     got = mop._vectors(bags)
     np.testing.assert_allclose(got @ got.T, expected @ expected.T, atol=1e-4)  # equal but for a rotation
+
+
+def test_the_weights_of_mops_centres_do_not_depend_on_the_scale_of_the_features():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(400, 6)).astype(np.float32)
+    bags = [Bags(values * scale, np.arange(11) * 40, None, np.ones(400, np.int16)) for scale in (1, 100)]
+    shares = []
+    for scaled in bags:
+        level = MopCnn(features=4, centres=8).fit(scaled, np.arange(10) % 2)._levels[1]
+        shares.append(np.sort(level._shares((scaled.values - level.mean) @ level.axes)[1], axis=1))
+        nearest = ((((scaled.values - level.mean) @ level.axes)[:, None] - level.centres) ** 2).sum(axis=2).min(axis=1)
+        assert level.beta == pytest.approx(1 / nearest.mean(), rel=1e-3)
+    np.testing.assert_allclose(shares[0], shares[1], atol=1e-3)
+    assert 0.3 < shares[0].max(axis=1).mean() < 0.9  # neither hard nor equal
+
+
+def test_the_plain_name_of_mop_still_means_what_older_results_hold():
+    assert (make_voter("mop").soft, make_voter("mop(soft=5)").soft, MopCnn().soft) == (1, 5, 5)
+    with pytest.raises(PatchvoteError, match="soft must be a whole number from 1 on, got 0"):
+        make_voter("mop(soft=0)")
 
 
 def test_pooled_voters_look_at_the_whole_image_or_at_the_mean():
@@ -81,7 +105,7 @@ def test_a_pooled_image_has_the_resolution_of_the_named_scales_only():
             expected.append(np.concatenate(vector))
         np.testing.assert_allclose(voter._vectors(bags), expected, rtol=1e-5)
     assert make_voter("pooled-svm").fit(bags, labels).predict(bags).tolist() == labels.tolist()
-    with pytest.raises(PatchvoteError, match="scales must be one of whole, first, last, each, got 'second'"):
+    with pytest.raises(PatchvoteError, match="scales must be one of whole, first, last, each, all, got 'second'"):
         make_voter("pooled-svm(scales=second)")
     with pytest.raises(ValueError, match="bag 0 has no descriptor of level 0"):
         at_scale(Bags(np.ones((2, 3), np.float32), np.array([0, 2]), None, np.ones(2, np.int16)), 0)
@@ -96,5 +120,5 @@ def test_an_adapted_pooled_image_sees_one_scale_only():
     np.testing.assert_allclose(
         seen.adapted_.voter_.linear_, blind.adapted_.voter_.linear_, atol=1e-6
     )  # other scales play no part
-    with pytest.raises(PatchvoteError, match="scales must be one of bag, whole, first, last, got 'each'"):
-        make_voter("adapted(scales=each)")
+    with pytest.raises(PatchvoteError, match="scales must be one of bag, whole, first, last, each, got 'all'"):
+        make_voter("adapted(scales=all)")

@@ -11,7 +11,7 @@ import pytest
 
 from patchvote.errors import PatchvoteError
 from patchvote.protocols import PROTOCOLS, Protocol, run_protocol
-from patchvote.protocols.baselines.product import AdaptedVoter
+from patchvote.protocols.baselines.adapted import AdaptedVoter
 from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.plan import Selection, plan
 from patchvote.protocols.recipes import parse_recipe
@@ -111,12 +111,56 @@ def test_protocols_are_those_of_the_paper():
     np.testing.assert_allclose(average, [67.65, 66.49, 81.94, 81.12], atol=0.01)
 
 
+def test_the_papers_literal_setting_is_a_row_of_the_gains():
+    (row,) = (one for one in Protocol.load("scene15").gains if one.recipe == "patch-before")
+    assert row.words.startswith("the paper's literal setting")
+    voter = make_voter(row.voter)
+    assert (voter.alpha, voter.curvature, voter.start_scale, voter.batch_size) == (1, 1, 1, 2500)
+    assert (voter.average, voter.standardise, voter.position_weight, voter.start) == (False, True, 1.0, "random")
+    assert parse_recipe(row.recipe, "efficientnet-lite0").activation == "before"
+
+
+def test_protocols_of_parts_have_the_splits_of_the_papers_protocols():
+    """So that their cells can be compared with those of the main tables."""
+    for parts, whole in (("scene15-parts", "scene15"), ("scene15-time", "scene15"), ("office-parts", "office-caltech")):
+        for setting in Protocol.load(parts).settings:
+            main = Protocol.load(whole).setting(setting.name)
+            assert setting.drawn == main.drawn
+            assert setting.main == main.main
+    assert Protocol.load("office-parts").calibrated
+    assert Protocol.load("scene15-parts").calibrated
+    assert not Protocol.load("scene15-time").calibrated  # its seconds are those of training alone
+
+
+def test_rows_that_the_paper_quotes_are_those_of_its_tables():
+    office = Protocol.load("office-caltech")
+    rows = {(row.name.partition(" (")[0], row.setting): row for row in office.quoted}
+    assert len(rows) == 8 + 6
+    assert [rows["DA-NBNN", "semi-supervised"].figure(pair)[0] for pair in office.settings[0].main] == [
+        *[62, 46, 58, 42, 65, 61],
+    ]
+    assert rows["DAN", "unsupervised"].figure("amazon-webcam") is None  # a dash in the paper
+    assert rows["DAN", "unsupervised"].figure("amazon-caltech") == (86.0, 0.0)
+    assert {row.name: row.figure(None) for row in Protocol.load("sun397").quoted} == {
+        "linear SVM on Hybrid-CNN (Zhou et al. 2014)": (53.86, 0.21),
+        "linear SVM on Places-205 CNN (Zhou et al. 2014)": (54.32, 0.14),
+    }
+    assert [len(Protocol.load(name).quoted) for name in ("scene15", "sports8", "mit67")] == [7, 7, 6]
+    for protocol in map(Protocol.load, PROTOCOLS):
+        for row in protocol.quoted:
+            assert set(row.figures) <= {"all", *protocol.setting(row.setting).main}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("title = ", "is not a TOML file"),
         ("title = 'x'", "is not a protocol: settings is missing"),
         (OWN.replace("layout", "lay_out"), "unknown key 'lay_out'. Did you mean 'layout'"),
+        (
+            OWN + "[[quoted]]\nname = 'A'\nsetting = 'random'\nfigures = { all = 101 }",
+            r"quoted\[0\].figures\['all'\] must be",
+        ),
         (OWN.replace('draw = "random"', 'draw = "dice"'), "draw must be one of random, lists, domains, got 'dice'"),
     ],
 )

@@ -6,17 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from patchvote.protocols import PROTOCOLS, Protocol
 from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.draws import Draw, read_draws
 from patchvote.protocols.made_with import _plain
 from patchvote.protocols.page.findings import Patches, findings
-from patchvote.protocols.page.summary import sign_test, summarise
-from patchvote.protocols.page.tables import few, gains, speed
+from patchvote.protocols.page.speed import speed
+from patchvote.protocols.page.summary import summarise
+from patchvote.protocols.page.tables import domains, few, gains, scenes
 from patchvote.protocols.plan import Selection, plan
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.runner import Runner
+from patchvote.protocols.splits import Split
 from patchvote.protocols.stores import Stores
 from patchvote.protocols.voters import make_voter
 
@@ -32,16 +35,21 @@ def write_run(folder: Path, voter: str, hits: list[str], protocol: str = "scene1
     return run
 
 
-def test_the_sign_test_counts_photos_that_only_one_names_rightly(tmp_path):
-    first = write_run(tmp_path, "nbnl", ["1111100000", "1111111111"])
-    second = write_run(tmp_path, "snbnl", ["1110011111", "1111111110", "0000000000"])
-    test = sign_test(Results(tmp_path), first, second)
-    assert (test.first, test.second) == (3, 5)
-    assert test.p == pytest.approx(2 * (1 + 8 + 28 + 56) / 256)  # the binomial of 8 throws, both sides
-    assert sign_test(Results(tmp_path), first, Run("scene15", "random", "mop", "dense", "x")) is None
-    table = speed([Protocol.load("scene15")], Results(tmp_path))
-    assert "| Scene-15, ours, dense | 75.00 | 56.67 | 30.0 | 2.0 | 1.0 | 1.0 | 15.0 times | 1.0 times |" in table
+def test_nbnl_and_snbnl_are_compared_on_the_splits_that_both_have(tmp_path):
+    write_run(tmp_path, "nbnl", ["1111100000", "1111111111"])
+    write_run(tmp_path, "snbnl", ["1110011111", "1111111110", "0000000000"])
+    results = Results(tmp_path)
+    table = speed([Protocol.load("scene15")], results)
+    assert "| Scene-15, ours, dense | 75.00 | 85.00 | 30.0 | 2.0 | 1.0 | 1.0 | 15.0 times | 1.0 times |" in table
+    # Without the names of their photos, splits have no photo in common: 3 photos against 5.
     assert "NBNL has 3 and sNBNL 5; sign test p = 0.727: at p < 0.05 no difference is shown" in table
+    assert binomtest(3, 8).pvalue == pytest.approx(0.727, abs=1e-3)
+    photos = [f"photo {number}" for number in range(10)]
+    results.keep_draws("scene15", {Draw("random", None, split): Split(["x"], photos) for split in (1, 2, 3)})
+    # With them, each photo counts once: the last is equal, since each voter had it right in one split.
+    table = speed([Protocol.load("scene15")], results)
+    assert "NBNL has 2 and sNBNL 4; sign test" in table
+    assert "sNBNL minus NBNL is +10.00 ± 20.00 points (standard error over 2 splits)." in table
 
 
 def test_the_summary_has_the_means_beside_the_papers(tmp_path):
@@ -73,6 +81,18 @@ def test_the_table_of_gains_compares_every_finished_row_with_the_first(tmp_path)
     assert "no split in common" in gains(Protocol.load("scene15"), Results(tmp_path))
     write_run(tmp_path, "bag-svm", ["1100"])  # one split alone is compared with the same split
     assert "| 50.00 (1 split) | +0.00 |" in gains(Protocol.load("scene15"), Results(tmp_path))
+
+
+def test_quoted_rows_stand_in_the_papers_columns_and_say_so(tmp_path):
+    write_run(tmp_path, "snbnl", ["1110", "1100"])
+    lines = scenes([Protocol.load("scene15"), Protocol.load("mit67")], Results(tmp_path)).splitlines()
+    assert lines[0] == "| voter | Scene-15: paper | Scene-15: ours, dense (2 splits) | MIT Indoor-67 (random): paper |"
+    assert "| Hybrid-CNN (Zhou et al. 2014), quoted by the paper | 91.59 |  | 70.80 |" in lines
+    office = Protocol.load("office-caltech")
+    lines = domains(office, office.settings[0], Results(tmp_path)).splitlines()
+    quoted = [line for line in lines if "quoted by the paper" in line]
+    assert "| 35.00 | 41.00 | 42.00 | 33.00 | 55.00 | 36.00 | 40.33 |" in quoted[1]
+    assert quoted[2].endswith("| 40.40 |  |  |")  # no average where the paper has a dash
 
 
 def test_the_table_of_few_images_has_standard_errors(tmp_path):
@@ -132,7 +152,7 @@ def test_every_committed_run_can_be_gone_on_with():
     for protocol in map(Protocol.load, PROTOCOLS):
         plan(protocol, Selection(), results)  # compares how splits are drawn
         for run, _ in results.all(protocol.name):
-            voter = make_voter(run.voter, protocol.voter_settings)
+            voter = make_voter(run.voter, protocol.voter_settings, calibrated=protocol.calibrated)
             settings = {key: _plain(value) for key, value in voter.get_params().items()}
             assert results.check(run, {"estimator": type(voter).__name__, "settings": settings})
     _, finished = plan(Protocol.load("office-caltech"), Selection(recipes=("dense",)), results)

@@ -125,7 +125,7 @@ def _voters(protocol: Protocol, selection: Selection) -> dict[tuple[str, str], l
     voters: dict[tuple[str, str], list[str]] = {}
     for part in _parts(protocol, selection):  # which may overlap
         for voter in part.voters:
-            make_voter(voter, protocol.voter_settings)
+            make_voter(voter, protocol.voter_settings, calibrated=protocol.calibrated)
         for recipe, networks in itertools.product(part.recipes, part.networks):
             parse_recipe(recipe, "")
             selected = voters.setdefault((recipe, networks), [])

@@ -99,6 +99,38 @@ class Gain:
 
 
 @dataclasses.dataclass(frozen=True)
+class Quoted:
+    """A row of the paper's tables with numbers of another paper.
+
+    Parameters
+    ----------
+    name : str
+        Name of the system, with its authors and year.
+    setting : str
+        Setting under which the paper has the row.
+    figures : dict
+        Accuracy in per cent, or accuracy and deviation, by pair ("all" where there are no pairs).
+
+    Examples
+    --------
+    >>> Quoted("A", "random", {"all": 90}).figure(None), Quoted("A", "random", {"all": [90, 1]}).figure("a-b")
+    ((90.0, 0.0), None)
+    """
+
+    name: str
+    setting: str
+    figures: dict[str, Any]
+
+    def figure(self, pair: str | None) -> tuple[float, float] | None:
+        """Return mean and deviation in per cent; None where the paper has a dash."""
+        figure = self.figures.get(pair or "all")
+        if figure is None:
+            return None
+        mean, deviation = figure if isinstance(figure, list) else (figure, 0.0)
+        return float(mean), float(deviation)
+
+
+@dataclasses.dataclass(frozen=True)
 class Protocol:
     """What is compared on which images.
 
@@ -124,9 +156,17 @@ class Protocol:
         The paper's mean and deviation, by setting, voter and pair ("all" where there are no pairs).
     paper_times : dict
         The paper's accuracy, seconds of training and of testing, by voter.
-    report : {"scenes", "domains", "patches", "settings", "few"}
+    paper_notes : dict
+        What a reader must know about the paper's numbers, by setting.
+    quoted : tuple of Quoted
+        Rows of other papers that the paper's tables quote.
+    report : {"scenes", "domains", "patches", "settings", "few", "parts", "time"}
         What the page shows of its results: a column of the paper's table of image sets, tables of pairs of domains,
-        plots of recipes or of a voter's settings, or a curve by the number of training images.
+        plots of recipes or of a voter's settings, a curve by the number of training images, comparisons with the pooled
+        image, or a curve of accuracy over training time.
+    calibrated : bool
+        Whether every voter holds training images out, so that its probabilities and rejections can be compared; the
+        seconds of training then include that of the calibration.
     gains : tuple of Gain
         Rows of the table that compares each change with the first row.
 
@@ -149,7 +189,10 @@ class Protocol:
     voter_settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     paper: dict[str, Any] = dataclasses.field(default_factory=dict)
     paper_times: dict[str, Any] = dataclasses.field(default_factory=dict)
+    paper_notes: dict[str, str] = dataclasses.field(default_factory=dict)
+    quoted: tuple[Quoted, ...] = ()
     report: str = "scenes"
+    calibrated: bool = False
     gains: tuple[Gain, ...] = ()
 
     @classmethod
@@ -179,7 +222,9 @@ class Protocol:
             settings = tuple(_make(Setting, setting, path) for setting in values.pop("settings"))
             gains = tuple(_make(Gain, gain, path) for gain in values.pop("gains", ()))
             also = tuple(_make(Part, part, path) for part in values.pop("also", ()))
-            protocol: Protocol = _make(cls, {**values, "settings": settings, "gains": gains, "also": also}, path)
+            quoted = tuple(_make(Quoted, row, path) for row in values.pop("quoted", ()))
+            made = {"settings": settings, "gains": gains, "also": also, "quoted": quoted}
+            protocol: Protocol = _make(cls, {**values, **made}, path)
         except OSError as error:
             raise PatchvoteError(f"{path} cannot be read: {error.strerror or error}.") from None
         except ValueError as error:

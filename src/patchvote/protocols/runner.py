@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from ..bags.bags import Bags
 from ..bags.filled import Filled
 from ..bags.store import Store
+from ..models.scores import Scores
 from ..utils.machine import forget_peak_memory, peak_memory
 from ..voters.outputs import blaming
 from .datasets import Dataset
@@ -142,8 +144,9 @@ class _SameTraining:
         runner, made_with = self.runner, {}
         drawn = runner.protocol.setting(self.groups[0].setting).drawn
         for voter in self.voters:
-            estimator = make_voter(voter, runner.protocol.voter_settings)
-            made_with[voter] = {"drawn": drawn, **settings_and_bags(estimator, stores)}
+            made_with[voter] = {"drawn": drawn, **settings_and_bags(self._make(voter), stores)}
+            if runner.protocol.calibrated:
+                made_with[voter]["calibrated"] = True  # its seconds of training include those of the calibration
         for group in self.groups:
             for voter in group.voters:
                 runner.results.check(group.run(runner.protocol, voter), made_with[voter])
@@ -185,10 +188,14 @@ class _SameTraining:
     def _labels(self, names: Sequence[str]) -> Any:
         return np.array([self.runner.labels[name] for name in names])
 
+    def _make(self, voter: str) -> Any:
+        protocol = self.runner.protocol
+        return make_voter(voter, protocol.voter_settings, calibrated=protocol.calibrated)
+
     def _train(self, voter: str) -> tuple[Any, Cell]:
         labels = self._labels(self.read[0].train)
         start = time.perf_counter()
-        estimator = make_voter(voter, self.runner.protocol.voter_settings)
+        estimator = self._make(voter)
         with blaming(estimator):
             estimator = estimator.fit(self.train, labels)
         trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
@@ -205,18 +212,23 @@ class _SameTraining:
         target_labels = [*labels[in_target].tolist(), *[None] * len(test)]
         parts = [_chosen(self.train, in_target), test.all()] if in_target.any() else [test.all()]
         start = time.perf_counter()
-        estimator = make_voter(voter, self.runner.protocol.voter_settings)
+        estimator = self._make(voter)
         estimator.fit(_chosen(self.train, ~in_target), labels[~in_target], parts, target_labels)
-        return estimator, {"train_seconds": round(time.perf_counter() - start, 3)}
+        trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
+        if estimator.refusal_ is not None:
+            trained["refused"] = True
+        return estimator, trained
 
     def _test(self, estimator: Any, number: int) -> Cell:
         predicted, seconds = _predict(estimator, self.tests[number])
-        correct = predicted == self._labels(self.read[number].test)
+        expected = self._labels(self.read[number].test)
+        correct = predicted == expected
         return {
             "test_seconds": round(seconds, 3),
             "accuracy": round(100 * float(correct.mean()), 4),
             "peak_memory": peak_memory(),
             "hits": "".join("1" if hit else "0" for hit in correct),  # in the order of the test photos of the split
+            **_reliability(estimator, self.tests[number], expected),
         }
 
 
@@ -228,6 +240,27 @@ def _predict(estimator: Any, test: TestBags) -> tuple[Any, float]:
         predicted.append(estimator.predict(bags))
         seconds += time.perf_counter() - start
     return np.concatenate(predicted), seconds
+
+
+def _reliability(estimator: Any, test: TestBags, labels: Any) -> Cell:
+    """Return the calibration error, the share that is rejected and the accuracy on the rest, in per cent.
+
+    Nothing where the voter was not calibrated: its probabilities would say nothing.
+    """
+    threshold = float(getattr(estimator, "rejection_threshold_", 0.0))
+    if threshold <= 0:
+        return {}
+    probability = np.concatenate([estimator.predict_proba(bags) for bags in test.blocks()])
+    classes = tuple(str(label) for label in estimator.classes_)
+    number = {label: index for index, label in enumerate(classes)}
+    expected = np.array([number.get(str(label), -1) for label in labels])
+    scores = Scores(classes, tuple(test.store.names), expected, probability, threshold)
+    accepted = scores.accuracy_of_named
+    return {
+        "calibration_error": round(100 * scores.calibration_error, 4),
+        "rejected": round(100 * float(scores.rejected.mean()), 4),
+        "accepted_accuracy": None if math.isnan(accepted) else round(100 * accepted, 4),
+    }
 
 
 def _chosen(bags: Bags | Store, mask: Any) -> Bags | Store:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..utils.schema import Check, brief, listed, number, record, shallow, table, text, whole
+from ..utils.schema import Check, brief, either, flag, listed, number, record, shallow, table, text, whole
 
 _MAX_ENTRIES = 10_000  # per list of splits, voters, pairs and so on; no experiment needs more
 _WORDS = text(10_000)
@@ -46,6 +46,9 @@ _SETTING = record(
 )
 _PART = record({"voters": _some(_WORDS)}, {"recipes": _some(_WORDS), "networks": _some(_WORDS)})
 _GAIN = record({"words": _WORDS, "voter": _WORDS}, {"recipe": _WORDS, "network": _WORDS, "cost": number(0, 1e12)})
+_PER_CENT = number(0, 100)
+_FIGURE = either(_PER_CENT, listed(_PER_CENT, length=2))  # a mean, or a mean and its deviation
+_QUOTED = record({"name": _WORDS, "setting": _component, "figures": table(_FIGURE, _WORDS)})
 _PROTOCOL = record(
     {
         "settings": _some(_SETTING),
@@ -62,7 +65,10 @@ _PROTOCOL = record(
         "voter_settings": table(table(shallow, _WORDS), _WORDS),
         "paper": shallow,
         "paper_times": shallow,
+        "paper_notes": table(_WORDS, _component),
+        "quoted": _some(_QUOTED),
         "report": _WORDS,
+        "calibrated": flag,
         "gains": _some(_GAIN),
     },
 )

@@ -14,11 +14,13 @@ from typing import Any
 from ..errors import PatchvoteError
 from ..utils.suggest import nearest
 from ..voters import registry
+from .baselines.adapted import AdaptedVoter
 from .baselines.mop import MopCnn
 from .baselines.pooled import MeanSvm, WholeImageLogistic, WholeImageNearestMean, WholeImageSvm
-from .baselines.product import AdaptedVoter, Product
+from .baselines.product import Product
 from .baselines.scales import PooledSvm
 from .names import current_settings
+from .registered import SETTINGS, calibration_of, make_registered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,7 @@ class VoterKind:
     make : function
         Makes the estimator from settings.
     settings : dict
-        Settings that differ from the estimator's defaults. Probabilities are not compared, so none is calibrated.
+        Settings that differ from the estimator's defaults, besides its calibration (see `registered`).
     work : function
         Approximate number of multiply-adds, given training descriptors, test descriptors, features and classes; fitted
         to measurements on Scene-15. It estimates the time where there are no results.
@@ -53,36 +55,31 @@ def _pooling(n: float, m: float, d: int, c: int) -> float:
 
 def _registered(kind: str) -> Callable[..., Any]:
     """Return a function that makes the estimator of a kind in the registry."""
-    return lambda **settings: registry.voter_class(kind)(**settings)
+    return lambda **settings: make_registered(kind, **settings)
 
 
 # Titles, settings and work of our voters, and of what they are compared with.
 VOTERS: dict[str, VoterKind] = {
-    # Searching in a PCA finds the nearest neighbour in 90 % of cases for patches and in 80 % for `dense` cells, which
-    # are more similar to each other; otherwise it finds one nearly as close. For patches of Scene-15, 99.7 % of the
-    # labels equal those of the exact search, in a fifth of the time. Results include the recall.
     "nbnn": VoterKind(
         "CNN-NBNN",
         _registered("nbnn"),
-        {"search": "pca", "calibration": 0},
+        SETTINGS["nbnn"],
         lambda n, m, d, c: n * m * 60.0 + m * c * 16 * d * 4,
     ),
     "local-nbnn": VoterKind(
         "LocalNBNN",
         _registered("local-nbnn"),
-        {"search": "pca", "calibration": 0},
+        SETTINGS["local-nbnn"],
         lambda n, m, d, c: n * m * 60.0 + m * 128 * d * 4,
     ),
     "nbnl": VoterKind(
         "CNN-NBNL", _registered("nbnl"), {}, lambda n, m, d, c: 30 * 10 * c * d * 3 * n * 2 + m * c * 10 * d
     ),
     "snbnl": VoterKind(
-        "CNN-sNBNL",
-        _registered("snbnl"),
-        {"calibration": 0},
-        lambda n, m, d, c: 3 * 10 * c * d * 2 * n * 2 + m * c * 10 * d,
+        "CNN-sNBNL", _registered("snbnl"), {}, lambda n, m, d, c: 3 * 10 * c * d * 2 * n * 2 + m * c * 10 * d
     ),
-    "bag-svm": VoterKind("BagSVM", _registered("bag-svm"), {"calibration": 0}, _pooling),
+    "bag-svm": VoterKind("BagSVM", _registered("bag-svm"), {}, _pooling),
+    "jury": VoterKind("Jury", _registered("jury"), {}, lambda n, m, d, c: 6 * 10 * c * d * 2 * n * 2 + m * c * 10 * d),
     "product": VoterKind("the product's choice", Product, {}, _pooling),
     "adapted": VoterKind("adapted BagSVM", AdaptedVoter, {}, _pooling, adapts=True),
     "whole-svm": VoterKind("whole image + SVM", WholeImageSvm, {}, _pooling),
@@ -90,14 +87,15 @@ VOTERS: dict[str, VoterKind] = {
     "whole-nearest-mean": VoterKind("whole image + nearest class mean", WholeImageNearestMean, {}, _pooling),
     "mean-svm": VoterKind("mean of the bag + SVM", MeanSvm, {}, _pooling),
     "pooled-svm": VoterKind("pooled image + SVM", PooledSvm, {}, _pooling),
-    "mop": VoterKind("MOP-CNN", MopCnn, {}, lambda n, m, d, c: (n + m) * 500.0 * d * 12),
+    # Results of earlier versions have the name "mop" and assign every descriptor to its nearest centre, so that this is
+    # what the plain name means; `mop(soft=5)` is the method as its authors run it.
+    "mop": VoterKind("MOP-CNN", MopCnn, {"soft": 1}, lambda n, m, d, c: (n + m) * 500.0 * d * 12),
 }
 
 
 def _other(name: str) -> VoterKind:
-    """Return the kind of a voter of another package: titled by its name, not calibrated, and as fast as pooling."""
-    known = registry.voter_class(name)._get_param_names()
-    return VoterKind(name, _registered(name), {"calibration": 0} if "calibration" in known else {}, _pooling)
+    """Return the kind of a voter of another package: titled by its name, and as fast as pooling."""
+    return VoterKind(name, _registered(name), {}, _pooling)
 
 
 def voter_kind(name: str) -> VoterKind:
@@ -149,13 +147,24 @@ def _value(text: str) -> Any:
         return text
 
 
-def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None) -> Any:
-    """Make the estimator of this name; `changed` holds the settings of a protocol, by kind."""
+def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None, *, calibrated: bool = False) -> Any:
+    """Make the estimator of this name.
+
+    Parameters
+    ----------
+    name : str
+        Name of the voter; its settings come before all others.
+    changed : mapping, optional
+        Settings of a protocol, by kind.
+    calibrated : bool, default False
+        Whether to hold training images out for its probabilities.
+    """
     kind, settings = parse_voter(name)
     made = voter_kind(kind)
-    changed_settings = current_settings(kind, (changed or {}).get(kind, {}), made.make()._get_param_names())
+    known = made.make()._get_param_names()
+    changed_settings = current_settings(kind, (changed or {}).get(kind, {}), known)
     try:
-        voter = made.make(**{**made.settings, **changed_settings, **settings})
+        voter = made.make(**{**made.settings, **calibration_of(known, calibrated), **changed_settings, **settings})
         if hasattr(voter, "_check_settings"):
             voter._check_settings()
     except (TypeError, ValueError) as error:  # an unknown setting, or an invalid value

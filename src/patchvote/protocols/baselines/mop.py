@@ -1,8 +1,14 @@
 """MOP-CNN: multi-scale orderless pooling.
 
 The descriptor of the whole image is used unchanged. At every finer level, descriptors are reduced by a PCA and pooled
-into one VLAD: for each of a few k-means centres, the sum of the differences between the centre and the descriptors
-nearest to it. All levels are normalised to length 1, concatenated, and classified by a linear SVM.
+into one VLAD: for each of a few k-means centres, the sum of the differences between the descriptors near it and the
+centre. Every descriptor is shared among its five nearest centres, as in the authors' code. All levels are normalised to
+length 1, concatenated, and classified by a linear SVM.
+
+What differs from that code: the weights of the five centres are exp(-d^2 / 10) there, for activations of a network of
+Caffe; other networks have other scales, so that here 10 is replaced by the mean squared distance of training
+descriptors to their nearest centre. There the VLAD is reduced by a second PCA, to 4,096 features; here it is not. Its
+first PCA does not subtract the mean.
 
 References
 ----------
@@ -38,14 +44,38 @@ class MopCnn(PooledClassifier):
         Features that remain after the PCA; the default is that of the paper.
     centres : int, default 100
         Centres per level; the default is that of the paper.
+    soft : int, default 5
+        Nearest centres among which a descriptor is shared, with weights proportional to ``exp(-beta d^2)`` that sum to
+        1; beta is the inverse of the mean squared distance of training descriptors to their nearest centre. With 1,
+        every descriptor belongs to its nearest centre.
     random_state : int, default 0
-        Seed of the sample, of k-means and of the folds.
+        Seed of the sample, of k-means, of the folds and of the choice of held-out images.
+    calibration : float, default 0
+        Share of the images held out to calibrate probabilities, as in `PooledClassifier`. PCA and centres, which need
+        no labels, are learned from all training images.
+    rejection : float, default 0.05
+        Share of the correctly classified held-out images that may be rejected.
     """
 
-    def __init__(self, features: int = 500, centres: int = 100, random_state: int = 0) -> None:
-        super().__init__(random_state)
+    def __init__(
+        self,
+        features: int = 500,
+        centres: int = 100,
+        soft: int = 5,
+        random_state: int = 0,
+        calibration: float = 0.0,
+        rejection: float = 0.05,
+    ) -> None:
+        super().__init__(random_state, calibration, rejection)
         self.features = features
         self.centres = centres
+        self.soft = soft
+
+    def _check_settings(self) -> None:
+        for name in ("features", "centres", "soft"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number from 1 on, got {value!r}.")
 
     def _prepare(self, images: Bags | Store) -> None:
         """Learn the levels, and the projection of images onto the span of the training images.
@@ -112,11 +142,13 @@ def _samples(images: Bags | Store, seed: int) -> dict[int, Floats]:
 
 @dataclasses.dataclass(frozen=True)
 class _Level:
-    """The PCA and the centres of one level."""
+    """The PCA and the centres of one level, and how descriptors are shared among the centres."""
 
     mean: Floats
     axes: Floats
     centres: Floats
+    soft: int
+    beta: float
 
     @classmethod
     def learn(cls, sample: Floats, settings: MopCnn) -> _Level:
@@ -130,7 +162,9 @@ class _Level:
             sample.shape[1], count, niter=20, seed=settings.random_state + 1, min_points_per_centroid=1
         )
         kmeans.train(sample)
-        return cls(mean, axes, np.asarray(kmeans.centroids, np.float32))
+        centres = np.asarray(kmeans.centroids, np.float32)
+        spread = float(_squared_distances(sample, centres).min(axis=1).mean())
+        return cls(mean, axes, centres, min(settings.soft, count), 1 / max(spread, 1e-12))
 
     @property
     def width(self) -> int:
@@ -139,16 +173,39 @@ class _Level:
 
     def pool(self, values: Floats, owner: npt.NDArray[np.int64], images: int) -> Floats:
         """Return the VLAD of each image: signed roots of the summed differences to the nearest centres."""
-        reduced = (values - self.mean) @ self.axes
-        nearest = (0.5 * np.einsum("ij,ij->i", self.centres, self.centres) - reduced @ self.centres.T).argmin(axis=1)
-        reduced -= self.centres[nearest]
-        slot = owner * len(self.centres) + nearest
-        order = np.argsort(slot, kind="stable")
-        starts = np.flatnonzero(np.diff(slot[order], prepend=-1))
+        reduced: Floats = ((values - self.mean) @ self.axes).astype(np.float32, copy=False)
+        nearest, weights = self._shares(reduced)
         sums = np.zeros((images * len(self.centres), reduced.shape[1]), np.float32)
-        if len(starts):
-            sums[slot[order][starts]] = np.add.reduceat(reduced[order], starts, axis=0)
+        for number in range(self.soft):
+            centre = nearest[:, number]
+            differences = reduced - self.centres[centre]
+            differences *= weights[:, number, None]
+            _add(sums, owner * len(self.centres) + centre, differences)
         return np.copysign(np.sqrt(np.abs(sums)), sums).reshape(images, -1)
+
+    def _shares(self, reduced: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
+        """Return the nearest centres of each descriptor, and its shares of them, which sum to 1."""
+        distances = _squared_distances(reduced, self.centres)
+        if self.soft < len(self.centres):
+            nearest = np.argpartition(distances, self.soft - 1, axis=1)[:, : self.soft]
+        else:
+            nearest = np.broadcast_to(np.arange(self.soft), distances.shape)
+        near = np.take_along_axis(distances, nearest, axis=1)
+        weights = np.exp(-self.beta * (near - near.min(axis=1, keepdims=True)))
+        return nearest, weights / weights.sum(axis=1, keepdims=True)
+
+
+def _squared_distances(rows: Floats, centres: Floats) -> Floats:
+    lengths = np.einsum("ij,ij->i", rows, rows)[:, None] + np.einsum("ij,ij->i", centres, centres)
+    return np.asarray(np.maximum(lengths - 2 * (rows @ centres.T), 0))
+
+
+def _add(sums: Floats, slot: npt.NDArray[np.int64], rows: Floats) -> None:
+    """Add every row to the sum of its slot; summing sorted rows is much faster than adding them one by one."""
+    order = np.argsort(slot, kind="stable")
+    starts = np.flatnonzero(np.diff(slot[order], prepend=-1))
+    if len(starts):
+        sums[slot[order][starts]] += np.add.reduceat(rows[order], starts, axis=0)
 
 
 def _to_length_one(rows: Floats) -> Floats:

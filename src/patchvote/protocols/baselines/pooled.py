@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import pairwise_distances_argmin
+from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
@@ -23,6 +23,8 @@ from sklearn.svm import LinearSVC
 from ...bags.bags import Bags
 from ...bags.store import Store
 from ...voters.bag_svm import pooled
+from ...voters.votes import softmax
+from .probabilities import Probabilities, calibrated, decision_values
 
 Floats = npt.NDArray[np.float32]
 # Candidates of C, for vectors of length 1. Cross-validation on the training images chooses one; the middle one is used
@@ -45,7 +47,7 @@ def means_of(images: Bags | Store) -> Bags:
     return pooled(images) if isinstance(images, Store) else Bags.of(images.means())
 
 
-class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
+class PooledClassifier(Probabilities, ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
     """A simple classifier of one vector per image, normalised to length 1.
 
     Standardised features gave 1 to 2 points less on Scene-15.
@@ -53,26 +55,38 @@ class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore
     Parameters
     ----------
     random_state : int, default 0
-        Seed of the folds.
+        Seed of the folds and of the choice of held-out images.
+    calibration : float, default 0
+        Share of the images held out to set the temperature of the probabilities and the threshold of rejection, in a
+        separate training. With 0, or fewer than 50 images, the temperature is 1.
+    rejection : float, default 0.05
+        Share of the correctly classified held-out images that may be rejected as "none of these".
     """
 
-    def __init__(self, random_state: int = 0) -> None:
+    def __init__(self, random_state: int = 0, calibration: float = 0.0, rejection: float = 0.05) -> None:
         self.random_state = random_state
+        self.calibration = calibration
+        self.rejection = rejection
 
     def fit(self, X: Bags | Store, y: Any) -> Self:
         """Learn from labelled images; of a store, at most one block is in memory at a time."""
         self._prepare(X)
-        vectors = self._vectors(X)
-        labels = np.asarray(y)
+        vectors, labels = self._vectors(X), np.asarray(y)
+        held_out = self.calibration, self.rejection, self.random_state
+        self.temperature_, self.rejection_threshold_ = calibrated(self._learned, vectors, labels, *held_out)
+        self.model_ = self._learned(vectors, labels)
+        self.classes_ = self.model_.classes_
+        return self
+
+    def _learned(self, vectors: Floats, labels: npt.NDArray[Any]) -> Any:
+        """Return a classifier trained on vectors, with settings that cross-validation chooses."""
         model, grid = self._classifier()
         model = make_pipeline(Normalizer(), model)
         fewest = int(np.unique(labels, return_counts=True)[1].min())
         if grid and fewest > 1:
             folds = StratifiedKFold(min(3, fewest), shuffle=True, random_state=self.random_state)
             model = GridSearchCV(model, {f"{model.steps[1][0]}__{key}": value for key, value in grid.items()}, cv=folds)
-        self.model_ = model.fit(vectors, labels)
-        self.classes_ = self.model_.classes_
-        return self
+        return model.fit(vectors, labels)
 
     def _classifier(self) -> tuple[Any, dict[str, tuple[float, ...]]]:
         """Return the classifier, and the settings among which cross-validation in training chooses."""
@@ -82,6 +96,10 @@ class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore
     def predict(self, X: Bags) -> npt.NDArray[Any]:
         """Return the predicted label of each image."""
         return np.asarray(self.model_.predict(self._vectors(X)))
+
+    def predict_proba(self, X: Bags) -> npt.NDArray[Any]:
+        """Return the probability of each class, for each image."""
+        return softmax(decision_values(self.model_, self._vectors(X)) / self.temperature_)
 
     def _prepare(self, images: Bags | Store) -> None:
         """Learn from the training images how to compute the vector of an image."""
@@ -128,8 +146,11 @@ class _NearestMean(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.means_ = np.stack([X[y == label].mean(axis=0) for label in self.classes_])
         return self
 
+    def decision_function(self, X: Floats) -> npt.NDArray[Any]:
+        return np.asarray(-pairwise_distances(X, self.means_))
+
     def predict(self, X: Floats) -> npt.NDArray[Any]:
-        return np.asarray(self.classes_[pairwise_distances_argmin(X, self.means_)])
+        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
 
 
 class MeanSvm(PooledClassifier):

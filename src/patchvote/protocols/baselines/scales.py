@@ -2,6 +2,8 @@
 
 A comparison of parts with the whole image is fair only if both see the same pixels. `dense` bags hold the cells of a
 feature map at several scales; pooling the cells of one scale gives the image at that resolution, without any parts.
+`patch` bags hold patches of several sizes, all of which pass the network at the same size: their first scale has the
+smallest patches, the last the largest, and the mean of all of them ("all") has seen the same pixels as a vote of parts.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from ...voters.pooling import bag_vectors
 from ...voters.power import ROOT
 from .pooled import Floats, PooledClassifier
 
-SCALES = ("whole", "first", "last", "each")
+SCALES = ("whole", "first", "last", "each", "all")
 
 
 def check_scales(scales: str, known: tuple[str, ...] = SCALES) -> None:
@@ -51,6 +53,20 @@ def levels_of(scales: str, last: int) -> list[int]:
     return {"whole": [0], "first": [1], "last": [last], "each": list(range(1, last + 1))}[scales]
 
 
+def each_scale(bags: Bags) -> Bags:
+    """Return bags of one descriptor: the means of the scales, side by side, each with absolute values that sum to 1.
+
+    The roots of such a mean have length 1, so that the scales have the same weight in the vector of `BagSVM`, as in
+    that of `PooledSvm` with "each".
+    """
+    parts = []
+    for level in levels_of("each", int(bags.level.max())):
+        means = at_scale(bags, level).means().astype(np.float64)
+        total = np.abs(means).sum(axis=1, keepdims=True)
+        parts.append(means / np.where(total > 0, total, 1))
+    return Bags.of(np.hstack(parts).astype(np.float32))
+
+
 class PooledSvm(PooledClassifier):
     """The image at the resolution of one scale or of each, pooled, and a linear SVM.
 
@@ -59,20 +75,29 @@ class PooledSvm(PooledClassifier):
 
     Parameters
     ----------
-    scales : {"whole", "first", "last", "each"}, default "last"
-        The descriptor of the whole image, the cells of the first or of the last scale, or those of each scale.
+    scales : {"whole", "first", "last", "each", "all"}, default "last"
+        The descriptor of the whole image, the cells (or patches) of the first or of the last scale, those of each
+        scale, or all descriptors of the bag in one mean, which is the vector that `BagSVM` learns from.
     random_state : int, default 0
-        Seed of the folds in which C is chosen.
+        Seed of the folds in which C is chosen, and of the choice of held-out images.
+    calibration : float, default 0
+        Share of the images held out to calibrate probabilities, as in `PooledClassifier`.
+    rejection : float, default 0.05
+        Share of the correctly classified held-out images that may be rejected.
     """
 
-    def __init__(self, scales: str = "last", random_state: int = 0) -> None:
-        super().__init__(random_state)
+    def __init__(
+        self, scales: str = "last", random_state: int = 0, calibration: float = 0.0, rejection: float = 0.05
+    ) -> None:
+        super().__init__(random_state, calibration, rejection)
         self.scales = scales
 
     def _check_settings(self) -> None:
         check_scales(self.scales)
 
     def _vectors_of_block(self, bags: Bags) -> Floats:
+        if self.scales == "all":
+            return np.asarray(bag_vectors(bags.means(), ROOT), np.float32)
         levels = levels_of(self.scales, int(bags.level.max()))
         vectors: list[npt.NDArray[np.float64]] = [bag_vectors(at_scale(bags, level).means(), ROOT) for level in levels]
         return np.hstack(vectors).astype(np.float32)

@@ -17,6 +17,7 @@ from ..results import Results
 from ..voters import title
 from .findings import Patches
 from .summary import NETWORK, main_rows, summarise
+from .times import Budget
 
 _COLOURS = {"whole-svm": "#7f7f7f", "mean-svm": "#b0b0b0", "mop": "#d6c08a"}
 
@@ -187,4 +188,27 @@ def plot_few(protocols: Sequence[Protocol], results: Results, path: Path) -> Non
         panel.grid(axis="y", alpha=0.3)
     axes[0][0].set_ylabel("accuracy, %")
     axes[0][0].legend(fontsize=7, loc="lower right")
+    _write(figure, path)
+
+
+def plot_times(found: Sequence[Budget], path: Path) -> None:
+    """Draw accuracy against seconds of training: one line per voter, its passes or rounds beside the points."""
+    figure, axes = _figure(1, 1, 5.6, 3.6)
+    panel = axes[0][0]
+    for kind, colour in zip(dict.fromkeys(one.kind for one in found), ("#1f6fb4", "#d1662a"), strict=False):
+        same = [one for one in found if one.kind == kind]
+        seconds, accuracy = [one.seconds for one in same], [one.accuracy for one in same]
+        errors = [one.error for one in same]
+        panel.errorbar(
+            seconds, accuracy, yerr=errors, fmt="o-", color=colour, label=title(kind), capsize=2, markersize=4
+        )
+        for one in same:
+            panel.annotate(
+                str(one.rounds), (one.seconds, one.accuracy), (4, -9), textcoords="offset points", fontsize=7
+            )
+    panel.set_xscale("log")
+    panel.set_xlabel("training, s (numbers: passes or rounds)")
+    panel.set_ylabel("accuracy, %")
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize=7, loc="lower right")
     _write(figure, path)

@@ -10,10 +10,11 @@ import numpy as np
 from ..protocol import Protocol, Setting
 from ..results import Results, Run
 from ..voters import VOTERS, title
-from .summary import NETWORK, main_rows, sign_test, summarise
+from .summary import NETWORK, main_rows, summarise
 
 Row = dict[str, Any]
 RECIPES = ("dense", "patch")
+_QUOTED = "quoted by the paper"
 _SHORT = {"amazon": "A", "webcam": "W", "dslr": "D", "caltech": "C"}
 
 
@@ -41,7 +42,12 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
             columns.append((f"{name}: paper", protocol, setting.name, None, ""))
             for recipe in RECIPES:
                 ours = [row for row in rows if (row["setting"], row["recipe"]) == (setting.name, recipe)]
-                ours = [row for row in ours if row["network"] == NETWORK and "(" not in row["voter"]]
+                listed = {*protocol.voters, *VOTERS}  # others belong to the table of gains
+                ours = [
+                    row
+                    for row in ours
+                    if row["network"] == NETWORK and (row["voter"] in listed or "(" not in row["voter"])
+                ]
                 if ours:
                     count = _counted(min(row["splits"] for row in ours))
                     columns.append((f"{name}: ours, {recipe} ({count})", protocol, setting.name, ours, recipe))
@@ -56,47 +62,15 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
                 cells.append(next((_mean(row) for row in ours_or_none if row["voter"] == voter), ""))
         if any(cells):
             table.append([title(voter), *cells])
-    return markdown(["voter", *(column[0] for column in columns)], table)
-
-
-def speed(protocols: Sequence[Protocol], results: Results) -> str:
-    """Compare NBNL and sNBNL: accuracy, seconds of training and testing, speed-up, and the sign test."""
-    lines, notes = [], []
-    for protocol in protocols:
-        if protocol.paper_times:
-            nbnl, snbnl = protocol.paper_times["nbnl"], protocol.paper_times["snbnl"]
-            lines.append(_speed_line(f"{protocol.title}, paper", nbnl, snbnl))
-        for setting in protocol.settings:
-            for recipe in RECIPES:
-                runs = [Run(protocol.name, setting.name, voter, recipe, NETWORK) for voter in ("nbnl", "snbnl")]
-                kept = [results.read(run) for run in runs]
-                if kept[0] is None or kept[1] is None:
-                    continue
-                means = [
-                    [float(np.mean([cell[key] for cell in run["cells"]])) for key in _TIMES]
-                    for run in kept
-                    if run is not None
-                ]
-                lines.append(_speed_line(f"{protocol.title}, ours, {recipe}", *means))
-                test = sign_test(results, *runs)
-                if test is not None:
-                    verdict = "they differ" if test.p < 0.05 else "no difference is shown"
-                    notes.append(
-                        f"{protocol.title}, {recipe}: of the test photos that only one of the two classifies "
-                        f"correctly, NBNL has {test.first} and sNBNL {test.second}; sign test p = {test.p:.3g}: at "
-                        f"p < 0.05 {verdict}."
-                    )
-    header = ["", *(f"{voter} {what}" for what in ("accuracy", "train (s)", "test (s)") for voter in ("NBNL", "sNBNL"))]
-    table = markdown([*header, "speed-up of training", "of testing"], lines)
-    return "\n\n".join([table, *(f"- {note}" for note in notes)])
-
-
-_TIMES = ("accuracy", "train_seconds", "test_seconds")
-
-
-def _speed_line(name: str, nbnl: Sequence[float], snbnl: Sequence[float]) -> list[str]:
-    times = [f"{value:.2f}" if k == 0 else f"{value:.1f}" for k in range(3) for value in (nbnl[k], snbnl[k])]
-    return [name, *times, f"{nbnl[1] / snbnl[1]:.1f} times", f"{nbnl[2] / snbnl[2]:.1f} times"]
+    for name in dict.fromkeys(row.name for protocol in protocols for row in protocol.quoted):
+        cells = [
+            _quoted(protocol, setting_name, name, None) if ours is None else ""
+            for _, protocol, setting_name, ours, _ in columns
+        ]
+        table.append([f"{name}, {_QUOTED}", *cells])
+    header = ["voter", *(column[0] for column in columns)]
+    shown = [number for number in range(len(header)) if any(row[number] for row in table)]
+    return markdown([header[number] for number in shown], [[row[number] for number in shown] for row in table])
 
 
 def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
@@ -117,6 +91,13 @@ def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
                 average = f"{np.mean([ours[pair]['mean'] for pair in setting.main]):.2f}" if complete else ""
                 splits = min(row["splits"] for row in ours.values())
                 table.append([f"{title(voter)}, ours, {recipe} ({_counted(splits)})", *cells, average])
+    for row in protocol.quoted:
+        if row.setting == setting.name:
+            cells = [_quoted(protocol, setting.name, row.name, pair) for pair in setting.main]
+            average = (
+                f"{np.mean([row.figure(pair) or () for pair in setting.main], axis=0)[0]:.2f}" if all(cells) else ""
+            )
+            table.append([f"{row.name}, {_QUOTED}", *cells, average])
     return markdown(["voter", *(_arrow(pair) for pair in setting.main), "average"], table)
 
 
@@ -130,6 +111,10 @@ def all_pairs(protocol: Protocol, setting: Setting, results: Results, recipe: st
         if ours:
             means = [f"{ours[pair]['mean']:.1f}" if pair in ours else "" for pair in setting.pairs]
             table.append([title(voter), *means])
+    for quoted in protocol.quoted:
+        if quoted.setting == setting.name:
+            means = [_quoted(protocol, setting.name, quoted.name, pair) for pair in setting.pairs]
+            table.append([f"{quoted.name}, {_QUOTED}", *means])
     header = [_arrow(pair) + ("*" if pair in setting.main else "") for pair in setting.pairs]
     return markdown(["voter", *header], table)
 
@@ -249,6 +234,13 @@ def _mean(row: Row, digits: int = 2) -> str:
 
 def _figure(figure: tuple[float, float], digits: int) -> str:
     return f"{figure[0]:.2f}" + (f" ± {figure[1]:.{digits}f}" if figure[1] else "")
+
+
+def _quoted(protocol: Protocol, setting: str, name: str, pair: str | None) -> str:
+    """Return the cell of a row that the paper quotes; nothing where the paper has a dash."""
+    rows = [row for row in protocol.quoted if (row.name, row.setting) == (name, setting)]
+    figure = rows[0].figure(pair) if rows else None
+    return _figure(figure, 2) if figure else ""
 
 
 def _arrow(pair: str) -> str:

@@ -1,0 +1,101 @@
+"""Probabilities in protocols: every voter is calibrated on held-out training images where a protocol says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from patchvote import Bags, PatchvoteError
+from patchvote.protocols import Protocol
+from patchvote.protocols.page.summary import NETWORK
+from patchvote.protocols.results import Results, Run
+from patchvote.protocols.voters import VOTERS, make_voter
+from patchvote.voters import registry
+from patchvote.voters.calibration import fit_temperature, threshold_for
+from patchvote.voters.labels import hold_out
+from patchvote.voters.votes import softmax
+from test_protocols import OWN, run
+
+POOLED = ("whole-svm", "whole-logistic", "whole-nearest-mean", "mean-svm", "pooled-svm", "mop(features=4,centres=3)")
+
+
+def scenes(count: int = 90, seed: int = 0, classes: int = 3) -> tuple[Bags, np.ndarray]:
+    """Images of classes that overlap: a whole image, 2 cells of a first scale and 4 of a second."""
+    rng = np.random.default_rng(seed)
+    numbers = np.arange(count) % classes
+    level = np.tile([0, 1, 1, 2, 2, 2, 2], count).astype(np.int16)
+    values = rng.random((7 * count, 6)) + 0.5 * np.eye(6)[np.repeat(numbers, 7)]
+    return Bags(values.astype(np.float32), np.arange(count + 1) * 7, None, level), np.array(["a", "b", "c"])[numbers]
+
+
+@pytest.mark.parametrize("name", POOLED)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_baseline_is_calibrated_as_the_definition_says(name, classes):
+    bags, labels = scenes(classes=classes)
+    voter = make_voter(name, calibrated=True).fit(bags, labels)
+    _, numbers = np.unique(labels, return_inverse=True)
+    keep, out = hold_out(np.arange(len(labels)), numbers, 0.2, 0)
+    vectors = voter._vectors(bags)
+    values = voter._learned(vectors[keep], labels[keep]).decision_function(vectors[out])
+    if classes == 2:
+        values = np.column_stack([-values / 2, values / 2]) if values.ndim == 1 else values
+    temperature = fit_temperature(values, numbers[out])
+    assert voter.temperature_ == pytest.approx(temperature)
+    expected = threshold_for(softmax(values / temperature), numbers[out], 0.05)
+    assert voter.rejection_threshold_ == pytest.approx(expected)
+    probability = voter.predict_proba(bags)
+    np.testing.assert_allclose(probability.sum(axis=1), 1)
+    assert (voter.classes_[probability.argmax(axis=1)] == voter.predict(bags)).all()
+    answers = voter.predict_or_none(bags)
+    assert ((answers == "none of these") == (probability.max(axis=1) < voter.rejection_threshold_)).all()
+    assert set(answers) > set(labels)  # some of the overlapping images are rejected
+
+
+def test_calibration_does_not_change_the_answers_of_a_baseline():
+    bags, labels = scenes()
+    for name in POOLED:
+        plain, calibrated = make_voter(name).fit(bags, labels), make_voter(name, calibrated=True).fit(bags, labels)
+        assert (plain.predict(bags) == calibrated.predict(bags)).all()
+        assert (plain.temperature_, plain.rejection_threshold_) == (1.0, 0.0)
+
+
+def test_every_voter_holds_images_out_in_a_calibrated_protocol_and_only_there():
+    for name in {*VOTERS, *registry.OWN} - {"product", "jury"}:
+        assert make_voter(name).calibration == 0
+        assert make_voter(name, calibrated=True).calibration == 0.2
+    assert make_voter("snbnl(calibration=0.1)", calibrated=True).calibration == 0.1
+    assert make_voter("jury", calibrated=True).validation_fraction == 0.2
+
+
+def test_few_images_leave_a_baseline_uncalibrated():
+    bags, labels = scenes(30)
+    assert make_voter("whole-svm", calibrated=True).fit(bags, labels).rejection_threshold_ == 0
+
+
+def test_cells_of_a_calibrated_protocol_have_rejections_and_errors(photo_folder, tmp_path):
+    (tmp_path / "textures.toml").write_text(
+        OWN.replace("train = 5", "train = 7")
+        .replace("test = 4", "test = 3")
+        .replace("title", "calibrated = true\ntitle")
+    )
+    names = ("whole-svm", "snbnl(max_iter=1)", "jury", "product", "bag-svm(calibration=0)")
+    cells = {
+        voter: cell
+        for _, voter, cell in run(
+            tmp_path / "textures.toml", photo_folder, tmp_path / "bags", tmp_path / "r", voters=names, splits=1
+        )
+    }
+    keys = {"calibration_error", "rejected", "accepted_accuracy"}
+    assert {name for name, cell in cells.items() if keys <= cell.keys()} == {"jury", "product"}  # 28 images are too few
+    for name in ("jury", "product"):
+        cell = cells[name]
+        assert 0 <= cell["calibration_error"] <= 100
+        accepted = round((100 - cell["rejected"]) / 100 * cell["test_photos"])
+        right = cell["accepted_accuracy"] * accepted / 100
+        assert right == pytest.approx(round(right), abs=0.01)  # a number of photos
+        assert right <= cell["hits"].count("1")
+    kept = Results(tmp_path / "r").read(Run("textures", "random", "jury", "dense-64", NETWORK))
+    assert kept["calibrated"] is True
+    (tmp_path / "textures.toml").write_text(OWN.replace("title", "calibrated = 1\ntitle"))
+    with pytest.raises(PatchvoteError, match="calibrated must be true or false"):
+        Protocol.load(tmp_path / "textures.toml")
