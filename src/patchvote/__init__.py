@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .voters.bag_svm import BagSVM
     from .voters.base import Voter
     from .voters.jury import Jury
+    from .voters.moment_svm import MomentSVM
     from .voters.neighbours.local_nbnn import LocalNBNN
     from .voters.neighbours.nbnn import NBNN
     from .voters.prototypes.nbnl import NBNL
@@ -56,6 +57,7 @@ _MODULES = {
     "Match": "models.evidence",
     "Model": "models.model",
     "ModelError": "errors",
+    "MomentSVM": "voters.moment_svm",
     "NBNL": "voters.prototypes.nbnl",
     "NBNN": "voters.neighbours.nbnn",
     "NetworkError": "errors",
@@ -92,6 +94,7 @@ __all__ = [
     "Match",
     "Model",
     "ModelError",
+    "MomentSVM",
     "NetworkError",
     "Patch",
     "PatchvoteError",

@@ -17,6 +17,7 @@ from ..bags.store import Store
 from ..errors import PatchvoteError, PhotoError
 from ..utils.timing import timed
 from ..voters.bag_svm import pooled
+from ..voters.base import Voter
 from ..voters.outputs import blaming, is_ours
 from .about import About, Added
 from .fit import Fitted
@@ -40,12 +41,8 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
         return Fitted(model, voter, known=known, refused=refused)
     store = store.only(fresh)
     labels = store.labels.astype(str)
-    with timed(seconds, "training"):
-        bags = pooled(store) if voter.means_only else store.load(dtype=store.dtype)[0]
-        with blaming(voter):
-            voter.learn_more(
-                bags if is_ours(voter) else bags.frozen(), labels, model.descriptors, np.random.default_rng(seed)
-            )
+    with timed(seconds, "training"), blaming(voter):
+        _learn(voter, store, labels, model.descriptors, seed)
     counts, sizes = _by_class(labels, np.ones(len(store), np.int64)), _by_class(labels, store.sizes)
     new = dataclasses.replace(
         model,
@@ -57,6 +54,15 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
         about=_about_added(store, model, counts),
     )
     return Fitted(dataclasses.replace(new, card=card(new)), voter, known=known, refused=refused)
+
+
+def _learn(voter: Voter, store: Store, labels: npt.NDArray[np.str_], seen: Mapping[str, int], seed: int) -> None:
+    """Let a voter learn new images, in the form that it learns from; bags for other packages are read-only."""
+    if voter.reads_store:
+        voter.partial_fit(store, labels)
+        return
+    bags = pooled(store) if voter.means_only else store.load(dtype=store.dtype)[0]
+    voter.learn_more(bags if is_ours(voter) else bags.frozen(), labels, seen, np.random.default_rng(seed))
 
 
 def _by_class(labels: npt.NDArray[np.str_], counts: npt.NDArray[np.int64]) -> dict[str, int]:

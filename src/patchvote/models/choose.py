@@ -20,6 +20,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.utils.validation import has_fit_parameter
 
 from ..bags.bags import Bags
+from ..bags.store import Store
 from ..voters.base import Candidate
 from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.labels import hold_out, split_groups
@@ -85,7 +86,7 @@ class Choice:
 
 def choose(
     candidates: Sequence[Candidate],
-    bags: Bags,
+    bags: Bags | Store,
     labels: npt.NDArray[Any],
     *,
     budget: float,
@@ -104,8 +105,8 @@ def choose(
     ----------
     candidates : sequence of Candidate
         Candidates, of which the first is tried in any case.
-    bags : Bags
-        Bags of the images.
+    bags : Bags or Store
+        Bags of the images; a store for voters that read one themselves (`reads_store`).
     labels : array
         Class of each image.
     budget : float
@@ -127,7 +128,7 @@ def choose(
         none, note = np.zeros((0, int(numbers.max()) + 1)), "" if groups is None else " (not counting copies)"
         why = f"one image per class{note} leaves none to try settings on"
         return Choice(candidates[0], [], np.zeros(0, np.int64), none, 1.0, 0.0, why)
-    held_out = [whole(out) if whole is not None else bags[out] for _, out in splits]
+    held_out = [whole(out) if whole is not None else _bags_of(bags, out) for _, out in splits]
     trials, chosen = _trials(candidates, bags, labels, splits, held_out, budget, tell)
     best, tried = trials[chosen], [trial.result for trial in trials]
     return Choice(
@@ -146,7 +147,7 @@ def choose(
 
 def _trials(
     candidates: Sequence[Candidate],
-    bags: Bags,
+    bags: Bags | Store,
     labels: npt.NDArray[Any],
     splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
     held_out: list[Bags],
@@ -190,7 +191,7 @@ class _Trial:
 
 def _try(
     candidate: Candidate,
-    bags: Bags,
+    bags: Bags | Store,
     labels: npt.NDArray[Any],
     splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
     held_out: list[Bags],
@@ -254,10 +255,14 @@ def _clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
     return mean > _TIE and mean > error
 
 
-def _fitted(voter: Any, bags: Bags, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float) -> Any:
+def _bags_of(bags: Bags | Store, images: npt.NDArray[np.int64]) -> Bags:
+    return bags.load(images, bags.dtype)[0] if isinstance(bags, Store) else bags[images]
+
+
+def _fitted(voter: Any, bags: Bags | Store, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float) -> Any:
     """Train a copy of a voter on some of the images."""
     if not (is_own(voter) and has_fit_parameter(voter, "sample_weight")):  # others may take weights and ignore them
-        return train(voter, until, bags[keep].astype(np.float32), labels[keep])
+        return train(voter, until, _bags_of(bags, keep).astype(np.float32), labels[keep])
     weight = np.zeros(len(bags))  # a weight of 0 leaves an image out without copying the others
     weight[keep] = 1
     return train(voter, until, bags, labels, sample_weight=weight)

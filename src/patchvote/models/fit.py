@@ -102,8 +102,9 @@ def fit_model(
         raise PatchvoteError(f"photos of one class only can be read: {str(classes[0])!r}. There must be two at least.")
     options = candidates_for(voter, seed)
     means_only = all(option.voter.means_only for option in options)
+    reads_store = all(option.voter.reads_store for option in options)
     with timed(seconds, "reading"):
-        bags, groups = _bags_and_copies(store, means_only, seed)
+        bags, groups = _bags_and_copies(store, means_only, reads_store, seed)
 
     def tell(tried: list[Tried]) -> None:
         if progress is not None:
@@ -166,12 +167,14 @@ def _measured(
     return held_out, tuple(_evidence(held_out, choice, whole, int(index)) for index in held_out.worst())
 
 
-def _bags_and_copies(store: Store, means_only: bool, seed: int) -> tuple[Bags, npt.NDArray[np.int64]]:
-    """Read the bags to learn from, and find groups of photos that look alike."""
+def _bags_and_copies(
+    store: Store, means_only: bool, reads_store: bool, seed: int
+) -> tuple[Bags | Store, npt.NDArray[np.int64]]:
+    """Return what the voter learns from, and groups of photos that look alike."""
     digests = [entry.digest for entry in store.entries]
-    if means_only:
+    if means_only or reads_store:
         bags = pooled(store)
-        return bags, copy_groups(bags.values, digests)
+        return (bags if means_only else store), copy_groups(bags.values, digests)
     means = np.empty((len(store), store.dim), np.float32)
     bags = thinned(store, seed, means)
     return bags, copy_groups(means, digests)

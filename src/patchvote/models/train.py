@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.budget import fit_until
 from ..utils.schema import brief
@@ -24,7 +25,7 @@ _COMPARED = 3  # bags on which the scores of bags and of their means are compare
 _ROUNDING = 1e-4  # difference of these scores, relative to the largest, that may be due to rounding in float32
 
 
-def train(voter: Voter, until: float, bags: Bags, labels: npt.NDArray[Any], **more: Any) -> Any:
+def train(voter: Voter, until: float, bags: Bags | Store, labels: npt.NDArray[Any], **more: Any) -> Any:
     """Train a copy of a voter, as `fit_until` does; report what is wrong with one of another package.
 
     Raises
@@ -36,7 +37,7 @@ def train(voter: Voter, until: float, bags: Bags, labels: npt.NDArray[Any], **mo
     if is_ours(blamed):
         return fit_until(voter, until, bags, labels, **more)
     with blaming(blamed):
-        fitted = fit_until(voter, until, bags.frozen(), labels, **more)
+        fitted = fit_until(voter, until, bags if isinstance(bags, Store) else bags.frozen(), labels, **more)
     _check_fitted(blamed, fitted.voter_ if isinstance(fitted, Adapted) else fitted, labels)
     return fitted
 

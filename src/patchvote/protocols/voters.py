@@ -79,6 +79,9 @@ VOTERS: dict[str, VoterKind] = {
         "CNN-sNBNL", _registered("snbnl"), {}, lambda n, m, d, c: 3 * 10 * c * d * 2 * n * 2 + m * c * 10 * d
     ),
     "bag-svm": VoterKind("BagSVM", _registered("bag-svm"), {}, _pooling),
+    "moment-svm": VoterKind(
+        "MomentSVM", _registered("moment-svm"), {}, lambda n, m, d, c: (n + m) * (128.0 * d + 128 * 128) * 4
+    ),
     "jury": VoterKind("Jury", _registered("jury"), {}, lambda n, m, d, c: 6 * 10 * c * d * 2 * n * 2 + m * c * 10 * d),
     "product": VoterKind("the product's choice", Product, {}, _pooling),
     "adapted": VoterKind("adapted BagSVM", AdaptedVoter, {}, _pooling, adapts=True),

@@ -32,7 +32,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from ..bags.bags import Bags
 from ..bags.store import Store
 from ..errors import PatchvoteError
-from .bag_svm import BagSVM, pooled
+from .bag_svm import BagSVM
 from .base import Voter, joined
 from .doubts import AdaptationWarning, collapsed, too_few, unlike
 from .labels import check_labels, check_weights
@@ -41,6 +41,8 @@ from .scorer import Scorer
 from .self_training import Adaptation
 from .veto import limited
 from .votes import check_bags
+
+_AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 
 
 class _OfVoter:
@@ -292,12 +294,16 @@ def _doubtful(voter: Any, bags: Bags) -> tuple[npt.NDArray[np.bool_], npt.NDArra
 
 
 def _bags(X: Any, voter: Any) -> Bags:
-    """Read bags; for a voter that uses only their means, return bags of one descriptor each."""
-    if voter.means_only and isinstance(X, Store):
-        return pooled(X)
-    bags = X.load()[0] if isinstance(X, Store) else Bags.of(X)
+    """Read bags, as small as the voter can do with; a store is read block by block."""
+    if isinstance(X, Store):
+        return Bags.join([_condensed(bags, voter) for bags, _ in X.blocks(_AT_ONCE)])
+    return _condensed(Bags.of(X), voter)
+
+
+def _condensed(bags: Bags, voter: Any) -> Bags:
     check_bags(bags)
-    return Bags.of(bags.means()) if voter.means_only else bags
+    condensed: Bags = voter.condensed(bags)
+    return condensed
 
 
 def _weighted(

@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.svm import LinearSVC
 
 from ..bags.bags import Bags
 from ..bags.store import Store
@@ -23,6 +22,7 @@ from . import veto
 from .base import Candidate, ToAdapt, Voter
 from .labels import check_weights
 from .linear import LinearVotes
+from .linear_svm import fit_linear
 from .pooling import bag_vectors
 from .power import resolved
 from .scorer import Scorer
@@ -189,9 +189,15 @@ class BagSVM(Voter):
         )
         return self
 
+    def for_target(self) -> Self:
+        """Return the voter that adapting trains, with stronger regularisation."""
+        voter: Self = clone(self)
+        voter.set_params(C=min(self.C, _MAX_ADAPTED_C))
+        return voter
+
     def to_adapt(self) -> ToAdapt:
         """Return what adapting takes: the means of the training images, and stronger regularisation."""
-        voter = clone(self).set_params(C=min(self.C, _MAX_ADAPTED_C), calibration=_HELD_OUT)
+        voter = self.for_target().set_params(calibration=_HELD_OUT)
         words = f"linear votes, C = {voter.C:g}"
         return ToAdapt(Bags.of(self.vectors_), self.classes_[self.class_], voter, self._unadapted(), words)
 
@@ -222,17 +228,9 @@ class BagSVM(Voter):
         lengths = np.square(vectors).sum(axis=1)
         size = float(np.sqrt(np.average(lengths, weights=None if equal else weight))) or 1.0
         vectors /= size
-        by_number = _by_number(self.class_weight, self.classes_)
-        solver = LinearSVC(C=self.C, class_weight=by_number, random_state=self._seed(), max_iter=10_000)
-        solver.fit(vectors, numbers, None if equal else weight)
-        present = solver.classes_
-        linear, bias = solver.coef_, solver.intercept_
-        if len(present) == 2:  # one function separates two classes: each gets half of it, with opposite signs
-            linear, bias = np.concatenate([-linear, linear]) / 2, np.concatenate([-bias, bias]) / 2
-        self.linear_ = np.zeros((len(self.classes_), vectors.shape[1]))
-        self.bias_ = np.full(len(self.classes_), -1.0)
-        self.linear_[present] = linear / size
-        self.bias_[present] = bias - self.linear_[present] @ centre
+        linear, bias = fit_linear(vectors, numbers, self.classes_, self.C, self.class_weight, weight, self._seed())
+        self.linear_ = linear / size
+        self.bias_ = bias - self.linear_ @ centre
 
     def _means_and_labels(self, X: Any, y: Any, *, reset: bool) -> tuple[npt.NDArray[np.float32], npt.NDArray[Any]]:
         """Return the mean of each bag, and its label."""
@@ -248,13 +246,6 @@ class BagSVM(Voter):
 
     def _restored(self, scorer: Scorer) -> None:
         self.power_ = float(scorer.settings["power"])
-
-
-def _by_number(class_weight: Any, classes: npt.NDArray[Any]) -> Any:
-    """Return class weights by class number; a dict has them by class."""
-    if not isinstance(class_weight, dict):
-        return class_weight
-    return {number: class_weight.get(label, 1.0) for number, label in enumerate(classes.tolist())}
 
 
 def pooled(store: Store) -> Bags:

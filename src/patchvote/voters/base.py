@@ -86,6 +86,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     scorer_class: ClassVar[type[Scorer]]
     means_only: ClassVar[bool] = False  # whether it uses only the mean of every bag
+    reads_store: ClassVar[bool] = False  # whether `fit` reads a store block by block, and needs every descriptor
 
     classes_: npt.NDArray[Any]
     positions_: bool = False
@@ -172,6 +173,15 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"a model of {self.kind} with these settings cannot learn more: fit it again with all photos."
             )
         self.partial_fit(bags.astype(np.float32), labels)
+
+    def for_target(self) -> Self:
+        """Return the unfitted voter that adapting trains; by default one with the same settings."""
+        voter: Self = clone(self)
+        return voter
+
+    def condensed(self, bags: Bags) -> Bags:
+        """Return smaller bags of which it learns the same, and to which it gives the same scores, if there are any."""
+        return Bags.of(bags.means()) if self.means_only else bags
 
     def to_adapt(self) -> ToAdapt:
         """Return what adapting takes; voters whose scorer `adapts` define it."""

@@ -44,6 +44,7 @@ class _Own:
 
 OWN = {
     "bag-svm": _Own("bag_svm:BagSVM", "linear:LinearVotes", ("BagSVM", "bagsvm")),
+    "moment-svm": _Own("moment_svm:MomentSVM", "moment_votes:MomentVotes", ("MomentSVM",)),
     "snbnl": _Own("prototypes.snbnl:SNBNL", "prototypes.votes:SnbnlVotes", ("SNBNL",)),
     "nbnl": _Own("prototypes.nbnl:NBNL", "prototypes.votes:NbnlVotes", ("NBNL",)),
     "nbnn": _Own("neighbours.nbnn:NBNN", "neighbours.votes:NeighbourVotes", ("NBNN",)),
@@ -57,8 +58,8 @@ def kinds() -> tuple[str, ...]:
 
     Examples
     --------
-    >>> kinds()[:6]
-    ('bag-svm', 'snbnl', 'nbnl', 'nbnn', 'local-nbnn', 'jury')
+    >>> kinds()[:7]
+    ('bag-svm', 'moment-svm', 'snbnl', 'nbnl', 'nbnn', 'local-nbnn', 'jury')
     """
     return *OWN, *sorted(name for name in _others() if not _is_reserved(name))
 

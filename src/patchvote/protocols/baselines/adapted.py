@@ -36,7 +36,7 @@ class AdaptedVoter(Probabilities, ClassifierMixin, BaseEstimator):  # type: igno
         is the pooled image at that resolution, adapted in the same way. "each" concatenates the means of the scales,
         for a voter that uses only means.
     C : float, default 0.3
-        Inverse regularisation strength of "bag-svm".
+        Inverse regularisation strength, where the voter has one.
     gains : bool, default True
         Whether the features of the source are rescaled by gains.
     rounds : int, default 2
@@ -74,9 +74,7 @@ class AdaptedVoter(Probabilities, ClassifierMixin, BaseEstimator):  # type: igno
         """Learn from labelled images of the source, and from images of the target in one or more parts."""
         self._check_settings()
         voter = self._voter()
-        # Means take a hundredth of the memory: bags of a voter that uses nothing else are not held.
-        read = self._means if voter.means_only else self._whole
-        parts = [read(part) for part in (X, *target)]
+        parts = [self._condensed(part, voter) for part in (X, *target)]
         adapted = Adapted(voter, gains=self.gains, shares=Adapted().shares[: self.rounds])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AdaptationWarning)  # a refusal stands in the cell
@@ -98,9 +96,8 @@ class AdaptedVoter(Probabilities, ClassifierMixin, BaseEstimator):  # type: igno
         settings = settings_of(self.voter)
         if "calibration" in settings:
             settings["calibration"] = self.calibration
-        if self.voter == "bag-svm":
-            settings["C"] = self.C
-        return make_registered(self.voter, **settings)
+        voter = make_registered(self.voter, **settings).for_target()
+        return voter.set_params(C=self.C) if "C" in voter.get_params(deep=False) else voter
 
     def _seen(self, bags: Bags) -> Bags:
         """Return the bags with the descriptors that the voter sees."""
@@ -110,12 +107,9 @@ class AdaptedVoter(Probabilities, ClassifierMixin, BaseEstimator):  # type: igno
             return each_scale(bags)
         return at_scale(bags, levels_of(self.scales, int(bags.level.max()))[0])
 
-    def _whole(self, images: Bags | Store) -> Bags:
-        return self._seen(images.load()[0] if isinstance(images, Store) else images)
-
-    def _means(self, images: Bags | Store) -> Bags:
-        """Return bags of one descriptor each: the mean of what the voter sees."""
-        return Bags.of(np.concatenate([self._seen(bags).means() for bags in blocks_of(images)]))
+    def _condensed(self, images: Bags | Store, voter: Any) -> Bags:
+        """Return bags with what the voter sees, as small as it can do with."""
+        return Bags.join([voter.condensed(self._seen(bags)) for bags in blocks_of(images)])
 
     def _check_settings(self) -> None:
         check_scales(self.scales, _SCALES)

@@ -33,10 +33,11 @@ class Product(Probabilities, ClassifierMixin, BaseEstimator):  # type: ignore[mi
         """Choose settings on held-out images, then learn from all images."""
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         means, candidates = means_of(X), candidates_for("auto", 0)
+        bags: Bags | Store = X
         if all(candidate.voter.means_only for candidate in candidates):
             bags = means
-        else:
-            bags = X.load()[0] if isinstance(X, Store) else X
+        elif isinstance(X, Store) and not all(candidate.voter.reads_store for candidate in candidates):
+            bags = X.load()[0]
         choice = choose(candidates, bags, numbers, budget=self.budget, groups=copy_groups(means.values))
         self.voter_ = clone(choice.candidate.voter).fit(bags, self.classes_[numbers])
         self.voter_.temperature_, self.voter_.rejection_threshold_ = choice.temperature, choice.threshold

@@ -1,0 +1,73 @@
+"""A linear SVM per class, in as few coordinates as the images span."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.svm import LinearSVC
+
+Floats = npt.NDArray[np.float64]
+
+
+def fit_linear(
+    vectors: Floats,
+    numbers: npt.NDArray[np.int64],
+    classes: npt.NDArray[Any],
+    C: float,
+    class_weight: Any,
+    weight: Floats,
+    seed: int,
+) -> tuple[Floats, Floats]:
+    """Return weights ``(classes, features)`` and intercepts of one-against-all linear SVMs.
+
+    Where there are more features than images, the SVMs are fitted in coordinates among the images, which changes
+    nothing but the time: the weights are combinations of the images.
+
+    Parameters
+    ----------
+    vectors : array of shape (images, features)
+        Vectors of the images.
+    numbers : array of int
+        Class number of each image.
+    classes : array
+        All classes; a class without images gets weights of 0 and an intercept of -1.
+    C : float
+        Inverse strength of the regularisation.
+    class_weight : dict, "balanced" or None
+        Weights of the classes; a dict has them by class.
+    weight : array of shape (images,)
+        Weights of the images.
+    seed : int
+        Seed of the solver.
+
+    Examples
+    --------
+    >>> vectors = np.eye(4)
+    >>> linear, bias = fit_linear(vectors, np.array([0, 0, 1, 1]), np.array(["a", "b"]), 10.0, None, np.ones(4), 0)
+    >>> (vectors @ linear.T + bias).argmax(axis=1)
+    array([0, 0, 1, 1])
+    """
+    if isinstance(class_weight, dict):
+        class_weight = {number: class_weight.get(label, 1.0) for number, label in enumerate(classes.tolist())}
+    coordinates, back = _coordinates(vectors)
+    solver = LinearSVC(C=C, class_weight=class_weight, random_state=seed, max_iter=10_000)
+    solver.fit(coordinates, numbers, None if (weight == 1).all() else weight)
+    found, intercepts = np.asarray(solver.coef_ @ back), np.asarray(solver.intercept_)
+    if len(solver.classes_) == 2:  # one function separates two classes: each gets half of it, with opposite signs
+        found, intercepts = np.concatenate([-found, found]) / 2, np.concatenate([-intercepts, intercepts]) / 2
+    linear, bias = np.zeros((len(classes), vectors.shape[1])), np.full(len(classes), -1.0)
+    linear[solver.classes_], bias[solver.classes_] = found, intercepts
+    return linear, bias
+
+
+def _coordinates(vectors: Floats) -> tuple[Floats, Floats]:
+    """Return vectors in coordinates with the same products, and the matrix that takes weights back to features."""
+    images, features = vectors.shape
+    if images >= features:
+        return vectors, np.eye(features)
+    squares, axes = np.linalg.eigh(vectors @ vectors.T)
+    kept = squares > 1e-12 * max(squares[-1], 1e-300)
+    lengths = np.sqrt(squares[kept])
+    return axes[:, kept] * lengths, (axes[:, kept] / lengths).T @ vectors

@@ -1,0 +1,320 @@
+"""MomentSVM: parts that vote by what they show, where they stand and what else they show, trained on the bag.
+
+Like `BagSVM`, it undoes the paper's relaxation: a linear SVM learns from one vector per bag. But that vector holds more
+than the mean of the bag (`moment_features`), so that the vote of a part is no linear function of its features: it
+depends on the part's place, and a product of two features counts only in parts that show both. Nothing of that is left
+in a pooled image. The score is still a mean over parts, so evidence adds up exactly.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+
+from ..bags.bags import Bags
+from ..bags.store import Store
+from . import veto
+from .base import Candidate, ToAdapt, Voter
+from .labels import check_weights
+from .linear_svm import fit_linear
+from .moment_features import PLACES, condensed, moment_vectors, moments, pair_count, rooted
+from .moment_votes import MomentVotes
+from .power import resolved
+from .scorer import Scorer
+from .votes import check_bags
+
+# Stronger regularisation than usual, since adapted votes learn from labels that they predicted themselves.
+_MAX_ADAPTED_C = 0.3
+_HELD_OUT = 0.2  # share of the labelled photos on which the probabilities of an adapted model are calibrated
+_AT_ONCE = 20_000  # descriptors of a store that are held in memory at once
+_SAMPLE = 20_000  # descriptors from which directions are found; more gave the same accuracy
+_HALF_FLOAT = 6e4  # moments up to this size are kept in float16
+
+Floats = npt.NDArray[Any]
+Numbers = npt.NDArray[np.int64]
+
+
+class MomentSVM(Voter):
+    """Votes with a function of every part's features, their products and its place, learned from moments of bags.
+
+    Parameters
+    ----------
+    C : float, default 1
+        Inverse strength of the regularisation, for vectors whose mean squared length is 1.
+    power : float or "auto", default "auto"
+        Exponent of the power normalisation of features: 0.5 takes square roots, 1 changes nothing. "auto" is 0.5, or 1
+        if any feature is negative.
+    layout : float, default 0.36
+        Weight of the places of features, beside a weight of 1 for the features themselves; 0 leaves places out.
+    pairs : int, default 128
+        Number of directions whose products are used: the leading principal directions of the training descriptors. 0
+        leaves products out.
+    class_weight : dict, "balanced" or None
+        Weights of the classes, as in scikit-learn.
+    calibration : float, default 0.2
+        Share of the images held out to set the temperature of the probabilities and the threshold of rejection, in a
+        separate training. With 0, or fewer than 50 images, the temperature is 1.
+    rejection : float, default 0.05
+        Share of the correctly classified held-out images that may be rejected as "none of these".
+    random_state : int, default 0
+        Seed of the choice of held-out images and descriptors, and of the solver.
+
+    Attributes
+    ----------
+    classes_ : array
+        The classes, sorted.
+    linear_ : array of shape (classes, moments)
+        Weights of the linear score of a bag's vector: four per feature, then those of products.
+    bias_ : array of shape (classes,)
+        Intercepts of the linear score.
+    directions_, offset_ : arrays of shape (features, directions) and (features,)
+        Projection of descriptors for their products.
+    power_ : float
+        Exponent of the power normalisation that is used.
+    vectors_ : array of shape (images, moments)
+        Moments of the training images, kept to learn more images later.
+    class_ : array of shape (images,)
+        Class numbers of the training images.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> together, apart = np.array([[1, 1], [0, 0]] * 4), np.array([[1, 0], [0, 1]] * 4)
+    >>> bags = [parts + 0.1 * rng.random((8, 2)) for parts in (together, apart) for _ in range(10)]
+    >>> labels = ["together"] * 10 + ["apart"] * 10
+    >>> MomentSVM().fit(bags, labels).predict([apart])  # the means of all bags are the same
+    array(['apart'], dtype='<U8')
+    """
+
+    scorer_class = MomentVotes
+    reads_store = True
+
+    linear_: npt.NDArray[np.float64]
+    bias_: npt.NDArray[np.float64]
+    power_: float
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        power: float | str = "auto",
+        layout: float = 0.36,
+        pairs: int = 128,
+        class_weight: Any = None,
+        calibration: float = 0.2,
+        rejection: float = 0.05,
+        random_state: int = 0,
+    ) -> None:
+        self.C = C
+        self.power = power
+        self.layout = layout
+        self.pairs = pairs
+        self.class_weight = class_weight
+        self.calibration = calibration
+        self.rejection = rejection
+        self.random_state = random_state
+
+    @classmethod
+    def candidates(cls, seed: int) -> list[Candidate]:
+        """Return one candidate; every class has the same weight, however many photos it has (see `BagSVM`)."""
+        voter = cls(class_weight="balanced", calibration=0, random_state=seed)
+        return [Candidate("votes by features, their products and places", voter)]
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from labelled images.
+
+        Parameters
+        ----------
+        X : Bags, list of arrays, array, or Store
+            Training images. A store may be larger than memory: only its moments are held.
+        y : array of shape (images,), optional
+            Classes of the images; by default those of the store.
+        sample_weight : array of shape (images,), optional
+            Weights of the images; those of weight 0 are left out.
+        """
+        self._check_settings()
+        source, labels = self._read_labelled(X, y, reset=True)
+        numbers = self._set_classes(labels)
+        weight = check_weights(sample_weight, len(source))
+        images = np.flatnonzero(weight > 0)
+        self._choose_power(source, images)
+        self._choose_directions(source, images)
+        stats = np.zeros((len(source), self._moments), np.float32)
+        stats[images] = self._stats(source, images)
+
+        def train(part: Numbers, _: str) -> None:
+            self._learn(stats[part], numbers[part], weight[part])
+
+        def scores(part: Numbers) -> Floats:
+            vectors = moment_vectors(stats[part], self.n_features_in_)
+            return np.asarray(vectors @ self.linear_.T + self.bias_)
+
+        dim = self.n_features_in_
+        self._train_and_calibrate(images, numbers, self.calibration, lambda: stats[:, :dim], train, scores)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn more images, of any class, together with those learned before; directions and temperature stay.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        classes : array, optional
+            Ignored, since new classes may come at any time; accepted for scikit-learn's tools.
+        """
+        if not hasattr(self, "vectors_"):
+            return self.fit(X, y, sample_weight)
+        self._check_settings()
+        source, labels = self._read_labelled(X, y, reset=False)
+        weight = check_weights(sample_weight, len(source))
+        images = np.flatnonzero(weight > 0)
+        if self.power == "auto" and self.power_ != 1 and _is_negative(source, images):
+            raise ValueError(
+                "features are negative, but those learned before are not. Were they extracted with the same network?"
+            )
+        before = self.classes_
+        numbers = self._set_classes(labels, before)
+        old = np.searchsorted(self.classes_, before)[self.class_]
+        learned = getattr(self, "weight_", np.ones(len(old)))
+        if veto.is_there(kept := self.scorer().arrays):
+            self.unadapted_class_ = veto.carried_over(kept, before, self.classes_)["unadapted_class"]
+        self._learn(
+            np.concatenate([self.vectors_.astype(np.float32), self._stats(source, images)]),
+            np.concatenate([old, numbers[images]]),
+            np.concatenate([learned, weight[images]]),
+        )
+        return self
+
+    def _learn(self, stats: Floats, numbers: Numbers, weight: npt.NDArray[np.float64]) -> None:
+        small = float(np.abs(stats).max(initial=0)) < _HALF_FLOAT
+        self.vectors_, self.class_ = stats.astype(np.float16 if small else np.float32), numbers.astype(np.int64)
+        equal = bool((weight == 1).all())
+        if not equal:
+            self.weight_ = weight
+        elif hasattr(self, "weight_"):
+            del self.weight_
+        vectors, dim = moment_vectors(self.vectors_, self.n_features_in_), self.n_features_in_
+        centre = np.average(vectors, axis=0, weights=weight)
+        vectors -= centre
+        scale = _scales(vectors, weight, dim, self.layout)
+        linear, bias = fit_linear(
+            vectors * scale, numbers, self.classes_, self.C, self.class_weight, weight, self._seed()
+        )
+        self.linear_ = linear * scale
+        self.bias_ = bias - self.linear_ @ centre
+
+    def _choose_power(self, source: Bags | Store, images: Numbers) -> None:
+        negative = self.power == "auto" and _is_negative(source, images)
+        self.power_ = resolved(self.power, negative)
+
+    def _choose_directions(self, source: Bags | Store, images: Numbers) -> None:
+        """Find the leading principal directions of a sample of descriptors, scaled towards equal variance."""
+        dim = self.n_features_in_
+        self.offset_, self.directions_ = np.zeros(dim, np.float32), np.zeros((dim, 0), np.float32)
+        count = min(self.pairs, dim)
+        if not count:
+            return
+        rng = np.random.default_rng(self._seed())
+        each = max(1, -(-_SAMPLE // len(images)))
+        chosen = np.sort(rng.permutation(images)[:_SAMPLE])
+        parts = []
+        for bags in _blocks(source, chosen):
+            for start, stop in zip(bags.offsets[:-1], bags.offsets[1:], strict=True):
+                rows = start + np.sort(rng.permutation(int(stop - start))[:each])
+                parts.append(rooted(Bags.of(bags.values[rows]), slice(None), self.power_))
+        sample = np.concatenate(parts).astype(np.float64)
+        self.offset_ = sample.mean(axis=0).astype(np.float32)
+        variance, directions = np.linalg.eigh(np.cov(sample.T).reshape(dim, dim) if len(sample) > 1 else np.eye(dim))
+        order = np.argsort(-variance)[:count]
+        order = order[variance[order] > 1e-9 * max(variance.max(), 1e-30)]
+        self.directions_ = (directions[:, order] / variance[order] ** 0.25).astype(np.float32)
+
+    @property
+    def _moments(self) -> int:
+        return PLACES * self.n_features_in_ + pair_count(self.directions_.shape[1])
+
+    def _stats(self, source: Bags | Store, images: Numbers) -> npt.NDArray[np.float32]:
+        """Return the moments of some images."""
+        found = [moments(bags, self.power_, self.directions_, self.offset_) for bags in _blocks(source, images)]
+        return np.concatenate(found) if found else np.zeros((0, self._moments), np.float32)
+
+    # --- adapting ---------------------------------------------------------------------------------------------------
+
+    def for_target(self) -> Self:
+        """Return the voter that adapting trains: without products, which gains of features would change."""
+        voter: Self = clone(self)
+        voter.set_params(C=min(self.C, _MAX_ADAPTED_C), pairs=0)
+        return voter
+
+    def condensed(self, bags: Bags) -> Bags:
+        """Return bags of four descriptors where products are not used, otherwise the bags themselves."""
+        if self.pairs:
+            return bags
+        power = resolved(self.power, bool((bags.values < 0).any()))
+        none = np.zeros((bags.dim, 0), np.float32)
+        return condensed(moments(bags, power, none, np.zeros(bags.dim, np.float32)), bags.dim, power)
+
+    def to_adapt(self) -> ToAdapt:
+        """Return what adapting takes: condensed training images, and stronger regularisation."""
+        voter = self.for_target().set_params(calibration=_HELD_OUT)
+        words = f"votes by features and their places, C = {voter.C:g}"
+        bags = condensed(self.vectors_, self.n_features_in_, self.power_)
+        return ToAdapt(bags, self.classes_[self.class_], voter, self._unadapted(), words)
+
+    def _unadapted(self) -> MomentSVM:
+        """Return the voter whose rejections remain valid: for a model that was adapted before, the original one."""
+        if not hasattr(self, "unadapted_linear_"):
+            return self
+        kept, original = self.scorer().arrays, copy.copy(self)
+        for name in ("linear", "bias", "directions", "offset"):
+            setattr(original, f"{name}_", kept[f"unadapted_{name}"])
+        original.classes_ = self.classes_[kept["unadapted_class"]]
+        original.temperature_, original.rejection_threshold_ = 1.0, float(kept["unadapted_threshold"][0])
+        for name in (*veto.ARRAYS, "unadapted_directions", "unadapted_offset"):
+            delattr(original, f"{name}_")
+        return original
+
+    # --- settings ---------------------------------------------------------------------------------------------------
+
+    def _plain_settings(self) -> dict[str, Any]:
+        """Return the settings, with the exponent that is used."""
+        return super()._plain_settings() | ({"power": self.power_} if hasattr(self, "power_") else {})
+
+    def _restored(self, scorer: Scorer) -> None:
+        self.power_ = float(scorer.settings["power"])
+
+
+def _scales(vectors: Floats, weight: npt.NDArray[np.float64], dim: int, layout: float) -> npt.NDArray[np.float64]:
+    """Return the factor of each moment that gives features, places and products their weights, 1 in all."""
+    scale, total = np.zeros(vectors.shape[1]), 0.0
+    blocks = ((slice(0, dim), 1.0), (slice(dim, PLACES * dim), layout), (slice(PLACES * dim, None), 1.0))
+    for block, importance in blocks:
+        size = float(np.sqrt(np.average(np.square(vectors[:, block]).sum(axis=1), weights=weight)))
+        if size > 0 and importance > 0:
+            scale[block] = np.sqrt(importance) / size
+            total += importance
+    return np.asarray(scale / np.sqrt(total or 1.0))
+
+
+def _blocks(source: Bags | Store, images: Numbers) -> Iterator[Bags]:
+    """Yield some images, in order, as bags that fit into memory."""
+    if isinstance(source, Bags):
+        if len(images):
+            yield source[images]
+        return
+    for bags, _ in source.blocks(_AT_ONCE, indices=images, dtype=source.dtype):
+        check_bags(bags)
+        yield bags
+
+
+def _is_negative(source: Bags | Store, images: Numbers) -> bool:
+    """Whether a feature of some image is negative; of a store, one block of images is read."""
+    return bool((next(_blocks(source, images)).values < 0).any())
