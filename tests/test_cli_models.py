@@ -34,7 +34,7 @@ def test_fit_says_what_it_did_and_writes_model_and_report(made):
     folder, said = made
     for part in (
         "40 photos of 4 classes",
-        "tried linear votes, C = 1",
+        "tried votes by features, their products and places",
         "chose ",
         "95 % confidence",
         "wrote ",
@@ -193,7 +193,7 @@ def test_add_teaches_a_new_class_in_place(command, made, photo_folder, tmp_path)
 def test_info_tells_what_a_model_is(command, made):
     folder, _ = made
     said = command("info", folder / "m.patchvote").out
-    for part in ("bag-svm", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
+    for part in ("moment-svm", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
         assert part in said
 
 

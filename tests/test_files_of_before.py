@@ -98,7 +98,7 @@ def test_a_fixed_fit_gives_the_five_numbers_of_before(tmp_path):
         return [np.clip(one, 0, 255).astype(np.uint8) for one in noisy], [c for c in COLOURS for _ in range(count)]
 
     train, (asked, _), other = some(20), some(5), some(12, (0.7, 0.85, 1.0))
-    classifier = ImageClassifier(Recipe(str(network), Dense((64,))), cache=False, jobs=1).fit(*train)
+    classifier = ImageClassifier(Recipe(str(network), Dense((64,))), voter="bag-svm", cache=False, jobs=1).fit(*train)
     assert classifier.scores.accuracy == pytest.approx(told["held_out"], abs=1e-6)
     np.testing.assert_allclose(classifier.predict_proba(asked[:1])[0], told["probability"], atol=1e-6)
     evidence = classifier.explain(asked[0]).map(classifier.classes[0], 32, 32).sum()

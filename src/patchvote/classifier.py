@@ -51,9 +51,9 @@ class ImageClassifier(Namer):
     recipe : Recipe or str, optional
         How a photo becomes a bag; ``Recipe("efficientnet-lite2")``, or the name alone, selects another network.
     voter : str or estimator, default "auto"
-        Voter that learns from the bags. "auto" tries a few settings of `BagSVM` on held-out images; "snbnl", "nbnl",
-        "nbnn", "local-nbnn" or the name of a voter of another package selects that voter; an estimator that is a
-        `Voter` is used as it is.
+        Voter that learns from the bags. "auto" is `MomentSVM`, measured on held-out images; "bag-svm", "snbnl", "nbnl",
+        "nbnn", "local-nbnn", "jury" or the name of a voter of another package selects that voter; an estimator that is
+        a `Voter` is used as it is.
     budget : float, default 60
         Seconds for trying settings and training, not counting the network. At least one setting is always tried.
     cache : path, None or False
@@ -173,7 +173,7 @@ class ImageClassifier(Namer):
         Raises
         ------
         PatchvoteError
-            The model does not hold the means of its training photos; models of `BagSVM` do.
+            The model does not hold what adapting needs of its training photos; those of `MomentSVM` and `BagSVM` do.
         """
         found = find_photos(photos)
         check_adapts(self.model)

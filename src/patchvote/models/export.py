@@ -32,7 +32,7 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
     Parameters
     ----------
     model : Model
-        Model of `BagSVM`, `SNBNL` or `NBNL` with `dense` bags.
+        Model of `MomentSVM`, `BagSVM`, `SNBNL`, `NBNL` or `Jury` with `dense` bags.
     path : path
         File to write.
     network : str, optional

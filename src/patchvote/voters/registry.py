@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .base import Voter
     from .scorer import Scorer
 
-DEFAULT = "bag-svm"
+DEFAULT = "moment-svm"
 AUTO = "auto"  # name by which users leave the choice to patchvote
 GROUP = "patchvote.voters"
 

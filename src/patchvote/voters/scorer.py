@@ -163,7 +163,7 @@ class Scorer(abc.ABC):
         """
         raise PatchvoteError(
             f"an adapted {self.kind} cannot be kept: its model cannot store what the unadapted one rejects. "
-            "Adapt a bag-svm (the default)."
+            "Adapt a moment-svm (the default) or a bag-svm."
         )
 
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
