@@ -212,7 +212,6 @@ def test_a_model_is_written_and_read_again(classifier, tmp_path, photo_folder):
     write_model(classifier.model, tmp_path / "m.patchvote")
     again = read_model(tmp_path / "m.patchvote")
     assert again.kind == "moment-svm"
-    bags, _ = make_bags()
     photos = photos_of(photo_folder)[:4]
     loaded = ImageClassifier.load(tmp_path / "m.patchvote")
     np.testing.assert_allclose(loaded.predict_proba(photos), classifier.predict_proba(photos), atol=1e-9)
