@@ -29,14 +29,13 @@ from common import Record, options, record, write
 from evidence_classifiers import DEFAULT, GRAD_CAM, POOLED, Classifier, Looked, centre_map, random_map, trained
 from evidence_measures import (
     Map,
-    area,
+    areas,
     blended,
-    cell_order,
-    first_cells,
     occlusion_map,
     own_share,
     points_at,
     smoothed,
+    steps,
     windows,
 )
 from patchvote import Bags, Dense, Extractor, Photo, Recipe, find_photos
@@ -229,28 +228,24 @@ class Trials:
         for classifier in self.classifiers:
             scores = classifier.scores(looked.bag)[0]
             number = int(scores.argmax())
-            maps = {name: one for name, one in classifier.maps(looked, [number])[0].items() if name in classifier.curves}
+            found = classifier.maps(looked, [number])[0]
+            maps = {name: found[name] for name in classifier.curves}
             drops = log_softmax(scores)[number] - log_softmax(classifier.scores(occluded), axis=1)[:, number]
             maps["occlusion"] = occlusion_map(drops, self.windows)
-            steps = {name: self._steps(pixels, copy, one, rng) for name, one in maps.items()} | shared_bags
-            ends = [looked.bag, all_blurred]
-            logs = log_softmax(classifier.scores(Bags.join([*ends, *steps.values()])), axis=1)[:, number]
-            (first, last), curves = np.exp(logs[:2]), np.exp(logs[2:]).reshape(len(steps), 2, -1)
-            shares = [0, *self.plan.shares, 1]
-            for name, (deletion, insertion) in zip(steps, curves, strict=True):
-                self.measured.keep(
-                    ("photos", classifier.name, name),
-                    index,
-                    deletion=area(shares, [first, *deletion, last]),
-                    insertion=area(shares, [last, *insertion, first]),
-                    right=classifier.classes[number] == label,
-                )
+            bags = {name: self._steps(pixels, copy, one, rng) for name, one in maps.items()} | shared_bags
+            joined = Bags.join([looked.bag, all_blurred, *bags.values()])
+            chances = np.exp(log_softmax(classifier.scores(joined), axis=1)[:, number]).tolist()
+            count = 2 * len(self.plan.shares)
+            for place, name in enumerate(bags):
+                start = 2 + count * place
+                deletion, insertion = areas(self.plan.shares, *chances[:2], chances[start : start + count])
+                right = classifier.classes[number] == label
+                key = ("photos", classifier.name, name)
+                self.measured.keep(key, index, deletion=deletion, insertion=insertion, right=right)
 
     def _steps(self, pixels: Pixels, copy: Pixels, values: Map, rng: np.random.Generator) -> Bags:
-        """Return the bags of a photo without its first cells, for every share, then of these cells alone."""
-        order = cell_order(values, rng)
-        masks = [first_cells(order, share) for share in self.plan.shares]
-        return self.bags([blended(pixels, copy, mask) for mask in [*masks, *(~mask for mask in masks)]])
+        """Return the bags of a photo without its most important cells, for every share, then of these cells alone."""
+        return self.bags(steps(pixels, copy, values, self.plan.shares, rng))
 
     def run(self, test: dict[str, list[Photo]], until: float = np.inf) -> None:
         """Run all trials; from the time `until` on, no photo is begun, and fewer are measured."""

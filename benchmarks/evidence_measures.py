@@ -87,6 +87,36 @@ def area(shares: Sequence[float], values: Sequence[float]) -> float:
     return float(np.trapezoid(values, shares))
 
 
+def steps(
+    image: npt.NDArray[np.uint8],
+    blurred: npt.NDArray[np.uint8],
+    values: Map,
+    shares: Sequence[float],
+    rng: np.random.Generator,
+) -> list[npt.NDArray[np.uint8]]:
+    """Return an image without the most important cells of a map, for each share, and then with these cells alone."""
+    order = cell_order(values, rng)
+    masks = [first_cells(order, share) for share in shares]
+    return [blended(image, blurred, mask) for mask in [*masks, *(~mask for mask in masks)]]
+
+
+def areas(shares: Sequence[float], first: float, last: float, values: Sequence[float]) -> tuple[float, float]:
+    """Return the areas under the curves of deletion and insertion.
+
+    Parameters
+    ----------
+    shares : sequence of float
+        Shares of the cells at which the curves are known, besides 0 and 1.
+    first, last : float
+        Probability of the class for the image and for its blurred copy.
+    values : sequence of float
+        Its probability for the images of `steps`.
+    """
+    deletion, insertion = values[: len(shares)], values[len(shares) :]
+    every = [0, *shares, 1]
+    return area(every, [first, *deletion, last]), area(every, [last, *insertion, first])
+
+
 # --- occlusion --------------------------------------------------------------------------------------------------------
 
 

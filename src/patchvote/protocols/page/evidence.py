@@ -70,9 +70,7 @@ def section(trials: Sequence[Trial]) -> str:
 
 def _is_default(trial: Trial) -> bool:
     """Whether a trial is of the map with which the others of its classifier are compared: its lead is exactly 0."""
-    return all(
-        trial[f"{measure}_lead"] == 0 == trial[f"{measure}_lead_error"] for measure in MEASURES[trial["part"]]
-    )
+    return all(trial[f"{measure}_lead"] == 0 == trial[f"{measure}_lead_error"] for measure in MEASURES[trial["part"]])
 
 
 def _is_main(trial: Trial) -> bool:
