@@ -65,6 +65,8 @@ class Plan:
         Shares of the cells at which the curves are computed, besides 0 and 1.
     window, stride : int
         Side of the occluding square and its steps, in cells.
+    descriptors : int
+        Descriptors on which voters of single parts are trained, in all; by default as many as in `patchvote fit`.
     """
 
     train: int
@@ -74,9 +76,10 @@ class Plan:
     shares: tuple[float, ...] = (1 / 8, 1 / 4, 1 / 2)
     window: int = 4
     stride: int = 2
+    descriptors: int = 36_000
 
 
-QUICK = Plan(train=6, collages=4, occluded=2, photos=2, shares=(1 / 4,), window=6, stride=4)
+QUICK = Plan(6, collages=4, occluded=1, photos=1, shares=(1 / 4,), window=6, stride=4, descriptors=2_000)
 
 
 class Measured:
@@ -174,7 +177,7 @@ class Trials:
         self.plan, self.extractor, self.measured = plan, Extractor(Recipe()), Measured()
         labels = np.array([str(photo.label) for photo in training])
         bags = Bags.join(item.bag for item in self.extractor.stream(training) if item.bag is not None)
-        self.classifiers: list[Classifier] = trained(bags, labels, self.extractor.recipe.network)
+        self.classifiers: list[Classifier] = trained(bags, labels, self.extractor.recipe.network, plan.descriptors)
         self.windows = windows(plan.window, plan.stride)
 
     def bags(self, images: Sequence[Pixels]) -> Bags:

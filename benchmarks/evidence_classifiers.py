@@ -26,7 +26,7 @@ POOLED = "pooled map + linear head"
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 _CANDIDATES = ("votes", "less the mean of the others", "softmax", "finest scale")
 _WITH_CANDIDATES = ("bag-svm", "snbnl")  # their other maps are measured by deletion and insertion, too
-_DESCRIPTORS, _FEWEST = 36_000, 24  # in training, in all and per photo, as in `patchvote fit`
+_FEWEST = 24  # descriptors per photo in training, as in `patchvote fit`
 # The search and the rounds that the project's own protocols use; exact search and 30 rounds take several times as long.
 _SETTINGS: dict[str, dict[str, Any]] = {
     "nbnl": {"max_iter": 10},
@@ -48,13 +48,13 @@ class Voted:
 
     default = DEFAULT
 
-    def __init__(self, kind: str, bags: Bags, labels: npt.NDArray[Any]) -> None:
+    def __init__(self, kind: str, bags: Bags, labels: npt.NDArray[Any], most: int = 36_000) -> None:
         self.name = kind
         voter = voter_class(kind).candidates(0)[0].voter
         known = voter.get_params(deep=False)
         calibrated = {"calibration": 0.2} if "calibration" in known else {}
         voter.set_params(**calibrated, **_SETTINGS.get(kind, {}))
-        voter.fit(bags if voter.means_only else thinned(bags), labels)
+        voter.fit(bags if voter.means_only else thinned(bags, most), labels)
         self.voter, self.scorer = voter, voter.scorer()
         self.classes = tuple(map(str, voter.classes_))
         candidates = _CANDIDATES if kind in _WITH_CANDIDATES else ()
@@ -137,11 +137,11 @@ class Pooled:
 Classifier = Voted | Pooled
 
 
-def trained(bags: Bags, labels: npt.NDArray[Any], network: str) -> list[Classifier]:
-    """Train every voter, and the linear head for Grad-CAM where torch is installed."""
+def trained(bags: Bags, labels: npt.NDArray[Any], network: str, most: int) -> list[Classifier]:
+    """Train every voter on so many descriptors, and the linear head for Grad-CAM where torch is installed."""
     classifiers: list[Classifier] = []
     for kind in OWN:
-        seconds, voted = timed(functools.partial(Voted, kind, bags, labels))
+        seconds, voted = timed(functools.partial(Voted, kind, bags, labels, most))
         classifiers.append(voted)
         print(f"{kind}: trained in {seconds:.1f} s", flush=True)
     if HAS_TORCH:
@@ -151,10 +151,10 @@ def trained(bags: Bags, labels: npt.NDArray[Any], network: str) -> list[Classifi
     return classifiers
 
 
-def thinned(bags: Bags, seed: int = 0) -> Bags:
+def thinned(bags: Bags, most: int) -> Bags:
     """Return a random part of every bag, as `patchvote fit` trains on; the descriptor of the whole photo stays."""
-    most = max(_FEWEST, _DESCRIPTORS // len(bags))
-    rng, parts = np.random.default_rng(seed), []
+    most = max(_FEWEST, most // len(bags))
+    rng, parts = np.random.default_rng(0), []
     for bag in bags:
         count = len(bag.values)
         others = 1 + np.sort(rng.permutation(count - 1)[: most - 1])

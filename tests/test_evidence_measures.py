@@ -178,9 +178,11 @@ def test_the_classifier_that_is_asked_gives_the_probabilities_and_votes_of_its_v
 
 
 def test_training_takes_a_part_of_every_large_bag_with_the_whole_photo():
-    bags, _ = synthetic_bags(2, 1000, 40, 4)
-    thin = thinned(bags)
-    assert thin.sizes.tolist() == [24] * 2000
+    bags, _ = synthetic_bags(2, 50, 40, 4)
+    assert thinned(bags, 5_000).sizes.tolist() == [40] * 100
+    assert thinned(bags, 3_000).sizes.tolist() == [30] * 100
+    thin = thinned(bags, 1_000)
+    assert thin.sizes.tolist() == [24] * 100  # no fewer, even if that is more in all
     np.testing.assert_array_equal(thin.values[thin.offsets[:-1]], bags.values[bags.offsets[:-1]])
 
 
