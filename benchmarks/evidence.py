@@ -7,7 +7,7 @@ answers. Photos come from a folder of class folders; without one, from scikit-im
 
     python benchmarks/evidence.py --quick --json evidence.json
     python benchmarks/evidence.py --data scene15 --train 50 --results results/evidence/trials.jsonl
-    python benchmarks/evidence.py --pictures docs
+    python benchmarks/evidence.py --collages 60 --occluded 0 --photos 0 --pictures docs
 """
 
 from __future__ import annotations
@@ -271,12 +271,12 @@ def figures(lines: list[dict[str, Any]]) -> list[Record]:
     for (part, classifier, kind), line in rows.items():
         if kind not in (DEFAULT, GRAD_CAM):
             continue
+        peers = [(GRAD_CAM, (part, POOLED, GRAD_CAM))] if part == "collages" and classifier != POOLED else []
+        peers += [("occlusion", (part, classifier, "occlusion")), ("random", (part, classifier, "random"))]
+        peer, key = next((name, key) for name, key in peers if key in rows)
         for measure in MEASURES[part]:
-            peer = ("occlusion", rows[part, classifier, "occlusion"])
-            if part == "collages" and classifier != POOLED and (part, POOLED, GRAD_CAM) in rows:
-                peer = (GRAD_CAM, rows[part, POOLED, GRAD_CAM])
-            name = f"{measure}, {classifier}, {kind}"
-            records.append(record(name, 100 * line[measure], "%", round(100 * peer[1][measure], 1), peer[0]))
+            goal = round(100 * rows[key][measure], 1)
+            records.append(record(f"{measure}, {classifier}, {kind}", 100 * line[measure], "%", goal, peer))
     return records
 
 
@@ -304,7 +304,7 @@ def main() -> None:
         if args.pictures is not None:
             from evidence_pictures import draw_cases
 
-            draw_cases(trials, test, args.pictures)
+            draw_cases(trials, test, args.collages, args.pictures)
         trials.run(test, start + 60 * args.minutes)
     defaults = {classifier.name: classifier.default for classifier in trials.classifiers}
     name = args.data.name if args.data is not None else "shipped"

@@ -22,11 +22,11 @@ _PANEL, _GAP, _CAPTION = 150, 8, 22  # pixels
 _QUALITY = 85  # of the JPEG files, which stay below 150 kB
 
 
-def draw_cases(trials: Trials, test: dict[str, list[Photo]], folder: Path) -> None:
-    """Draw the collages on which the default voter's maps are best and worst, with the maps of its peers."""
+def draw_cases(trials: Trials, test: dict[str, list[Photo]], count: int, folder: Path) -> None:
+    """Draw the best and the worst of so many collages, by the maps of the default voter, with the maps of its peers."""
     from evidence import collage, draw_collages
 
-    drawn = [(labels, collage(photos)) for labels, photos in draw_collages(test, trials.plan.collages)]
+    drawn = [(labels, collage(photos)) for labels, photos in draw_collages(test, count)]
     voter = trials.classifiers[0]
     shares = []
     for labels, pixels in drawn:
