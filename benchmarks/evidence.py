@@ -289,7 +289,7 @@ def main() -> None:
     parser.add_argument("--occluded", type=int, default=30, help="collages for which occlusion is computed")
     parser.add_argument("--photos", type=int, default=40, help="photos for deletion and insertion")
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin no further photo after these")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="put one line per map into FILE, for this set")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="put one line per map into FILE; other sets and parts stay")
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw the best and the worst collage into DIR")
     args = parser.parse_args()
     plan = QUICK if args.quick else Plan(args.train, args.collages, args.occluded, args.photos)
@@ -311,7 +311,8 @@ def main() -> None:
     lines = trials.measured.lines(name, defaults)
     print(f"measured in {time.perf_counter() - start:.0f} s", flush=True)
     if args.results is not None:
-        stored = [line for line in read_trials(args.results) if line["set"] != name]
+        renewed = {(line["set"], line["part"]) for line in lines}
+        stored = [line for line in read_trials(args.results) if (line["set"], line["part"]) not in renewed]
         args.results.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{json.dumps(line)}\n" for line in [*stored, *lines])
         args.results.write_text(text, encoding="utf-8")

@@ -9,6 +9,7 @@ import pytest
 
 from patchvote import PatchvoteError
 from patchvote.protocols.page.evidence import MEASURES, read_trials, section
+from patchvote.protocols.results import Results, Run
 
 ROOT = Path(__file__).parent.parent
 
@@ -77,3 +78,19 @@ def test_a_line_that_is_no_trial_is_named(line, tmp_path):
 
 def test_without_a_file_there_are_no_trials(tmp_path):
     assert read_trials(tmp_path / "trials.jsonl") == []
+
+
+def test_the_page_of_results_has_the_section_and_its_notes(tmp_path):
+    pytest.importorskip("matplotlib")
+    from patchvote.protocols.page.page import write_results
+
+    results = Results(tmp_path / "results")
+    cell = {"pair": None, "split": 1, "hits": "10", "accuracy": 50.0, "duplicates": 0}
+    results.add(Run("scene15", "random", "nbnn", "dense", "efficientnet-lite0"), {}, cell)
+    assert "Evidence" not in write_results(results, tmp_path / "docs").read_text(encoding="utf-8")
+    folder = tmp_path / "results" / "evidence"
+    folder.mkdir()
+    (folder / "trials.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in TRIALS))
+    (folder / "notes.md").write_text("What the numbers say.\n")
+    page = write_results(results, tmp_path / "docs").read_text(encoding="utf-8")
+    assert f"## Evidence, measured\n\n{section(TRIALS)}\n\nWhat the numbers say.\n" in page
