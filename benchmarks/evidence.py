@@ -45,6 +45,7 @@ from patchvote.protocols.page.evidence import MEASURES, read_trials
 
 _SIDE = 448  # of the finest scale, in pixels
 _BLUR = 16  # the radius of the blur is the longest side divided by this
+_SLOW = 3  # voters that search are asked about every third photo, and every third collage with occlusion
 Key = tuple[str, str, str]  # part, classifier, map
 Pixels = npt.NDArray[np.uint8]
 
@@ -208,7 +209,8 @@ class Trials:
         looked = Looked(pixels, self.bags([pixels]))
         occluded = self.occluded(pixels) if index < self.plan.occluded else None
         for classifier in self.classifiers:
-            maps = self.collage_maps(classifier, looked, labels, occluded)
+            is_left_out = classifier.is_slow and index % _SLOW > 0
+            maps = self.collage_maps(classifier, looked, labels, None if is_left_out else occluded)
             for quarter, one in enumerate(maps):
                 one["random"] = random_map(4 * index + quarter)
             for name in maps[0]:
@@ -229,6 +231,8 @@ class Trials:
         shared_bags = {name: self._steps(pixels, copy, one, rng) for name, one in shared.items()}
         all_blurred = self.bags([copy])
         for classifier in self.classifiers:
+            if classifier.is_slow and index % _SLOW:
+                continue
             scores = classifier.scores(looked.bag)[0]
             number = int(scores.argmax())
             found = classifier.maps(looked, [number])[0]
@@ -289,7 +293,7 @@ def main() -> None:
     parser.add_argument("--occluded", type=int, default=30, help="collages for which occlusion is computed")
     parser.add_argument("--photos", type=int, default=40, help="photos for deletion and insertion")
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin no further photo after these")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="put one line per map into FILE; other sets and parts stay")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="put one line per map into FILE; other sets stay")
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw the best and the worst collage into DIR")
     args = parser.parse_args()
     plan = QUICK if args.quick else Plan(args.train, args.collages, args.occluded, args.photos)

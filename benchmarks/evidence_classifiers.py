@@ -26,6 +26,7 @@ POOLED = "pooled map + linear head"
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 _CANDIDATES = ("votes", "less the mean of the others", "softmax", "finest scale")
 _WITH_CANDIDATES = ("bag-svm", "snbnl")  # their other maps are measured by deletion and insertion, too
+_SLOW = ("nbnn", "local-nbnn")  # a search takes longer than the network
 _FEWEST = 24  # descriptors per photo in training, as in `patchvote fit`
 # The search and the rounds that the project's own protocols use; exact search and 30 rounds take several times as long.
 _SETTINGS: dict[str, dict[str, Any]] = {
@@ -49,7 +50,7 @@ class Voted:
     default = DEFAULT
 
     def __init__(self, kind: str, bags: Bags, labels: npt.NDArray[Any], most: int = 36_000) -> None:
-        self.name = kind
+        self.name, self.is_slow = kind, kind in _SLOW
         voter = voter_class(kind).candidates(0)[0].voter
         known = voter.get_params(deep=False)
         calibrated = {"calibration": 0.2} if "calibration" in known else {}
@@ -88,7 +89,7 @@ class Voted:
 class Pooled:
     """A linear head on the mean of the finest map, trained by logistic regression, whose maps are those of Grad-CAM."""
 
-    name, default = POOLED, GRAD_CAM
+    name, default, is_slow = POOLED, GRAD_CAM, False
     curves = (GRAD_CAM, GRAD_CAM_OF_LOG, DEFAULT)
 
     def __init__(self, network: str, bags: Bags, labels: npt.NDArray[Any]) -> None:
