@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFilter, ImageOps
 from scipy.special import log_softmax
+from threadpoolctl import threadpool_limits
 
 from common import Record, options, record, write
 from evidence_classifiers import DEFAULT, GRAD_CAM, POOLED, Classifier, Looked, centre_map, random_map, trained
@@ -298,7 +299,8 @@ def main() -> None:
     args = parser.parse_args()
     plan = QUICK if args.quick else Plan(args.train, args.collages, args.occluded, args.photos)
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
+    # Products of a quick run are small: more threads take longer, most of all where others use the cores.
+    with tempfile.TemporaryDirectory() as folder, threadpool_limits(1 if args.quick else None):
         if args.data is not None:
             training, test = split([photo for photo in find_photos(args.data) if photo.label], plan.train)
         else:
