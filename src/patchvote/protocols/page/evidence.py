@@ -78,20 +78,18 @@ def _is_main(trial: Trial) -> bool:
 
 
 def _table(part: str, trials: Sequence[Trial]) -> str:
-    """Return one row per classifier and map; random maps of collages, which no classifier changes, stand once."""
+    """Return one row per classifier and map; random maps of collages, which no classifier changes, stand once, last."""
     header = ["classifier and map", *(_TITLES[measure] for measure in MEASURES[part]), part]
     header += ["predictions that are right"] if part == "photos" else []
-    rows, seen = [], set()
+    rows: dict[str, list[str]] = {}
     for trial in trials:
         is_shared = part == "collages" and trial["map"] == "random"
-        name = "any: random" if is_shared else f"{trial['classifier']}: {trial['map']}"
-        if name in seen:
-            continue
-        seen.add(name)
-        cells = [_number(trial, measure) for measure in MEASURES[part]]
-        right = [f"{100 * trial['right']:.0f}"] if part == "photos" else []
-        rows.append([f"**{name}**" if _is_default(trial) else name, *cells, str(trial["count"]), *right])
-    return markdown(header, rows)
+        name = "any classifier: random" if is_shared else f"{trial['classifier']}: {trial['map']}"
+        rows.pop(name, None)  # a name that comes again moves to the end
+        cells = [*(_number(trial, measure) for measure in MEASURES[part]), str(trial["count"])]
+        cells += [f"{100 * trial['right']:.0f}"] if part == "photos" else []
+        rows[name] = [f"**{name}**" if _is_default(trial) else name, *cells]
+    return markdown(header, rows.values())
 
 
 def _candidates(trials: Sequence[Trial]) -> str:
