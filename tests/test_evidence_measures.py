@@ -10,12 +10,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
+import evidence_classifiers
 import evidence_measures as measures
 from common import synthetic_bags
-from evidence import Measured, draw_collages, split
-from evidence_classifiers import Looked, Voted, thinned
+from evidence import Measured, draw_collages, figures, pixels_of, split
+from evidence_classifiers import Looked, Pooled, Voted, thinned
 from evidence_measures import GRID
-from patchvote import Bags, Evidence, Photo
+from patchvote import Bags, Evidence, Extractor, Photo
 
 
 def perfect(quarter: int) -> np.ndarray:
@@ -197,6 +198,39 @@ def test_grad_cam_of_a_linear_head_is_its_closed_form():
         slow = [[max(0, weights[number] @ features[:, y, x] / 30) for x in range(6)] for y in range(5)]
         np.testing.assert_allclose(found, slow, atol=1e-12)
     assert found.max() > 0
+
+
+def test_grad_cam_of_the_network_in_torch_is_that_of_the_cells_of_the_bag(real_photos):
+    pytest.importorskip("torch")
+    names = ("brick.png", "coffee.png", "grass.png", "gravel.png")
+    photos = [Photo(name, real_photos / name, name) for name in names]
+    pixels, extractor = [pixels_of(photo) for photo in photos], Extractor()
+    bags = Bags.join([extractor(one) for one in pixels for _ in range(2)])
+    classifier = Pooled("efficientnet-lite0", bags, np.repeat(names, 2))
+    bag, image = bags[2], pixels[1]
+    cells = bag.values[bag.level == 2]
+    (maps,) = classifier.maps(Looked(image, bag), [3])
+    rows, columns = image.shape[0] // 32, image.shape[1] // 32
+    features = cells.T.reshape(-1, rows, columns)
+    closed = measures.grad_cam_of_linear_head(features, classifier.weights[3])
+    expected = measures.spread(closed.ravel(), bag.boxes[bag.level == 2])
+    assert expected.max() > 0
+    np.testing.assert_allclose(maps["Grad-CAM"], expected, atol=1e-3 * expected.max())
+    np.testing.assert_allclose(classifier.scores(bag)[0], cells.mean(axis=0) @ classifier.weights.T + classifier.bias)
+
+
+def test_without_torch_grad_cam_is_left_out_in_a_sentence(monkeypatch, capsys):
+    monkeypatch.setattr(evidence_classifiers, "HAS_TORCH", False)
+    monkeypatch.setattr(evidence_classifiers, "OWN", ("bag-svm",))
+    bags, labels = synthetic_bags(4, 14, 20, 32)
+    (only,) = evidence_classifiers.trained(bags, labels, "efficientnet-lite0", 1_000)
+    assert only.name == "bag-svm"
+    assert "torch is not installed: Grad-CAM is left out." in capsys.readouterr().out
+    measured = Measured()
+    for name in ("less the strongest other", "random"):
+        measured.keep(("collages", "bag-svm", name), 0, share=0.9, pointing=1.0, smoothed=1.0)
+    records = figures(measured.lines("here", {"bag-svm": only.default}))
+    assert [record["peer"] for record in records] == ["random"] * 3
 
 
 # --- trials -----------------------------------------------------------------------------------------------------------
