@@ -64,7 +64,7 @@ def section(trials: Sequence[Trial]) -> str:
         if photos:
             parts += [f"**{title}: single photos** (mean probability in per cent)", _table("photos", photos)]
         if others := _candidates(same):
-            parts += [f"**{title}: other maps, and their leads over the map of the pictures** (points)", others]
+            parts += [f"**{title}: leads of other maps over the map in bold** (points)", others]
     return "\n\n".join(parts)
 
 
@@ -78,7 +78,10 @@ def _is_main(trial: Trial) -> bool:
 
 
 def _table(part: str, trials: Sequence[Trial]) -> str:
-    """Return one row per classifier and map; random maps of collages, which no classifier changes, stand once, last."""
+    """Return one row per classifier and map, compared with the classifier's default map, which is in bold.
+
+    Random maps of collages, which no classifier changes, are one row, the last.
+    """
     header = ["classifier and map", *(_TITLES[measure] for measure in MEASURES[part]), part]
     header += ["predictions that are right"] if part == "photos" else []
     rows: dict[str, list[str]] = {}
@@ -86,7 +89,8 @@ def _table(part: str, trials: Sequence[Trial]) -> str:
         is_shared = part == "collages" and trial["map"] == "random"
         name = "any classifier: random" if is_shared else f"{trial['classifier']}: {trial['map']}"
         rows.pop(name, None)  # a name that comes again moves to the end
-        cells = [*(_number(trial, measure) for measure in MEASURES[part]), str(trial["count"])]
+        cell = _number if is_shared or _is_default(trial) else _compared
+        cells = [*(cell(trial, measure) for measure in MEASURES[part]), str(trial["count"])]
         cells += [f"{100 * trial['right']:.0f}"] if part == "photos" else []
         rows[name] = [f"**{name}**" if _is_default(trial) else name, *cells]
     return markdown(header, rows.values())
@@ -109,3 +113,8 @@ def _candidates(trials: Sequence[Trial]) -> str:
 
 def _number(trial: Trial, name: str, sign: str = "") -> str:
     return f"{100 * trial[name]:{sign}.1f} ± {100 * trial[f'{name}_error']:.1f}"
+
+
+def _compared(trial: Trial, name: str) -> str:
+    """Return a mean, and in brackets its lead over the default map on the same collages or photos."""
+    return f"{100 * trial[name]:.1f} ({_number(trial, f'{name}_lead', sign='+')})"
