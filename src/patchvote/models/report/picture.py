@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 
@@ -26,8 +27,12 @@ def glow(evidence: Evidence, image: Image.Image, label: str) -> Image.Image:
     width, height = image.size
     grid = max(1, round(width / 8)), max(1, round(height / 8))
     votes = evidence.contrast(label, *grid)
-    share = np.sqrt(np.clip(votes / max(float(votes.max()), 1e-12), 0, 1))
-    enlarged = Image.fromarray(share.astype(np.float32)).resize(image.size, Image.Resampling.BICUBIC)
+    return lit(image, np.sqrt(np.clip(votes / max(float(votes.max()), 1e-12), 0, 1)))
+
+
+def lit(image: Image.Image, brightness: npt.NDArray[np.float64]) -> Image.Image:
+    """Draw the photo in colour where a map of any size is 1, grey and dim where it is 0."""
+    enlarged = Image.fromarray(brightness.astype(np.float32)).resize(image.size, Image.Resampling.BICUBIC)
     light = np.clip(np.asarray(enlarged, np.float32), 0, 1)[:, :, None]
     colour = np.asarray(image.convert("RGB"), np.float32)
     grey = np.asarray(image.convert("L"), np.float32)[:, :, None]

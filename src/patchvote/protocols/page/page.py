@@ -16,7 +16,7 @@ from ..adaptation import read_trials
 from ..adaptation import table as adaptation_table
 from ..protocol import PROTOCOLS, Protocol
 from ..results import Results
-from . import fair, plots, speed, tables, times
+from . import evidence, fair, plots, speed, tables, times
 from .findings import findings, patch_results
 
 _HEAD = f"""{RESULTS_HEAD}, which holds the raw numbers of every split, the settings,
@@ -88,6 +88,9 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
     if trials := read_trials(results.folder / "adaptation"):
         parts += ["## Adapting, where it helps and where it must not", adaptation_table(trials)]
         parts.append(_text(results.folder / "adaptation" / "notes.md"))
+    if measured := evidence.read_trials(results.folder / "evidence" / evidence.FILE):
+        parts += ["## Evidence, measured", evidence.section(measured)]
+        parts.append(_text(results.folder / "evidence" / "notes.md"))
     few = [protocol for protocol in with_results if protocol.report == "few"]
     if few:
         plots.plot_few(few, results, pictures / "few")
