@@ -43,6 +43,7 @@ from patchvote import Bags, Dense, Extractor, Photo, Recipe, find_photos
 from patchvote.cli.demo import make_photos
 from patchvote.photos.decode import load_image, resized
 from patchvote.protocols.page.evidence import MEASURES, read_trials
+from patchvote.voters.registry import OWN
 
 _SIDE = 448  # of the finest scale, in pixels
 _BLUR = 16  # the radius of the blur is the longest side divided by this
@@ -175,11 +176,13 @@ def draw_collages(test: dict[str, list[Photo]], count: int) -> list[tuple[list[s
 class Trials:
     """Runs the trials of one set of photos."""
 
-    def __init__(self, training: list[Photo], plan: Plan) -> None:
+    def __init__(self, training: list[Photo], plan: Plan, kinds: Sequence[str] = tuple(OWN)) -> None:
         self.plan, self.extractor, self.measured = plan, Extractor(Recipe()), Measured()
         labels = np.array([str(photo.label) for photo in training])
         bags = Bags.join(item.bag for item in self.extractor.stream(training) if item.bag is not None)
-        self.classifiers: list[Classifier] = trained(bags, labels, self.extractor.recipe.network, plan.descriptors)
+        self.classifiers: list[Classifier] = trained(
+            bags, labels, self.extractor.recipe.network, plan.descriptors, kinds
+        )
         self.windows = windows(plan.window, plan.stride)
 
     def bags(self, images: Sequence[Pixels]) -> Bags:
@@ -294,7 +297,10 @@ def main() -> None:
     parser.add_argument("--occluded", type=int, default=30, help="collages for which occlusion is computed")
     parser.add_argument("--photos", type=int, default=40, help="photos for deletion and insertion")
     parser.add_argument("--minutes", type=float, default=np.inf, help="begin no further photo after these")
-    parser.add_argument("--results", type=Path, metavar="FILE", help="put one line per map into FILE; other sets stay")
+    parser.add_argument("--voters", default=",".join(OWN), help="only these voters, separated by commas")
+    parser.add_argument(
+        "--results", type=Path, metavar="FILE", help="put one line per map into FILE; other sets and voters stay"
+    )
     parser.add_argument("--pictures", type=Path, metavar="DIR", help="draw the best and the worst collage into DIR")
     args = parser.parse_args()
     plan = QUICK if args.quick else Plan(args.train, args.collages, args.occluded, args.photos)
@@ -305,7 +311,7 @@ def main() -> None:
             training, test = split([photo for photo in find_photos(args.data) if photo.label], plan.train)
         else:
             training, test = shipped(Path(folder))
-        trials = Trials(training, plan)
+        trials = Trials(training, plan, args.voters.split(","))
         print(f"trained on {len(training):,} photos in {time.perf_counter() - start:.0f} s", flush=True)
         if args.pictures is not None:
             from evidence_pictures import draw_cases
@@ -317,8 +323,9 @@ def main() -> None:
     lines = trials.measured.lines(name, defaults)
     print(f"measured in {time.perf_counter() - start:.0f} s", flush=True)
     if args.results is not None:
-        renewed = {(line["set"], line["part"]) for line in lines}
-        stored = [line for line in read_trials(args.results) if (line["set"], line["part"]) not in renewed]
+        renewed = {(line["set"], line["part"], line["classifier"]) for line in lines}
+        before = read_trials(args.results)
+        stored = [line for line in before if (line["set"], line["part"], line["classifier"]) not in renewed]
         args.results.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{json.dumps(line)}\n" for line in [*stored, *lines])
         args.results.write_text(text, encoding="utf-8")

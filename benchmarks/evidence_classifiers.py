@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ GRAD_CAM_OF_LOG = "Grad-CAM of the log probability"  # like our map, it is lower
 POOLED = "pooled map + linear head"
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 _CANDIDATES = ("votes", "less the mean of the others", "softmax", "finest scale")
-_WITH_CANDIDATES = ("bag-svm", "snbnl")  # their other maps are measured by deletion and insertion, too
+_WITH_CANDIDATES = ("bag-svm", "moment-svm", "snbnl")  # their other maps are measured by deletion and insertion, too
 _SLOW = ("nbnn", "local-nbnn")  # a search takes longer than the network
 _FEWEST = 24  # descriptors per photo in training, as in `patchvote fit`
 # The search and the rounds that the project's own protocols use; exact search and 30 rounds take several times as long.
@@ -55,7 +56,7 @@ class Voted:
         known = voter.get_params(deep=False)
         calibrated = {"calibration": 0.2} if "calibration" in known else {}
         voter.set_params(**calibrated, **_SETTINGS.get(kind, {}))
-        voter.fit(bags if voter.means_only else thinned(bags, most), labels)
+        voter.fit(bags if voter.means_only or voter.reads_store else thinned(bags, most), labels)
         self.voter, self.scorer = voter, voter.scorer()
         self.classes = tuple(map(str, voter.classes_))
         candidates = _CANDIDATES if kind in _WITH_CANDIDATES else ()
@@ -138,10 +139,12 @@ class Pooled:
 Classifier = Voted | Pooled
 
 
-def trained(bags: Bags, labels: npt.NDArray[Any], network: str, most: int) -> list[Classifier]:
-    """Train every voter on so many descriptors, and the linear head for Grad-CAM where torch is installed."""
+def trained(
+    bags: Bags, labels: npt.NDArray[Any], network: str, most: int, kinds: Sequence[str] = tuple(OWN)
+) -> list[Classifier]:
+    """Train voters on so many descriptors, and the linear head for Grad-CAM where torch is installed."""
     classifiers: list[Classifier] = []
-    for kind in OWN:
+    for kind in kinds:
         seconds, voted = timed(functools.partial(Voted, kind, bags, labels, most))
         classifiers.append(voted)
         print(f"{kind}: trained in {seconds:.1f} s", flush=True)
