@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,10 +52,10 @@ def fit_linear(
     """
     if isinstance(class_weight, dict):
         class_weight = {number: class_weight.get(label, 1.0) for number, label in enumerate(classes.tolist())}
-    coordinates, back = _coordinates(vectors)
+    coordinates, combine = _coordinates(vectors)
     solver = LinearSVC(C=C, class_weight=class_weight, random_state=seed, max_iter=10_000)
     solver.fit(coordinates, numbers, None if (weight == 1).all() else weight)
-    found, intercepts = np.asarray(solver.coef_ @ back), np.asarray(solver.intercept_)
+    found, intercepts = combine(solver.coef_), np.asarray(solver.intercept_)
     if len(solver.classes_) == 2:  # one function separates two classes: each gets half of it, with opposite signs
         found, intercepts = np.concatenate([-found, found]) / 2, np.concatenate([-intercepts, intercepts]) / 2
     linear, bias = np.zeros((len(classes), vectors.shape[1])), np.full(len(classes), -1.0)
@@ -62,12 +63,12 @@ def fit_linear(
     return linear, bias
 
 
-def _coordinates(vectors: Floats) -> tuple[Floats, Floats]:
-    """Return vectors in coordinates with the same products, and the matrix that takes weights back to features."""
+def _coordinates(vectors: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
+    """Return vectors in coordinates with the same products, and the function that takes weights back to features."""
     images, features = vectors.shape
     if images >= features:
-        return vectors, np.eye(features)
+        return vectors, np.asarray
     squares, axes = np.linalg.eigh(vectors @ vectors.T)
     kept = squares > 1e-12 * max(squares[-1], 1e-300)
     lengths = np.sqrt(squares[kept])
-    return axes[:, kept] * lengths, (axes[:, kept] / lengths).T @ vectors
+    return axes[:, kept] * lengths, lambda weights: np.asarray((weights / lengths) @ axes[:, kept].T @ vectors)
