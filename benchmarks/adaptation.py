@@ -132,9 +132,9 @@ def shipped(
 
 
 def learned(means: np.ndarray, labels: np.ndarray) -> BagSVM:
-    """Train as `patchvote fit` does: settings, temperature and threshold are chosen on held-out photos."""
+    """Train as `patchvote fit --voter bag-svm` does: settings and threshold are chosen on held-out photos."""
     numbers = np.unique(labels, return_inverse=True)[1]
-    choice = choose(candidates_for("auto", 0), Bags.of(means), numbers, budget=60)
+    choice = choose(candidates_for("bag-svm", 0), Bags.of(means), numbers, budget=60)
     voter = clone(choice.candidate.voter).fit(Bags.of(means), labels)
     voter.temperature_, voter.rejection_threshold_ = choice.temperature, choice.threshold
     return voter

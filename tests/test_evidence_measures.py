@@ -221,9 +221,8 @@ def test_grad_cam_of_the_network_in_torch_is_that_of_the_cells_of_the_bag(real_p
 
 def test_without_torch_grad_cam_is_left_out_in_a_sentence(monkeypatch, capsys):
     monkeypatch.setattr(evidence_classifiers, "HAS_TORCH", False)
-    monkeypatch.setattr(evidence_classifiers, "OWN", ("bag-svm",))
     bags, labels = synthetic_bags(4, 14, 20, 32)
-    (only,) = evidence_classifiers.trained(bags, labels, "efficientnet-lite0", 1_000)
+    (only,) = evidence_classifiers.trained(bags, labels, "efficientnet-lite0", 1_000, ["bag-svm"])
     assert only.name == "bag-svm"
     assert "torch is not installed: Grad-CAM is left out." in capsys.readouterr().out
     measured = Measured()

@@ -26,7 +26,7 @@ from patchvote.utils.machine import memory
 from patchvote.utils.schema import record
 from patchvote.voters.registry import kinds, scorer_class, voter_class
 
-KINDS = kinds()[:5]
+KINDS = kinds()[:6]
 RAW = "raw JSON: "  # before text that stands in the header as it is
 
 # What no header says that patchvote wrote; not in every place is it wrong.
@@ -67,7 +67,7 @@ def folder(tmp_path_factory, tiny_network):
         pixels = rng.integers(0, 90, (64, 64, 3)) + 150 * (label == "bright")
         Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / label / f"{index}.png")
     recipe = Recipe(str(folder / "tiny.onnx"), Dense((64,)))
-    voters = ("bag-svm", SNBNL(2, min_steps=5, max_iter=1), NBNL(2, max_iter=1), "nbnn", "local-nbnn")
+    voters = ("bag-svm", "moment-svm", SNBNL(2, min_steps=5, max_iter=1), NBNL(2, max_iter=1), "nbnn", "local-nbnn")
     for kind, voter in zip(KINDS, voters, strict=True):
         ImageClassifier(recipe, voter=voter, cache=folder / "bags").fit(folder / "photos").save(folder / kind)
     return folder

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from patchvote import Bags, Dense, Extractor, Recipe, Store, fill, find_photos
+from patchvote.models import choose
 from patchvote.protocols import Selection, run_protocol
 from patchvote.protocols.baselines import pooled
 from patchvote.protocols.joined_store import JoinedStore
 from patchvote.protocols.results import Results
-from patchvote.voters import bag_svm
+from patchvote.voters import adapted, bag_svm, base, moment_svm
 
 OWN = """
 title = "Textures"
@@ -57,7 +58,8 @@ def loaded(monkeypatch) -> list[int]:
 
     monkeypatch.setattr(Store, "_load", spy)
     monkeypatch.setattr(pooled, "_BLOCK_DESCRIPTORS", DESCRIPTORS)
-    monkeypatch.setattr(bag_svm, "_AT_ONCE", DESCRIPTORS)
+    for module in (adapted, bag_svm, base, choose, moment_svm):
+        monkeypatch.setattr(module, "_AT_ONCE", DESCRIPTORS)
     return sizes
 
 

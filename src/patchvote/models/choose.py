@@ -33,6 +33,7 @@ _HELD_OUT_SHARE = 0.2  # of the images, in that one split
 _MAX_FOLDS = 5  # of cross-validation, where images are fewer: a fifth each
 _TIE = 1e-6  # difference of log loss up to which two candidates are equally good: it may be due to rounding
 _MIN_SECONDS = 1.0  # for the first candidate, whatever the budget: shorter trainings are never cut short
+_AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 _FIRST_IMAGES = 16  # tested in any case; their time predicts that of the others
 
 
@@ -128,7 +129,7 @@ def choose(
         none, note = np.zeros((0, int(numbers.max()) + 1)), "" if groups is None else " (not counting copies)"
         why = f"one image per class{note} leaves none to try settings on"
         return Choice(candidates[0], [], np.zeros(0, np.int64), none, 1.0, 0.0, why)
-    held_out = [whole(out) if whole is not None else _bags_of(bags, out) for _, out in splits]
+    held_out = [whole(out) if whole is not None else _some(bags, out) for _, out in splits]
     trials, chosen = _trials(candidates, bags, labels, splits, held_out, budget, tell)
     best, tried = trials[chosen], [trial.result for trial in trials]
     return Choice(
@@ -150,7 +151,7 @@ def _trials(
     bags: Bags | Store,
     labels: npt.NDArray[Any],
     splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
-    held_out: list[Bags],
+    held_out: Sequence[Bags | Store],
     budget: float,
     tell: Callable[[list[Tried]], None] | None,
 ) -> tuple[list[_Trial], int]:
@@ -194,7 +195,7 @@ def _try(
     bags: Bags | Store,
     labels: npt.NDArray[Any],
     splits: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]],
-    held_out: list[Bags],
+    held_out: Sequence[Bags | Store],
     until: float,
 ) -> _Trial:
     """Train a candidate on each split and test it on the held-out images.
@@ -216,12 +217,12 @@ def _try(
         chosen, votes = _test(voters[-1], part, end)
         images.append(out[chosen])
         means.append(votes)
-        tested_bags.append(part if len(chosen) == len(part) else part[chosen])
+        tested_bags.append(part if len(chosen) == len(part) else _some(part, chosen))
     tested, votes = np.concatenate(images), np.concatenate(means)
     temperature = fit_temperature(votes, numbers[tested])
     probability = np.concatenate(
         [
-            probability_of(voter.scorer(), scores, part, temperature, 0.0)  # no threshold is known yet
+            _probabilities(voter.scorer(), scores, part, temperature)
             for voter, scores, part in zip(voters, means, tested_bags, strict=True)
         ]
     )
@@ -232,17 +233,30 @@ def _try(
     return _Trial(result, tested, probability, losses, temperature, voters, voter_of, training)
 
 
-def _test(voter: Any, bags: Bags, until: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+def _probabilities(
+    scorer: Any, scores: npt.NDArray[Any], bags: Bags | Store, temperature: float
+) -> npt.NDArray[np.float64]:
+    """Return the probabilities of bags; no threshold is known yet."""
+    if isinstance(bags, Bags):
+        return probability_of(scorer, scores, bags, temperature, 0.0)
+    found, start = [], 0
+    for block, _ in bags.blocks(_AT_ONCE, dtype=bags.dtype):
+        found.append(probability_of(scorer, scores[start : start + len(block)], block, temperature, 0.0))
+        start += len(block)
+    return np.concatenate(found)
+
+
+def _test(voter: Any, bags: Bags | Store, until: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """Return the mean votes for random bags, as many as there is time for, and their indices in ascending order."""
     order = np.random.default_rng(0).permutation(len(bags))
     start = time.perf_counter()
-    first = voter._mean_votes(bags[order[:_FIRST_IMAGES]])
+    first = voter._mean_votes(_some(bags, order[:_FIRST_IMAGES]))
     now = time.perf_counter()
     seconds_per_bag = max((now - start) / len(first), 1e-9)
     rest = order[_FIRST_IMAGES:]
     if seconds_per_bag * len(rest) > max(_MIN_SECONDS, until - now):
         rest = rest[: max(0, int((until - now) / seconds_per_bag))]
-    votes = np.concatenate([first, voter._mean_votes(bags[rest])]) if len(rest) else first
+    votes = np.concatenate([first, voter._mean_votes(_some(bags, rest))]) if len(rest) else first
     chosen = np.concatenate([order[:_FIRST_IMAGES], rest])
     ascending = np.argsort(chosen)
     return chosen[ascending], votes[ascending]
@@ -255,14 +269,16 @@ def _clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
     return mean > _TIE and mean > error
 
 
-def _bags_of(bags: Bags | Store, images: npt.NDArray[np.int64]) -> Bags:
-    return bags.load(images, bags.dtype)[0] if isinstance(bags, Store) else bags[images]
+def _some(bags: Bags | Store, images: npt.NDArray[np.int64]) -> Bags | Store:
+    """Return some images, those of a store as a view of it."""
+    return bags.only([bags.names[image] for image in images]) if isinstance(bags, Store) else bags[images]
 
 
 def _fitted(voter: Any, bags: Bags | Store, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float) -> Any:
     """Train a copy of a voter on some of the images."""
     if not (is_own(voter) and has_fit_parameter(voter, "sample_weight")):  # others may take weights and ignore them
-        return train(voter, until, _bags_of(bags, keep).astype(np.float32), labels[keep])
+        part = _some(bags, keep)
+        return train(voter, until, part if isinstance(part, Store) else part.astype(np.float32), labels[keep])
     weight = np.zeros(len(bags))  # a weight of 0 leaves an image out without copying the others
     weight[keep] = 1
     return train(voter, until, bags, labels, sample_weight=weight)

@@ -115,7 +115,7 @@ def fit_model(
 
     start = time.perf_counter()
     with timed(seconds, "choosing"):
-        whole_bags, labels = None if means_only else whole, classes[numbers]
+        whole_bags, labels = None if means_only or reads_store else whole, classes[numbers]
         choice = choose(options, bags, labels, groups=groups, whole=whole_bags, budget=budget, seed=seed, tell=tell)
     with timed(seconds, "training"):
         fitted = train(choice.candidate.voter, start + budget, bags, labels)
