@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.svm import LinearSVC
+from threadpoolctl import threadpool_limits
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,7 +69,9 @@ def _coordinates(vectors: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
     images, features = vectors.shape
     if images >= features:
         return vectors, np.asarray
-    squares, axes = np.linalg.eigh(vectors @ vectors.T)
+    products = vectors @ vectors.T
+    with threadpool_limits(1):  # several threads take longer, since they wait for one another
+        squares, axes = np.linalg.eigh(products)
     kept = squares > 1e-12 * max(squares[-1], 1e-300)
     lengths = np.sqrt(squares[kept])
     return axes[:, kept] * lengths, lambda weights: np.asarray((weights / lengths) @ axes[:, kept].T @ vectors)

@@ -9,7 +9,9 @@ in a pooled image. The score is still a mean over parts, so evidence adds up exa
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from ..bags.bags import Bags
 from ..bags.store import Store
+from ..utils.machine import cores
 from . import veto
 from .base import Candidate, ToAdapt, Voter
 from .labels import check_weights
@@ -246,7 +249,17 @@ class MomentSVM(Voter):
 
     def _stats(self, source: Bags | Store, images: Numbers) -> npt.NDArray[np.float32]:
         """Return the moments of some images."""
-        found = [moments(bags, self.power_, self.directions_, self.offset_) for bags in _blocks(source, images)]
+        workers = cores()
+        found: list[npt.NDArray[np.float32]] = []
+
+        def of_part(bags: Bags) -> npt.NDArray[np.float32]:
+            return moments(bags, self.power_, self.directions_, self.offset_)
+
+        # One thread per part of a block: products of single bags are too small for a library's own threads.
+        with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
+            for bags in _blocks(source, images):
+                ends = np.linspace(0, len(bags), min(workers, len(bags)) + 1).astype(int)
+                found += pool.map(of_part, [bags[a:b] for a, b in itertools.pairwise(ends.tolist())])
         return np.concatenate(found) if found else np.zeros((0, self._moments), np.float32)
 
     # --- adapting ---------------------------------------------------------------------------------------------------
