@@ -35,9 +35,7 @@ def labels_of(store: Any, y: Any) -> Any:
     return y
 
 
-def known_labels(
-    target_y: Any, count: int, labels: npt.NDArray[Any]
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+def known_labels(target_y: Any, count: int, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
     """Return which photos of the target have labels (not None), and the labels of these; `labels` are the source's."""
     if target_y is None:
         return np.zeros(count, bool), labels[:0]

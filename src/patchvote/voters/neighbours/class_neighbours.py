@@ -13,9 +13,11 @@ import numpy.typing as npt
 from .approximate import Headed, PcaBank, Rotation, make_bank
 from .bounds import Floats, Indices
 from .exact import Bank, on_all_cores
+from .image_to_class import change_of
 
 _ROWS_PER_CANDIDATE = 256  # descriptors of a bank per candidate of the search "pca": small banks need fewer
 _FEWEST_CANDIDATES, _MOST_CANDIDATES = 4, 16
+_ROWS = 16_384  # descriptors whose differences are held at once
 
 Mask = npt.NDArray[np.bool_]
 
@@ -55,6 +57,7 @@ class ClassNeighbours:
         self.values = self._queries.values
         self.head = self._queries.head
         self.members = np.full(int(owner[-1]) + 1, -1)
+        self._offsets = np.searchsorted(owner, np.arange(len(self.members) + 1))
         self.nearest = np.zeros((classes, len(values)), np.int64)
         self.distances = np.full((classes, len(values)), np.inf, np.float32)
 
@@ -69,6 +72,43 @@ class ClassNeighbours:
                 self._compare(number, lost, before & after)
             self._compare(number, None, after & ~before)
         self.members = members.copy()
+
+    def rows_of_class(self, number: int) -> Indices:
+        """Return the numbers of the descriptors of a class."""
+        return np.flatnonzero(self.members[self._owner] == number)
+
+    def photo_distances(self, metrics: npt.NDArray[np.float64] | None = None) -> npt.NDArray[np.float64]:
+        """Return the mean distance of each photo to each class, in these metrics or the Euclidean one."""
+        offsets = self._offsets
+        distances = self.distances.T if metrics is None else self.distances.T + self._changes(metrics)
+        return np.asarray(np.add.reduceat(distances, offsets[:-1], dtype=np.float64) / np.diff(offsets)[:, None])
+
+    def scatter(self, photos: Indices, features: int) -> Floats:
+        """Return the scatter of some photos in the leading features, ``(classes, photos, features, features)``."""
+        head = self.head[:, :features]
+        result = np.empty((len(self.nearest), len(photos), head.shape[1], head.shape[1]), np.float32)
+
+        def add(place: int) -> None:
+            rows = slice(*self._offsets[[photos[place], photos[place] + 1]])
+            for number, nearest in enumerate(self.nearest):
+                apart = head[rows] - head[nearest[rows]]
+                result[number, place] = apart.T @ apart / len(apart)
+
+        on_all_cores(add, range(len(photos)))
+        return result
+
+    def _changes(self, metrics: npt.NDArray[np.float64]) -> Floats:
+        """Return how metrics change the squared distance of every descriptor to every class."""
+        head = self.head[:, : metrics.shape[1]]
+        changes = np.empty((len(head), len(metrics)), np.float32)
+
+        def add(start: int) -> None:
+            rows = slice(start, start + _ROWS)
+            for number, nearest in enumerate(self.nearest):
+                changes[rows, number] = change_of(head[rows] - head[nearest[rows]], metrics[number])
+
+        on_all_cores(add, range(0, len(head), _ROWS))
+        return changes
 
     def _compare(self, number: int, rows: npt.NDArray[np.int64] | None, photos: Mask) -> None:
         """Compare descriptors (None for all) with those of some photos, and keep the nearer neighbours."""

@@ -37,15 +37,13 @@ from sklearn.utils.validation import check_is_fitted
 from ...bags.bags import Bags
 from ...bags.store import Store
 from ...utils.float16 import to_float32
-from ...utils.schema import number, one_of
+from ...utils.schema import one_of
 from ..labels import check_labels, known_labels, labels_of
-from ..settings import AT_LEAST_ONE, COUNT, SHARE, fault_of
+from ..settings import AT_LEAST_ONE, COUNT, SHARE, WEIGHT, fault_of
 from ..votes import check_bags
 from .approximate import PcaBank, Rotation, make_bank
-from .bounds import Floats, squares
 from .class_neighbours import ClassNeighbours
-from .exact import on_all_cores
-from .image_to_class import ImageToClass, learn_metrics
+from .image_to_class import ImageToClass, change_of, learn_metrics
 from .votes import comparable
 
 _SEARCH_FEATURES = 128  # leading features that the search "pca" uses; with no more features, the search is exact
@@ -58,7 +56,7 @@ _SETTINGS = {
     "exchanged": AT_LEAST_ONE,
     "n_components": AT_LEAST_ONE,
     "balance": SHARE,
-    "margin": number(0, 1e12),
+    "margin": WEIGHT,
     "max_iter": COUNT,
     "search": one_of("pca", "exact"),
 }
@@ -92,8 +90,12 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The classes, sorted.
     n_features_in_ : int
         Number of features per descriptor.
+    mean_ : array of shape (features,)
+        Mean of the labelled descriptors, subtracted before descriptors are scaled to length 1.
+    components_ : array of shape (features, n_components)
+        Leading principal axes of the labelled descriptors, one per column.
     metrics_ : array of shape (classes, n_components, n_components)
-        Metric of each class: a positive semidefinite matrix.
+        Metric of each class along these axes, a positive semidefinite matrix; across them, it is Euclidean.
     source_members_ : array of shape (photos of the source,)
         Class number of each photo in the last training set; -1 for those that left.
     target_members_ : array of shape (photos of the target,)
@@ -161,16 +163,17 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = np.concatenate([np.ones(len(labels), bool), has_label])
         members[known] = np.searchsorted(self.classes_, np.concatenate([labels, target_labels]))
         self._check_classes(members)
-        neighbours, owner = self._prepare(parts, known)
-        movable = np.arange(len(members)) < len(labels)
-        members = self._run(neighbours, owner, members, movable, ~known)
-        self.source_members_, self.target_members_ = members[: len(labels)], members[len(labels) :]
-        self._keep_banks(neighbours, members[owner])
+        neighbours = self._prepare(parts, known)
+        source_photos = np.arange(len(members)) < len(labels)
+        members = self._run(neighbours, members, source_photos, ~known)
+        self.source_members_, self.target_members_ = members[source_photos], members[~source_photos]
+        self._keep_banks(neighbours)
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the nearest class of each photo."""
-        return np.asarray(self.classes_[np.argmin(self.distances(X), axis=1)])
+        nearest = np.argmin(self.distances(X), axis=1)
+        return np.asarray(self.classes_[nearest])
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
         """Return minus the distances ``(photos, classes)``; for two classes, those of the second minus the first."""
@@ -191,16 +194,14 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             rows = slice(start, start + _ROWS)
             queries = self._rotation(comparable(bags.values[rows], self.mean_, None))
             for number, (bank, head) in enumerate(self._banks):
-                near, found = bank.nearest(queries if isinstance(bank, PcaBank) else queries.values)
+                near, found = bank.nearest(queries) if isinstance(bank, PcaBank) else bank.nearest(queries.values)
                 apart = queries.head[:, : head.shape[1]] - head[found[:, 0]]
-                result[rows, number] = near[:, 0] + _change(apart, self.metrics_[number])
+                result[rows, number] = near[:, 0] + change_of(apart, self.metrics_[number])
         return np.asarray(bags.means(result), np.float64)
 
     # --- training ---------------------------------------------------------------------------------------------------
 
-    def _prepare(
-        self, parts: Sequence[Bags], known: npt.NDArray[np.bool_]
-    ) -> tuple[ClassNeighbours, npt.NDArray[np.int64]]:
+    def _prepare(self, parts: Sequence[Bags], known: npt.NDArray[np.bool_]) -> ClassNeighbours:
         """Normalise all descriptors as NBNN does, by those of labelled photos, and prepare the search."""
         owner = np.repeat(np.arange(len(known)), np.concatenate([part.sizes for part in parts]))
         values = np.concatenate([to_float32(part.values) for part in parts])
@@ -212,28 +213,27 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rng = np.random.default_rng(0)
         sample = rng.choice(labelled, size=min(_SAMPLE, len(labelled)), replace=False)
         self._rotation = Rotation(values[np.sort(sample)], _SEARCH_FEATURES)
+        self.components_ = self._rotation.axes[:, : self.n_components]
         self._how = self.search if self.n_features_in_ > _SEARCH_FEATURES else "exact"
-        return ClassNeighbours(values, owner, len(self.classes_), self._rotation, self._how), owner
+        return ClassNeighbours(values, owner, len(self.classes_), self._rotation, self._how)
 
     def _run(
         self,
         neighbours: ClassNeighbours,
-        owner: npt.NDArray[np.int64],
         members: npt.NDArray[np.int64],
         source: npt.NDArray[np.bool_],
         unknown: npt.NDArray[np.bool_],
     ) -> npt.NDArray[np.int64]:
         """Learn metrics and exchange training photos, round by round; return the last training photos."""
-        offsets = np.searchsorted(owner, np.arange(len(members) + 1))
         self.history_: list[dict[str, Any]] = []
         margin: float | None = None
         while True:
             neighbours.update(members)
             training = np.flatnonzero(members >= 0)
-            euclidean = _photo_means(neighbours.distances.T, offsets)
+            euclidean = neighbours.photo_distances()
             if margin is None:
                 margin = self.margin * _mean_lead(euclidean[training], members[training])
-            scatter = _scatter(neighbours, offsets, training, self.n_components)
+            scatter = neighbours.scatter(training, self.n_components)
             photos = ImageToClass(euclidean[training], scatter, members[training], self.balance, margin)
             self.metrics_, objectives = learn_metrics(photos, self.max_iter)
             self.history_.append(
@@ -245,19 +245,19 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             if len(self.history_) > self.rounds:
                 return members
-            distances = euclidean + _photo_means(_changes(neighbours, self.metrics_), offsets)
+            distances = neighbours.photo_distances(self.metrics_)
             following = exchange(distances, members, source, unknown, self.exchanged)
             if (following == members).all():
                 return members
             members = following
 
-    def _keep_banks(self, neighbours: ClassNeighbours, numbers: npt.NDArray[np.int64]) -> None:
+    def _keep_banks(self, neighbours: ClassNeighbours) -> None:
         """Keep the descriptors of the last training photos, indexed for the search."""
         self._banks = []
         for number in range(len(self.classes_)):
-            values = neighbours.values[numbers == number]
-            head = neighbours.head[numbers == number, : self.n_components]
-            self._banks.append((make_bank(values, self._rotation, self._how), head))
+            rows = neighbours.rows_of_class(number)
+            bank = make_bank(neighbours.values[rows], self._rotation, self._how)
+            self._banks.append((bank, neighbours.head[rows, : self.n_components]))
 
     def _check_classes(self, members: npt.NDArray[np.int64]) -> None:
         if len(self.classes_) < 2:
@@ -331,49 +331,8 @@ def _bags(X: Any) -> Bags:
     return bags
 
 
-def _photo_means(rows: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Return the mean of the rows of each photo."""
-    return np.asarray(np.add.reduceat(rows, offsets[:-1], axis=0, dtype=np.float64) / np.diff(offsets)[:, None])
-
-
 def _mean_lead(distances: npt.NDArray[np.float64], numbers: npt.NDArray[np.int64]) -> float:
     """Return how much farther the other classes are than the own class, on average."""
     own = distances[np.arange(len(numbers)), numbers]
     others = (distances.sum(axis=1) - own) / (distances.shape[1] - 1)
     return max(0.0, float(np.mean(others - own)))
-
-
-def _scatter(
-    neighbours: ClassNeighbours, offsets: npt.NDArray[np.int64], photos: npt.NDArray[np.int64], features: int
-) -> Floats:
-    """Return the mean outer product of the differences to each class, of some photos: ``(classes, photos, d, d)``."""
-    head = neighbours.head[:, :features]
-    result = np.empty((len(neighbours.nearest), len(photos), head.shape[1], head.shape[1]), np.float32)
-
-    def add(place: int) -> None:
-        rows = slice(offsets[photos[place]], offsets[photos[place] + 1])
-        for number, nearest in enumerate(neighbours.nearest):
-            apart = head[rows] - head[nearest[rows]]
-            result[number, place] = apart.T @ apart / len(apart)
-
-    on_all_cores(add, range(len(photos)))
-    return result
-
-
-def _changes(neighbours: ClassNeighbours, metrics: npt.NDArray[np.float64]) -> Floats:
-    """Return how the metrics change the squared distance of every descriptor to every class."""
-    head = neighbours.head[:, : metrics.shape[1]]
-    changes = np.empty((len(head), len(metrics)), np.float32)
-
-    def add(start: int) -> None:
-        rows = slice(start, start + _ROWS)
-        for number, nearest in enumerate(neighbours.nearest):
-            changes[rows, number] = _change(head[rows] - head[nearest[rows]], metrics[number])
-
-    on_all_cores(add, range(0, len(head), _ROWS))
-    return changes
-
-
-def _change(apart: Floats, metric: npt.NDArray[np.float64]) -> Floats:
-    """Return by how much the metric changes the squared lengths of differences."""
-    return np.asarray(np.einsum("ij,ij->i", apart @ metric.astype(np.float32), apart) - squares(apart))

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .bounds import Floats
+from .bounds import Floats, squares
 from .exact import on_all_cores
 
 _FIRST_STEP = 0.1  # length of the first step, as a share of the length of the Euclidean metric
@@ -89,9 +89,7 @@ class ImageToClass:
         on_all_cores(add, range(len(metrics)))
         return result
 
-    def _own_and_missing(
-        self, metrics: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def _own_and_missing(self, metrics: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Return the distances to the own classes, and what other classes lack to be farther by the margin."""
         distances, rows = self.distances(metrics), np.arange(len(self.numbers))
         own = distances[rows, self.numbers]
@@ -162,4 +160,9 @@ def _onto_simplex(row: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return the nearest numbers that are not negative and whose mean is 1."""
     falling = -np.sort(-row)
     shifts = (np.cumsum(falling) - len(row)) / np.arange(1, len(row) + 1)
-    return np.maximum(row - shifts[np.sum(falling > shifts) - 1], 0)
+    return np.asarray(np.maximum(row - shifts[np.sum(falling > shifts) - 1], 0))
+
+
+def change_of(apart: Floats, metric: npt.NDArray[np.float64]) -> Floats:
+    """Return by how much a metric changes the squared lengths of differences, the rows of `apart`."""
+    return np.asarray(np.einsum("ij,ij->i", apart @ metric.astype(np.float32), apart) - squares(apart))
