@@ -164,7 +164,7 @@ def test_photos_of_another_camera_that_nbnn_confuses_are_named_after_some_rounds
     source, labels = circle(seed=1)
     target, expected = circle(40, 30, seed=2)
     assert NBNN(calibration=0).fit(source, labels).score(target, expected) < 0.7
-    assert DANBNN(rounds=8).fit(source, labels, target).score(target, expected) > 0.9
+    assert DANBNN(rounds=8, exchanged=2).fit(source, labels, target).score(target, expected) > 0.9
 
 
 def test_without_rounds_and_steps_distances_are_those_of_nbnn():

@@ -16,7 +16,7 @@ from .exact import Bank, on_all_cores
 from .image_to_class import change_of
 
 _ROWS_PER_CANDIDATE = 256  # descriptors of a bank per candidate of the search "pca": small banks need fewer
-_FEWEST_CANDIDATES, _MOST_CANDIDATES = 4, 16
+_FEWEST_CANDIDATES, _MOST_CANDIDATES = 4, 8  # half of those of `NBNN`: a quarter less time per search
 _ROWS = 16_384  # descriptors whose differences are held at once
 
 Mask = npt.NDArray[np.bool_]

@@ -67,9 +67,9 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    rounds : int, default 3
+    rounds : int, default 2
         Largest number of exchanges of training photos.
-    exchanged : int, default 2
+    exchanged : int, default 10
         Largest number of photos per class that enter, and that leave, in a round.
     n_components : int, default 64
         Number of leading principal features that the metrics change.
@@ -109,7 +109,7 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> rng = np.random.default_rng(0)
     >>> photos = [rng.normal(size=(20, 3)) + 4 * np.eye(3)[label] for label in (0, 1) for _ in range(6)]
     >>> darker = [0.5 * photo for photo in photos]
-    >>> voter = DANBNN(rounds=2).fit(photos, ["sea"] * 6 + ["land"] * 6, darker)
+    >>> voter = DANBNN(exchanged=2).fit(photos, ["sea"] * 6 + ["land"] * 6, darker)
     >>> voter.predict(darker[:1])
     array(['sea'], dtype='<U4')
     >>> [record["target"] for record in voter.history_]
@@ -118,9 +118,9 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        rounds: int = 3,
+        rounds: int = 2,
         *,
-        exchanged: int = 2,
+        exchanged: int = 10,
         n_components: int = 64,
         balance: float = 0.5,
         margin: float = 0.1,
