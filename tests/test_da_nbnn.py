@@ -9,7 +9,8 @@ from patchvote import NBNN, Bags, PatchvoteError
 from patchvote.protocols.voters import make_voter, title, voter_kind
 from patchvote.voters.neighbours.approximate import Rotation
 from patchvote.voters.neighbours.class_neighbours import ClassNeighbours
-from patchvote.voters.neighbours.da_nbnn import DANBNN, exchange
+from patchvote.voters.neighbours.da_nbnn import DANBNN
+from patchvote.voters.neighbours.exchange import exchange
 from patchvote.voters.neighbours.image_to_class import ImageToClass, learn_metrics, projected
 
 
@@ -185,7 +186,8 @@ def test_distances_equal_the_definition_with_metrics_along_the_leading_component
     labels = np.arange(24) % 3
     source = [centres[label] + rng.normal(size=(6, features)) for label in labels]
     target = [centres[label] + rng.normal(size=(6, features)) + 0.3 for label in labels]
-    voter = DANBNN(rounds=2, n_components=3, search="exact").fit(source, labels, target)
+    voter = DANBNN(n_descriptors=4, n_components=3, search="exact").fit(source, labels, target)
+    photos = [centres[label] + rng.normal(size=(6, features)) for label in (0, 1)]
     assert np.abs(voter.metrics_ - np.eye(3)).max() > 0.01
     members = np.concatenate([voter.source_members_, voter.target_members_])
     bags = [comparable_of_definition(bag, voter.mean_) for bag in source + target]
@@ -194,11 +196,11 @@ def test_distances_equal_the_definition_with_metrics_along_the_leading_component
         axes = voter.components_.astype(np.float64)
         metric = np.eye(features) + axes @ (voter.metrics_[number] - np.eye(3)) @ axes.T
         bank = np.concatenate([bag for bag, member in zip(bags, members, strict=True) if member == number])
-        for row, bag in enumerate(target[:2]):
+        for row, bag in enumerate(photos):
             for x in comparable_of_definition(bag, voter.mean_):
                 apart = x - bank[np.square(bank - x).sum(axis=1).argmin()]
                 expected[row, number] += apart @ metric @ apart / len(bag)
-    np.testing.assert_allclose(voter.distances(target[:2]), expected, rtol=1e-3)
+    np.testing.assert_allclose(voter.distances(photos), expected, rtol=1e-4)
 
 
 def comparable_of_definition(bag: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -213,6 +215,20 @@ def test_a_target_in_parts_is_the_target_as_a_whole():
     parts = DANBNN().fit(Bags.of(source), labels, [Bags.of(target[:4]), Bags.of(target[4:])], known)
     np.testing.assert_array_equal(whole.target_members_, parts.target_members_)
     np.testing.assert_array_equal(whole.distances(target), parts.distances(target))
+
+
+def test_rounds_learn_from_a_part_of_every_bag_and_photos_are_named_with_all_of_it():
+    source, labels = circle(seed=1)
+    target, expected = circle(30, seed=2)
+    part = DANBNN(n_descriptors=3).fit(source, labels, target)
+    assert part.score(target, expected) > 0.9
+    whole = DANBNN(n_descriptors=None).fit(source, labels, target)
+    many = DANBNN(n_descriptors=100).fit(source, labels, target)
+    np.testing.assert_array_equal(whole.metrics_, many.metrics_)
+    assert (part.metrics_ != whole.metrics_).any()
+    assert [len(bank) for bank, _ in part._banks] == [
+        10 * int(np.sum(np.concatenate([part.source_members_, part.target_members_]) == number)) for number in range(4)
+    ]
 
 
 def test_two_classes_have_one_decision_value():

@@ -33,7 +33,7 @@ class Headed:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, rows: slice | Indices) -> Headed:
+    def __getitem__(self, rows: slice) -> Headed:
         return Headed(self.values[rows], self.head[rows], self.whole[rows], self.tail[rows])
 
 

@@ -8,13 +8,17 @@ leave. A photo of the target that is later named otherwise leaves again. Labelle
 That is the published method as far as its description tells: the objective of the metrics, the exchange of photos per
 class by confidence and by distance, and the role of labelled photos. The authors' code was not available. Decided here:
 
-- Neighbours are nearest in the Euclidean metric of all features, as in NBNN, and are not searched again when the metric
-  changes: so a round searches only what the exchange changed (`class_neighbours`).
+- Neighbours are nearest in the Euclidean metric of all features, as in NBNN, so that one search per round is enough.
+- Rounds use a random part of every bag. Only the distances of `predict` use all descriptors, of the photo and of the
+  last training photos.
 - Metrics act on the leading principal features, and keep their trace (`image_to_class`). With the Euclidean metric, the
   distances are those of NBNN.
 - The margin is a share of the mean lead that training photos have in the Euclidean metric; metrics are learned from
   scratch in each round; a fixed number of photos per class is exchanged, in few rounds, and two labelled photos of
   every class stay. The paper goes on until the target's photos are used up.
+
+A photo of the target that is in the last training set is nearest to itself, so `predict` gives it the label with which
+it entered.
 
 References
 ----------
@@ -26,6 +30,7 @@ Strategy", TPAMI 2010.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -36,24 +41,25 @@ from sklearn.utils.validation import check_is_fitted
 
 from ...bags.bags import Bags
 from ...bags.store import Store
-from ...utils.float16 import to_float32
-from ...utils.schema import one_of
+from ...bags.thinning import random_rows
+from ...utils.schema import either, one_of
 from ..labels import check_labels, known_labels, labels_of
-from ..settings import AT_LEAST_ONE, COUNT, SHARE, WEIGHT, fault_of
+from ..settings import AT_LEAST_ONE, COUNT, NONE, SHARE, WEIGHT, fault_of
 from ..votes import check_bags
 from .approximate import PcaBank, Rotation, make_bank
 from .class_neighbours import ClassNeighbours
+from .exchange import FEWEST_LABELLED, exchange
 from .image_to_class import ImageToClass, change_of, learn_metrics
 from .votes import comparable
 
 _SEARCH_FEATURES = 128  # leading features that the search "pca" uses; with no more features, the search is exact
 _SAMPLE = 20_000  # descriptors from which the rotation is learned
 _ROWS = 16_384  # descriptors that are read at once
-_FEWEST = 2  # labelled photos of every class: one, and another to be compared with
 
 _SETTINGS = {
     "rounds": COUNT,
     "exchanged": AT_LEAST_ONE,
+    "n_descriptors": either(NONE, AT_LEAST_ONE),
     "n_components": AT_LEAST_ONE,
     "balance": SHARE,
     "margin": WEIGHT,
@@ -71,6 +77,8 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Largest number of exchanges of training photos.
     exchanged : int, default 10
         Largest number of photos per class that enter, and that leave, in a round.
+    n_descriptors : int or None, default 72
+        Largest number of descriptors per photo from which rounds learn, chosen at random; None for all.
     n_components : int, default 64
         Number of leading principal features that the metrics change.
     balance : float, default 0.5
@@ -121,6 +129,7 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rounds: int = 2,
         *,
         exchanged: int = 10,
+        n_descriptors: int | None = 72,
         n_components: int = 64,
         balance: float = 0.5,
         margin: float = 0.1,
@@ -129,6 +138,7 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.rounds = rounds
         self.exchanged = exchanged
+        self.n_descriptors = n_descriptors
         self.n_components = n_components
         self.balance = balance
         self.margin = margin
@@ -167,7 +177,7 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         source_photos = np.arange(len(members)) < len(labels)
         members = self._run(neighbours, members, source_photos, ~known)
         self.source_members_, self.target_members_ = members[source_photos], members[~source_photos]
-        self._keep_banks(neighbours)
+        self._keep_banks(parts, members)
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -202,20 +212,16 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # --- training ---------------------------------------------------------------------------------------------------
 
     def _prepare(self, parts: Sequence[Bags], known: npt.NDArray[np.bool_]) -> ClassNeighbours:
-        """Normalise all descriptors as NBNN does, by those of labelled photos, and prepare the search."""
-        owner = np.repeat(np.arange(len(known)), np.concatenate([part.sizes for part in parts]))
-        values = np.concatenate([to_float32(part.values) for part in parts])
-        labelled = np.flatnonzero(known[owner])
-        self.mean_ = values[labelled].mean(axis=0, dtype=np.float64).astype(np.float32)
-        for start in range(0, len(values), _ROWS):
-            rows = slice(start, start + _ROWS)
-            values[rows] = comparable(values[rows], self.mean_, None)
-        rng = np.random.default_rng(0)
-        sample = rng.choice(labelled, size=min(_SAMPLE, len(labelled)), replace=False)
-        self._rotation = Rotation(values[np.sort(sample)], _SEARCH_FEATURES)
+        """Normalise descriptors as NBNN does, by those of labelled photos, and prepare the search."""
+        self.mean_ = _mean_descriptor(parts, known)
+        thin = _thinned(parts, self.n_descriptors)
+        values = comparable(thin.values, self.mean_, None)
+        labelled = np.flatnonzero(known[thin.owner])
+        chosen = np.random.default_rng(0).choice(labelled, size=min(_SAMPLE, len(labelled)), replace=False)
+        self._rotation = Rotation(values[np.sort(chosen)], _SEARCH_FEATURES)
         self.components_ = self._rotation.axes[:, : self.n_components]
         self._how = self.search if self.n_features_in_ > _SEARCH_FEATURES else "exact"
-        return ClassNeighbours(values, owner, len(self.classes_), self._rotation, self._how)
+        return ClassNeighbours(values, thin.owner, len(self.classes_), self._rotation, self._how)
 
     def _run(
         self,
@@ -251,22 +257,23 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 return members
             members = following
 
-    def _keep_banks(self, neighbours: ClassNeighbours) -> None:
-        """Keep the descriptors of the last training photos, indexed for the search."""
+    def _keep_banks(self, parts: Sequence[Bags], members: npt.NDArray[np.int64]) -> None:
+        """Keep all descriptors of the last training photos, indexed for the search."""
         self._banks = []
         for number in range(len(self.classes_)):
-            rows = neighbours.rows_of_class(number)
-            bank = make_bank(neighbours.values[rows], self._rotation, self._how)
-            self._banks.append((bank, neighbours.head[rows, : self.n_components]))
+            chosen = Bags.join(_selected(parts, members == number))
+            values = comparable(chosen.values, self.mean_, None)
+            bank = make_bank(values, self._rotation, self._how)
+            self._banks.append((bank, self._rotation(values).head[:, : self.n_components]))
 
     def _check_classes(self, members: npt.NDArray[np.int64]) -> None:
         if len(self.classes_) < 2:
             raise ValueError(f"DANBNN needs photos of at least two classes, got one class: {str(self.classes_[0])!r}.")
         counts = np.bincount(members[members >= 0], minlength=len(self.classes_))
-        if counts.min() < _FEWEST:
+        if counts.min() < FEWEST_LABELLED:
             raise ValueError(
                 f"class {str(self.classes_[counts.argmin()])!r} has {counts.min()} labelled photo: DANBNN needs "
-                f"{_FEWEST} of every class, since a photo is compared with the others of its class."
+                f"{FEWEST_LABELLED} of every class, since a photo is compared with the others of its class."
             )
 
     def _check_settings(self) -> None:
@@ -274,49 +281,6 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if wrong is not None:
             name, _, rest = wrong.partition(" ")
             raise ValueError(f"{name} of DANBNN {rest}.")
-
-
-def exchange(
-    distances: npt.NDArray[np.float64],
-    members: npt.NDArray[np.int64],
-    source: npt.NDArray[np.bool_],
-    unknown: npt.NDArray[np.bool_],
-    most: int,
-) -> npt.NDArray[np.int64]:
-    """Return the training photos of the next round.
-
-    Parameters
-    ----------
-    distances : array of shape (photos, classes)
-        Distances of all photos to the classes.
-    members : array of shape (photos,)
-        Class number of each training photo; -1 for the others.
-    source : array of shape (photos,)
-        Whether a photo belongs to the source: these may leave.
-    unknown : array of shape (photos,)
-        Whether a photo belongs to the target and has no label: these may enter, and leave if they are named otherwise.
-    most : int
-        Largest number of photos per class that enter, and of photos of the source that leave.
-    """
-    named, ranked = distances.argmin(axis=1), np.sort(distances, axis=1)
-    lead, following = ranked[:, 1] - ranked[:, 0], members.copy()
-    following[unknown & (named != members)] = -1
-    outside = unknown & (members < 0)
-    for number in range(distances.shape[1]):
-        surest = _first(np.flatnonzero(outside & (named == number)), -lead, most)
-        labelled = int(np.sum((members == number) & ~unknown))
-        farthest = _first(
-            np.flatnonzero(source & (members == number)),
-            -distances[:, number],
-            max(0, min(len(surest), labelled - _FEWEST)),
-        )
-        following[surest], following[farthest] = number, -1
-    return following
-
-
-def _first(photos: npt.NDArray[np.int64], order: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.int64]:
-    """Return the photos with the smallest numbers in `order`."""
-    return photos[np.argsort(order[photos], kind="stable")[:count]]
 
 
 def _bags(X: Any) -> Bags:
@@ -329,6 +293,32 @@ def _bags(X: Any) -> Bags:
         bags = Bags.of(X)
     check_bags(bags)
     return bags
+
+
+def _selected(parts: Sequence[Bags], mask: npt.NDArray[np.bool_]) -> list[Bags]:
+    """Return the selected photos of each part; the mask covers all parts, one after the other."""
+    ends = np.cumsum([len(part) for part in parts])
+    return [part[chosen] for part, chosen in zip(parts, np.split(mask, ends[:-1]), strict=True)]
+
+
+def _mean_descriptor(parts: Sequence[Bags], mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:
+    """Return the mean of all descriptors of the selected photos."""
+    chosen = [part for part in _selected(parts, mask) if len(part)]
+    total = sum(part.values.sum(axis=0, dtype=np.float64) for part in chosen)
+    return np.asarray(total / sum(len(part.values) for part in chosen), np.float32)
+
+
+def _thinned(parts: Sequence[Bags], most: int | None) -> Bags:
+    """Return all photos with at most `most` descriptors each."""
+    if most is None:
+        return Bags.join(parts)
+    thin = []
+    for seed, part in enumerate(parts):
+        limits = itertools.pairwise(part.offsets.tolist())
+        rows = [random_rows(start, stop, most, seed, photo) for photo, (start, stop) in enumerate(limits)]
+        offsets = np.cumsum([0, *(len(chosen) for chosen in rows)])
+        thin.append(Bags(part.values[np.concatenate(rows)], offsets))
+    return Bags.join(thin)
 
 
 def _mean_lead(distances: npt.NDArray[np.float64], numbers: npt.NDArray[np.int64]) -> float:
