@@ -37,14 +37,17 @@ def thinned(store: Store, seed: int, means: npt.NDArray[np.float32] | None = Non
             photo = next(order)
             if means is not None and block_means is not None:
                 means[photo] = block_means[index]
-            rows, place = _random_rows(start, stop, most, seed, photo), slice(offsets[photo], offsets[photo + 1])
+            rows, place = random_rows(start, stop, most, seed, photo), slice(offsets[photo], offsets[photo + 1])
             to_float32(bags.values[rows], thin.values[place])
             thin.boxes[place], thin.level[place] = bags.boxes[rows], bags.level[rows]
     return thin
 
 
-def _random_rows(start: int, stop: int, most: int, seed: int, photo: int) -> npt.NDArray[np.int64]:
-    """Choose descriptors of one photo, independently of the order of the bags on disk."""
+def random_rows(start: int, stop: int, most: int, seed: int, photo: int) -> npt.NDArray[np.int64]:
+    """Choose at most `most` of the rows from `start` to `stop` of one photo, the first row always among them.
+
+    The choice depends on the seed and the number of the photo alone, not on the order of the bags on disk.
+    """
     if stop - start <= most:
         return np.arange(start, stop)
     others = np.random.default_rng([seed, photo]).choice(np.arange(start + 1, stop), most - 1, replace=False)

@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import PatchvoteError
 from ..utils.suggest import nearest
 from ..voters import registry
+from ..voters.neighbours.da_nbnn import DANBNN
 from .baselines.adapted import AdaptedVoter
 from .baselines.mop import MopCnn
 from .baselines.pooled import MeanSvm, WholeImageLogistic, WholeImageNearestMean, WholeImageSvm
@@ -71,6 +72,10 @@ VOTERS: dict[str, VoterKind] = {
         _registered("local-nbnn"),
         SETTINGS["local-nbnn"],
         lambda n, m, d, c: n * m * 60.0 + m * 128 * d * 4,
+    ),
+    # The test photos are searched when it adapts, in part again in every round, and when it predicts.
+    "da-nbnn": VoterKind(
+        "DA-NBNN", DANBNN, {}, lambda n, m, d, c: 3 * ((n + m) * n * 60.0 + m * c * 16 * d * 4), adapts=True
     ),
     "nbnl": VoterKind(
         "CNN-NBNL", _registered("nbnl"), {}, lambda n, m, d, c: 30 * 10 * c * d * 3 * n * 2 + m * c * 10 * d

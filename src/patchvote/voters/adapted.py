@@ -35,7 +35,7 @@ from ..errors import PatchvoteError
 from .bag_svm import BagSVM
 from .base import Voter, joined
 from .doubts import AdaptationWarning, collapsed, too_few, unlike
-from .labels import check_labels, check_weights
+from .labels import check_weights, known_labels
 from .linear import LinearVotes
 from .scorer import Scorer
 from .self_training import Adaptation
@@ -169,8 +169,8 @@ class Adapted(Voter):
             photos = _bags(target, voter)
             if source.dim != photos.dim:
                 raise ValueError(f"the source has {source.dim} features per descriptor, the target {photos.dim}.")
-            has_label, known_labels = _known(target_y, len(photos), labels)
-            parts = photos[has_label], known_labels, photos[~has_label]
+            has_label, target_labels = known_labels(target_y, len(photos), labels)
+            parts = photos[has_label], target_labels, photos[~has_label]
             self._adapt(Adaptation(voter, source, labels, *parts, weight), photos, has_label, unadapted)
         self.classes_, self.positions_ = self.voter_.classes_, self.voter_.positions_
         self.temperature_, self.rejection_threshold_ = self.voter_.temperature_, self.voter_.rejection_threshold_
@@ -318,15 +318,3 @@ def _weighted(
     if not has_fit_parameter(voter, "sample_weight"):
         raise ValueError(f"{type(voter).__name__} takes no sample_weight: weights of its photos must be 0 or 1.")
     return source, labels, weight
-
-
-def _known(target_y: Any, count: int, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
-    """Return which photos of the target have labels, and the labels of these."""
-    if target_y is None:
-        return np.zeros(count, bool), labels[:0]
-    has_label = np.array([label is not None for label in target_y])
-    if len(has_label) != count:
-        raise ValueError(f"the target has {count} photos, but {len(has_label)} labels.")
-    if not has_label.any():
-        return has_label, labels[:0]
-    return has_label, check_labels(np.array([label for label in target_y if label is not None]), int(has_label.sum()))

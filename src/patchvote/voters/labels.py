@@ -35,6 +35,18 @@ def labels_of(store: Any, y: Any) -> Any:
     return y
 
 
+def known_labels(target_y: Any, count: int, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+    """Return which photos of the target have labels (not None), and the labels of these; `labels` are the source's."""
+    if target_y is None:
+        return np.zeros(count, bool), labels[:0]
+    has_label = np.array([label is not None for label in target_y])
+    if len(has_label) != count:
+        raise ValueError(f"the target has {count} photos, but {len(has_label)} labels.")
+    if not has_label.any():
+        return has_label, labels[:0]
+    return has_label, check_labels(np.array([label for label in target_y if label is not None]), int(has_label.sum()))
+
+
 def check_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
     """Return the weight of each image, by default 1; none may be negative, and not all may be 0."""
     if sample_weight is None:
