@@ -7,13 +7,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patchvote import Adapted, Bags, BagSVM, Dense, ImageClassifier, ModelError, MomentSVM, Recipe, export_model
+from patchvote import (
+    Adapted,
+    Bags,
+    BagSVM,
+    Dense,
+    ImageClassifier,
+    ModelError,
+    MomentSVM,
+    PatchvoteError,
+    Recipe,
+    export_model,
+)
 from patchvote import find_photos as photos_of
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import voter_of
 from patchvote.photos.decode import load_image
 from patchvote.voters.linear_svm import fit_linear
-from patchvote.voters.moment_features import condensed, moment_vectors, moments, pair_count, places
+from patchvote.voters.moment_features import moment_vectors, moments, pair_count, places
 from patchvote.voters.moment_votes import MomentVotes
 from test_export import run
 
@@ -109,28 +120,7 @@ def test_it_knows_which_features_a_part_shows_together():
     assert MomentSVM(pairs=0, calibration=0).fit(bags[:16], labels[:16]).score(bags[16:], labels[16:]) < 1
 
 
-# --- smaller bags, more images, other domains ------------------------------------------------------------------------
-
-
-def test_condensed_bags_have_the_same_moments_and_scores():
-    bags, labels = make_bags()
-    voter = MomentSVM(pairs=0, calibration=0).fit(bags, labels)
-    small = voter.condensed(bags)
-    assert small.sizes.tolist() == [4] * len(bags)
-    assert (small.values >= 0).all()
-    np.testing.assert_allclose(voter.decision_function(small), voter.decision_function(bags), atol=1e-4)
-    again = MomentSVM(pairs=0, calibration=0).fit(small, labels)
-    np.testing.assert_allclose(again.linear_, voter.linear_, atol=2e-2)
-    assert voter.set_params(pairs=2).condensed(bags) is bags
-
-
-def test_signed_features_are_condensed_too():
-    rng = np.random.default_rng(0)
-    bags, _ = make_bags(2)
-    bags = Bags(rng.normal(size=bags.values.shape).astype(np.float32), bags.offsets, bags.boxes)
-    none, zero = np.zeros((5, 0)), np.zeros(5)
-    stats = moments(bags, 1.0, none, zero)
-    np.testing.assert_allclose(moments(condensed(stats, 5, 1.0), 1.0, none, zero), stats, atol=1e-5)
+# --- more images, other domains ------------------------------------------------------------------------
 
 
 def test_the_places_of_a_box_are_those_of_its_centre():
@@ -159,26 +149,58 @@ def test_a_new_class_is_learned_later():
     assert voter.score(test, expected) > 0.8
 
 
-def test_it_is_adapted_to_a_target_and_keeps_the_veto_of_the_unadapted_one(tmp_path):
+def reddish_target() -> tuple[Bags, np.ndarray]:
+    """Bags of another camera, which sees one of the features six times as strong."""
+    target, labels = make_bags(25, seed=4, shift=3)
+    return Bags(target.values * np.array([1, 1, 6, 1, 1], np.float32), target.offsets, target.boxes), labels
+
+
+def test_its_model_is_adapted_as_a_bag_svm_of_the_same_photos():
     bags, labels = make_bags(25, shift=3)
-    target, expected = make_bags(25, seed=4, shift=3)
-    reddish = Bags(target.values * np.array([1, 1, 6, 1, 1], np.float32), target.offsets, target.boxes)
-    plain = MomentSVM(pairs=3).fit(bags, labels)
+    target, expected = reddish_target()
+    plain = MomentSVM(C=0.5, pairs=3, class_weight="balanced").fit(bags, labels)
     task = plain.to_adapt()
-    adapted = Adapted(task.voter).fit(task.bags, task.labels, reddish, unadapted=task.unadapted)
-    assert adapted.score(reddish, expected) > plain.score(reddish, expected)
-    scorer = adapted.scorer()
-    assert isinstance(scorer, MomentVotes)
+    pooled = BagSVM(C=0.5, class_weight="balanced").fit(bags, labels)
+    np.testing.assert_allclose(task.unadapted.decision_function(target), pooled.decision_function(target), atol=2e-2)
+    assert task.unadapted.rejection_threshold_ == pytest.approx(pooled.rejection_threshold_, abs=2e-2)
+    adapted = Adapted(task.voter).fit(task.bags, task.labels, target, unadapted=task.unadapted)
+    assert adapted.score(target, expected) > plain.score(target, expected)
+    assert adapted.scorer().kind == "bag-svm"
+
+
+def test_what_the_model_of_means_rejects_stays_rejected_once_it_is_adapted():
+    bags, labels = make_bags(25, shift=3)
+    target, _ = reddish_target()
+    task = MomentSVM(pairs=3).fit(bags, labels).to_adapt()
+    adapted = Adapted(task.voter).fit(task.bags, task.labels, target, unadapted=task.unadapted)
+    rejected = task.unadapted.predict_proba(target).max(axis=1) < task.unadapted.rejection_threshold_
+    assert rejected.any()
+    assert (adapted.predict_proba(target)[rejected].max(axis=1) < adapted.rejection_threshold_).all()
+
+
+def test_a_model_of_few_photos_can_reject_when_it_is_adapted():
+    bags, labels = make_bags(6, shift=3)
+    task = MomentSVM(pairs=3).fit(bags, labels).to_adapt()
+    assert 0.3 < task.unadapted.rejection_threshold_ < 1
+    single = MomentSVM(pairs=3).fit(bags[::6], labels[::6]).to_adapt()  # nothing can be held out
+    assert single.unadapted.rejection_threshold_ == 0
+
+
+def test_photos_that_are_learned_later_are_adapted_as_well():
+    bags, labels = make_bags(20, shift=3)
+    order = np.random.default_rng(0).permutation(len(bags))
+    first, second = order[:30], order[30:]
+    voter = MomentSVM(pairs=3, calibration=0).fit(bags[first], labels[first]).partial_fit(bags[second], labels[second])
+    np.testing.assert_allclose(voter.to_adapt().bags.values, bags[order].means(), rtol=2e-3, atol=1e-3)
+
+
+def test_a_model_of_an_earlier_version_says_why_it_cannot_be_adapted(fitted):
+    arrays = {name: values for name, values in fitted.scorer().arrays.items() if name != "means"}
+    scorer = MomentVotes(arrays, fitted.scorer().settings, 3)
     scorer.check_all()
-    before = plain.predict_proba(reddish).max(axis=1) < plain.rejection_threshold_
-    after = adapted.predict_proba(reddish)
-    np.testing.assert_allclose(
-        scorer.probability(scorer.scores(reddish), reddish, adapted.temperature_, adapted.rejection_threshold_),
-        after,
-        atol=1e-6,
-    )
-    assert before.any()
-    assert (after[before].max(axis=1) < adapted.rejection_threshold_).all()
+    voter = MomentSVM.from_scorer(scorer, np.array(["a", "b", "c"]))
+    with pytest.raises(PatchvoteError, match="fit it again"):
+        voter.to_adapt()
 
 
 # --- the solver -----------------------------------------------------------------------------------------------------
@@ -236,6 +258,7 @@ def test_the_exported_graph_answers_as_the_model_does(classifier, tmp_path, phot
         ("directions", lambda a: a[:-1], "does not fit|do not fit"),
         ("offset", lambda a: a[:-1], "does not fit"),
         ("vectors", lambda a: a[:, :-1], "moments of its photos"),
+        ("means", lambda a: a[:, :-1], "means of its photos"),
         ("class", lambda a: a * 0, "no training data"),
     ],
 )

@@ -107,6 +107,7 @@ def moment_model() -> Model:
         "directions": rng.normal(size=(6, 2)).astype(np.float32),
         "offset": rng.normal(size=6).astype(np.float32),
         "vectors": rng.random(size=(12, 4 * 6 + 3)).astype(np.float16),
+        "means": rng.random(size=(12, 6)).astype(np.float16),
         "class": np.arange(12) % 3,
     }
     about = {"images": {"a": 4, "b": 4, "c": 4}, "chosen": {"words": "votes by features", "why": "as asked for"}}
@@ -114,18 +115,10 @@ def moment_model() -> Model:
     return made("moment-svm", ("a", "b", "c"), Recipe(), "abc", settings, False, 0.5, 0.1, arrays, about)
 
 
-def adapted_moment_model() -> Model:
-    """A model of moments that was adapted to other photos, and keeps what it was before."""
-    model = moment_model()
-    scorer = model.scorer.with_veto(model.scorer, 0.7, 0.4, np.arange(3))
-    return remade(model, arrays=scorer.arrays)
-
-
 ALL_KINDS = {
     "bag-svm": linear_model(),
     "adapted bag-svm": adapted_model(),
     "moment-svm": moment_model(),
-    "adapted moment-svm": adapted_moment_model(),
     "snbnl": prototypes_model(),
     "nbnl": prototypes_model("nbnl"),
     "nbnn": bank_model(),

@@ -174,9 +174,9 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.partial_fit(bags.astype(np.float32), labels)
 
-    def for_target(self) -> Self:
-        """Return the unfitted voter that adapting trains; by default one with the same settings."""
-        voter: Self = clone(self)
+    def for_target(self) -> Voter:
+        """Return the unfitted voter that adapting trains, of any kind; by default this one, with the same settings."""
+        voter: Voter = clone(self)
         return voter
 
     def condensed(self, bags: Bags) -> Bags:

@@ -29,18 +29,14 @@ Floats = npt.NDArray[np.float32]
 
 PLACES = 4  # means of r, a r, b r and a b r
 
-# Signs of (1, a, b, a b) in the four corners: top middle, top edge, bottom middle, bottom edge.
-_CORNERS = np.array([[1, -1, -1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, 1, 1, 1]], np.float32)
-_CORNER_BOXES = np.array([[0.5, 0, 0.5, 0], [0, 0, 0, 0], [0.5, 1, 0.5, 1], [0, 1, 0, 1]], np.float32)
-
 
 def places(bags: Bags, rows: slice) -> Floats:
     """Return the factors (1, a, b, a b) of some descriptors, ``(descriptors, 4)``.
 
     Examples
     --------
-    >>> corners = Bags(np.ones((4, 2)), np.array([0, 4]), _CORNER_BOXES)
-    >>> places(corners, slice(0, 2))
+    >>> top_middle, top_left = [0.5, 0, 0.5, 0], [0, 0, 0, 0]
+    >>> places(Bags(np.ones((2, 2)), np.array([0, 2]), np.array([top_middle, top_left])), slice(None))
     array([[ 1., -1., -1.,  1.],
            [ 1., -1.,  1., -1.]], dtype=float32)
     """
@@ -110,20 +106,6 @@ def moment_vectors(stats: npt.NDArray[Any], dim: int) -> npt.NDArray[np.float64]
     vectors[:, : PLACES * dim] /= size[:, :1]
     vectors[:, PLACES * dim :] /= size[:, 1:]
     return vectors
-
-
-def condensed(stats: npt.NDArray[Any], dim: int, power: float) -> Bags:
-    """Return bags of four descriptors, one per corner, that have the same four means of every feature.
-
-    They stand for the whole bags wherever products are not used, and take a fiftieth of their memory.
-    """
-    means = stats[:, : PLACES * dim].astype(np.float32).reshape(-1, PLACES, dim)
-    corners = np.einsum("kp,npd->nkd", _CORNERS, means)
-    if (means[:, 0] >= 0).all():  # features that are not negative; rounding may have made a corner so
-        corners = np.maximum(corners, 0)
-    values = raised(corners.reshape(-1, dim), 1 / power) if power != 1 else corners.reshape(-1, dim)
-    offsets = np.arange(len(stats) + 1, dtype=np.int64) * PLACES
-    return Bags(values, offsets, np.tile(_CORNER_BOXES, (len(stats), 1)))
 
 
 def symmetric(linear: npt.NDArray[Any], k: int) -> npt.NDArray[np.float32]:

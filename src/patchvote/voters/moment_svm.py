@@ -8,7 +8,6 @@ in a pooled image. The score is still a mean over parts, so evidence adds up exa
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,25 +15,26 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 from ..bags.bags import Bags
 from ..bags.store import Store
+from ..errors import PatchvoteError
 from ..utils.machine import cores
-from . import veto
+from .bag_svm import BagSVM
 from .base import Candidate, ToAdapt, Voter
+from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from .labels import check_weights
 from .linear_svm import fit_linear
-from .moment_features import PLACES, condensed, moment_vectors, moments, pair_count, rooted
+from .moment_features import PLACES, moment_vectors, moments, pair_count, rooted
 from .moment_votes import MomentVotes
 from .power import resolved
 from .scorer import Scorer
-from .votes import check_bags
+from .votes import check_bags, softmax
 
-# Stronger regularisation than usual, since adapted votes learn from labels that they predicted themselves.
-_MAX_ADAPTED_C = 0.3
-_HELD_OUT = 0.2  # share of the labelled photos on which the probabilities of an adapted model are calibrated
+_HELD_OUT = 0.2  # share of the photos on which the rejection that stays in force is calibrated
+_FOLDS = 5  # of the photos instead, where they are few
 _AT_ONCE = 20_000  # descriptors of a store that are held in memory at once
 _SAMPLE = 8_000  # descriptors from which directions are found
 _EXTRA, _ITERATIONS = 10, 5  # of the search for directions
@@ -83,6 +83,8 @@ class MomentSVM(Voter):
         Exponent of the power normalisation that is used.
     vectors_ : array of shape (images, moments)
         Moments of the training images, kept to learn more images later.
+    means_ : array of shape (images, features)
+        Means of the training images, kept to adapt to another domain later.
     class_ : array of shape (images,)
         Class numbers of the training images.
 
@@ -152,9 +154,11 @@ class MomentSVM(Voter):
         self._choose_power(source, images)
         self._choose_directions(source, images)
         stats = np.zeros((len(source), self._moments), np.float32)
-        stats[images] = self._stats(source, images)
+        means = np.zeros((len(source), self.n_features_in_), np.float32)
+        stats[images], means[images] = self._statistics(source, images)
 
         def train(part: Numbers, _: str) -> None:
+            self.means_ = _stored(means[part])
             self._learn(stats[part], numbers[part], weight[part])
 
         def scores(part: Numbers) -> Floats:
@@ -189,18 +193,18 @@ class MomentSVM(Voter):
         numbers = self._set_classes(labels, before)
         old = np.searchsorted(self.classes_, before)[self.class_]
         learned = getattr(self, "weight_", np.ones(len(old)))
-        if veto.is_there(kept := self.scorer().arrays):
-            self.unadapted_class_ = veto.carried_over(kept, before, self.classes_)["unadapted_class"]
+        stats, means = self._statistics(source, images)
+        if hasattr(self, "means_"):  # a model of an earlier version has none
+            self.means_ = _stored(np.concatenate([self.means_.astype(np.float32), means]))
         self._learn(
-            np.concatenate([self.vectors_.astype(np.float32), self._stats(source, images)]),
+            np.concatenate([self.vectors_.astype(np.float32), stats]),
             np.concatenate([old, numbers[images]]),
             np.concatenate([learned, weight[images]]),
         )
         return self
 
     def _learn(self, stats: Floats, numbers: Numbers, weight: npt.NDArray[np.float64]) -> None:
-        small = float(np.abs(stats).max(initial=0)) < _HALF_FLOAT
-        self.vectors_, self.class_ = stats.astype(np.float16 if small else np.float32), numbers.astype(np.int64)
+        self.vectors_, self.class_ = _stored(stats), numbers.astype(np.int64)
         equal = bool((weight == 1).all())
         if not equal:
             self.weight_ = weight
@@ -247,56 +251,46 @@ class MomentSVM(Voter):
     def _moments(self) -> int:
         return PLACES * self.n_features_in_ + pair_count(self.directions_.shape[1])
 
-    def _stats(self, source: Bags | Store, images: Numbers) -> npt.NDArray[np.float32]:
-        """Return the moments of some images."""
+    def _statistics(self, source: Bags | Store, images: Numbers) -> tuple[Floats, Floats]:
+        """Return the moments and the mean descriptors of some images."""
         workers = cores()
-        found: list[npt.NDArray[np.float32]] = []
+        found: list[tuple[Floats, Floats]] = []
 
-        def of_part(bags: Bags) -> npt.NDArray[np.float32]:
-            return moments(bags, self.power_, self.directions_, self.offset_)
+        def of_part(bags: Bags) -> tuple[Floats, Floats]:
+            return moments(bags, self.power_, self.directions_, self.offset_), bags.means()
 
         # One thread per part of a block: products of single bags are too small for a library's own threads.
         with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
             for bags in _blocks(source, images):
                 ends = np.linspace(0, len(bags), min(workers, len(bags)) + 1).astype(int)
                 found += pool.map(of_part, [bags[a:b] for a, b in itertools.pairwise(ends.tolist())])
-        return np.concatenate(found) if found else np.zeros((0, self._moments), np.float32)
+        if not found:
+            return np.zeros((0, self._moments), np.float32), np.zeros((0, self.n_features_in_), np.float32)
+        stats, means = zip(*found, strict=True)
+        return np.concatenate(stats), np.concatenate(means)
 
     # --- adapting ---------------------------------------------------------------------------------------------------
 
-    def for_target(self) -> Self:
-        """Return the voter that adapting trains: without products, which gains of features would change."""
-        voter: Self = clone(self)
-        voter.set_params(C=min(self.C, _MAX_ADAPTED_C), pairs=0)
-        return voter
-
-    def condensed(self, bags: Bags) -> Bags:
-        """Return bags of four descriptors where products are not used, otherwise the bags themselves."""
-        if self.pairs:
-            return bags
-        power = resolved(self.power, bool((bags.values < 0).any()))
-        none = np.zeros((bags.dim, 0), np.float32)
-        return condensed(moments(bags, power, none, np.zeros(bags.dim, np.float32)), bags.dim, power)
+    def for_target(self) -> Voter:
+        """Return the voter that adapting trains: `BagSVM`, since places and products differ between cameras."""
+        return self._of_means().for_target()
 
     def to_adapt(self) -> ToAdapt:
-        """Return what adapting takes: condensed training images, and stronger regularisation."""
-        voter = self.for_target().set_params(calibration=_HELD_OUT)
-        words = f"votes by features and their places, C = {voter.C:g}"
-        bags = condensed(self.vectors_, self.n_features_in_, self.power_)
-        return ToAdapt(bags, self.classes_[self.class_], voter, self._unadapted(), words)
+        """Return what adapting takes: that of a `BagSVM` of the same training images."""
+        if not hasattr(self, "means_"):
+            raise PatchvoteError(
+                "the model was made by an earlier version, which kept no means of photos: fit it again."
+            )
+        means, labels = self.means_.astype(np.float32), self.classes_[self.class_]
+        voter: BagSVM = self._of_means().set_params(calibration=_HELD_OUT).fit(means, labels)
+        if len(means) < FEWEST_TO_CALIBRATE:
+            _calibrate_by_folds(voter, means, self.class_)
+        return voter.to_adapt()
 
-    def _unadapted(self) -> MomentSVM:
-        """Return the voter whose rejections remain valid: for a model that was adapted before, the original one."""
-        if not hasattr(self, "unadapted_linear_"):
-            return self
-        kept, original = self.scorer().arrays, copy.copy(self)
-        for name in ("linear", "bias", "directions", "offset"):
-            setattr(original, f"{name}_", kept[f"unadapted_{name}"])
-        original.classes_ = self.classes_[kept["unadapted_class"]]
-        original.temperature_, original.rejection_threshold_ = 1.0, float(kept["unadapted_threshold"][0])
-        for name in (*veto.ARRAYS, "unadapted_directions", "unadapted_offset"):
-            delattr(original, f"{name}_")
-        return original
+    def _of_means(self) -> BagSVM:
+        """Return the voter that learns from the means of images alone, with the same settings."""
+        shared = ("C", "power", "class_weight", "calibration", "rejection", "random_state")
+        return BagSVM(**{name: getattr(self, name) for name in shared})
 
     # --- settings ---------------------------------------------------------------------------------------------------
 
@@ -332,6 +326,24 @@ def _scales(vectors: Floats, weight: npt.NDArray[np.float64], dim: int, layout: 
             scale[block] = np.sqrt(importance) / size
             total += importance
     return np.asarray(scale / np.sqrt(total or 1.0))
+
+
+def _calibrate_by_folds(voter: BagSVM, means: Floats, numbers: Numbers) -> None:
+    """Set temperature and threshold of a fitted voter from photos that are held out in turns."""
+    folds = min(_FOLDS, int(np.bincount(numbers).min()))
+    if folds < 2:
+        return
+    scores = np.zeros((len(means), len(voter.classes_)))
+    for keep, out in StratifiedKFold(folds).split(means, numbers):
+        scores[out] = voter.uncalibrated().fit(means[keep], voter.classes_[numbers[keep]])._mean_votes(means[out])
+    voter.temperature_ = fit_temperature(scores, numbers)
+    voter.rejection_threshold_ = threshold_for(softmax(scores / voter.temperature_), numbers, voter.rejection)
+
+
+def _stored(values: Floats) -> Floats:
+    """Return values as float16 where they fit."""
+    small = float(np.abs(values).max(initial=0)) < _HALF_FLOAT
+    return values.astype(np.float16 if small else np.float32)
 
 
 def _blocks(source: Bags | Store, images: Numbers) -> Iterator[Bags]:

@@ -11,21 +11,17 @@ import numpy.typing as npt
 from ..bags.bags import Bags
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
-from . import veto
 from .moment_features import PLACES, lengths, moment_vectors, moments, pair_count, places, rooted, symmetric
 from .onnx_nodes import Exported, as_map, cells, centres_of, mean_cell, size, softmax_of
 from .power import power_nodes
 from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class
 from .settings import CLASS_WEIGHT, COUNT, PART, POWER, SEED, SHARE, STRENGTH, WEIGHT
-from .veto_nodes import limited_by
-from .votes import softmax
 
 _CHUNK = 4096  # descriptors whose votes are computed at once
-_UNADAPTED = {"unadapted_directions": (2, FLOATS), "unadapted_offset": (1, FLOATS)}
 
 
 class MomentVotes(Scorer):
-    """Votes of `MomentSVM`; in an adapted model, limited by the veto of the unadapted one."""
+    """Votes of `MomentSVM`."""
 
     kind = "moment-svm"
     adapts = True
@@ -38,7 +34,7 @@ class MomentVotes(Scorer):
             "vectors": (2, FLOATS),
             "class": (1, WHOLE),
         },
-        kept={**veto.ARRAYS, **_UNADAPTED, "weight": (1, FLOATS)},
+        kept={"means": (2, FLOATS), "weight": (1, FLOATS)},
         settings={
             "C": STRENGTH,
             "power": POWER,
@@ -106,36 +102,6 @@ class MomentVotes(Scorer):
     def _linear(self) -> npt.NDArray[np.float64]:
         return self.arrays["linear"].astype(np.float64)
 
-    # --- the veto of an adapted model -------------------------------------------------------------------------------
-
-    def probability(
-        self, scores: npt.NDArray[np.float64], bags: Bags, temperature: float, threshold: float
-    ) -> npt.NDArray[np.float64]:
-        """Return the probabilities; those of bags that the unadapted model rejects stay below the threshold."""
-        probability = softmax(scores / temperature)
-        if self.unadapted is None:
-            return probability
-        before = softmax(self.unadapted.scores(bags))
-        limit = float(self.arrays["unadapted_threshold"][0])
-        return veto.limited(probability, before, limit, threshold, self.arrays["unadapted_class"])
-
-    @functools.cached_property
-    def unadapted(self) -> MomentVotes | None:
-        """Scorer of the unadapted model, at the temperature 1; None if the model is not adapted."""
-        if not veto.is_there(self.arrays):
-            return None
-        names = ("linear", "bias", "directions", "offset")
-        arrays = {name: self.arrays[f"unadapted_{name}"] for name in names}
-        return MomentVotes(arrays, self.settings, len(arrays["bias"]), self.positions)
-
-    def with_veto(
-        self, before: Scorer, temperature: float, threshold: float, columns: npt.NDArray[np.int64]
-    ) -> MomentVotes:
-        """Return the scorer with the veto of the unadapted one."""
-        kept = veto.veto_of(before.arrays["linear"], before.arrays["bias"], temperature, threshold, columns)
-        kept |= {f"unadapted_{name}": before.arrays[name] for name in ("directions", "offset")}
-        return MomentVotes({**self.arrays, **kept}, self.settings, self.classes, self.positions)
-
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def check(self, images: int | None = None) -> None:
@@ -145,33 +111,20 @@ class MomentVotes(Scorer):
             raise ModelError("settings.power must be a number.")
         if self.features < 1:
             raise ModelError("its descriptors have no features.")
-        self._check_function("")
+        if arrays["offset"].shape != (self.features,):
+            raise ModelError("the array 'offset' does not fit its features.")
+        if arrays["linear"].shape != (classes, self._moments) or arrays["bias"].shape != (classes,):
+            raise ModelError(
+                f"weights of the shape {arrays['linear'].shape} do not fit {classes} classes and its moments."
+            )
         if arrays["vectors"].shape != (len(arrays["class"]), self._moments):
             raise ModelError("the moments of its photos do not fit its weights.")
+        if "means" in arrays and arrays["means"].shape != (len(arrays["class"]), self.features):
+            raise ModelError("the means of its photos do not fit its features.")
         check_every_class(arrays["class"], classes)
         weight = arrays.get("weight", np.ones(len(arrays["class"])))
         if len(weight) != len(arrays["class"]) or weight.min() < 0:
             raise ModelError("the sample weights of its photos do not fit its photos, or are negative.")
-        there = [name for name in (*veto.ARRAYS, *_UNADAPTED) if name in arrays]
-        if not there:
-            return
-        if len(there) < len(veto.ARRAYS) + len(_UNADAPTED):
-            raise ModelError("an array of the unadapted model is missing.")
-        self._check_function("unadapted_")
-        if (wrong := veto.fault(arrays, classes, arrays["unadapted_linear"].shape[1])) is not None:
-            raise ModelError(wrong)
-
-    def _check_function(self, prefix: str) -> None:
-        """Refuse weights that do not fit the classes, or the moments of the directions."""
-        linear, bias, directions, offset = (
-            self.arrays[f"{prefix}{name}"] for name in ("linear", "bias", "directions", "offset")
-        )
-        rows = self.classes if not prefix else len(bias)
-        if directions.shape[0] != self.features or offset.shape != (self.features,):
-            raise ModelError(f"the array '{prefix}directions' or '{prefix}offset' does not fit its features.")
-        expected = (rows, PLACES * self.features + pair_count(directions.shape[1]))
-        if linear.shape != expected or bias.shape != (rows,):
-            raise ModelError(f"weights of the shape {linear.shape} do not fit {rows} classes and its moments.")
 
     # --- export -----------------------------------------------------------------------------------------------------
 
@@ -186,10 +139,6 @@ class MomentVotes(Scorer):
             every.insert(0, (power_nodes(graph, mean_cell(graph, cells(graph, maps[0])), self.power), middle))
         votes, scores = self._vote_nodes(graph, parts, every)
         probability = softmax_of(graph, scores, temperature)
-        if self.unadapted is not None:
-            _, before = self.unadapted._vote_nodes(graph, [], every)
-            before = graph.node("Softmax", graph.node("Unsqueeze", before, graph.ints(1)), axis=0)
-            probability = limited_by(graph, probability, before, self.arrays, self.classes, threshold)
         return Exported([as_map(graph, vote, one) for vote, one in zip(votes, maps, strict=True)], scores, probability)
 
     def _vote_nodes(

@@ -90,7 +90,8 @@ class Scorer(abc.ABC):
     remembers : bool
         Whether it can find the training descriptors nearest to a descriptor (`matches`).
     adapts : bool
-        Whether its models can be adapted to another domain. Then it defines `with_veto`, and its voter `to_adapt`.
+        Whether its models can be adapted to another domain. Then its voter defines `to_adapt`, and the scorer of the
+        voter that adapting trains defines `with_veto`.
     """
 
     kind: ClassVar[str]
