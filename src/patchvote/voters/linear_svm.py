@@ -53,6 +53,8 @@ def fit_linear(
     """
     if isinstance(class_weight, dict):
         class_weight = {number: class_weight.get(label, 1.0) for number, label in enumerate(classes.tolist())}
+    if len(there := np.unique(numbers)) < 2:
+        raise ValueError(f"images of at least two classes are needed, got those of {classes[there].tolist()}.")
     coordinates, combine = _coordinates(vectors)
     solver = LinearSVC(C=C, class_weight=class_weight, random_state=seed, max_iter=10_000)
     solver.fit(coordinates, numbers, None if (weight == 1).all() else weight)
@@ -73,5 +75,6 @@ def _coordinates(vectors: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
     with threadpool_limits(1):  # several threads take longer, since they wait for one another
         squares, axes = np.linalg.eigh(products)
     kept = squares > 1e-12 * max(squares[-1], 1e-300)
-    lengths = np.sqrt(squares[kept])
+    kept[-1] = True  # where all images are the same, one coordinate of zeros is left
+    lengths = np.sqrt(np.maximum(squares[kept], 1e-300))
     return axes[:, kept] * lengths, lambda weights: np.asarray((weights / lengths) @ axes[:, kept].T @ vectors)
