@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import copy
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from ..errors import StoreError
 from .bags import Bags
-from .shard import DTYPES, ENDING, SET_ASIDE, Entry, Shard, newest, shard_files
+from .shard import DTYPES, ENDING, SET_ASIDE, Entry, Shard, check_of, newest, shard_files
 
 Labels = npt.NDArray[Any]
 
@@ -193,17 +194,26 @@ class Store:
             np.empty((offsets[-1], 4), dtype=np.float32),
             np.empty(offsets[-1], dtype=np.int16),
         )
-        # Shard by shard, with runs of adjacent bags at once: each file is read from front to back.
+        # Shard by shard, each opened once and read from front to back.
         where = [self._where(int(index)) for index in chosen]
         order = sorted(range(len(chosen)), key=where.__getitem__)
-        for run in _runs(order, where):
-            shard, first = self._places[chosen[run[0]]]
-            shard.read_into((first + number, bags[k]) for number, k in enumerate(run))
+        for _, run in itertools.groupby(order, lambda k: where[k][0]):
+            numbers = list(run)
+            shard = self._places[chosen[numbers[0]]][0]
+            shard.read_into((where[k][1], bags[k]) for k in numbers)
         return bags, self.labels[chosen]
 
     def order_on_disk(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the photos in the order of their bags on disk, which is the fastest to read."""
         return np.array(sorted(range(len(self)), key=self._where))
+
+    def content(self) -> int:
+        """Return a checksum of the bags of all photos, in their order: of their checksums, not of the descriptors."""
+        checks = [
+            int(shard.checks[1 + place]) if shard.checks is not None else f"{shard.path.name} {place}"
+            for shard, place in self._places
+        ]
+        return check_of([json.dumps([self.fingerprint, checks]).encode(), self.sizes]) >> 1
 
     def images(self, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags, str | None]]:
         """Yield the name, bag and label of one photo after the other."""
@@ -283,12 +293,6 @@ class Store:
 
 def _sizes(places: Sequence[tuple[Shard, int]]) -> npt.NDArray[np.int64]:
     return np.array([shard.offsets[i + 1] - shard.offsets[i] for shard, i in places], dtype=np.int64)
-
-
-def _runs(order: list[int], where: list[tuple[str, int]]) -> Iterator[list[int]]:
-    """Split `order` where a bag does not directly follow the previous one in the same shard."""
-    for _, run in itertools.groupby(enumerate(order), lambda pair: (where[pair[1]][0], where[pair[1]][1] - pair[0])):
-        yield [k for _, k in run]
 
 
 def _whole_numbers(indices: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
