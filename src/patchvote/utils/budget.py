@@ -30,7 +30,8 @@ def fit_until(voter: Any, until: float, *data: Any, **more: Any) -> Any:
     callback = copy.callback
 
     def is_over(state: dict[str, Any]) -> bool:
-        return (callback is not None and callback(state) is True) or time.perf_counter() > until
+        late = state.get("complete", True) and time.perf_counter() > until  # a pass of SNBNL is completed
+        return (callback is not None and callback(state) is True) or late
 
     return copy.set_params(callback=is_over).fit(*data, **more).set_params(callback=callback)
 
