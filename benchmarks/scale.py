@@ -118,7 +118,8 @@ def large_store(folder: Path, descriptors: int, features: int) -> list[Record]:
 def growth_with_descriptors(store: Store) -> list[Record]:
     """Time and memory of fits on more and more photos of a store, and the fitted exponents."""
     total = int(store.sizes.sum())
-    counts = [count for count in (10**4, 10**5, 10**6, 10**7) if count < 1.01 * total] or [total // 10, total]
+    counts = [count for count in (10**4, 10**5, 10**6, 10**7) if count < 1.01 * total]
+    counts = counts if len(counts) > 1 else [total // 10, total]
     results, records = [], []
     for count in counts:
         _, seconds, peak = one_pass(store.only(store.names[: max(15, count // SIZE)]))

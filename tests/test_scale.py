@@ -240,3 +240,73 @@ def test_records_come_within_a_pass_and_can_end_it(tmp_path, monkeypatch):
     voter = SNBNL(2, **settings, callback=lambda record: record["steps"] == 5).fit(store)
     assert voter.steps_ == 5
     assert voter.history_[-1]["pass"] == 0
+
+
+# --- moments that the store holds ------------------------------------------------------------------------------------
+
+
+def loads_of(monkeypatch) -> list[int]:
+    loads: list[int] = []
+    original = Store.load
+
+    def load(self, indices=None, dtype=np.float32):
+        loads.append(len(self) if indices is None else len(indices))
+        return original(self, indices, dtype)
+
+    monkeypatch.setattr(Store, "load", load)
+    return loads
+
+
+@pytest.mark.parametrize("position_weight", [0, 1])
+def test_whole_shards_need_no_pass_and_others_are_read(tmp_path, monkeypatch, position_weight):
+    store = make_store(tmp_path)
+    bags, labels = store.load()
+    voter = SNBNL(block=100, position_weight=position_weight)
+    for names, read in ((store.names, 0), (store.names[:45], 5), (store.names[:20], 0), (store.names[3:9], 6)):
+        part = store.only(names)
+        rows = np.isin(store.names, names)
+        data, expected = voter._training_data(part, None, None), voter._training_data(bags[rows], labels[rows], None)
+        loads = loads_of(monkeypatch)
+        moments = data.moments()
+        monkeypatch.undo()
+        assert sum(loads) == read
+        np.testing.assert_allclose(moments.mean, expected.moments().mean, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(moments.deviation(), expected.moments().deviation(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("change", ["power", "weight", "old shards"])
+def test_moments_that_do_not_apply_are_computed_in_a_pass(tmp_path, monkeypatch, change):
+    store = make_store(tmp_path)
+    bags, labels = store.load()
+    weight = np.linspace(1, 2, 60) if change == "weight" else None
+    voter = SNBNL(block=100, power=0.5 if change == "power" else 1)
+    if change == "old shards":
+        for shard in store.shards:
+            object.__setattr__(shard, "moments", None)
+    data = voter._training_data(store, None, weight)
+    loads = loads_of(monkeypatch)
+    moments = data.moments()
+    assert sum(loads) == 60
+    monkeypatch.undo()
+    expected = voter._training_data(bags, labels, weight).moments()
+    np.testing.assert_allclose(moments.mean, expected.mean, rtol=1e-5, atol=1e-6)
+
+
+def test_a_photo_that_was_replaced_does_not_count_in_the_moments(tmp_path):
+    make_store(tmp_path)
+    bag = Bags(np.full((5, 8), 100, np.float16), [0, 5])
+    write_shard(tmp_path, Recipe(), "f", [Entry("0003", "a", "new")], [bag])
+    store = Store.open(tmp_path)
+    moments, left = store.moments(np.arange(60))
+    assert [store.names[index] for index in left] == [f"{index:04d}" for index in range(20) if index != 3]
+    assert moments.weight == 40 * 20 + 5
+
+
+def test_flipped_bits_of_the_moments_are_noticed(tmp_path):
+    store = make_store(tmp_path, photos=20)
+    (path,) = [shard.path for shard in store.shards]
+    content, place = path.read_bytes(), store.shards[0].places["moments"]
+    for byte in range(place.start, place.stop, 5):
+        path.write_bytes(content[:byte] + bytes([content[byte] ^ 4]) + content[byte + 1 :])
+        with pytest.raises(PatchvoteError, match="is damaged"):
+            Store.open(tmp_path)

@@ -6,8 +6,9 @@ from the store. A shard is written once and never changed; later shards replace 
 their headers, so that a copy under another name is as old as its original.
 
 One more array, `checks`, holds a checksum of the header and the offsets, and then one per photo's bag. Everything that
-is read is compared with them. Shards of earlier versions have neither checksums nor a number; their order is that of
-their names.
+is read is compared with them. `moments` holds the mean of each feature and of the centres of the boxes, and the sums of
+squared differences from it, over all descriptors of the shard; the header's checksum covers it. Shards of earlier
+versions have neither checksums nor moments nor a number; their order is that of their names.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ class Shard:
         Machine and process that wrote the shard; empty for shards of earlier versions.
     checks : array of int or None
         Checksums of the header and of each photo's bag; None for shards of earlier versions.
+    moments : array of shape (2, features + 2) or None
+        Means of the features and of the centres of the boxes over all descriptors, and sums of squared differences.
     """
 
     path: Path
@@ -97,6 +100,7 @@ class Shard:
     owner: str
     checks: npt.NDArray[np.uint64] | None
     places: Mapping[str, Place]
+    moments: npt.NDArray[np.float64] | None = None
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -122,9 +126,9 @@ class Shard:
         verified = False
         try:
             with open_regular(path) as file:
-                metadata, places, offsets, checks = _read_verified(path, file)
+                metadata, places, offsets, checks, moments = _read_verified(path, file)
             verified = checks is not None
-            return cls._parsed(path, metadata, places, offsets, checks)
+            return cls._parsed(path, metadata, places, offsets, checks, moments)
         except StoreError:
             raise
         except OSError as error:
@@ -144,6 +148,7 @@ class Shard:
         places: dict[str, Place],
         offsets: npt.NDArray[np.int64],
         checks: npt.NDArray[np.uint64] | None,
+        moments: npt.NDArray[np.float64] | None,
     ) -> Shard:
         if metadata.get("format") != FORMAT:
             raise StoreError(f"{path.name} has the format {str(metadata.get('format'))[:40]!r}, not {FORMAT!r}.")
@@ -161,6 +166,7 @@ class Shard:
             metadata.get("owner", ""),
             checks,
             places,
+            moments,
         )
         # A flipped bit in a key must not turn a shard with checksums into one of an earlier version without.
         if (checks is None) != ("number" not in metadata) or not _is_sound(shard, rows):
@@ -235,8 +241,14 @@ def _convert(stored: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
 
 def _read_verified(
     path: Path, file: io.BufferedReader
-) -> tuple[dict[str, str], dict[str, Place], npt.NDArray[np.int64], npt.NDArray[np.uint64] | None]:
-    """Read header, offsets and checksums of a shard, and verify the first two."""
+) -> tuple[
+    dict[str, str],
+    dict[str, Place],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.uint64] | None,
+    npt.NDArray[np.float64] | None,
+]:
+    """Read header, offsets, checksums and moments of a shard, and verify them."""
     metadata, places = read_header(file)
     header = header_bytes(file)
     most = metadata.get("entries", "").count("{") + 1  # the header has one object per photo
@@ -249,11 +261,21 @@ def _read_verified(
     )
     if offsets is None:
         raise DamagedShardError(f"{path.name} is damaged or not a shard: it has no offsets.")
+    moments = _read_moments(path, file, places)
     if checks is not None:
         checks = checks.view(np.uint64)
-        if check_of([header, offsets]) != checks[0]:
+        if check_of([header, offsets, *([] if moments is None else [moments])]) != checks[0]:
             raise DamagedShardError(f"{path.name} is damaged: its header is not what was written.")
-    return metadata, places, offsets, checks
+    return metadata, places, offsets, checks, moments
+
+
+def _read_moments(path: Path, file: io.BufferedReader, places: Mapping[str, Place]) -> npt.NDArray[np.float64] | None:
+    place, values = places.get("moments"), places.get("values")
+    if place is None:
+        return None
+    if values is None or len(values.shape) != 2 or (place.dtype, place.shape) != ("float64", (2, values.shape[1] + 2)):
+        raise DamagedShardError(f"{path.name} contradicts itself: its moments do not fit its descriptors.")
+    return read_rows(file, place, 0, np.empty(place.shape, np.float64))
 
 
 def _is_sound(shard: Shard, rows: int) -> bool:
@@ -267,9 +289,13 @@ def _is_sound(shard: Shard, rows: int) -> bool:
         "boxes": ("float32", (rows, 4)),
         "level": ("int16", (rows,)),
     }
+    if checks is not None:
+        expected["checks"] = ("int64", (count,))
+    if checks is not None and shard.moments is not None:
+        expected["moments"] = ("float64", (2, shard.dim + 2))
     return (
         shard.dtype in DTYPES
-        and described == (expected if checks is None else {**expected, "checks": ("int64", (count,))})
+        and described == expected
         and offsets[0] == 0
         and offsets[-1] == rows
         and not (np.diff(offsets) < 0).any()

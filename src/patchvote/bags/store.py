@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
+from ..utils.moments import Moments
 from .bags import Bags
 from .shard import DTYPES, ENDING, SET_ASIDE, Entry, Shard, check_of, newest, shard_files
 
@@ -206,6 +207,25 @@ class Store:
     def order_on_disk(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the photos in the order of their bags on disk, which is the fastest to read."""
         return np.array(sorted(range(len(self)), key=self._where))
+
+    def moments(self, indices: npt.NDArray[np.int64]) -> tuple[Moments, npt.NDArray[np.int64]]:
+        """Return moments of features and centres of boxes that need no reading, and the photos that they leave out.
+
+        Shards hold their moments: they are used where all photos of a shard are among those with the numbers `indices`.
+        """
+        by_shard: dict[int, list[int]] = collections.defaultdict(list)
+        for index in indices.tolist():
+            by_shard[id(self._places[index][0])].append(index)
+        moments, left = Moments(), []
+        for members in by_shard.values():
+            shard = self._places[members[0]][0]
+            places = {self._places[index][1] for index in members}
+            whole = len(places) == len(members) == len(shard.entries)
+            if whole and shard.moments is not None and np.isfinite(shard.moments).all():
+                moments.merge(int(shard.offsets[-1]), shard.moments)
+            else:
+                left += members
+        return moments, np.array(sorted(left), np.int64)
 
     def content(self) -> int:
         """Return a checksum of the bags of all photos, in their order: of their checksums, not of the descriptors."""

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from ...bags.bags import Bags
 from ...bags.store import Store
 from ...utils.float16 import to_float32
+from ...utils.moments import Moments
 from ..power import raise_in_place
 from ..votes import centres, check_bags, has_positions, with_positions
 from .blocks import Block, Limits, read_ahead
-from .moments import Moments
 
 # Descriptors gathered at once: so few that they stay in the processor's cache while they are standardised.
 _ROWS = 256
@@ -87,14 +87,28 @@ class TrainingData:
         return part
 
     def moments(self) -> Moments:
-        """Return the mean and variance of each feature, from one pass."""
-        moments = Moments()
-        for block in self._read(self._parts(self.images)):
+        """Return the mean and variance of each feature: those that the store holds, and of the rest from one pass."""
+        weight = self.weight[self.images]
+        equal = bool((weight == weight[0]).all())
+        moments, images = self._stored_moments() if equal and self.power == 1 else (Moments(), self.images)
+        for block in self._read(self._parts(images)) if len(images) else ():
             for start in range(0, len(block.rows), _ROWS):
                 rows = block.rows[start : start + _ROWS]
-                moments.update(self._raw(block, rows), self._labelled(block, rows)[1])
+                moments.update(self._raw(block, rows), None if equal else self._labelled(block, rows)[1])
             del block  # before the next but one is read
         return moments
+
+    def _stored_moments(self) -> tuple[Moments, npt.NDArray[np.int64]]:
+        """Return moments that need no reading, and the images that they leave out."""
+        if isinstance(self.source, Bags):
+            return Moments(), self.images
+        moments, left = self.source.moments(self.images)
+        if len(left) and (self._cached is not None or self.descriptors <= self.limits.whole):
+            return Moments(), self.images  # all are in memory as one block
+        if not self.positions and moments.weight:
+            kept, moments = moments, Moments()
+            moments.merge(kept.weight, kept.as_array()[:, : self.source.dim])
+        return moments, left
 
     def means(self) -> npt.NDArray[Any]:
         """Return the mean descriptor of each image, without positions; of very many images, only some features."""
