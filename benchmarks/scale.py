@@ -1,8 +1,8 @@
 """Training from a store far larger than memory: peak memory, and step rate beside that of bags in memory.
 
 A synthetic store is made (10 million descriptors of 1,280 features in float16 take 26 GB), and removed afterwards. One
-pass of 15 x 10 prototypes reads it; a part that fits is trained in memory in the same run. Then a problem of the size of
-SUN-397, and how time and memory grow with descriptors and with classes.
+pass of 15 x 10 prototypes reads it; a part that fits is trained in memory in the same run. Then a problem of the size
+of SUN-397, and how time and memory grow with descriptors and with classes.
 
     python benchmarks/scale.py --folder DISK --json scale.json
 """
@@ -141,7 +141,7 @@ def exponents(name: str, counts: list[int], results: list[tuple[float, float]]) 
 
 
 def many_classes(folder: Path, descriptors: int, features: int, batch: int) -> list[Record]:
-    """A problem of the size of SUN-397, beside the bare products of its steps."""
+    """Train on a problem of the size of SUN-397, beside the bare products of its steps."""
     store = make_store(folder, descriptors, 397, features)
     bare = bare_products(3970, batch, features + 2)
     steps, _, peak = one_pass(store, batch_size=batch)

@@ -140,7 +140,8 @@ def slow(self, *args):
     return step(self, *args)
 Stoml3.step = slow
 print("begin", flush=True)
-SNBNL(2, block=200, batch_size=20, max_iter=4, checkpoint=sys.argv[2], checkpoint_seconds=0.02).fit(Store.open(sys.argv[1]))
+saved = {"checkpoint": sys.argv[2], "checkpoint_seconds": 0.02}
+SNBNL(2, block=200, batch_size=20, max_iter=4, **saved).fit(Store.open(sys.argv[1]))
 """
 
 

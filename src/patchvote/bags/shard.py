@@ -32,6 +32,8 @@ from ..utils.reading import open_regular
 from ..utils.tensor_parts import header_bytes, read_rows
 from ..utils.tensors import Place, read_header
 from .bags import Bags
+from .entries import Entries
+from .entries import Entry as Entry
 from .recipe import Recipe
 
 FORMAT = "patchvote-bags-1"
@@ -39,37 +41,6 @@ ENDING = ".safetensors"
 DIGITS = 30  # most digits of a shard's number; a time in nanoseconds has 19
 SET_ASIDE = ".damaged"  # appended to the name of a damaged shard
 DTYPES: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """Metadata of one photo in a shard.
-
-    Parameters
-    ----------
-    name, label
-        Name and label, as in `Photo`.
-    digest : str
-        SHA-256 of the content from which the bag was extracted.
-    size, modified : int
-        Size in bytes and time of the last change (ns) of the file, which identify an unchanged file without reading
-        it; 0 if they cannot be relied on.
-    """
-
-    name: str
-    label: str | None
-    digest: str
-    size: int = 0
-    modified: int = 0
-
-    def is_sound(self) -> bool:
-        """Whether every field has the right type, which is not certain for an entry read from a file."""
-        texts, numbers = (self.name, self.digest), (self.size, self.modified)
-        return (
-            all(isinstance(text, str) for text in texts)
-            and all(isinstance(number, int) for number in numbers)
-            and (self.label is None or isinstance(self.label, str))
-        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -91,7 +62,7 @@ class Shard:
     path: Path
     recipe: Recipe
     fingerprint: str
-    entries: tuple[Entry, ...]
+    entries: Entries
     offsets: npt.NDArray[np.int64]
     dim: int
     dtype: str
@@ -157,7 +128,7 @@ class Shard:
             path,
             Recipe.from_json(metadata["recipe"]),
             metadata["fingerprint"],
-            tuple(Entry(**entry) for entry in json.loads(metadata["entries"])),
+            Entries(json.loads(metadata["entries"])),
             offsets,
             dim,
             places["values"].dtype,
@@ -221,8 +192,8 @@ class Shard:
             sound = all(all_finite(part) for part in parts[:2])
         if not sound:
             raise DamagedShardError(
-                f"{self.path} is damaged: the bag of {self.entries[index].name} is not what was written. The photos of "
-                "this shard have to be extracted again."
+                f"{self.path} is damaged: the bag of {self.entries.names[index]} is not what was written. The photos "
+                "of this shard have to be extracted again."
             )
 
     def verify(self) -> None:
@@ -299,7 +270,6 @@ def _is_sound(shard: Shard, rows: int) -> bool:
         and offsets[0] == 0
         and offsets[-1] == rows
         and not (np.diff(offsets) < 0).any()
-        and all(entry.is_sound() for entry in shard.entries)
         and all(isinstance(name, str) for name in shard.forgotten)
     )
 
@@ -308,7 +278,7 @@ def newest(shards: Iterable[Shard]) -> dict[str, tuple[Shard, int]]:
     """Return the latest shard of each photo, and its index there, by name; without photos that were removed."""
     places: dict[str, tuple[Shard, int]] = {}
     for shard in sorted(shards, key=lambda shard: shard.order):
-        places.update((entry.name, (shard, index)) for index, entry in enumerate(shard.entries))
+        places.update((name, (shard, index)) for index, name in enumerate(shard.entries.names))
         for name in shard.forgotten:
             places.pop(name, None)
     return places

@@ -22,8 +22,9 @@ from ..utils.moments import Moments
 from ..utils.temporary import owner
 from ..utils.tensor_parts import content_of, header_of
 from .bags import Bags
+from .entries import Entry
 from .recipe import Recipe
-from .shard import DIGITS, DTYPES, ENDING, FORMAT, Entry, check_of, number_of, shard_files
+from .shard import DIGITS, DTYPES, ENDING, FORMAT, check_of, number_of, shard_files
 
 _ROWS = 4096  # descriptors whose moments are computed at once
 
@@ -92,7 +93,8 @@ def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], metadata: dict[str, 
     checks = np.zeros(count, np.uint64)
     arrays = {**arrays, "checks": [checks.view(np.int64)]}
     header = header_of(arrays, metadata)
-    checks[:] = [check_of([header, *arrays["offsets"], *arrays["moments"]]), *(check_of(bag) for bag in bags[: count - 1])]
+    checks[0] = check_of([header, *arrays["offsets"], *arrays["moments"]])
+    checks[1:] = [check_of(bag) for bag in bags[: count - 1]]
     yield header
     yield from content_of(arrays)
 

@@ -118,7 +118,8 @@ class Checkpoint:
             raise PatchvoteError(f"{self.path} is damaged: remove it to begin anew, or restore it from a backup.")
         if metadata[_MARK] != self.mark:
             raise PatchvoteError(
-                f"{self.path} is of another training (other photos, classes or settings): move it away, or name another."
+                f"{self.path} is of another training (other photos, classes or settings): move it away, or name "
+                "another."
             )
         self._arrays, self._states = arrays, states
 

@@ -1,7 +1,7 @@
 """Passes: one training of prototypes, which reports its progress, stops early, and continues from a checkpoint.
 
-A checkpoint holds the random state at the beginning of a pass and the number of minibatches since. To continue, the pass
-is begun again and these minibatches are skipped, without reading them: what follows is the same to the last bit.
+A checkpoint holds the random state at the beginning of a pass and the number of minibatches since. To continue, the
+pass is begun again and these minibatches are skipped, without reading them: what follows is the same to the last bit.
 """
 
 from __future__ import annotations
@@ -87,18 +87,20 @@ class Passes:
         self.passes = max(plan.max_iter, math.ceil(plan.min_steps / self.batches))
         self.index = self.position = self.stale = self.dead = 0  # passes and minibatches done, passes without progress
         self.loss = 0.0  # sum over the minibatches of this pass
-        self.best_accuracy, self.best = -1.0, None
+        self.best_accuracy = -1.0
+        self.best: Floats | None = None
         self.history: list[dict[str, Any]] = []
-        self.best: Floats | None
         self._random: Any = None  # state of the generator at the beginning of the pass
         self._begun, self._reported, self._before = time.perf_counter(), time.perf_counter(), 0
 
     @property
     def weights(self) -> Floats:
         """Learned prototypes."""
-        if self.best is not None:
-            return self.best
-        return self.learner.weights if self.learner.mean is None else self.learner.mean
+        return self._last_weights() if self.best is None else self.best
+
+    def _last_weights(self) -> Floats:
+        mean = self.learner.mean
+        return self.learner.weights if mean is None else mean
 
     def run(self) -> None:
         """Make all passes that remain."""
@@ -150,7 +152,7 @@ class Passes:
         """Classify the held-out images, if there are any, and keep the best prototypes."""
         if self.accuracy is None:
             return
-        weights = self.learner.weights if self.learner.mean is None else self.learner.mean
+        weights = self._last_weights()
         record["held_out_accuracy"] = self.accuracy(weights)
         self.stale += 1
         if record["held_out_accuracy"] > self.best_accuracy:
