@@ -6,9 +6,9 @@ intercept regularised as one more weight):
     min_w  1/2 |w|^2  +  C sum_i c_i max(0, 1 - y_i w.x_i)^2
 
 Its curvature is at most that of M = I + 2 C X^T diag(c) X, whatever the labels are. So one decomposition of M serves
-all classes: steps of M^-1 times the gradient descend for each of them, and momentum, which restarts where it would climb,
-makes them few (Nesterov; O'Donoghue and Candes, 2015). Classes are learned in groups, so that memory does not grow with
-their number.
+all classes: steps of M^-1 times the gradient descend for each of them, and momentum, which restarts where it would
+climb, makes them few (Nesterov; O'Donoghue and Candes, 2015). Classes are learned in groups, so that memory does not
+grow with their number.
 """
 
 from __future__ import annotations
