@@ -108,10 +108,8 @@ class Store:
     def entries(self) -> list[Entry]:
         """Name, label and digest of each photo; made on first use."""
         if self._entries is None:
-            firsts = self._firsts()
-            shard_of = np.searchsorted(firsts, self._numbers, side="right") - 1
-            places = zip(shard_of.tolist(), (self._numbers - firsts[shard_of]).tolist(), strict=True)
-            self._entries = [self.shards[number].entries[place] for number, place in places]
+            every = list(itertools.chain.from_iterable(shard.entries for shard in self.shards))
+            self._entries = [every[number] for number in self._numbers.tolist()]
         return self._entries
 
     @property
