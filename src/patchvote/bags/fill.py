@@ -26,9 +26,10 @@ from ..utils.counting import none_readable
 from ..utils.schema import brief
 from ..utils.temporary import remove_leavings
 from .bags import Bags
+from .entries import Entry
 from .extract import Described, Extractor
 from .filled import Filled, Progress
-from .shard import DTYPES, ENDING, SET_ASIDE, Entry
+from .shard import DTYPES, ENDING, SET_ASIDE
 from .shard_writer import ShardWriter
 from .shard_writing import cast
 from .stock import Stock

@@ -36,7 +36,8 @@ def _until(until: float, callback: Callable[[dict[str, Any]], Any] | None) -> Ca
     """Return a callback that ends a training after `until`, or where another callback ends it."""
 
     def is_over(state: dict[str, Any]) -> bool:
-        return (callback is not None and callback(state) is True) or time.perf_counter() > until
+        late = state.get("complete", True) and time.perf_counter() > until  # a pass of SNBNL is completed
+        return (callback is not None and callback(state) is True) or late
 
     return is_over
 

@@ -33,10 +33,15 @@ def votes_in_chunks(
 
     `width` is how many numbers are held per descriptor while votes are computed.
     """
-    chunk = max(1, min(_CHUNK, _NUMBERS // width))
+    chunk = chunk_rows(width)
     for start in range(0, len(bags.values), chunk):
         rows = slice(start, min(start + chunk, len(bags.values)))
         yield rows, vote(with_positions(bags, rows, positions))
+
+
+def chunk_rows(width: int) -> int:
+    """Return the number of descriptors in a chunk, where `width` numbers are held per descriptor."""
+    return max(1, min(_CHUNK, _NUMBERS // width))
 
 
 def mean_votes(
