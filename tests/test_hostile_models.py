@@ -140,8 +140,9 @@ def test_whatever_stands_in_a_header_only_the_one_error_comes_out_and_quickly(ki
 
 def test_the_settings_that_a_file_may_have_are_those_of_the_voters():
     for kind in KINDS:
-        voter, known = voter_class(kind)(), scorer_class(kind).schema.settings
-        assert set(known) == set(voter.get_params()) - {"callback", "device"}
+        voter, schema = voter_class(kind)(), scorer_class(kind).schema
+        known = schema.settings
+        assert set(known) == set(voter.get_params()) - {"callback", *schema.unstored}
         assert record({}, known)(voter._plain_settings()) is None
 
 
