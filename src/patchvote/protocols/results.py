@@ -39,6 +39,8 @@ __all__ = ["Draw", "Results", "Run"]
 
 _OTHER_VALUE = {"drawn": "splits drawn otherwise", "settings": "other settings", "fingerprints": "another network"}
 _Reader = Callable[[Path], list[Kept]]
+# Settings that decide where and within which limits a voter is trained, not what it learns.
+_RESOURCES = {"block", "memory", "checkpoint", "checkpoint_seconds", "device"}
 
 
 class Results:
@@ -87,6 +89,7 @@ class Results:
                 old = current_settings(run.voter.partition("(")[0], old, value)
                 # An older version may lack a setting, whose default then reproduces its behaviour.
                 value = {name: current for name, current in value.items() if name in old}
+                old, value = _of_the_method(old), _of_the_method(value)
             if old != value:
                 raise PatchvoteError(
                     f"{self.folder / run.folder}: {run.words} was made with {_OTHER_VALUE.get(key, f'another {key}')}: "
@@ -241,3 +244,8 @@ def _difference(old: Any, new: Any) -> str:
         changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
         return ", ".join(f"{key} was {old.get(key)!r}, is {new.get(key)!r}" for key in changed[:4])
     return f"it was {old!r}, is {new!r}"
+
+
+def _of_the_method(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide what a voter learns."""
+    return {name: value for name, value in settings.items() if name.split("__")[-1] not in _RESOURCES}
