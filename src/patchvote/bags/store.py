@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
+from ..utils.remote import place
 from .bags import Bags
 from .shard import DTYPES, ENDING, SET_ASIDE, Entry, Shard, newest, shard_files
 
@@ -82,7 +83,7 @@ class Store:
         StoreError
             If there is no such folder, no shard in it, or if its shards have different recipes.
         """
-        path = Path(path)
+        path = place(path)
         if not path.is_dir():
             why = "it is a file, and a store is a folder" if path.exists() else "there is no such folder"
             raise StoreError(f"{path} is not a store: {why}. `patchvote extract PHOTOS STORE` makes one.")

@@ -1,0 +1,27 @@
+"""Jobs for engines: one that works, one that cannot start, one whose start ends its worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from patchvote import StoreError
+
+
+class Doubling:
+    """Doubles numbers."""
+
+    name, per_task = "double", 3
+
+    def start(self):
+        return lambda numbers: [2 * number for number in numbers]
+
+
+class Refusing(Doubling):
+    def start(self):
+        raise StoreError("this store is closed today.")
+
+
+class Ending(Doubling):
+    def start(self):
+        os.kill(os.getpid(), signal.SIGKILL)

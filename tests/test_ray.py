@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.command import network_in
+from helpers.quick_network import QUICK
+from helpers.worker_jobs import Doubling, Ending, Refusing
+from helpers.worker_networks import DeadlyNetwork, LameNetwork, TracedNetwork
+from patchvote import Extractor, PatchvoteError, Photo, Store, StoreError, fill
+from patchvote.engines.local import LocalEngine
+from patchvote.utils.engine import Engine
+
+ray = pytest.importorskip("ray")
+RayEngine = pytest.importorskip("patchvote.engines.ray").RayEngine
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Address of a Ray cluster on this machine with two workers, which know the helpers of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # without one, Ray writes one to the user's home
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the later default; the present one gives a warning
+        settings = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+        context = ray.init("local", **settings, object_store_memory=100 << 20, _node_ip_address="127.0.0.1")
+        yield context.address_info["gcs_address"]
+        ray.shutdown()
+
+
+@pytest.fixture
+def engine(cluster):
+    return RayEngine(workers=2)
+
+
+@pytest.fixture
+def trace(tmp_path):
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    return folder
+
+
+def assert_same_bags(path: Path, expected: Path) -> None:
+    store, reference = Store.open(path), Store.open(expected)
+    assert store.names == reference.names
+    assert [entry.digest for entry in store.entries] == [entry.digest for entry in reference.entries]
+    np.testing.assert_array_equal(store.labels, reference.labels)
+    (bags, _), (expected_bags, _) = store.load(dtype=np.float16), reference.load(dtype=np.float16)
+    for name in ("values", "offsets", "boxes", "level"):
+        np.testing.assert_array_equal(getattr(bags, name), getattr(expected_bags, name))
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+def test_engines_do_every_item_once(engine):
+    for one in (engine, LocalEngine()):
+        assert isinstance(one, Engine)
+        assert sorted(one.run(Doubling(), range(10))) == [(number, 2 * number) for number in range(10)]
+        assert list(one.run(Doubling(), [])) == []
+
+
+def test_an_error_of_a_job_is_raised_where_its_results_are_read(engine):
+    for one in (engine, LocalEngine()):
+        with pytest.raises(StoreError, match="closed today"):
+            list(one.run(Refusing(), range(4)))
+
+
+def test_workers_that_end_whatever_they_are_given_end_the_run(engine, monkeypatch):
+    monkeypatch.setattr("patchvote.engines.ray._DEATHS_IN_A_ROW", 1)
+    with pytest.raises(PatchvoteError, match="workers of 'double' have ended one after the other"):
+        list(engine.run(Ending(), range(4)))
+
+
+def test_a_cluster_that_is_not_there_is_named(tmp_path):
+    code = "from patchvote.engines.ray import RayEngine; RayEngine('127.0.0.1:1')"
+    environment = {
+        **os.environ,
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "1",
+        "RAY_gcs_server_request_timeout_seconds": "1",
+    }
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+    assert "PatchvoteError: no Ray cluster can be used 127.0.0.1:1" in done.stderr
+
+
+# --- extract ----------------------------------------------------------------------------------------------------------
+
+
+def test_bags_of_workers_equal_those_of_one_process_bit_for_bit(cluster, command, photo_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # workers understand relative paths
+    network_in(tmp_path)
+    shutil.copytree(photo_folder, "photos")
+    (tmp_path / "photos" / "grass" / "broken.jpg").write_bytes(b"no photo")
+    one = command("extract", "photos", "one", "--network", "tiny.onnx", "--jobs", 2)
+    many = command("extract", "photos", "many", "--network", "tiny.onnx", "--engine", "ray", "--workers", 2)
+    assert (one.code, many.code) == (3, 3)
+    assert "skipped grass/broken.jpg: is not an image" in many.err
+    assert_same_bags(tmp_path / "many", tmp_path / "one")
+    assert len({path.name.split("-")[1] for path in (tmp_path / "many").iterdir()} - {str(os.getpid())}) == 2
+    again = command("extract", "photos", "many", "--network", "tiny.onnx", "--engine", "ray", "--workers", 2)
+    assert "0 photos extracted; 40 were there already" in again.out
+
+
+def test_a_copied_and_a_moved_photo_reuse_their_bags(engine, photo_folder, tmp_path, trace):
+    photos = Path(shutil.copytree(photo_folder, tmp_path / "photos"))
+    extractor = Extractor(QUICK, backbone=TracedNetwork(trace))
+    fill(tmp_path / "store", photos, extractor, engine=engine)
+    shutil.copy(photos / "brick" / "brick no. 0.png", photos / "grass" / "copy.png")
+    (photos / "brick" / "brick no. 3.png").rename(photos / "brick" / "moved.png")
+    filled = fill(tmp_path / "store", photos, extractor, engine=engine)
+    assert (filled.extracted, filled.kept, filled.reused, filled.forgotten) == (0, 39, 2, 1)
+    fill(tmp_path / "reference", photos, extractor)
+    assert_same_bags(tmp_path / "store", tmp_path / "reference")
+
+
+def test_the_work_of_a_killed_worker_is_done_again(engine, photo_folder, tmp_path, trace):
+    killed: list[int] = []
+
+    def kill_one(filled) -> None:
+        if filled.extracted and not killed:
+            killed.append(int(max(trace.iterdir(), key=lambda path: path.stat().st_mtime).name))
+            os.kill(killed[0], signal.SIGKILL)
+
+    extractor = Extractor(QUICK, backbone=TracedNetwork(trace, delay=0.05), jobs=1)
+    filled = fill(tmp_path / "store", photo_folder, extractor, engine=engine, progress=kill_one)
+    assert filled.done == 40
+    assert filled.skipped == []
+    assert len({int(path.name) for path in trace.iterdir()} - {os.getpid()}) == 3  # two, and one in its place
+    fill(tmp_path / "reference", photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace)))
+    assert_same_bags(tmp_path / "store", tmp_path / "reference")
+
+
+def test_a_slow_worker_does_not_stall_the_other(engine, photo_folder, tmp_path, trace):
+    fill(tmp_path / "store", photo_folder, Extractor(QUICK, backbone=LameNetwork(trace), jobs=1), engine=engine)
+    lame = (trace / "lame").readlink().name
+    counts: dict[str, int] = {}
+    for shard in Store.open(tmp_path / "store").shards:
+        worker = shard.path.name.split("-")[1]
+        counts[worker] = counts.get(worker, 0) + len(shard.entries)
+    assert counts.pop(lame) == 10  # its one task
+    assert sum(counts.values()) == 30
+
+
+def test_a_photo_that_ends_its_worker_twice_is_named_and_left_out(engine, tmp_path, trace, photo_folder):
+    photos = tmp_path / "photos"
+    shutil.copytree(photo_folder / "brick", photos / "brick")
+    Image.new("RGB", (64, 64), (255, 0, 0)).save(photos / "brick" / "deadly.png")
+    extractor = Extractor(QUICK, backbone=DeadlyNetwork(trace))
+    filled = fill(tmp_path / "store", photos, extractor, engine=engine)
+    (error,) = filled.skipped
+    assert error.name == "brick/deadly.png"
+    assert "ended the process that read it, twice" in error.reason
+    assert filled.extracted + filled.kept == 10
+    assert 2 <= len(list(trace.glob("* died"))) <= 6
+    (photos / "brick" / "deadly.png").unlink()
+    fill(tmp_path / "reference", photos, extractor)
+    assert_same_bags(tmp_path / "store", tmp_path / "reference")
+
+
+def test_images_in_memory_are_not_sent_to_workers(engine, tmp_path, trace):
+    photos = [Photo("a", np.zeros((64, 64, 3), np.uint8))]
+    with pytest.raises(StoreError, match="a is an image in memory: workers of an engine read photos from files"):
+        fill(tmp_path / "store", photos, Extractor(QUICK, backbone=TracedNetwork(trace)), engine=engine)
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from helpers.quick_network import QUICK
+from helpers.worker_jobs import Doubling, Ending, Refusing
+from helpers.worker_networks import TracedNetwork
+from patchvote import Extractor, fill
+from patchvote.engines.ray import RayEngine
+photos, store, trace, address, delay = sys.argv[2:]
+with RayEngine(address, workers=2) as engine:
+    extractor = Extractor(QUICK, backbone=TracedNetwork(Path(trace), float(delay)), jobs=1)
+    filled = fill(store, photos, extractor, engine=engine)
+print(filled.extracted, filled.kept)
+"""
+
+
+def test_the_same_command_continues_after_its_process_was_killed(cluster, photo_folder, tmp_path, trace):
+    store = tmp_path / "store"
+    words = [sys.executable, "-c", DRIVER, Path(__file__).parent, photo_folder, store, trace, cluster]
+    with subprocess.Popen([*map(str, words), "0.2"]) as first:
+        deadline = time.monotonic() + 60
+        while not any(store.glob("[!.]*.safetensors")) or not find_entries(store):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        first.kill()
+    before = find_entries(store)
+    assert 0 < before < 40
+    second = subprocess.run([*map(str, words), "0"], capture_output=True, text=True, timeout=120)
+    assert second.returncode == 0, second.stderr
+    extracted, kept = map(int, second.stdout.split())
+    assert extracted + kept == 40
+    assert kept >= before
+    fill(tmp_path / "reference", photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace)))
+    assert_same_bags(store, tmp_path / "reference")
+
+
+def find_entries(store: Path) -> int:
+    try:
+        return len(Store.open(store))
+    except StoreError:  # it holds only a claim so far
+        return 0
