@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from patchvote import Extractor, PatchvoteError, Photo, Store, StoreError, fill
 from patchvote.engines.local import LocalEngine
 from patchvote.utils.engine import Engine
 
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # before Ray is imported: it then listens on 127.0.0.1 alone
 ray = pytest.importorskip("ray")
 RayEngine = pytest.importorskip("patchvote.engines.ray").RayEngine
 
@@ -32,9 +34,8 @@ def cluster():
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # without one, Ray writes one to the user's home
-        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # the later default; the present one gives a warning
         settings = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-        context = ray.init("local", **settings, object_store_memory=100 << 20, _node_ip_address="127.0.0.1")
+        context = ray.init("local", **settings, object_store_memory=100 << 20)
         yield context.address_info["gcs_address"]
         ray.shutdown()
 
@@ -77,21 +78,10 @@ def test_an_error_of_a_job_is_raised_where_its_results_are_read(engine):
             list(one.run(Refusing(), range(4)))
 
 
-def test_workers_that_end_whatever_they_are_given_end_the_run(engine, monkeypatch):
+def test_workers_that_end_whatever_they_are_given_end_the_run(cluster, monkeypatch):
     monkeypatch.setattr("patchvote.engines.ray._DEATHS_IN_A_ROW", 1)
     with pytest.raises(PatchvoteError, match="workers of 'double' have ended one after the other"):
-        list(engine.run(Ending(), range(4)))
-
-
-def test_a_cluster_that_is_not_there_is_named(tmp_path):
-    code = "from patchvote.engines.ray import RayEngine; RayEngine('127.0.0.1:1')"
-    environment = {
-        **os.environ,
-        "RAY_gcs_rpc_server_reconnect_timeout_s": "1",
-        "RAY_gcs_server_request_timeout_seconds": "1",
-    }
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
-    assert "PatchvoteError: no Ray cluster can be used 127.0.0.1:1" in done.stderr
+        list(RayEngine(workers=1).run(Ending(), range(4)))
 
 
 # --- extract ----------------------------------------------------------------------------------------------------------
@@ -124,19 +114,24 @@ def test_a_copied_and_a_moved_photo_reuse_their_bags(engine, photo_folder, tmp_p
     assert_same_bags(tmp_path / "store", tmp_path / "reference")
 
 
-def test_the_work_of_a_killed_worker_is_done_again(engine, photo_folder, tmp_path, trace):
+def test_a_worker_that_is_killed_at_work_is_replaced_and_its_work_done_again(cluster, photo_folder, tmp_path, trace):
     killed: list[int] = []
 
-    def kill_one(filled) -> None:
-        if filled.extracted and not killed:
-            killed.append(int(max(trace.iterdir(), key=lambda path: path.stat().st_mtime).name))
-            os.kill(killed[0], signal.SIGKILL)
+    def kill_the_first() -> None:
+        while not any(trace.iterdir()):
+            time.sleep(0.01)
+        time.sleep(0.2)
+        killed.append(int(next(trace.iterdir()).name))
+        os.kill(killed[0], signal.SIGKILL)
 
+    killer = threading.Thread(target=kill_the_first)
+    killer.start()
     extractor = Extractor(QUICK, backbone=TracedNetwork(trace, delay=0.05), jobs=1)
-    filled = fill(tmp_path / "store", photo_folder, extractor, engine=engine, progress=kill_one)
+    filled = fill(tmp_path / "store", photo_folder, extractor, engine=RayEngine(workers=1))
+    killer.join()
     assert filled.done == 40
     assert filled.skipped == []
-    assert len({int(path.name) for path in trace.iterdir()} - {os.getpid()}) == 3  # two, and one in its place
+    assert len(list(trace.iterdir())) == 2  # the killed one, and one in its place
     fill(tmp_path / "reference", photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace)))
     assert_same_bags(tmp_path / "store", tmp_path / "reference")
 
@@ -191,7 +186,7 @@ print(filled.extracted, filled.kept)
 """
 
 
-def test_the_same_command_continues_after_its_process_was_killed(cluster, photo_folder, tmp_path, trace):
+def test_the_same_command_continues_after_its_process_was_killed(cluster, engine, photo_folder, tmp_path, trace):
     store = tmp_path / "store"
     words = [sys.executable, "-c", DRIVER, Path(__file__).parent, photo_folder, store, trace, cluster]
     with subprocess.Popen([*map(str, words), "0.2"]) as first:
@@ -202,11 +197,9 @@ def test_the_same_command_continues_after_its_process_was_killed(cluster, photo_
         first.kill()
     before = find_entries(store)
     assert 0 < before < 40
-    second = subprocess.run([*map(str, words), "0"], capture_output=True, text=True, timeout=120)
-    assert second.returncode == 0, second.stderr
-    extracted, kept = map(int, second.stdout.split())
-    assert extracted + kept == 40
-    assert kept >= before
+    second = fill(store, photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace), jobs=1), engine=engine)
+    assert second.extracted + second.kept == 40
+    assert second.kept >= before
     fill(tmp_path / "reference", photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace)))
     assert_same_bags(store, tmp_path / "reference")
 

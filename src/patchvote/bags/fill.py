@@ -34,7 +34,7 @@ from .shard_writer import ShardWriter
 from .shard_writing import cast
 from .stock import Stock
 from .store import Store
-from .storing import Stored, StoringJob, stamp_of, store_bags, writer_of
+from .storing import Stored, StoringJob, lost_photo, stamp_of, store_bags, writer_of
 
 _SHARD_BYTES = 16 << 20  # of descriptors, at which a shard is written
 _LOOK_AROUND = 64  # photos between two checks of what other processes have written
@@ -224,8 +224,7 @@ class _Filling:
             for number, stored in results:
                 if isinstance(stored, Lost):
                     photo = todo[number]
-                    error = PhotoError(photo.name, f"ended the process that read it, twice: {stored.reason}")
-                    stored = Stored(photo, Entry(photo.name, photo.label, ""), error=error)
+                    stored = Stored(photo, Entry(photo.name, photo.label, ""), error=lost_photo(photo.name, stored))
                 elif stored.error is None and stored.entry.digest not in self.stock.bags:
                     self.stock.look_around()  # it may be in a shard of a worker that has ended
                 yield stored

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ..errors import PhotoError, StoreError
 from ..photos.find import Photo
+from ..utils.engine import Lost
 from .extract import Described, Extractor
 from .shard import Entry
 from .shard_writer import ShardWriter
@@ -156,6 +157,11 @@ class StoringJob:
                 return list(store_bags(photos, extractor, stock, writer))
 
         return work
+
+
+def lost_photo(name: str, lost: Lost) -> PhotoError:
+    """Return the error of a photo that ended its worker twice."""
+    return PhotoError(name, f"ended the process that read it, twice: {lost.reason}")
 
 
 def writer_of(stock: Stock, shard_bytes: int) -> ShardWriter:

@@ -12,6 +12,7 @@ import typer
 
 from ..engines.choose import EngineName
 from ..utils.counting import counted
+from ..utils.remote import place
 from ..utils.terminal import say, show, show_json
 from .common import (
     SKIPPED,
@@ -53,11 +54,14 @@ def extract(
     photos: Annotated[
         Path,
         typer.Argument(
-            metavar="PHOTOS", help="A folder (flat, or one folder per class), a .csv or .jsonl, or a photo."
+            metavar="PHOTOS",
+            parser=place,
+            help="A folder (flat, or one folder per class), a .csv or .jsonl, or a photo.",
         ),
     ],
     store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="Folder to keep the bags in; created if it does not exist.")
+        Path,
+        typer.Argument(metavar="STORE", parser=place, help="Folder to keep the bags in; created if it does not exist."),
     ],
     network: Network = "efficientnet-lite0",
     mode: Annotated[

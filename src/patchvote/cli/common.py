@@ -12,6 +12,7 @@ import typer
 
 from ..engines.choose import EngineName, opened_engine
 from ..errors import PatchvoteError
+from ..utils.remote import place
 from ..utils.terminal import flush_output, say
 
 if TYPE_CHECKING:
@@ -59,10 +60,12 @@ NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no bags.")]
 PhotosArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="PHOTOS", help="A folder (one folder per class), or a .csv or .jsonl with file_name and label."
+        metavar="PHOTOS",
+        parser=place,
+        help="A folder (one folder per class), or a .csv or .jsonl with file_name and label.",
     ),
 ]
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File of a model.")]
 ReportOption = Annotated[
     Path | None, typer.Option(help="File of the report.", show_default="beside the model, ending in .html")
 ]
@@ -163,6 +166,12 @@ def check_insist(insist: bool, needs: object, option: str) -> None:
     """Refuse --insist if nothing is to be adapted."""
     if insist and not needs:
         raise MistypedError(f"--insist can be used only with {option}: it adapts even if that looks unsafe.")
+
+
+def check_engine(engine: EngineName, adapt: bool) -> None:
+    """Refuse to adapt on workers: it needs the bags of all photos at once."""
+    if adapt and engine is not EngineName.local:
+        raise MistypedError("--adapt needs the bags of all photos in one process: leave out --engine.")
 
 
 def check_order(model: Path, photos: Sequence[Path]) -> None:

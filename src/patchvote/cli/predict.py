@@ -9,16 +9,20 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from ..engines.choose import EngineName
 from ..errors import PatchvoteError
 from ..utils.counting import counted
+from ..utils.remote import place
 from ..utils.terminal import emit, say
 from .common import (
     FAILED,
     SKIPPED,
+    Address,
+    EngineOption,
     Force,
     Insist,
     Jobs,
@@ -26,10 +30,13 @@ from .common import (
     ModelArgument,
     ModelNetwork,
     Quiet,
+    Workers,
+    check_engine,
     check_insist,
     check_order,
     load,
     tell_refusal,
+    workers_of,
 )
 from .streams import interruption
 
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from ..classifier import ImageClassifier
     from ..models.answers import Answer
     from ..photos.find import Found
+    from ..utils.engine import Engine
     from .progress import ProgressLine
 
 
@@ -54,10 +62,31 @@ def predict(
     insist: Insist = False,
     network: ModelNetwork = None,
     jobs: Jobs = None,
+    engine: EngineOption = EngineName.local,
+    address: Address = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per photo.")] = False,
 ) -> None:
     """Predict the classes of PHOTOS: a table on a terminal, CSV in a pipe or a file."""
+    check_engine(engine, adapt)
+    with workers_of(engine, address, workers, jobs) as (where, threads):
+        _predict(model, photos, output, force, adapt, insist, network, threads, where, quiet, as_json)
+
+
+def _predict(
+    model: Path,
+    photos: list[str],
+    output: Path | None,
+    force: bool,
+    adapt: bool,
+    insist: bool,
+    network: str | None,
+    jobs: int | None,
+    engine: Engine | None,
+    quiet: bool,
+    as_json: bool,
+) -> None:
     from ..backbones.network_files import network_files
     from ..photos.outputs import check_outputs
     from ..utils.files import write_file
@@ -68,14 +97,15 @@ def predict(
     _check_output(output, as_json)
     check_insist(insist, adapt, "--adapt")
     names = _paths(photos)
-    paths = [Path(name) for name in names]
+    paths = [place(name) for name in names]
     check_order(model, paths)
     classifier = load(model, network=network, jobs=jobs)
     listed = 0 if photos == ["-"] else None  # standard input, which may be redirected from the output file
     inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
     check_outputs([(output, Kind.answers)], inputs, force=force)
     progress = ProgressLine("extract", quiet or not adapt)
-    answers = classifier.answers(_photos(names), adapt=adapt, insist=insist, progress=progress.stage)
+    settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": progress.stage, "engine": engine}
+    answers = classifier.answers(_photos(names), **settings)
     counter = _Counter(classifier, adapt, quiet)
 
     def json_rows(answers: Iterable[Answer]) -> Iterator[str]:
@@ -157,7 +187,7 @@ def _photos(names: list[str]) -> Found:
 
     found = Found()
     for name in names:
-        path = Path(name)
+        path = place(name)
         if path.is_dir():
             inside = find_photos(path)
             found.extend(dataclasses.replace(one, name=os.path.join(name, one.name)) for one in inside)  # noqa: PTH118

@@ -45,19 +45,7 @@ def place(path: str | Path) -> Path:
     return RemotePath(path)
 
 
-def refuse_remote(path: Path | None, what: str) -> None:
-    """Refuse a remote path where only local files can be used.
-
-    Raises
-    ------
-    PatchvoteError
-        The path is remote.
-    """
-    if isinstance(path, RemotePath):
-        raise PatchvoteError(f"{what} cannot be written to {path}: name a local file, and copy it there afterwards.")
-
-
-class RemotePath(type(Path())):
+class RemotePath(type(Path())):  # type: ignore[misc]
     """A path on a file system that fsspec reaches. It holds nothing but its name, so it can be pickled.
 
     Methods raise `OSError`, whatever the library of the file system raises.
@@ -70,7 +58,7 @@ class RemotePath(type(Path())):
     def __fspath__(self) -> str:
         raise TypeError(f"{self} is no local file")
 
-    def relative_to(self, *other: Any, **_: Any) -> PurePosixPath:  # type: ignore[override]
+    def relative_to(self, *other: Any, **_: Any) -> PurePosixPath:
         """Return the path below a folder, which is no longer remote."""
         return PurePosixPath(*self.parts).relative_to(PurePosixPath(*type(self)(*other).parts))
 
@@ -117,8 +105,9 @@ class RemotePath(type(Path())):
         return self.exists() and not self.is_dir()
 
     def iterdir(self) -> Iterator[Self]:
-        """Yield the files and folders in this folder."""
-        with _os_errors(self):
+        """Yield the files and folders in this folder; none if it does not exist: object stores have no folders."""
+        names: list[str] = []
+        with _os_errors(self), contextlib.suppress(FileNotFoundError):
             names = self._files.ls(str(self), detail=False)
         here = self._files._strip_protocol(str(self)).rstrip(
             "/"
@@ -127,8 +116,7 @@ class RemotePath(type(Path())):
 
     def glob(self, pattern: str, **_: Any) -> Iterator[Self]:
         """Yield the files of this folder whose names match the pattern; folders below are not searched."""
-        with contextlib.suppress(FileNotFoundError):
-            yield from (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
+        yield from (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
 
     def walk_files(self) -> list[Self]:
         """Return all files in this folder and those below, in order of name."""
