@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import secrets
 import shutil
@@ -18,9 +20,11 @@ from helpers.command import network_in
 from helpers.quick_network import QUICK
 from helpers.worker_jobs import Doubling, Ending, Refusing
 from helpers.worker_networks import DeadlyNetwork, LameNetwork, TracedNetwork
-from patchvote import Extractor, PatchvoteError, Photo, Store, StoreError, fill
+from patchvote import Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
 from patchvote.engines.local import LocalEngine
+from patchvote.protocols import Selection, run_protocol
 from patchvote.utils.engine import Engine
+from test_protocols import OWN
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # before Ray is imported: it then listens on 127.0.0.1 alone
 ray = pytest.importorskip("ray")
@@ -33,6 +37,7 @@ def cluster():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_raylet_start_wait_time_s", "120")  # on a busy machine, 30 seconds are not enough
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # without one, Ray writes one to the user's home
         settings = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
         context = ray.init("local", **settings, object_store_memory=100 << 20)
@@ -209,3 +214,53 @@ def find_entries(store: Path) -> int:
         return len(Store.open(store))
     except StoreError:  # it holds only a claim so far
         return 0
+
+
+# --- answers and cells ------------------------------------------------------------------------------------------------
+
+
+def test_workers_give_the_answers_of_one_process_in_order(cluster, place, command):
+    (place / "photos" / "rose" / "broken.jpg").write_bytes(b"no photo")
+    words = ["predict", "n.patchvote", "photos"]
+    one, many = command(*words), command(*words, "--engine", "ray", "--workers", 2)
+    assert (many.code, many.out) == (one.code, one.out)
+    assert many.code == 3
+    assert "skipped photos/rose/broken.jpg: is not an image" in many.err
+
+
+def test_workers_measure_as_one_process_does(cluster, place, command):
+    shutil.copy("photos/rose/0.jpg", "photos/iris/mistake.jpg")
+    words = ["evaluate", "m.patchvote", "photos", "--json", "--report"]
+    one, many = command(*words, "one.html"), command(*words, "many.html", "--engine", "ray", "--workers", 2)
+    assert (one.code, many.code) == (0, 0)
+    assert json.loads(many.out) == json.loads(one.out) | {"report": "many.html"}
+    assert Path("many.html").read_text() == Path("one.html").read_text()
+
+
+def test_a_model_that_is_in_no_file_is_not_sent_to_workers(engine, flowers):
+    classifier = ImageClassifier.load(flowers / "m.patchvote", cache=False)
+    classifier._model = dataclasses.replace(classifier.model, threshold=0.5)
+    with pytest.raises(PatchvoteError, match="workers of an engine read the model from a file: save it"):
+        next(classifier.answers(flowers / "photos", engine=engine))
+
+
+def test_adapting_stays_in_one_process(place, command):
+    done = command("predict", "m.patchvote", "photos", "--adapt", "--engine", "ray")
+    assert (done.code, "--adapt needs the bags of all photos in one process" in done.err) == (2, True)
+    done = command("extract", "photos", "store", "--workers", 2)
+    assert (done.code, "can be set only with --engine ray" in done.err) == (2, True)
+
+
+def test_workers_compute_the_cells_of_one_process(engine, photo_folder, tmp_path):
+    (tmp_path / "textures.toml").write_text(OWN)
+    selection = Selection(networks=(str(network_in(tmp_path)),))
+    cells = []
+    for name, where in (("one", None), ("many", engine)):
+        results, bags = tmp_path / "results" / name, tmp_path / "bags" / name
+        settings = {"selection": selection, "bags": bags, "jobs": 1, "engine": where}
+        outcome = run_protocol(tmp_path / "textures.toml", photo_folder, results, **settings)
+        assert (outcome.computed, outcome.skipped) == (4, [])
+        lines = (results / "textures" / "cells.jsonl").read_text().splitlines()
+        numbers = [json.loads(line) for line in lines]
+        cells.append([(one["voter"], one["split"], one["accuracy"], one["train_photos"]) for one in numbers])
+    assert cells[0] == cells[1]

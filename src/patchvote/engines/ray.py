@@ -38,7 +38,7 @@ class RayEngine:
     Parameters
     ----------
     address : str, optional
-        Address of a running cluster; by default the one that `RAY_ADDRESS` names, or a cluster on this machine. If this
+        Address of a running cluster; by default the one that `RAY_ADDRESS` names, or a new one on this machine. If this
         process is connected to a cluster already, that one is used.
     workers : int, optional
         Number of workers; by default as many as the cluster has cores for.
@@ -55,12 +55,12 @@ class RayEngine:
         self._connected = not ray.is_initialized()
         if self._connected:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # patchvote sends nothing anywhere
+            address = address or os.environ.get("RAY_ADDRESS") or "local"
             try:
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            except (ConnectionError, ValueError, RuntimeError, RayError) as error:
-                where = address or "on this machine"
+            except Exception as error:  # Ray raises errors of many kinds, and plain exceptions
                 raise PatchvoteError(
-                    f"no Ray cluster can be used {where}: {first_line(error)}. `ray status` shows whether one runs."
+                    f"the Ray cluster {address!r} cannot be used: {first_line(error)}. `ray status` shows more."
                 ) from error
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         fitting = int(resources.get("CPU", 0)) // threads

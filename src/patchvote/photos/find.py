@@ -157,8 +157,8 @@ def _from_manifest(path: Path) -> list[Photo]:
             raise PhotoError(str(path), f"line {line}: label must be text, got {repr(label)[:200]}.")
         where = file_name.strip().replace("\\", "/")
         # The name is the file_name unchanged, so that answers can be joined with the manifest.
-        source = place(where) if "://" in where else path.parent / where
-        photo = Photo(file_name, source, str(label).strip() or None if label is not None else None)
+        # Relative to the manifest, never a URL: a manifest of a stranger must not choose where to connect.
+        photo = Photo(file_name, path.parent / where, str(label).strip() or None if label is not None else None)
         if where in photos and photos[where].label != photo.label:
             raise PhotoError(
                 str(path), f"line {line} labels {where} {photo.label!r}, an earlier line {photos[where].label!r}."
