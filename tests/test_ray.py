@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -18,12 +19,13 @@ from PIL import Image
 
 from helpers.command import network_in
 from helpers.quick_network import QUICK
-from helpers.worker_jobs import Doubling, Ending, Refusing
+from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
 from helpers.worker_networks import DeadlyNetwork, LameNetwork, TracedNetwork
-from patchvote import Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
+from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
 from patchvote.engines.local import LocalEngine
 from patchvote.protocols import Selection, run_protocol
 from patchvote.utils.engine import Engine
+from patchvote.voters.prototypes.parted import fit_on_workers
 from test_protocols import OWN
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # before Ray is imported: it then listens on 127.0.0.1 alone
@@ -179,7 +181,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from helpers.quick_network import QUICK
-from helpers.worker_jobs import Doubling, Ending, Refusing
+from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
 from helpers.worker_networks import TracedNetwork
 from patchvote import Extractor, fill
 from patchvote.engines.ray import RayEngine
@@ -264,3 +266,32 @@ def test_workers_compute_the_cells_of_one_process(engine, photo_folder, tmp_path
         numbers = [json.loads(line) for line in lines]
         cells.append([(one["voter"], one["split"], one["accuracy"], one["train_photos"]) for one in numbers])
     assert cells[0] == cells[1]
+
+
+def test_a_member_of_a_team_that_ends_is_replaced_and_asked_again(engine, tmp_path):
+    with contextlib.closing(engine.team(Fainting(tmp_path))) as team:
+        assert team.ask(10, [1, 2]) == [11, 12]
+    assert (tmp_path / "fainted").exists()
+
+
+# --- sNBNL ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"block": 200, "power": 0.5}, {"standardise": False, "position_weight": 0.0}])
+def test_gradients_in_parts_train_the_prototypes_of_one_process(settings, photo_folder, tmp_path):
+    assert_same_prototypes(LocalEngine(), settings, photo_folder, tmp_path)
+
+
+def test_workers_train_the_prototypes_of_one_process(engine, photo_folder, tmp_path):
+    assert_same_prototypes(engine, {"block": 200}, photo_folder, tmp_path)
+
+
+def assert_same_prototypes(engine, settings, photos: Path, folder: Path) -> None:
+    fill(folder / "store", photos, Extractor(QUICK, backbone=TracedNetwork(folder)))
+    store = Store.open(folder / "store")
+    common = {"batch_size": 40, "min_steps": 30, "n_prototypes": 3, **settings}
+    one = SNBNL(**common).fit(store)
+    many = fit_on_workers(SNBNL(**common), store, engine=engine)
+    assert (many.steps_, many.n_iter_) == (one.steps_, one.n_iter_)
+    np.testing.assert_allclose(many.weights_, one.weights_, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(many.predict(store), one.predict(store))

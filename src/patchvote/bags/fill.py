@@ -178,9 +178,8 @@ class _Filling:
             requested = {photo.name for photo in self.photos}
             if not self.shared:
                 self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in requested}
-            with contextlib.closing(
-                writer_of(self.stock, _SHARD_BYTES)
-            ) as writer:  # also on Ctrl-C: extracted bags are kept
+            # Closed on Ctrl-C as well: extracted bags are kept.
+            with contextlib.closing(writer_of(self.stock, _SHARD_BYTES)) as writer:
                 todo = self.photos
                 while todo:
                     missing = [photo for photo in todo if not self._is_there(photo)]
@@ -225,7 +224,7 @@ class _Filling:
                 if isinstance(stored, Lost):
                     photo = todo[number]
                     stored = Stored(photo, Entry(photo.name, photo.label, ""), error=lost_photo(photo.name, stored))
-                elif stored.error is None and stored.entry.digest not in self.stock.bags:
+                elif stored.error is None and not stored.descriptors and stored.entry.digest not in self.stock.bags:
                     self.stock.look_around()  # it may be in a shard of a worker that has ended
                 yield stored
 

@@ -24,7 +24,8 @@ from ray.exceptions import RayError, RayTaskError
 
 from ..errors import PatchvoteError, first_line
 from ..utils.counting import counted
-from ..utils.engine import Item, Job, Lost, Result, tasks_of
+from ..utils.engine import Item, Job, Lost, Result, TeamJob, tasks_of
+from .ray_team import RayTeam
 
 _DEATHS_OF_ITEM = 2  # of its worker, when the item is alone; after that it is given up
 # Deaths in a row, per worker, without any finished task: then it is not an item that ends the workers. To find one item
@@ -84,6 +85,10 @@ class RayEngine:
         """Do all items; see `Engine.run`."""
         with contextlib.closing(_Run(self, job, items)) as running:
             yield from running.results()
+
+    def team(self, job: TeamJob) -> RayTeam:
+        """Start a team with as many members as there are workers; see `TeamEngine.team`."""
+        return RayTeam(job, self.workers, self.threads)
 
 
 class _Worker(Generic[Item, Result]):
@@ -161,7 +166,7 @@ class _Run(Generic[Item, Result]):
         actor = ray.remote(_Worker).options(
             name=f"patchvote {self._job.name} {uuid.uuid4().hex[:8]}", num_cpus=self._engine.threads, max_restarts=0
         )
-        return actor.remote(cloudpickle.dumps(self._job), str(Path.cwd()))
+        return actor.remote(cloudpickle.dumps(self._job), str(Path.cwd()))  # type: ignore[no-untyped-call]
 
     def _finish(self, call: Any) -> Iterator[tuple[int, Result | Lost]]:
         """Take what a worker returns, or replace a worker that has ended."""

@@ -68,6 +68,44 @@ class Engine(Protocol):
         ...
 
 
+class TeamJob(Protocol):
+    """Work in which every worker keeps what it has read, and all are asked again and again. It can be pickled.
+
+    Attributes
+    ----------
+    name : str
+        Name of the stage, which a dashboard shows.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - described above
+
+    def start(self) -> Callable[[Any, Any], Any]:
+        """Open what the job needs; return the function that answers a question: what all are told, and its own part.
+
+        An answer depends on the question and on files alone, not on earlier questions: it may be asked twice.
+        """
+
+
+class Team(Protocol):
+    """Workers that are asked together."""
+
+    size: int
+
+    def ask(self, shared: Any, own: Sequence[Any]) -> list[Any]:
+        """Ask every worker its own question beside a shared one; return the answers in the order of the workers."""
+
+    def close(self) -> None:
+        """End the workers."""
+
+
+class TeamEngine(Protocol):
+    """Engine that can hold a team of workers."""
+
+    def team(self, job: TeamJob) -> Team:
+        """Start a team."""
+
+
 def tasks_of(count: int, per_task: int, workers: int) -> list[list[int]]:
     """Divide the numbers of `count` items into tasks of equal size, at least two per worker where there are enough.
 

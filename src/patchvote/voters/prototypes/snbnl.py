@@ -308,7 +308,7 @@ class SNBNL(PrototypeVoter):
         for x, labels, weight in data.minibatches(rng, self.batch_size, self.mean_, self.scale_):
             total += learner.step(x, labels, weight)
             count += 1
-        weights = learner.weights
+        weights, x = learner.weights, np.asarray(x)
         dead = dead_prototypes(weights, x)
         if reseed and len(dead):
             seed_anew(weights, dead, x, labels, rng, self.start_scale)
