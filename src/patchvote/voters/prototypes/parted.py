@@ -54,7 +54,7 @@ def fit_on_workers(voter: SNBNL, store: Store, y: Any = None, *, engine: TeamEng
         parted._team = team
         parted.fit(store, y)
     del parted._team
-    vars(voter).update(vars(parted))
+    voter.__dict__.update(parted.__dict__)
     return voter
 
 
@@ -180,7 +180,7 @@ class _PartedData(TrainingData):
     @classmethod
     def of(cls, data: TrainingData) -> _PartedData:
         parted = cls(data.source, data.labels, data.weight, data.block)
-        vars(parted).update(vars(data))
+        parted.__dict__.update(data.__dict__)
         return parted
 
     def only(self, images: npt.NDArray[np.int64]) -> TrainingData:
