@@ -20,7 +20,7 @@ PHOTOS = {
     "extract": "--photos",
     "fine_tune": "--data",
 }
-OTHERS = ("evidence", "search", "store", "voters")
+OTHERS = ("evidence", "scale", "search", "store", "voters")
 SHARED = ("common", "evidence_classifiers", "evidence_measures", "evidence_pictures")
 
 

@@ -90,6 +90,7 @@ def test_members_that_do_not_fit_together_are_refused(jury):
     scorer = jury.scorer()
     for name, array, says in (
         ("balance", np.array([1.0, -1.0]), "'balance' must have 2 numbers, none negative"),
+        ("balance", np.zeros(2), "and one above 0"),
         ("parts_mean", np.zeros(3), "its member 'parts': prototypes of the shape"),
         ("bag_bias", np.zeros(2), "its member 'bag': weights of the shape"),
     ):
@@ -116,3 +117,12 @@ def test_the_command_line_and_the_graph_know_it(photo_folder, tmp_path):
     evidence = classifier.explain([photo])
     np.testing.assert_allclose(told["probability"], evidence.probability, atol=1e-4)
     np.testing.assert_allclose(told["scores"], evidence.votes.mean(axis=0), atol=1e-4)
+    photos = [np.full((90, 120, 3), (0, 200, grey), np.uint8) for grey in range(0, 60, 10)]
+    classifier.add(photos, ["green"] * len(photos))
+    assert classifier.predict(photos[:1]).tolist() == ["green"]
+
+
+def test_a_jury_that_remembers_nothing_cannot_learn_more(jury):
+    forgetful = {name: array for name, array in jury.scorer().arrays.items() if "memory" not in name}
+    again = Jury.from_scorer(JuryVotes(forgetful, jury.scorer().settings, 3), ["a", "b", "c"])
+    assert not again.can_learn_more

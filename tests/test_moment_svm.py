@@ -17,6 +17,7 @@ from patchvote import (
     MomentSVM,
     PatchvoteError,
     Recipe,
+    Store,
     export_model,
 )
 from patchvote import find_photos as photos_of
@@ -201,6 +202,83 @@ def test_a_model_of_an_earlier_version_says_why_it_cannot_be_adapted(fitted):
     voter = MomentSVM.from_scorer(scorer, np.array(["a", "b", "c"]))
     with pytest.raises(PatchvoteError, match="fit it again"):
         voter.to_adapt()
+
+
+def test_weights_of_photos_count_when_the_model_is_adapted():
+    bags, labels = make_bags(30, shift=3)
+    wrong = np.arange(len(labels)) % 2 == 0
+    mixed = np.where(wrong, np.roll(labels, 30), labels)
+    task = MomentSVM(pairs=3).fit(bags, mixed, np.where(wrong, 1e-6, 1.0)).to_adapt()
+    test, expected = make_bags(10, seed=2, shift=3)
+    assert task.unadapted.score(test, expected) > 0.9
+    assert task.weight is not None
+    assert task.weight.min() < 1e-5
+
+
+def test_copies_of_few_photos_do_not_make_it_surer_when_it_is_adapted():
+    bags, _ = make_bags(4, shift=0)
+    labels = np.random.default_rng(3).permutation(np.repeat(["a", "b", "c"], 4))
+    once = MomentSVM(pairs=3).fit(bags, labels).to_adapt().unadapted
+    twice = MomentSVM(pairs=3).fit(Bags.join([bags, bags]), np.tile(labels, 2)).to_adapt().unadapted
+    assert twice.temperature_ > 0.8 * once.temperature_
+
+
+# --- odd features ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_size_of_features_does_not_matter(factor, sign):
+    bags, labels = make_bags(20, shift=3)
+    values = (bags.values * sign * (factor if sign > 0 else max(factor, 1e-15))).astype(np.float32)
+    scaled = Bags(values, bags.offsets, bags.boxes)
+    assert MomentSVM(calibration=0).fit(scaled, labels).score(scaled, labels) > 0.95
+
+
+def test_a_large_offset_of_features_hides_neither_classes_nor_evidence():
+    bags, labels = make_bags(20, shift=3)
+    moved = Bags(bags.values + 1e4, bags.offsets, bags.boxes)
+    voter = MomentSVM(calibration=0).fit(moved, labels)
+    assert voter.vectors_.dtype == np.float32  # which float16 would hide
+    assert voter.score(moved, labels) > 0.9
+    votes = voter.votes(moved)
+    means = np.stack([votes[a:b].mean(axis=0) for a, b in zip(bags.offsets[:-1], bags.offsets[1:], strict=True)])
+    assert (means.argmax(axis=1) == voter.decision_function(moved).argmax(axis=1)).mean() > 0.95
+
+
+def test_photos_that_all_look_the_same_get_the_same_scores():
+    voter = MomentSVM().fit([np.zeros((5, 4))] * 6, list("aabbcc"))
+    assert np.ptp(voter.predict_proba([np.zeros((5, 4))])) < 0.01
+    assert MomentSVM().fit([np.full((5, 4), 0.1)] * 6, list("aabbcc")).predict([np.ones((5, 4))]).shape == (1,)
+
+
+def test_features_that_are_too_large_for_products_are_refused():
+    bags, labels = make_bags(4)
+    with pytest.raises(ValueError, match="too large for products"):
+        MomentSVM(calibration=0).fit(Bags(-1e25 * bags.values, bags.offsets, bags.boxes), labels)
+
+
+def test_negative_features_of_the_last_photos_of_a_store_are_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr("patchvote.voters.moment_svm._AT_ONCE", 60)
+    bags, labels = make_bags(8)
+    values = bags.values.copy()
+    values[-20:] -= 3
+    signed = Bags(values, bags.offsets, bags.boxes)
+
+    class Blocks(Store):
+        def __init__(self) -> None:
+            self.names, self.sizes = [str(number) for number in range(len(signed))], signed.sizes
+
+        dim, dtype = 5, np.float32
+
+        def blocks(self, descriptors, *, indices, dtype, seed=None):
+            for start in range(0, len(indices), 6):
+                yield signed[indices[start : start + 6]], None
+
+    read = MomentSVM(calibration=0).fit(Blocks(), labels)
+    held = MomentSVM(calibration=0).fit(signed, labels)
+    assert read.power_ == held.power_ == 1
+    np.testing.assert_allclose(read.decision_function(signed), held.decision_function(signed), atol=1e-3)
 
 
 # --- the solver -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patchvote.voters.prototypes.moments import Moments
+from patchvote.utils.moments import Moments
 
 
 @given(st.integers(0, 99), st.lists(st.integers(1, 50), min_size=1, max_size=5))
@@ -47,3 +47,18 @@ def test_a_feature_that_never_changes_has_the_scale_one(dtype):
     for _ in range(5):
         moments.update(np.full((37, 2), 0.2, dtype=dtype))
     assert moments.deviation().tolist() == [1.0, 1.0]
+
+
+@given(st.integers(0, 99), st.lists(st.integers(0, 50), min_size=1, max_size=5))
+def test_merged_moments_are_those_of_the_stream(seed, sizes):
+    rng = np.random.default_rng(seed)
+    blocks = [(rng.normal(size=(size, 3)) * 3 + 10).astype(np.float32) for size in [7, *sizes]]
+    merged, stream = Moments(), Moments()
+    for block in blocks:
+        part = Moments()
+        part.update(block)
+        if len(block):
+            merged.merge(len(block), part.as_array())
+        stream.update(block)
+    np.testing.assert_allclose(merged.mean, stream.mean, rtol=1e-9)
+    np.testing.assert_allclose(merged.deviation(), stream.deviation(), rtol=1e-9)

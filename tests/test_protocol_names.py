@@ -117,3 +117,8 @@ def test_results_under_an_old_name_are_found_under_the_new_one_and_gone_on_with(
     assert [cell["split"] for cell in kept["cells"]] == [1, 2]
     with pytest.raises(PatchvoteError, match=r"made with other settings: alpha was 0.0001, is 0.5"):
         results.check(new, {"settings": now["settings"] | {"alpha": 0.5}})
+
+
+def test_a_bracket_that_is_not_closed_is_named():
+    with pytest.raises(PatchvoteError, match="no closing bracket"):
+        parse_voter("moment-svm(pairs=0")

@@ -419,6 +419,21 @@ def test_a_voter_that_adapts_sees_the_target_without_its_labels(photo_folder, tm
     assert cells["one-two", "adapted"]["accuracy"] > 80
 
 
+@pytest.mark.parametrize("labelled", [0, 2])
+def test_da_nbnn_is_a_voter_of_protocols(photo_folder, tmp_path, labelled):
+    for domain in ("one", "two"):
+        shutil.copytree(photo_folder, tmp_path / "photos" / domain)
+    text = DOMAINS.replace('["whole-svm", "mean-svm"]', '["da-nbnn(rounds=1)"]')
+    (tmp_path / "cameras.toml").write_text(text.replace("train = 4", f"train = 4\nlabelled = {labelled}"))
+    dataset = read_dataset("domains", tmp_path / "photos")
+    stores = Stores(tmp_path / "bags", {photo.name: photo for photo in dataset.photos})
+    at_work = Runner(Protocol.load(tmp_path / "cameras.toml"), dataset, stores, Results(tmp_path / "r"))
+    groups, _ = plan(at_work.protocol, Selection(pairs=("one-two",)), at_work.results)
+    ((_, _, cell),) = at_work.compute(groups)
+    assert cell["accuracy"] > 80
+    assert "refused" not in cell
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 

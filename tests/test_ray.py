@@ -104,6 +104,7 @@ def test_bags_of_workers_equal_those_of_one_process_bit_for_bit(cluster, command
     assert (one.code, many.code) == (3, 3)
     assert "skipped grass/broken.jpg: is not an image" in many.err
     assert_same_bags(tmp_path / "many", tmp_path / "one")
+    assert all(shard.moments is not None for shard in Store.open("many").shards)
     assert len({path.name.split("-")[1] for path in (tmp_path / "many").iterdir()} - {str(os.getpid())}) == 2
     again = command("extract", "photos", "many", "--network", "tiny.onnx", "--engine", "ray", "--workers", 2)
     assert "0 photos extracted; 40 were there already" in again.out
@@ -284,6 +285,21 @@ def test_gradients_in_parts_train_the_prototypes_of_one_process(settings, photo_
 
 def test_workers_train_the_prototypes_of_one_process(engine, photo_folder, tmp_path):
     assert_same_prototypes(engine, {"block": 200}, photo_folder, tmp_path)
+
+
+@pytest.mark.parametrize("block", [None, 200])
+def test_a_training_on_workers_continues_from_its_checkpoint(block, photo_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("patchvote.voters.prototypes.passes._SECONDS_BETWEEN", 0)
+    common = {"batch_size": 40, "min_steps": 30, "n_prototypes": 3, "block": block}
+    fill(tmp_path / "store", photo_folder, Extractor(QUICK, backbone=TracedNetwork(tmp_path)))
+    store, saved = Store.open(tmp_path / "store"), {"checkpoint": tmp_path / "training"}
+    ended = SNBNL(**common, **saved, callback=lambda record: "share_of_pass" in record and record["steps"] >= 9)
+    assert fit_on_workers(ended, store, engine=LocalEngine()).steps_ == 9
+    assert ended.history_[-1]["share_of_pass"] < 1
+    many = fit_on_workers(SNBNL(**common, **saved), store, engine=LocalEngine())
+    one = SNBNL(**common).fit(store)
+    assert many.steps_ == one.steps_ > 9
+    np.testing.assert_allclose(many.weights_, one.weights_, rtol=1e-5, atol=1e-5)
 
 
 def assert_same_prototypes(engine, settings, photos: Path, folder: Path) -> None:

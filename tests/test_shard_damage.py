@@ -36,7 +36,7 @@ def write_store(folder: Path, seeds=range(8)) -> Path:
 def as_of_before(path: Path) -> None:
     """Write a shard anew as an earlier version did: without checksums, number and owner."""
     header = json.loads(path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")])["__metadata__"]
-    arrays = {name: array for name, array in load_file(path).items() if name != "checks"}
+    arrays = {name: array for name, array in load_file(path).items() if name not in ("checks", "moments")}
     kept = ("format", "recipe", "fingerprint", "entries", "forgotten")
     save_file(arrays, path, {key: header[key] for key in kept})
 

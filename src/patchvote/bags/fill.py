@@ -27,9 +27,10 @@ from ..utils.engine import Engine, Lost
 from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.temporary import remove_leavings
+from .entries import Entry
 from .extract import Extractor
 from .filled import Filled, Progress
-from .shard import DTYPES, ENDING, SET_ASIDE, Entry
+from .shard import DTYPES, ENDING, SET_ASIDE
 from .shard_writer import ShardWriter
 from .shard_writing import cast
 from .stock import Stock

@@ -6,8 +6,9 @@ from the store. A shard is written once and never changed; later shards replace 
 their headers, so that a copy under another name is as old as its original.
 
 One more array, `checks`, holds a checksum of the header and the offsets, and then one per photo's bag. Everything that
-is read is compared with them. Shards of earlier versions have neither checksums nor a number; their order is that of
-their names.
+is read is compared with them. `moments` holds the mean of each feature and of the centres of the boxes, and the sums of
+squared differences from it, over all descriptors of the shard; the header's checksum covers it. Shards of earlier
+versions have neither checksums nor moments nor a number; their order is that of their names.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from ..utils.reading import open_regular
 from ..utils.tensor_parts import header_bytes, read_rows
 from ..utils.tensors import Place, read_header
 from .bags import Bags
+from .entries import Entries
+from .entries import Entry as Entry
 from .recipe import Recipe
 
 FORMAT = "patchvote-bags-1"
@@ -38,37 +41,6 @@ ENDING = ".safetensors"
 DIGITS = 30  # most digits of a shard's number; a time in nanoseconds has 19
 SET_ASIDE = ".damaged"  # appended to the name of a damaged shard
 DTYPES: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """Metadata of one photo in a shard.
-
-    Parameters
-    ----------
-    name, label
-        Name and label, as in `Photo`.
-    digest : str
-        SHA-256 of the content from which the bag was extracted.
-    size, modified : int
-        Size in bytes and time of the last change (ns) of the file, which identify an unchanged file without reading
-        it; 0 if they cannot be relied on.
-    """
-
-    name: str
-    label: str | None
-    digest: str
-    size: int = 0
-    modified: int = 0
-
-    def is_sound(self) -> bool:
-        """Whether every field has the right type, which is not certain for an entry read from a file."""
-        texts, numbers = (self.name, self.digest), (self.size, self.modified)
-        return (
-            all(isinstance(text, str) for text in texts)
-            and all(isinstance(number, int) for number in numbers)
-            and (self.label is None or isinstance(self.label, str))
-        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,12 +55,14 @@ class Shard:
         Machine and process that wrote the shard; empty for shards of earlier versions.
     checks : array of int or None
         Checksums of the header and of each photo's bag; None for shards of earlier versions.
+    moments : array of shape (2, features + 2) or None
+        Means of the features and of the centres of the boxes over all descriptors, and sums of squared differences.
     """
 
     path: Path
     recipe: Recipe
     fingerprint: str
-    entries: tuple[Entry, ...]
+    entries: Entries
     offsets: npt.NDArray[np.int64]
     dim: int
     dtype: str
@@ -97,6 +71,7 @@ class Shard:
     owner: str
     checks: npt.NDArray[np.uint64] | None
     places: Mapping[str, Place]
+    moments: npt.NDArray[np.float64] | None = None
 
     @property
     def kind(self) -> tuple[object, ...]:
@@ -122,9 +97,9 @@ class Shard:
         verified = False
         try:
             with open_regular(path) as file:
-                metadata, places, offsets, checks = _read_verified(path, file)
+                metadata, places, offsets, checks, moments = _read_verified(path, file)
             verified = checks is not None
-            return cls._parsed(path, metadata, places, offsets, checks)
+            return cls._parsed(path, metadata, places, offsets, checks, moments)
         except StoreError:
             raise
         except OSError as error:
@@ -144,6 +119,7 @@ class Shard:
         places: dict[str, Place],
         offsets: npt.NDArray[np.int64],
         checks: npt.NDArray[np.uint64] | None,
+        moments: npt.NDArray[np.float64] | None,
     ) -> Shard:
         if metadata.get("format") != FORMAT:
             raise StoreError(f"{path.name} has the format {str(metadata.get('format'))[:40]!r}, not {FORMAT!r}.")
@@ -152,7 +128,7 @@ class Shard:
             path,
             Recipe.from_json(metadata["recipe"]),
             metadata["fingerprint"],
-            tuple(Entry(**entry) for entry in json.loads(metadata["entries"])),
+            Entries(json.loads(metadata["entries"])),
             offsets,
             dim,
             places["values"].dtype,
@@ -161,6 +137,7 @@ class Shard:
             metadata.get("owner", ""),
             checks,
             places,
+            moments,
         )
         # A flipped bit in a key must not turn a shard with checksums into one of an earlier version without.
         if (checks is None) != ("number" not in metadata) or not _is_sound(shard, rows):
@@ -215,8 +192,8 @@ class Shard:
             sound = all(all_finite(part) for part in parts[:2])
         if not sound:
             raise DamagedShardError(
-                f"{self.path} is damaged: the bag of {self.entries[index].name} is not what was written. The photos of "
-                "this shard have to be extracted again."
+                f"{self.path} is damaged: the bag of {self.entries.names[index]} is not what was written. The photos "
+                "of this shard have to be extracted again."
             )
 
     def verify(self) -> None:
@@ -235,8 +212,14 @@ def _convert(stored: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
 
 def _read_verified(
     path: Path, file: io.BufferedReader
-) -> tuple[dict[str, str], dict[str, Place], npt.NDArray[np.int64], npt.NDArray[np.uint64] | None]:
-    """Read header, offsets and checksums of a shard, and verify the first two."""
+) -> tuple[
+    dict[str, str],
+    dict[str, Place],
+    npt.NDArray[np.int64],
+    npt.NDArray[np.uint64] | None,
+    npt.NDArray[np.float64] | None,
+]:
+    """Read header, offsets, checksums and moments of a shard, and verify them."""
     metadata, places = read_header(file)
     header = header_bytes(file)
     most = metadata.get("entries", "").count("{") + 1  # the header has one object per photo
@@ -249,11 +232,21 @@ def _read_verified(
     )
     if offsets is None:
         raise DamagedShardError(f"{path.name} is damaged or not a shard: it has no offsets.")
+    moments = _read_moments(path, file, places)
     if checks is not None:
         checks = checks.view(np.uint64)
-        if check_of([header, offsets]) != checks[0]:
+        if check_of([header, offsets, *([] if moments is None else [moments])]) != checks[0]:
             raise DamagedShardError(f"{path.name} is damaged: its header is not what was written.")
-    return metadata, places, offsets, checks
+    return metadata, places, offsets, checks, moments
+
+
+def _read_moments(path: Path, file: io.BufferedReader, places: Mapping[str, Place]) -> npt.NDArray[np.float64] | None:
+    place, values = places.get("moments"), places.get("values")
+    if place is None:
+        return None
+    if values is None or len(values.shape) != 2 or (place.dtype, place.shape) != ("float64", (2, values.shape[1] + 2)):
+        raise DamagedShardError(f"{path.name} contradicts itself: its moments do not fit its descriptors.")
+    return read_rows(file, place, 0, np.empty(place.shape, np.float64))
 
 
 def _is_sound(shard: Shard, rows: int) -> bool:
@@ -267,13 +260,16 @@ def _is_sound(shard: Shard, rows: int) -> bool:
         "boxes": ("float32", (rows, 4)),
         "level": ("int16", (rows,)),
     }
+    if checks is not None:
+        expected["checks"] = ("int64", (count,))
+    if checks is not None and shard.moments is not None:
+        expected["moments"] = ("float64", (2, shard.dim + 2))
     return (
         shard.dtype in DTYPES
-        and described == (expected if checks is None else {**expected, "checks": ("int64", (count,))})
+        and described == expected
         and offsets[0] == 0
         and offsets[-1] == rows
         and not (np.diff(offsets) < 0).any()
-        and all(entry.is_sound() for entry in shard.entries)
         and all(isinstance(name, str) for name in shard.forgotten)
     )
 
@@ -282,7 +278,7 @@ def newest(shards: Iterable[Shard]) -> dict[str, tuple[Shard, int]]:
     """Return the latest shard of each photo, and its index there, by name; without photos that were removed."""
     places: dict[str, tuple[Shard, int]] = {}
     for shard in sorted(shards, key=lambda shard: shard.order):
-        places.update((entry.name, (shard, index)) for index, entry in enumerate(shard.entries))
+        places.update((name, (shard, index)) for index, name in enumerate(shard.entries.names))
         for name in shard.forgotten:
             places.pop(name, None)
     return places

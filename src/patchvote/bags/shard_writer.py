@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .bags import Bags
+from .entries import Entry
 from .recipe import Recipe
-from .shard import DTYPES, Entry, Shard
+from .shard import DTYPES, Shard
 from .shard_writing import hold_shard, write_shard
 
 _SHARD_SECONDS = 20.0  # after which a shard is written even if it is small: an interruption loses no more work

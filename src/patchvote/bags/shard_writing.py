@@ -17,11 +17,16 @@ import numpy.typing as npt
 
 from ..errors import PhotoError, StoreError
 from ..utils.files import write_and_hold
+from ..utils.float16 import to_float32
+from ..utils.moments import Moments
 from ..utils.temporary import owner
 from ..utils.tensor_parts import content_of, header_of
 from .bags import Bags
+from .entries import Entry
 from .recipe import Recipe
-from .shard import DIGITS, DTYPES, ENDING, FORMAT, Entry, check_of, number_of, shard_files
+from .shard import DIGITS, DTYPES, ENDING, FORMAT, check_of, number_of, shard_files
+
+_ROWS = 4096  # descriptors whose moments are computed at once
 
 
 def write_shard(folder: Path, *what: Any, **more: Any) -> Path:
@@ -64,6 +69,7 @@ def hold_shard(
         "offsets": [np.concatenate([[0], ends]).astype(np.int64)],
         "boxes": [bag.boxes for bag in bags],
         "level": [bag.level for bag in bags],
+        "moments": [_moments(bags)],
     }
     with contextlib.ExitStack() as stack:
         try:
@@ -87,9 +93,24 @@ def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], metadata: dict[str, 
     checks = np.zeros(count, np.uint64)
     arrays = {**arrays, "checks": [checks.view(np.int64)]}
     header = header_of(arrays, metadata)
-    checks[:] = [check_of([header, *arrays["offsets"]]), *(check_of(bag) for bag in bags[: count - 1])]
+    checks[0] = check_of([header, *arrays["offsets"], *arrays["moments"]])
+    checks[1:] = [check_of(bag) for bag in bags[: count - 1]]
     yield header
     yield from content_of(arrays)
+
+
+def _moments(bags: Sequence[Bags]) -> npt.NDArray[np.float64]:
+    """Return the moments of all features and of the centres of the boxes, for whoever standardises them later."""
+    moments, ends = Moments(), np.cumsum([len(bag.values) for bag in bags])
+    groups = np.searchsorted(ends, np.arange(_ROWS, ends[-1], _ROWS))  # many small bags at once
+    with np.errstate(over="ignore", invalid="ignore"):  # moments that are not finite are not used
+        for part in np.split(np.arange(len(bags)), np.unique(groups)):
+            chosen = [bags[index] for index in part if len(bags[index].values)]
+            if chosen:
+                values = np.concatenate([to_float32(bag.values) for bag in chosen])
+                boxes = np.concatenate([bag.boxes for bag in chosen])
+                moments.update(np.concatenate([values, (boxes[:, :2] + boxes[:, 2:]) / 2], axis=1))
+    return moments.as_array() if moments.weight else np.zeros((2, bags[0].dim + 2))
 
 
 def cast(name: str, bag: Bags, dtype: str) -> Bags:

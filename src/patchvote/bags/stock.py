@@ -13,8 +13,9 @@ from pathlib import Path
 from ..errors import DamagedShardError, StoreError
 from ..utils.temporary import abandoned
 from .bags import Bags
+from .entries import Entry
 from .recipe import Recipe
-from .shard import Entry, Shard, is_own_name, newest, set_aside, shard_files
+from .shard import Shard, is_own_name, newest, set_aside, shard_files
 
 
 class Stock:
@@ -127,7 +128,7 @@ class Stock:
         # In place, because the extractor reads it.
         self.bags.clear()
         for shard in self.shards:
-            self.bags.update((entry.digest, (shard, index)) for index, entry in enumerate(shard.entries))
+            self.bags.update((digest, (shard, index)) for index, digest in enumerate(shard.entries.digests))
 
     def _set_aside(self, path: Path, error: StoreError) -> None:
         try:

@@ -18,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
+from ..utils.moments import Moments
 from ..utils.remote import place
 from .bags import Bags
-from .shard import DTYPES, ENDING, SET_ASIDE, Entry, Shard, newest, shard_files
+from .entries import Entry
+from .shard import DTYPES, ENDING, SET_ASIDE, Shard, check_of, shard_files
 
 Labels = npt.NDArray[Any]
 
@@ -55,8 +57,8 @@ class Store:
         # Claims only matter while a store is empty.
         self.shards = sorted((shard for shard in shards if not shard.is_claim), key=lambda shard: shard.order)
         self.damaged = list(damaged)
-        places = newest(self.shards)
-        if not places:
+        numbers = _newest_numbers(self.shards)
+        if not numbers:
             raise StoreError(f"{path} holds no photos yet. `patchvote extract PHOTOS {path}` fills it.")
         first = self.shards[0]
         for shard in self.shards[1:]:
@@ -67,11 +69,13 @@ class Store:
                     "Keep each in a folder of its own."
                 )
         self.recipe, self.fingerprint, self.dim = first.recipe, first.fingerprint, first.dim
-        self.names = sorted(places)
-        self._places = [places[name] for name in self.names]
-        self.entries: list[Entry] = [shard.entries[index] for shard, index in self._places]
-        self.labels: Labels = _label_array([entry.label for entry in self.entries])
-        self.sizes = _sizes(self._places)
+        self.names = sorted(numbers)
+        # The bags of all shards are numbered one after the other: a million tuples of shard and index take too much.
+        self._numbers = np.array([numbers[name] for name in self.names], np.int64)
+        self._entries: list[Entry] | None = None
+        labels = list(itertools.chain.from_iterable(shard.entries.labels for shard in self.shards))
+        self.labels: Labels = _label_array([labels[number] for number in self._numbers.tolist()])
+        self.sizes = self._sizes()
         self._mend: Callable[[], None] | None = None
 
     @classmethod
@@ -102,6 +106,14 @@ class Store:
         return len(self.names)
 
     @property
+    def entries(self) -> list[Entry]:
+        """Name, label and digest of each photo; made on first use."""
+        if self._entries is None:
+            every = list(itertools.chain.from_iterable(shard.entries for shard in self.shards))
+            self._entries = [every[number] for number in self._numbers.tolist()]
+        return self._entries
+
+    @property
     def dtype(self) -> npt.DTypeLike:
         """Smallest dtype that represents the descriptors of all shards exactly."""
         return np.result_type(*{DTYPES[shard.dtype] for shard in self.shards})
@@ -124,8 +136,8 @@ class Store:
         chosen = [number[name] for name in names]
         part = copy.copy(self)
         part.names = list(names)
-        part._places = [self._places[index] for index in chosen]
-        part.entries = [self.entries[index] for index in chosen]
+        part._numbers = self._numbers[chosen]
+        part._entries = None if self._entries is None else [self._entries[index] for index in chosen]
         part.labels, part.sizes = self.labels[chosen], self.sizes[chosen]
         return part
 
@@ -147,17 +159,18 @@ class Store:
         StoreError
             If there is no bag of a photo's content.
         """
-        places = {entry.digest: (shard, i) for shard in self.shards for i, entry in enumerate(shard.entries)}
-        missing = [entry.name for entry in entries if entry.digest not in places]
+        digests = itertools.chain.from_iterable(shard.entries.digests for shard in self.shards)
+        numbers = {digest: number for number, digest in enumerate(digests)}
+        missing = [entry.name for entry in entries if entry.digest not in numbers]
         if missing or not entries:
             raise StoreError(
                 f"{self.path} does not hold {missing[0] if missing else 'any of no photos'} as it was seen: the "
                 "photo or the store has changed since. Run the same command again."
             )
         part = copy.copy(self)
-        part.names, part.entries = [entry.name for entry in entries], list(entries)
-        part._places = [places[entry.digest] for entry in entries]
-        part.labels, part.sizes = _label_array([entry.label for entry in entries]), _sizes(part._places)
+        part.names, part._entries = [entry.name for entry in entries], list(entries)
+        part._numbers = np.array([numbers[entry.digest] for entry in entries], np.int64)
+        part.labels, part.sizes = _label_array([entry.label for entry in entries]), part._sizes()
         part._mend = mend
         return part
 
@@ -183,7 +196,7 @@ class Store:
             mended = Store.open(self.path).by_content(self.entries)
             if not np.array_equal(mended.sizes, self.sizes):
                 raise
-            self.shards, self._places, self.sizes = mended.shards, mended._places, mended.sizes
+            self.shards, self._numbers, self.sizes = mended.shards, mended._numbers, mended.sizes
             return self._load(chosen, dtype)
 
     def _load(self, chosen: npt.NDArray[np.int64], dtype: npt.DTypeLike) -> tuple[Bags, Labels]:
@@ -194,17 +207,46 @@ class Store:
             np.empty((offsets[-1], 4), dtype=np.float32),
             np.empty(offsets[-1], dtype=np.int16),
         )
-        # Shard by shard, with runs of adjacent bags at once: each file is read from front to back.
-        where = [self._where(int(index)) for index in chosen]
-        order = sorted(range(len(chosen)), key=where.__getitem__)
-        for run in _runs(order, where):
-            shard, first = self._places[chosen[run[0]]]
-            shard.read_into((first + number, bags[k]) for number, k in enumerate(run))
+        # Shard by shard, each opened once and read from front to back.
+        where = self._numbers[chosen]
+        order, firsts = np.argsort(where, kind="stable"), self._firsts()
+        shard_of = np.searchsorted(firsts, where, side="right") - 1
+        for run in np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1):
+            number = int(shard_of[run[0]])
+            places = (where[run] - firsts[number]).tolist()
+            self.shards[number].read_into((place, bags[k]) for place, k in zip(places, run.tolist(), strict=True))
         return bags, self.labels[chosen]
 
     def order_on_disk(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the photos in the order of their bags on disk, which is the fastest to read."""
-        return np.array(sorted(range(len(self)), key=self._where))
+        return np.argsort(self._numbers, kind="stable")
+
+    def moments(self, indices: npt.NDArray[np.int64]) -> tuple[Moments, npt.NDArray[np.int64]]:
+        """Return moments of features and centres of boxes that need no reading, and the photos that they leave out.
+
+        Shards hold their moments: they are used where all photos of a shard are among those with the numbers `indices`.
+        """
+        numbers, firsts = self._numbers[indices], self._firsts()
+        shard_of = np.searchsorted(firsts, numbers, side="right") - 1
+        photos = np.bincount(shard_of, minlength=len(self.shards))
+        different = np.bincount(shard_of[np.unique(numbers, return_index=True)[1]], minlength=len(self.shards))
+        moments, used = Moments(), np.zeros(len(self.shards), bool)
+        for number, shard in enumerate(self.shards):
+            whole = 0 < photos[number] == different[number] == len(shard.entries)
+            if whole and shard.moments is not None and np.isfinite(shard.moments).all():
+                moments.merge(int(shard.offsets[-1]), shard.moments)
+                used[number] = True
+        return moments, np.asarray(indices[~used[shard_of]], np.int64)
+
+    def content(self) -> int:
+        """Return a checksum of the bags of all photos, in their order: of their checksums, not of the descriptors."""
+        # Shards of earlier versions have no checksums: their digests have to do.
+        checks = [
+            shard.checks[1:] if shard.checks is not None else [check_of([d.encode()]) for d in shard.entries.digests]
+            for shard in self.shards
+        ]
+        chosen = np.concatenate([np.asarray(part, np.uint64) for part in checks])[self._numbers]
+        return check_of([self.fingerprint.encode(), chosen, self.sizes]) >> 1
 
     def images(self, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags, str | None]]:
         """Yield the name, bag and label of one photo after the other."""
@@ -277,19 +319,25 @@ class Store:
             "set_aside": sorted(path.name for path in self.path.glob(f"*{ENDING}*{SET_ASIDE}")),
         }
 
-    def _where(self, index: int) -> tuple[str, int]:
-        shard, place = self._places[index]
-        return shard.path.name, place
+    def _firsts(self) -> npt.NDArray[np.int64]:
+        """Return the number of the first bag of each shard, and at the end the number of all bags."""
+        return np.cumsum([0, *(len(shard.entries) for shard in self.shards)])
+
+    def _sizes(self) -> npt.NDArray[np.int64]:
+        return np.concatenate([np.diff(shard.offsets) for shard in self.shards])[self._numbers]
 
 
-def _sizes(places: Sequence[tuple[Shard, int]]) -> npt.NDArray[np.int64]:
-    return np.array([shard.offsets[i + 1] - shard.offsets[i] for shard, i in places], dtype=np.int64)
-
-
-def _runs(order: list[int], where: list[tuple[str, int]]) -> Iterator[list[int]]:
-    """Split `order` where a bag does not directly follow the previous one in the same shard."""
-    for _, run in itertools.groupby(enumerate(order), lambda pair: (where[pair[1]][0], where[pair[1]][1] - pair[0])):
-        yield [k for _, k in run]
+def _newest_numbers(shards: Sequence[Shard]) -> dict[str, int]:
+    """Return the number of the latest bag of each photo, by name; `shards` are in their order (see `newest`)."""
+    numbers: dict[str, int] = {}
+    first = 0
+    for shard in shards:
+        names = shard.entries.names
+        numbers.update(zip(names, range(first, first + len(names)), strict=True))
+        first += len(names)
+        for name in shard.forgotten:
+            numbers.pop(name, None)
+    return numbers
 
 
 def _whole_numbers(indices: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:

@@ -16,8 +16,8 @@ from pathlib import Path
 from ..errors import PhotoError, StoreError
 from ..photos.find import Photo
 from ..utils.engine import Lost
+from .entries import Entry
 from .extract import Described, Extractor
-from .shard import Entry
 from .shard_writer import ShardWriter
 from .shard_writing import cast
 from .stock import Stock

@@ -48,7 +48,7 @@ def adapt_model(
     with timed(seconds, "training"):
         source = voter.to_adapt()
         adapted = Adapted(source.voter, insist=insist)
-        adapted.fit(source.bags, source.labels, target, unadapted=source.unadapted)
+        adapted.fit(source.bags, source.labels, target, unadapted=source.unadapted, sample_weight=source.weight)
     if adapted.refusal_ is not None:
         return Fitted(model, voter), adapted.refusal_
     adapted_to: AdaptedTo = {

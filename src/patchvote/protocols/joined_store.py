@@ -11,6 +11,7 @@ from ..backbones.joined import unit
 from ..bags.bags import Bags
 from ..bags.store import Labels, Store
 from ..errors import PatchvoteError
+from ..utils.moments import Moments
 
 
 class JoinedStore(Store):
@@ -59,6 +60,14 @@ class JoinedStore(Store):
         if self.recipe.mode == "dense":
             _whole_from_cells(joined)
         return joined, labels
+
+    def moments(self, indices: npt.NDArray[np.int64]) -> tuple[Moments, npt.NDArray[np.int64]]:
+        """Return no moments: those of the parts are of descriptors that are not normalised."""
+        return Moments(), indices
+
+    def content(self) -> int:
+        """Return a checksum of the bags of all parts."""
+        return hash(tuple(part.content() for part in self._parts)) & (2**62 - 1)
 
 
 def joined(stores: Sequence[Store]) -> Store:

@@ -211,8 +211,7 @@ class Protocol:
             raise PatchvoteError(f"{path} cannot be read: there is no such file.")
         elif path.suffix != ".toml":
             raise PatchvoteError(
-                f"there is no protocol {str(name)!r}.{nearest(str(name), PROTOCOLS)} "
-                f"There are: {', '.join(PROTOCOLS)}; or name a .toml file."
+                f"there is no protocol {str(name)!r}.{nearest(str(name), PROTOCOLS)} Or name a .toml file."
             )
         try:
             values = {"name": path.stem, **read_toml(path)}

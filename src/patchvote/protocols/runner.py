@@ -226,7 +226,7 @@ class _SameTraining:
         estimator = self._make(voter)
         estimator.fit(_chosen(self.train, ~in_target), labels[~in_target], parts, target_labels)
         trained: Cell = {"train_seconds": round(time.perf_counter() - start, 3)}
-        if estimator.refusal_ is not None:
+        if getattr(estimator, "refusal_", None) is not None:  # DA-NBNN never refuses
             trained["refused"] = True
         return estimator, trained
 

@@ -133,11 +133,13 @@ def parse_voter(name: str) -> tuple[str, dict[str, Any]]:
     >>> parse_voter("snbnl(prototypes=1)")  # the name in an earlier version
     ('snbnl', {'n_prototypes': 1})
     """
-    kind, _, rest = name.partition("(")
+    kind, bracket, rest = name.partition("(")
     kind = kind.strip()
+    if bracket and not rest.rstrip().endswith(")"):
+        raise PatchvoteError(f"{name!r} has no closing bracket: settings are given as in {kind}(name=value).")
     settings: dict[str, Any] = {}
     known = voter_kind(kind).make()._get_param_names()
-    for part in filter(None, rest.removesuffix(")").split(",")):
+    for part in filter(None, rest.rstrip().removesuffix(")").split(",")):
         key, _, value = (word.strip() for word in part.partition("="))
         (key,) = current_settings(kind, {key: value}, known)
         if key not in known:

@@ -7,6 +7,7 @@ True, with what they have learned so far. Other voters are always trained comple
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from sklearn.base import clone
@@ -25,14 +26,20 @@ def fit_until(voter: Any, until: float, *data: Any, **more: Any) -> Any:
         Arguments of `fit`.
     """
     copy = clone(voter)
-    if "callback" not in copy.get_params():
-        return copy.fit(*data, **more)
-    callback = copy.callback
+    before = {name: value for name, value in copy.get_params().items() if name.split("__")[-1] == "callback"}
+    for name, callback in before.items():  # also those of its members
+        copy.set_params(**{name: _until(until, callback)})
+    return copy.fit(*data, **more).set_params(**before)
+
+
+def _until(until: float, callback: Callable[[dict[str, Any]], Any] | None) -> Callable[[dict[str, Any]], bool]:
+    """Return a callback that ends a training after `until`, or where another callback ends it."""
 
     def is_over(state: dict[str, Any]) -> bool:
-        return (callback is not None and callback(state) is True) or time.perf_counter() > until
+        late = state.get("complete", True) and time.perf_counter() > until  # a pass of SNBNL is completed
+        return (callback is not None and callback(state) is True) or late
 
-    return copy.set_params(callback=is_over).fit(*data, **more).set_params(callback=callback)
+    return is_over
 
 
 def cut_short(voter: Any) -> str | None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from .tensors import Place
 
-_NAMES = {"float16": "F16", "float32": "F32", "int64": "I64", "int16": "I16"}
+_NAMES = {"float16": "F16", "float32": "F32", "float64": "F64", "int64": "I64", "int16": "I16"}
 
 
 def header_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]], metadata: Mapping[str, str]) -> bytes:

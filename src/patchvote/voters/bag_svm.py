@@ -199,7 +199,8 @@ class BagSVM(Voter):
         """Return what adapting takes: the means of the training images, and stronger regularisation."""
         voter = self.for_target().set_params(calibration=_HELD_OUT)
         words = f"linear votes, C = {voter.C:g}"
-        return ToAdapt(Bags.of(self.vectors_), self.classes_[self.class_], voter, self._unadapted(), words)
+        weight = getattr(self, "weight_", None)
+        return ToAdapt(Bags.of(self.vectors_), self.classes_[self.class_], voter, self._unadapted(), words, weight)
 
     def _unadapted(self) -> BagSVM:
         """Return the voter whose rejections remain valid: for a model that was adapted before, the original one."""

@@ -56,6 +56,8 @@ class ToAdapt:
         Voter whose rejections stay in force.
     words : str
         Description of the voter, for people.
+    weight : array of shape (images,), optional
+        Weights of the training images, if they are not equal.
     """
 
     bags: Bags
@@ -63,6 +65,7 @@ class ToAdapt:
     voter: Any
     unadapted: Any
     words: str
+    weight: npt.NDArray[np.float64] | None = None
 
 
 class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

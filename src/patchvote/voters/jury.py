@@ -212,6 +212,11 @@ class Jury(Voter):
         self.classes_ = self.bag_.classes_
 
     @property
+    def can_learn_more(self) -> bool:
+        """Whether more images can be learned: the parts have to remember some of the old ones."""
+        return hasattr(getattr(self, "parts_", None), "memory_values_")
+
+    @property
     def steps_(self) -> int:
         """Number of steps of the parts' training."""
         return int(self.parts_.steps_)

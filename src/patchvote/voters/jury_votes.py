@@ -85,8 +85,8 @@ class JuryVotes(Scorer):
     def check(self, images: int | None = None) -> None:
         """Refuse members that are inconsistent, alone or together."""
         balance = self.arrays["balance"]
-        if balance.shape != (len(MEMBERS),) or balance.min() < 0:
-            raise ModelError(f"the array 'balance' must have {len(MEMBERS)} numbers, none negative.")
+        if balance.shape != (len(MEMBERS),) or balance.min() < 0 or balance.max() <= 0:
+            raise ModelError(f"the array 'balance' must have {len(MEMBERS)} numbers, none negative, and one above 0.")
         for part, member in self.members.items():
             try:
                 member.check_settings(self.settings[part])

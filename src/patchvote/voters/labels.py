@@ -13,10 +13,15 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
+# Bounds of the weights of images: outside of them, solvers do not converge.
+_LEAST_WEIGHT, _LARGEST_WEIGHT = 1e-12, 1e12
+
 
 def check_labels(y: Any, count: int) -> npt.NDArray[Any]:
     """Check the labels of images: one per image, all of one type, none missing."""
     labels = column_or_1d(y, warn=True)
+    if labels.dtype == object and len(labels) and all(label is None for label in labels):
+        raise ValueError("labels are None for every image: every training image needs a label.")
     if labels.dtype == object and len({type(label) for label in labels}) > 1:
         kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
         raise ValueError(f"labels must be all of one type, got {kinds}.")
@@ -51,7 +56,10 @@ def check_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
     """Return the weight of each image, by default 1; none may be negative, and not all may be 0."""
     if sample_weight is None:
         return np.ones(count)
-    weight = np.asarray(sample_weight, np.float64)
+    try:
+        weight = np.asarray(sample_weight, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight must hold one number per image: {error}.") from None
     weight = np.full(count, float(weight)) if weight.ndim == 0 else weight
     if weight.shape != (count,):
         raise ValueError(f"sample_weight.shape == {weight.shape}, expected ({count},): one number per image.")
@@ -61,6 +69,12 @@ def check_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
         raise ValueError(f"sample_weight must not be negative, got {weight.min()}.")
     if not (weight > 0).any():
         raise ValueError("sample_weight is zero for every image: no image has a weight above 0.")
+    used = weight[weight > 0]
+    if used.min() < _LEAST_WEIGHT or used.max() > _LARGEST_WEIGHT:
+        raise ValueError(
+            f"sample_weight must be 0 or from {_LEAST_WEIGHT:g} to {_LARGEST_WEIGHT:g}, got {used.min():g} to "
+            f"{used.max():g}: multiply all by one factor, or set the smallest to 0."
+        )
     return weight
 
 

@@ -88,6 +88,7 @@ class LinearVotes(Scorer):
         weight = arrays.get("weight", np.ones(len(arrays["class"])))
         if len(weight) != len(arrays["class"]) or weight.min() < 0:
             raise ModelError("the sample weights of its photos do not fit its photos, or are negative.")
+        check_every_class(arrays["class"][weight > 0], classes)
         if (wrong := veto.fault(arrays, classes, self.features)) is not None:
             raise ModelError(wrong)
 

@@ -10,7 +10,13 @@ import numpy.typing as npt
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
+from .many_svms import fit_many
+
 Floats = npt.NDArray[np.float64]
+
+# Images times features times classes above which all classes are learned together. It is above what 67 classes of 5,360
+# photos need (5e8), so that results on the smaller image sets stay those of liblinear.
+_MOST_NUMBERS = 2_000_000_000
 
 
 def fit_linear(
@@ -53,14 +59,20 @@ def fit_linear(
     """
     if isinstance(class_weight, dict):
         class_weight = {number: class_weight.get(label, 1.0) for number, label in enumerate(classes.tolist())}
+    if len(there := np.unique(numbers)) < 2:
+        raise ValueError(f"images of at least two classes are needed, got those of {classes[there].tolist()}.")
     coordinates, combine = _coordinates(vectors)
-    solver = LinearSVC(C=C, class_weight=class_weight, random_state=seed, max_iter=10_000)
-    solver.fit(coordinates, numbers, None if (weight == 1).all() else weight)
-    found, intercepts = combine(solver.coef_), np.asarray(solver.intercept_)
-    if len(solver.classes_) == 2:  # one function separates two classes: each gets half of it, with opposite signs
+    if len(classes) > 2 and len(classes) * coordinates.size > _MOST_NUMBERS:
+        present, found, intercepts = fit_many(coordinates, numbers, C, class_weight, weight)
+        found = combine(found)
+    else:
+        solver = LinearSVC(C=C, class_weight=class_weight, random_state=seed, max_iter=10_000)
+        solver.fit(coordinates, numbers, None if (weight == 1).all() else weight)
+        present, found, intercepts = solver.classes_, combine(solver.coef_), np.asarray(solver.intercept_)
+    if len(present) == 2:  # one function separates two classes: each gets half of it, with opposite signs
         found, intercepts = np.concatenate([-found, found]) / 2, np.concatenate([-intercepts, intercepts]) / 2
     linear, bias = np.zeros((len(classes), vectors.shape[1])), np.full(len(classes), -1.0)
-    linear[solver.classes_], bias[solver.classes_] = found, intercepts
+    linear[present], bias[present] = found, intercepts
     return linear, bias
 
 
@@ -73,5 +85,6 @@ def _coordinates(vectors: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
     with threadpool_limits(1):  # several threads take longer, since they wait for one another
         squares, axes = np.linalg.eigh(products)
     kept = squares > 1e-12 * max(squares[-1], 1e-300)
-    lengths = np.sqrt(squares[kept])
+    kept[-1] = True  # where all images are the same, one coordinate of zeros is left
+    lengths = np.sqrt(np.maximum(squares[kept], 1e-300))
     return axes[:, kept] * lengths, lambda weights: np.asarray((weights / lengths) @ axes[:, kept].T @ vectors)

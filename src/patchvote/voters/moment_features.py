@@ -74,14 +74,14 @@ def moments(bags: Bags, power: float, directions: npt.NDArray[Any], offset: npt.
     k, dim = directions.shape[1], bags.dim
     upper, double = np.triu_indices(k), _factors(k)
     directions = directions.astype(np.float32)
-    shift = offset.astype(np.float32) @ directions
+    offset = offset.astype(np.float32)
     result = np.empty((len(bags), PLACES * dim + pair_count(k)), np.float32)
     for number, (start, stop) in enumerate(zip(bags.offsets[:-1], bags.offsets[1:], strict=True)):
         rows = slice(int(start), int(stop))
         r = rooted(bags, rows, power)
         result[number, : PLACES * dim] = (places(bags, rows).T @ r / len(r)).ravel()
         if k:
-            projected = r @ directions - shift
+            projected = (r - offset) @ directions
             result[number, PLACES * dim :] = (projected.T @ projected / len(r))[upper] * double
     return result
 

@@ -19,17 +19,18 @@ from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 from ..bags.bags import Bags
+from ..bags.copies import copy_groups
 from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.machine import cores
 from .bag_svm import BagSVM
 from .base import Candidate, ToAdapt, Voter
 from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
-from .labels import check_weights
+from .labels import check_weights, split_groups
 from .linear_svm import fit_linear
 from .moment_features import PLACES, moment_vectors, moments, pair_count, rooted
 from .moment_votes import MomentVotes
-from .power import resolved
+from .power import has_negative, resolved
 from .scorer import Scorer
 from .votes import check_bags, softmax
 
@@ -39,6 +40,7 @@ _AT_ONCE = 20_000  # descriptors of a store that are held in memory at once
 _SAMPLE = 8_000  # descriptors from which directions are found
 _EXTRA, _ITERATIONS = 10, 5  # of the search for directions
 _HALF_FLOAT = 6e4  # moments up to this size are kept in float16
+_ROUNDING = 1e-4  # most of the variance between images that rounding to float16 may add
 
 Floats = npt.NDArray[Any]
 Numbers = npt.NDArray[np.int64]
@@ -151,14 +153,13 @@ class MomentSVM(Voter):
         numbers = self._set_classes(labels)
         weight = check_weights(sample_weight, len(source))
         images = np.flatnonzero(weight > 0)
-        self._choose_power(source, images)
-        self._choose_directions(source, images)
+        found = self._moments_of_all(source, images)
         stats = np.zeros((len(source), self._moments), np.float32)
         means = np.zeros((len(source), self.n_features_in_), np.float32)
-        stats[images], means[images] = self._statistics(source, images)
+        stats[images], means[images] = found
 
         def train(part: Numbers, _: str) -> None:
-            self.means_ = _stored(means[part])
+            self.means_ = _stored(means[part], self.n_features_in_)
             self._learn(stats[part], numbers[part], weight[part])
 
         def scores(part: Numbers) -> Floats:
@@ -185,17 +186,17 @@ class MomentSVM(Voter):
         source, labels = self._read_labelled(X, y, reset=False)
         weight = check_weights(sample_weight, len(source))
         images = np.flatnonzero(weight > 0)
-        if self.power == "auto" and self.power_ != 1 and _is_negative(source, images):
-            raise ValueError(
-                "features are negative, but those learned before are not. Were they extracted with the same network?"
-            )
         before = self.classes_
         numbers = self._set_classes(labels, before)
         old = np.searchsorted(self.classes_, before)[self.class_]
         learned = getattr(self, "weight_", np.ones(len(old)))
-        stats, means = self._statistics(source, images)
+        stats, means, negative = self._statistics(source, images)
+        if negative and self.power == "auto" and self.power_ != 1:
+            raise ValueError(
+                "features are negative, but those learned before are not. Were they extracted with the same network?"
+            )
         if hasattr(self, "means_"):  # a model of an earlier version has none
-            self.means_ = _stored(np.concatenate([self.means_.astype(np.float32), means]))
+            self.means_ = _stored(np.concatenate([self.means_.astype(np.float32), means]), self.n_features_in_)
         self._learn(
             np.concatenate([self.vectors_.astype(np.float32), stats]),
             np.concatenate([old, numbers[images]]),
@@ -204,7 +205,7 @@ class MomentSVM(Voter):
         return self
 
     def _learn(self, stats: Floats, numbers: Numbers, weight: npt.NDArray[np.float64]) -> None:
-        self.vectors_, self.class_ = _stored(stats), numbers.astype(np.int64)
+        self.vectors_, self.class_ = _stored(stats, self.n_features_in_), numbers.astype(np.int64)
         equal = bool((weight == 1).all())
         if not equal:
             self.weight_ = weight
@@ -220,9 +221,20 @@ class MomentSVM(Voter):
         self.linear_ = linear * scale
         self.bias_ = bias - self.linear_ @ centre
 
-    def _choose_power(self, source: Bags | Store, images: Numbers) -> None:
-        negative = self.power == "auto" and _is_negative(source, images)
-        self.power_ = resolved(self.power, negative)
+    def _moments_of_all(self, source: Bags | Store, images: Numbers) -> tuple[Floats, Floats]:
+        """Choose exponent and directions; return the moments and means of the training images.
+
+        Whether features are negative is known for certain once all images were read. If only a few are, and were not
+        in the first block, the images are read once more.
+        """
+        negative = self.power == "auto" and has_negative(next(_blocks(source, images)).values)
+        while True:
+            self.power_ = resolved(self.power, negative)
+            self._choose_directions(source, images)
+            stats, means, found = self._statistics(source, images)
+            if self.power != "auto" or found <= negative:
+                return stats, means
+            negative = True
 
     def _choose_directions(self, source: Bags | Store, images: Numbers) -> None:
         """Find the leading principal directions of a sample of descriptors, scaled towards equal variance."""
@@ -242,7 +254,12 @@ class MomentSVM(Voter):
         sample = np.concatenate(parts)
         self.offset_ = sample.mean(axis=0)
         sample -= self.offset_
-        covariance = sample.T @ sample / len(sample)
+        with np.errstate(over="ignore", invalid="ignore"):
+            covariance = sample.T @ sample / len(sample)
+        if not np.isfinite(covariance).all():
+            raise ValueError(
+                f"features as large as {np.abs(sample).max():g} are too large for products: divide them by a number."
+            )
         variance, directions = _leading(covariance, count, rng)
         kept = variance > 1e-6 * max(variance.max(), 1e-30)
         self.directions_ = (directions[:, kept] / variance[kept] ** 0.25).astype(np.float32)
@@ -251,13 +268,14 @@ class MomentSVM(Voter):
     def _moments(self) -> int:
         return PLACES * self.n_features_in_ + pair_count(self.directions_.shape[1])
 
-    def _statistics(self, source: Bags | Store, images: Numbers) -> tuple[Floats, Floats]:
-        """Return the moments and the mean descriptors of some images."""
+    def _statistics(self, source: Bags | Store, images: Numbers) -> tuple[Floats, Floats, bool]:
+        """Return the moments and the mean descriptors of some images, and whether any of their features is negative."""
         workers = cores()
-        found: list[tuple[Floats, Floats]] = []
+        found: list[tuple[Floats, Floats, bool]] = []
 
-        def of_part(bags: Bags) -> tuple[Floats, Floats]:
-            return moments(bags, self.power_, self.directions_, self.offset_), bags.means()
+        def of_part(bags: Bags) -> tuple[Floats, Floats, bool]:
+            negative = has_negative(bags.values)
+            return moments(bags, self.power_, self.directions_, self.offset_), bags.means(), negative
 
         # One thread per part of a block: products of single bags are too small for a library's own threads.
         with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
@@ -265,9 +283,9 @@ class MomentSVM(Voter):
                 ends = np.linspace(0, len(bags), min(workers, len(bags)) + 1).astype(int)
                 found += pool.map(of_part, [bags[a:b] for a, b in itertools.pairwise(ends.tolist())])
         if not found:
-            return np.zeros((0, self._moments), np.float32), np.zeros((0, self.n_features_in_), np.float32)
-        stats, means = zip(*found, strict=True)
-        return np.concatenate(stats), np.concatenate(means)
+            return np.zeros((0, self._moments), np.float32), np.zeros((0, self.n_features_in_), np.float32), False
+        stats, means, negative = zip(*found, strict=True)
+        return np.concatenate(stats), np.concatenate(means), any(negative)
 
     # --- adapting ---------------------------------------------------------------------------------------------------
 
@@ -282,7 +300,8 @@ class MomentSVM(Voter):
                 "the model was made by an earlier version, which kept no means of photos: fit it again."
             )
         means, labels = self.means_.astype(np.float32), self.classes_[self.class_]
-        voter: BagSVM = self._of_means().set_params(calibration=_HELD_OUT).fit(means, labels)
+        voter: BagSVM = self._of_means().set_params(calibration=_HELD_OUT)
+        voter.fit(means, labels, getattr(self, "weight_", None))
         if len(means) < FEWEST_TO_CALIBRATE:
             _calibrate_by_folds(voter, means, self.class_)
         return voter.to_adapt()
@@ -319,8 +338,7 @@ def _leading(covariance: Floats, count: int, rng: np.random.Generator) -> tuple[
 def _scales(vectors: Floats, weight: npt.NDArray[np.float64], dim: int, layout: float) -> npt.NDArray[np.float64]:
     """Return the factor of each moment that gives features, places and products their weights, 1 in all."""
     scale, total = np.zeros(vectors.shape[1]), 0.0
-    blocks = ((slice(0, dim), 1.0), (slice(dim, PLACES * dim), layout), (slice(PLACES * dim, None), 1.0))
-    for block, importance in blocks:
+    for block, importance in zip(_parts(dim), (1.0, layout, 1.0), strict=True):
         size = float(np.sqrt(np.average(np.square(vectors[:, block]).sum(axis=1), weights=weight)))
         if size > 0 and importance > 0:
             scale[block] = np.sqrt(importance) / size
@@ -333,17 +351,35 @@ def _calibrate_by_folds(voter: BagSVM, means: Floats, numbers: Numbers) -> None:
     folds = min(_FOLDS, int(np.bincount(numbers).min()))
     if folds < 2:
         return
-    scores = np.zeros((len(means), len(voter.classes_)))
-    for keep, out in StratifiedKFold(folds).split(means, numbers):
-        scores[out] = voter.uncalibrated().fit(means[keep], voter.classes_[numbers[keep]])._mean_votes(means[out])
-    voter.temperature_ = fit_temperature(scores, numbers)
-    voter.rejection_threshold_ = threshold_for(softmax(scores / voter.temperature_), numbers, voter.rejection)
+    images, groups = np.arange(len(means)), copy_groups(means)  # copies of a photo are held out together
+    found, expected = [], []
+    for _, fold in StratifiedKFold(folds).split(means, numbers):
+        keep, out = split_groups(images, fold, numbers, groups)
+        if len(out):
+            part = voter.uncalibrated().fit(means[keep], voter.classes_[numbers[keep]])
+            found.append(part._mean_votes(means[out]))
+            expected.append(numbers[out])
+    if not found:
+        return
+    scores, labels = np.concatenate(found), np.concatenate(expected)
+    voter.temperature_ = fit_temperature(scores, labels)
+    voter.rejection_threshold_ = threshold_for(softmax(scores / voter.temperature_), labels, voter.rejection)
 
 
-def _stored(values: Floats) -> Floats:
-    """Return values as float16 where they fit."""
-    small = float(np.abs(values).max(initial=0)) < _HALF_FLOAT
-    return values.astype(np.float16 if small else np.float32)
+def _stored(values: Floats, dim: int) -> Floats:
+    """Return values as float16, or as float32 where the rounding would hide how they differ between images."""
+    if not len(values) or float(np.abs(values).max(initial=0)) >= _HALF_FLOAT:
+        return values.astype(np.float32)
+    half = values.astype(np.float16)
+    rounding, spread = np.square(half.astype(np.float32) - values).mean(axis=0), values.var(axis=0, dtype=np.float64)
+    parts = [part for part in _parts(dim) if spread[part].any()]
+    fits = all(rounding[part].sum() <= _ROUNDING * spread[part].sum() for part in parts)
+    return half if fits else values.astype(np.float32)
+
+
+def _parts(dim: int) -> tuple[slice, slice, slice]:
+    """Return the features, places and products among the moments of an image."""
+    return slice(0, dim), slice(dim, PLACES * dim), slice(PLACES * dim, None)
 
 
 def _blocks(source: Bags | Store, images: Numbers) -> Iterator[Bags]:
@@ -355,8 +391,3 @@ def _blocks(source: Bags | Store, images: Numbers) -> Iterator[Bags]:
     for bags, _ in source.blocks(_AT_ONCE, indices=images, dtype=source.dtype):
         check_bags(bags)
         yield bags
-
-
-def _is_negative(source: Bags | Store, images: Numbers) -> bool:
-    """Whether a feature of some image is negative; of a store, one block of images is read."""
-    return bool((next(_blocks(source, images)).values < 0).any())

@@ -125,6 +125,7 @@ class MomentVotes(Scorer):
         weight = arrays.get("weight", np.ones(len(arrays["class"])))
         if len(weight) != len(arrays["class"]) or weight.min() < 0:
             raise ModelError("the sample weights of its photos do not fit its photos, or are negative.")
+        check_every_class(arrays["class"][weight > 0], classes)
 
     # --- export -----------------------------------------------------------------------------------------------------
 
@@ -155,9 +156,9 @@ class MomentVotes(Scorer):
         projected, together = {}, ""
         if k:
             across = graph.constant(self.arrays["directions"].T)
-            shift = graph.constant((self.arrays["offset"] @ self.arrays["directions"])[:, None])
+            offset = graph.constant(self.arrays["offset"][:, None])
             for r, _ in every:
-                projected[r] = graph.node("Sub", graph.node("MatMul", across, r), shift)
+                projected[r] = graph.node("MatMul", across, graph.node("Sub", r, offset))
             products = [
                 graph.node("MatMul", one, graph.node("Transpose", one, perm=[1, 0])) for one in projected.values()
             ]

@@ -33,6 +33,19 @@ def raise_in_place(values: npt.NDArray[Any], power: float) -> None:
         values[...] = raised(values, power)
 
 
+def has_negative(values: npt.NDArray[Any]) -> bool:
+    """Whether any value is negative.
+
+    Examples
+    --------
+    >>> has_negative(np.array([0.0, 1.0], np.float16)), has_negative(np.array([0.0, -1.0], np.float16))
+    (False, True)
+    """
+    if values.dtype == np.float16 and (values.view(np.int16) >= 0).all():  # the sign bit; a hundred times as fast
+        return False
+    return bool((values < 0).any())
+
+
 def resolved(power: float | str, negative: bool) -> float:
     """Return the exponent: "auto" is that of the square root, or 1 if features can be negative."""
     if power == "auto":

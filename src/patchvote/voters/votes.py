@@ -23,6 +23,8 @@ _NUMBERS = 1 << 25  # numbers held at once for these votes and what they are com
 
 Vote = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
+_MARGIN = 0.5  # of an image by which boxes may reach beyond it, such as those of padded images
+
 
 def votes_in_chunks(
     bags: Bags, positions: bool, vote: Vote, width: int = 1
@@ -31,10 +33,15 @@ def votes_in_chunks(
 
     `width` is how many numbers are held per descriptor while votes are computed.
     """
-    chunk = max(1, min(_CHUNK, _NUMBERS // width))
+    chunk = chunk_rows(width)
     for start in range(0, len(bags.values), chunk):
         rows = slice(start, min(start + chunk, len(bags.values)))
         yield rows, vote(with_positions(bags, rows, positions))
+
+
+def chunk_rows(width: int) -> int:
+    """Return the number of descriptors in a chunk, where `width` numbers are held per descriptor."""
+    return max(1, min(_CHUNK, _NUMBERS // width))
 
 
 def mean_votes(
@@ -92,6 +99,11 @@ def check_bags(bags: Bags) -> None:
         raise ValueError(f"bag {int(np.argmin(bags.sizes))} is empty: every bag needs at least one descriptor.")
     if bags.values.dtype.kind not in "fiub":
         raise ValueError(f"descriptors must be numbers, got {bags.values.dtype}.")
+    if len(bags.boxes) and not (bags.boxes.min() >= -_MARGIN and bags.boxes.max() <= 1 + _MARGIN):
+        raise ValueError(
+            f"boxes must be parts of the image, from 0 to 1, got {bags.boxes.min():g} to {bags.boxes.max():g}. Are "
+            "they in pixels? Divide them by the width and height of the image."
+        )
     rows = 1024  # few enough to stay in cache
     for start in range(0, len(bags.values), rows):
         if all_finite(bags.values[start : start + rows]):

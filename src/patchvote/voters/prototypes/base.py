@@ -10,10 +10,12 @@ from sklearn.utils import check_random_state
 
 from ...bags.bags import Bags
 from ...bags.store import Store
-from ..base import Voter
+from ..base import Voter, joined
 from ..labels import image_weights
+from ..outputs import scores_of
 from ..power import resolved
 from ..scorer import Scorer
+from .blocks import MEMORY, Limits, limits
 from .memory import Memory
 from .minibatches import TrainingData
 
@@ -42,7 +44,9 @@ class PrototypeVoter(Voter):
     class_weight: Any
     calibration: float
     rejection: float
-    block: int
+    memory: float
+    block: int | None
+    batch_size: int
     random_state: Any
 
     power_: float
@@ -73,12 +77,13 @@ class PrototypeVoter(Voter):
         data = self._training_data(X, y, sample_weight)
         seeds = check_random_state(self.random_state).randint(2**31, size=3)
         self._standardise(data)
+        self._begin(data, seeds)
 
         def train(images: npt.NDArray[np.int64], training: str) -> None:
             self._train(data if training == "final" else data.only(images), int(seeds[1]), training)
 
         def scores(images: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-            return self._mean_votes(self._images(data, images))
+            return self._scores(data, images)
 
         images, share = data.images, self.calibration
         self._train_and_calibrate(images, data.labels, share, data.means, train, scores, int(seeds[0]))
@@ -97,7 +102,7 @@ class PrototypeVoter(Voter):
         source, labels = self._read_labelled(X, y, reset=reset)
         numbers = self._set_classes(labels, learned)
         weight = image_weights(self.classes_, numbers, labels, self.class_weight, sample_weight)
-        data = TrainingData(source, numbers, weight, self.block)
+        data = TrainingData(source, numbers, weight, self._limits(source))
         if reset:
             self.power_ = resolved(self.power, self.power == "auto" and data.has_negative_features())
             self.positions_ = data.positions and self.position_weight > 0
@@ -113,8 +118,35 @@ class PrototypeVoter(Voter):
         if data.positions:
             self.scale_[-2:] *= self.position_weight
 
-    def _images(self, data: TrainingData, images: npt.NDArray[np.int64]) -> Bags:
-        return data.source.load(images)[0] if isinstance(data.source, Store) else data.source[images]
+    def _limits(self, source: Bags | Store) -> Limits:
+        """Return how many descriptors of a store may be in memory; bags are there already."""
+        if isinstance(source, Bags):
+            return Limits(len(source.values), len(source.values))
+        problem = MEMORY(self.memory)
+        if problem is not None:
+            raise ValueError(f"memory of {type(self).__name__}{problem}.")
+        return limits(
+            self.memory,
+            self.block,
+            dim=source.dim,
+            itemsize=np.dtype(source.dtype).itemsize,
+            prototypes=self.n_prototypes,
+            classes=len(self.classes_),
+            batch_size=self.batch_size,
+            votes=self._holds_out(),
+        )
+
+    def _holds_out(self) -> bool:
+        """Whether images are held out and classified during the training."""
+        return self.calibration > 0
+
+    def _scores(self, data: TrainingData, images: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Return the mean votes of some images; those of a store are read in small blocks."""
+        scorer = self.scorer()
+        return joined([scores_of(scorer, bags) for bags in data.bags(images)])
+
+    def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
+        """Prepare the trainings of a fit; called once the features are standardised."""
 
     # --- learning more ----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 Training needs minibatches that are random samples. Descriptors stay in their array; those of a minibatch are gathered
 and standardised when it is needed, which takes a fraction of the time of a training step and no memory. A store is read
 in blocks of random photos. If all photos fit into one block, it is cached; otherwise each pass reads the store again in
-a new order, so that memory holds one block at a time.
+a new order, one block ahead of the steps, so that memory holds two blocks at a time (`blocks`).
 """
 
 from __future__ import annotations
@@ -18,24 +18,18 @@ import numpy.typing as npt
 from ...bags.bags import Bags
 from ...bags.store import Store
 from ...utils.float16 import to_float32
+from ...utils.moments import Moments
 from ..power import raise_in_place
 from ..votes import centres, check_bags, has_positions, with_positions
-from .moments import Moments
+from .blocks import Block, Limits, read_ahead
 
 # Descriptors gathered at once: so few that they stay in the processor's cache while they are standardised.
 _ROWS = 256
+_AT_ONCE = 50_000  # descriptors read at once for means and votes
+_FEWEST_FEATURES = 64  # of the mean of an image; fewer do not show which photos are copies
 
 # Descriptors, their class numbers, and their weights.
 Minibatch = tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Block:
-    """Bags in memory, the image of each of their descriptors, and the descriptors that are used."""
-
-    bags: Bags
-    image: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
 
 
 class TrainingData:
@@ -49,8 +43,8 @@ class TrainingData:
         Class number of each image.
     weight : array of float
         Weight of the descriptors of each image.
-    block : int
-        Descriptors of a store that are held in memory at once.
+    limits : Limits or int
+        Descriptors of a store that may be in memory; a number is the most of each block.
     """
 
     def __init__(
@@ -58,9 +52,10 @@ class TrainingData:
         source: Bags | Store,
         labels: npt.NDArray[np.int64],
         weight: npt.NDArray[np.float64],
-        block: int,
+        limits: Limits | int,
     ) -> None:
-        self.source, self.labels, self.weight, self.block = source, labels, weight, block
+        self.source, self.labels, self.weight = source, labels, weight
+        self.limits = Limits(limits, limits) if isinstance(limits, int) else limits
         self.images = np.flatnonzero(weight > 0)
         self.positions = True if isinstance(source, Store) else has_positions(source)
         self.dim = source.dim + 2 * self.positions
@@ -68,11 +63,11 @@ class TrainingData:
         double = isinstance(source, Bags) and source.values.dtype == np.float64
         self.dtype: type[np.float64] | type[np.float32] = np.float64 if double else np.float32
         self.power = 1.0  # exponent of the power normalisation of features
-        self._cached: _Block | None = None
+        self._cached: Block | None = None
 
     def has_negative_features(self) -> bool:
         """Whether a feature of some photo is negative; of a store, one block of photos is read."""
-        block = next(self._blocks(self.images))
+        block = next(self._read(self._parts(self.images)[:1]))
         return any((block.bags.values[start : start + _ROWS] < 0).any() for start in range(0, len(block.rows), _ROWS))
 
     @property
@@ -84,7 +79,7 @@ class TrainingData:
         """Return the same data, restricted to these images."""
         weight = np.zeros_like(self.weight)
         weight[images] = self.weight[images]
-        part = TrainingData(self.source, self.labels, weight, self.block)
+        part = TrainingData(self.source, self.labels, weight, self.limits)
         part.positions, part.dim, part.power = self.positions, self.dim, self.power
         if self._cached is not None:
             rows = self._cached.rows
@@ -92,23 +87,48 @@ class TrainingData:
         return part
 
     def moments(self) -> Moments:
-        """Return the mean and variance of each feature, from one pass."""
-        moments = Moments()
-        for block in self._blocks(self.images):
+        """Return the mean and variance of each feature: those that the store holds, and of the rest from one pass."""
+        weight = self.weight[self.images]
+        equal = bool((weight == weight[0]).all())
+        moments, images = self._stored_moments() if equal and self.power == 1 else (Moments(), self.images)
+        for block in self._read(self._parts(images)) if len(images) else ():
             for start in range(0, len(block.rows), _ROWS):
                 rows = block.rows[start : start + _ROWS]
-                moments.update(self._raw(block, rows), self._labelled(block, rows)[1])
+                moments.update(self._raw(block, rows), None if equal else self._labelled(block, rows)[1])
+            del block  # before the next but one is read
         return moments
 
+    def _stored_moments(self) -> tuple[Moments, npt.NDArray[np.int64]]:
+        """Return moments that need no reading, and the images that they leave out."""
+        if isinstance(self.source, Bags):
+            return Moments(), self.images
+        moments, left = self.source.moments(self.images)
+        if len(left) and (self._cached is not None or self.descriptors <= self.limits.whole):
+            return Moments(), self.images  # all are in memory as one block
+        if not self.positions and moments.weight:
+            kept, moments = moments, Moments()
+            moments.merge(kept.weight, kept.as_array()[:, : self.source.dim])
+        return moments, left
+
     def means(self) -> npt.NDArray[Any]:
-        """Return the mean descriptor of each image, without positions."""
+        """Return the mean descriptor of each image, without positions; of very many images, only some features."""
         if isinstance(self.source, Bags):
             return self.source.means()
-        means, done = np.empty((len(self.source), self.source.dim), np.float32), 0
-        for bags, _ in self.source.blocks(self.block, dtype=self.source.dtype):
-            means[done : done + len(bags)] = bags.means()
+        dim, parts = self.source.dim, -(-len(self.source) * self.source.dim // self.limits.features)
+        every = max(1, min(dim // _FEWEST_FEATURES, parts))
+        means, done = np.empty((len(self.source), -(-dim // every)), np.float32), 0
+        for bags in self.bags(np.arange(len(self.source))):
+            means[done : done + len(bags)] = bags.means()[:, ::every]
             done += len(bags)
         return means
+
+    def bags(self, images: npt.NDArray[np.int64]) -> Iterator[Bags]:
+        """Yield the bags of some images, in their order; those of a store in small blocks."""
+        if isinstance(self.source, Bags):
+            yield self.source[images]
+            return
+        for bags, _ in self.source.blocks(min(self.limits.block, _AT_ONCE), indices=images, dtype=self.source.dtype):
+            yield bags
 
     def sample(self, rng: np.random.Generator, descriptors: int) -> Minibatch:
         """Return the raw descriptors of random images, about `descriptors` of them."""
@@ -118,60 +138,93 @@ class TrainingData:
         return self._raw(block, block.rows), *self._labelled(block, block.rows)
 
     def minibatches(
-        self, rng: np.random.Generator, size: int, mean: npt.NDArray[Any], scale: npt.NDArray[Any]
+        self, rng: np.random.Generator, size: int, mean: npt.NDArray[Any], scale: npt.NDArray[Any], skip: int = 0
     ) -> Iterator[Minibatch]:
         """Yield minibatches of standardised descriptors: one pass over the data, in random order.
 
-        The descriptors of a minibatch are overwritten by those of the next.
+        The descriptors of a minibatch are overwritten by those of the next. The first `skip` minibatches are left out:
+        the others are the same as in a complete pass, and so are the random numbers that follow it.
         """
         mean, scale = mean.astype(self.dtype), scale.astype(self.dtype)
         memory = np.empty((0, self.dim), self.dtype)
-        for block in self._blocks(rng.permutation(self.images)):
+        parts = self._parts(rng.permutation(self.images))
+        while skip and (count := self._minibatches_of(parts[0], size)) <= skip:
+            rng.permutation(np.arange(self._rows_of(parts[0])))  # the order of a block that need not be read
+            skip, parts = skip - count, parts[1:]
+        for block in self._read(parts):
             order = rng.permutation(block.rows)
-            for rows in np.array_split(order, max(1, round(len(order) / size))):
+            for rows in np.array_split(order, max(1, round(len(order) / size)))[skip:]:
                 if len(memory) < len(rows):
                     memory = np.empty((len(rows), self.dim), self.dtype)
-                values = memory[: len(rows)]
-                for start in range(0, len(rows), _ROWS):
-                    part, chunk, dim = values[start : start + _ROWS], rows[start : start + _ROWS], self.source.dim
-                    if self.dtype is np.float32:
-                        to_float32(block.bags.values[chunk], part[:, :dim])
-                    else:
-                        part[:, :dim] = block.bags.values[chunk]
-                    raise_in_place(part[:, :dim], self.power)
-                    part[:, :dim] -= mean[:dim]
-                    if self.positions:
-                        np.subtract(centres(block.bags, chunk), mean[dim:], out=part[:, dim:])
-                    part *= scale
-                yield values, *self._labelled(block, rows)
+                self._standardised(block, rows, mean, scale, memory[: len(rows)])
+                yield memory[: len(rows)], *self._labelled(block, rows)
+            skip = 0
+            del block, order, rows  # before the next but one is read
 
-    def _blocks(self, images: npt.NDArray[np.int64]) -> Iterator[_Block]:
-        """Yield the images block by block, in the given order.
+    def minibatches_per_pass(self, size: int) -> int:
+        """Return about how many minibatches a pass has."""
+        return max(1, round(self.descriptors / size))
 
-        If everything fits into one block, that block is cached and yielded on every later call.
-        """
-        if self._cached is None and (isinstance(self.source, Bags) or self.descriptors <= self.block):
-            self._cached = self._block(images)
-        if self._cached is not None:
-            yield self._cached
-            return
-        start = 0
+    def _minibatches_of(self, part: npt.NDArray[np.int64], size: int) -> int:
+        return max(1, round(self._rows_of(part) / size))
+
+    def _rows_of(self, part: npt.NDArray[np.int64]) -> int:
+        """Return the number of descriptors of a block with these images."""
+        return int(self.source.sizes[part].sum())
+
+    def _standardised(
+        self,
+        block: Block,
+        rows: npt.NDArray[np.int64],
+        mean: npt.NDArray[Any],
+        scale: npt.NDArray[Any],
+        out: npt.NDArray[Any],
+    ) -> None:
+        """Gather descriptors, and standardise them while they are in the processor's cache."""
+        dim = self.source.dim
+        for start in range(0, len(rows), _ROWS):
+            part, chunk = out[start : start + _ROWS], rows[start : start + _ROWS]
+            if self.dtype is np.float32:
+                to_float32(block.bags.values[chunk], part[:, :dim])
+            else:
+                part[:, :dim] = block.bags.values[chunk]
+            raise_in_place(part[:, :dim], self.power)
+            part[:, :dim] -= mean[:dim]
+            if self.positions:
+                np.subtract(centres(block.bags, chunk), mean[dim:], out=part[:, dim:])
+            part *= scale
+
+    def _parts(self, images: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+        """Divide images, in the given order, into those of each block."""
+        if isinstance(self.source, Bags) or self._cached is not None or self.descriptors <= self.limits.whole:
+            return [images]
+        ends = np.cumsum(self.source.sizes[images])
+        parts, start = [], 0
         while start < len(images):
-            ends = np.cumsum(self.source.sizes[images[start:]])
-            count = max(1, int(np.searchsorted(ends, self.block, side="right")))
-            yield self._block(images[start : start + count])
-            start += count
+            before = int(ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + self.limits.block, side="right")))
+            parts.append(images[start:stop])
+            start = stop
+        return parts
 
-    def _block(self, images: npt.NDArray[np.int64]) -> _Block:
+    def _read(self, parts: list[npt.NDArray[np.int64]]) -> Iterator[Block]:
+        """Yield the blocks of `_parts`. If everything fits into one, that one is cached, and yielded ever after."""
+        if self._cached is None and (isinstance(self.source, Bags) or self.descriptors <= self.limits.whole):
+            self._cached = self._block(self.images)  # in an order that does not depend on the pass
+        if self._cached is not None:
+            return iter([self._cached])
+        return read_ahead(self._block, parts)
+
+    def _block(self, images: npt.NDArray[np.int64]) -> Block:
         if isinstance(self.source, Store):
             bags = self.source.load(images, self.source.dtype)[0]
             check_bags(bags)
-            return _Block(bags, images[bags.owner], np.arange(len(bags.values)))
+            return Block(bags, images[bags.owner], np.arange(len(bags.values)))
         chosen = np.zeros(len(self.source), bool)
         chosen[images] = True
-        return _Block(self.source, self.source.owner, np.flatnonzero(chosen[self.source.owner]))
+        return Block(self.source, self.source.owner, np.flatnonzero(chosen[self.source.owner]))
 
-    def _raw(self, block: _Block, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def _raw(self, block: Block, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Return normalised descriptors, with the centres of their boxes in 0..1 if positions are used."""
         values = with_positions(block.bags, rows, self.positions).astype(self.dtype, copy=False)
         if self.power != 1:
@@ -179,6 +232,6 @@ class TrainingData:
             raise_in_place(values[:, : self.source.dim], self.power)
         return values
 
-    def _labelled(self, block: _Block, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    def _labelled(self, block: Block, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
         image = block.image[rows]
         return self.labels[image], self.weight[image].astype(self.dtype)

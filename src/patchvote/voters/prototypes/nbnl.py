@@ -48,7 +48,8 @@ class NBNL(PrototypeVoter):
         Passes over the data in each round.
     batch_size : int, default 100
         Descriptors per step.
-    power, position_weight, confidence, standardise, class_weight, calibration, rejection, block, random_state
+    power, position_weight, confidence, standardise, class_weight, calibration, rejection, memory, block,
+    random_state
         As in `SNBNL`.
     callback : function, optional
         Called with a record after each round, and every 20 steps with the rounds and steps so far; returning True ends
@@ -89,7 +90,8 @@ class NBNL(PrototypeVoter):
         class_weight: Any = None,
         calibration: float = 0.0,
         rejection: float = 0.05,
-        block: int = 400_000,
+        memory: float = 1500,
+        block: int | None = None,
         callback: Callable[[dict[str, Any]], Any] | None = None,
         random_state: Any = 0,
     ) -> None:
@@ -106,6 +108,7 @@ class NBNL(PrototypeVoter):
         self.class_weight = class_weight
         self.calibration = calibration
         self.rejection = rejection
+        self.memory = memory
         self.block = block
         self.callback = callback
         self.random_state = random_state

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bags.bags import Bags
-from ...bags.shard import Entry
+from ...bags.entries import Entry
 from ...bags.store import Store
 from ...utils.engine import Team, TeamEngine
 from ..power import raise_in_place
-from ..votes import with_positions
+from ..votes import check_bags, with_positions
 from .minibatches import Minibatch, TrainingData
 from .snbnl import SNBNL
 from .stoml3 import Stoml3
@@ -36,7 +36,7 @@ def fit_on_workers(voter: SNBNL, store: Store, y: Any = None, *, engine: TeamEng
     Parameters
     ----------
     voter : SNBNL
-        Voter to fit.
+        Voter to fit. Its `memory` is that of this process and of each worker; its `checkpoint` is written here.
     store : Store
         Bags of the training images, which every worker has to see under the same path.
     y : array, optional
@@ -49,11 +49,11 @@ def fit_on_workers(voter: SNBNL, store: Store, y: Any = None, *, engine: TeamEng
     SNBNL
         The same voter, fitted.
     """
-    with contextlib.closing(engine.team(GradientJob(store.path, store.entries, voter.block))) as team:
+    with contextlib.ExitStack() as stack:
         parted = _PartedSNBNL(**voter.get_params(deep=False))
-        parted._team = team
+        parted._begin_team = lambda job: stack.enter_context(contextlib.closing(engine.team(job)))
         parted.fit(store, y)
-    del parted._team
+    del parted._begin_team, parted._team
     voter.__dict__.update(parted.__dict__)
     return voter
 
@@ -117,7 +117,9 @@ class _Kept:
         if image not in self._bags:
             if self._descriptors > self._most:
                 self._bags, self._descriptors = {}, 0
-            self._bags[image] = self._store.load([image], self._store.dtype)[0]
+            bag = self._store.load([image], self._store.dtype)[0]
+            check_bags(bag)
+            self._bags[image] = bag
             self._descriptors += int(self._store.sizes[image])
         return self._bags[image]
 
@@ -175,60 +177,44 @@ class _PartedStoml3(Stoml3):
 class _PartedData(TrainingData):
     """Training data of which only the numbers of descriptors are drawn here."""
 
-    _layout: tuple[_Array, _Array, _Array] | None = None
-
     @classmethod
     def of(cls, data: TrainingData) -> _PartedData:
-        parted = cls(data.source, data.labels, data.weight, data.block)
+        parted = cls(data.source, data.labels, data.weight, data.limits)
         parted.__dict__.update(data.__dict__)
         return parted
 
     def only(self, images: npt.NDArray[np.int64]) -> TrainingData:
         return _PartedData.of(super().only(images))
 
-    def minibatches(self, rng: np.random.Generator, size: int, mean: _Array, scale: _Array) -> Iterator[Minibatch]:
+    def minibatches(
+        self, rng: np.random.Generator, size: int, mean: _Array, scale: _Array, skip: int = 0
+    ) -> Iterator[Minibatch]:
         standard = Standard(mean.astype(self.dtype), scale.astype(self.dtype), self.positions, self.power)
-        for image, place, rows in self._layouts(rng.permutation(self.images)):
-            order = rng.permutation(rows)
-            for chosen in np.array_split(order, max(1, round(len(order) / size))):
-                images: Any = image[chosen]
+        parts = self._parts(rng.permutation(self.images))
+        if self.descriptors <= self.limits.whole:
+            parts = [self.images]  # a single block, in an order that does not depend on the pass
+        for part in parts:
+            sizes = self.source.sizes[part]
+            image, starts = np.repeat(part, sizes), np.cumsum(sizes) - sizes
+            place = np.arange(len(image)) - np.repeat(starts, sizes)
+            order, count = rng.permutation(len(image)), self._minibatches_of(part, size)
+            for chosen in np.array_split(order, count)[skip:]:
+                images = image[chosen]
                 x: Any = Rows(images, place[chosen], standard, self.source)  # type: ignore[arg-type]
                 yield x, self.labels[images], self.weight[images].astype(self.dtype)
-
-    def _layouts(self, images: npt.NDArray[np.int64]) -> Iterator[tuple[_Array, _Array, _Array]]:
-        """Yield image and row of every descriptor of a block, in the order of `_blocks`, and those that are used."""
-        if self._layout is None and self._cached is not None:
-            self._layout = (*_numbered(self._cached.image), self._cached.rows)
-        if self._layout is None and self.descriptors <= self.block:
-            self._layout = self._layout_of(images)
-        if self._layout is not None:
-            yield self._layout
-            return
-        start = 0
-        while start < len(images):
-            ends = np.cumsum(self.source.sizes[images[start:]])
-            count = max(1, int(np.searchsorted(ends, self.block, side="right")))
-            yield self._layout_of(images[start : start + count])
-            start += count
-
-    def _layout_of(self, images: npt.NDArray[np.int64]) -> tuple[_Array, _Array, _Array]:
-        image, place = _numbered(np.repeat(images, self.source.sizes[images]))
-        return image, place, np.arange(len(image))
-
-
-def _numbered(image: _Array) -> tuple[_Array, _Array]:
-    """Return the image of each descriptor, and its number there; descriptors of an image follow one another."""
-    starts = np.flatnonzero(np.diff(image, prepend=-1))
-    return image, np.arange(len(image)) - np.repeat(starts, np.diff([*starts, len(image)]))
+            skip = max(0, skip - count)
 
 
 class _PartedSNBNL(SNBNL):
-    """SNBNL whose steps are made by a team."""
+    """SNBNL whose steps are made by a team, which begins when it is known how much a worker may keep."""
 
+    _begin_team: Callable[[GradientJob], Team]
     _team: Team
 
-    def _training_data(self, *what: Any, **more: Any) -> TrainingData:
-        return _PartedData.of(super()._training_data(*what, **more))
+    def _training_data(self, X: Any, *what: Any, **more: Any) -> TrainingData:
+        data = super()._training_data(X, *what, **more)
+        self._team = self._begin_team(GradientJob(X.path, X.entries, data.limits.whole))
+        return _PartedData.of(data)
 
     def _learner(self, weights: _Array, step: int = 0) -> Stoml3:
         learner = _PartedStoml3(weights, self.q, self.alpha, self.curvature, step)

@@ -11,8 +11,9 @@ Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convo
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -24,16 +25,16 @@ from ...bags.copies import copy_groups
 from ..base import Candidate
 from ..labels import hold_out
 from .base import PrototypeVoter
+from .checkpoint import Checkpoint, training_mark
 from .memory import Memory
 from .minibatches import TrainingData
-from .start import dead_prototypes, first_prototypes, seed_anew
+from .passes import Callback, Passes, Plan
+from .start import first_prototypes
 from .stoml3 import Stoml3
 from .votes import SnbnlVotes
 
 _CURVATURE = 0.2  # of the candidates: with fewer descriptors there are fewer steps, which have to be larger
 _ADDING_STEPS = 100  # fewest steps when photos are added; 200 cost old classes half a point more
-
-Callback = Callable[[dict[str, Any]], Any]
 
 
 class SNBNL(PrototypeVoter):
@@ -83,14 +84,25 @@ class SNBNL(PrototypeVoter):
         Share of the correctly classified held-out images that may be rejected as "none of these".
     average : bool, default True
         Whether to use the mean of the prototypes over the last pass, which smooths the noise of large steps.
-    block : int, default 400,000
-        Descriptors held in memory at once; a larger training set is read block by block in each pass.
+    memory : float, default 1500
+        Megabytes that training from a store may take. A store that does not fit is read in blocks of random photos in
+        each pass, the next one while the steps learn from the last. Another budget makes other blocks, and so slightly
+        other prototypes.
+    block : int, optional
+        Most descriptors of such a block; by default as many as fit.
+    checkpoint : path, optional
+        File that keeps the state of the training. If it exists, `fit` continues from it, and the prototypes are those
+        of an uninterrupted training, bit by bit; it must be of the same data and settings.
+    checkpoint_seconds : float, default 60
+        Least time between two writes of the checkpoint within a pass.
     device : str, optional
         Device on which torch makes the steps ("cuda", "mps", "cpu"; needs the extra ``torch``). By default the device
         of the bags if they are torch tensors on a device other than the CPU; otherwise numpy makes the steps.
     callback : function, optional
-        Called with a record after each pass; returning True ends the training. With `calibration` there are two
-        trainings; the key ``training`` is "calibration" in the first and "final" in the second.
+        Called with a record after each pass, and about once per second within a pass (``complete`` is then False, and
+        there are ``descriptors_per_second`` and ``seconds_left``); returning True ends the training at once. With
+        `calibration` there are two trainings; the key ``training`` is "calibration" in the first and "final" in the
+        second.
     random_state : int or None, default 0
         Seed of everything random.
 
@@ -123,6 +135,7 @@ class SNBNL(PrototypeVoter):
     """
 
     scorer_class = SnbnlVotes
+    _saved: Checkpoint | None = None
 
     def __init__(
         self,
@@ -145,7 +158,10 @@ class SNBNL(PrototypeVoter):
         calibration: float = 0.2,
         rejection: float = 0.05,
         average: bool = True,
-        block: int = 400_000,
+        memory: float = 1500,
+        block: int | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_seconds: float = 60,
         device: str | None = None,
         callback: Callback | None = None,
         random_state: Any = 0,
@@ -168,7 +184,10 @@ class SNBNL(PrototypeVoter):
         self.calibration = calibration
         self.rejection = rejection
         self.average = average
+        self.memory = memory
         self.block = block
+        self.checkpoint = checkpoint
+        self.checkpoint_seconds = checkpoint_seconds
         self.device = device
         self.callback = callback
         self.random_state = random_state
@@ -225,7 +244,7 @@ class SNBNL(PrototypeVoter):
             self.weights_ = grown.astype(self.weights_.dtype)
         learner = self._learner(self.weights_, self.steps_)
         data.dtype = self.weights_.dtype.type
-        self._one_pass(learner, data, rng)
+        Passes("more", self._plan(), data, rng, learner).one_pass()
         self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, 0
         self.n_iter_ += 1
         return self
@@ -249,71 +268,50 @@ class SNBNL(PrototypeVoter):
         self.curvature = curvature
         self._keep(memory.merged(known, new, labels, self.classes_, seen, rng))
 
+    def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
+        self._saved = None
+        if self.checkpoint is not None:
+            if not isinstance(self.random_state, (int, np.integer)):
+                raise ValueError(
+                    "a checkpoint needs a random_state that is a whole number, so that the training can be continued, "
+                    f"got {self.random_state!r}."
+                )
+            mark = training_mark(data, self._plain_settings(), self.classes_, (self.mean_, self.scale_, seeds))
+            self._saved = Checkpoint(Path(self.checkpoint), mark, self.checkpoint_seconds)
+
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
         rng = np.random.default_rng(seed)
         groups = copy_groups(data.means()) if self.validation_fraction > 0 else None
         keep, out = hold_out(data.images, data.labels, self.validation_fraction, seed, groups)
         part = data.only(keep) if len(out) else data
-        learner = self._learner(self._first_prototypes(part, rng))
-        self.history_ = []
-        self._passes(learner, part, rng, data, out, training)
+        saved = self._saved.of(training) if self._saved is not None else None
+        learner = self._learner(self._first_prototypes(part, rng) if saved is None else saved[0]["weights"].copy())
 
-    def _passes(
-        self,
-        learner: Any,
-        part: TrainingData,
-        rng: np.random.Generator,
-        data: TrainingData,
-        out: npt.NDArray[np.int64],
-        training: str,
-    ) -> None:
-        steps = max(1, round(part.descriptors / self.batch_size))
-        passes = max(self.max_iter, math.ceil(self.min_steps / steps))
-        best: tuple[float, npt.NDArray[Any]] | None = None
-        stale = 0
-        for index in range(passes):
-            last = index == passes - 1
-            if self.average and last:
-                learner.begin_mean()
-            loss, dead = self._one_pass(learner, part, rng, reseed=not last)
-            self.weights_ = learner.weights if learner.mean is None else learner.mean
-            self.steps_, self.dead_prototypes_ = learner.t, dead
-            record = {"training": training, "pass": index + 1, "passes": passes, "steps": learner.t}
-            record |= {"loss": loss, "dead": dead}
-            if len(out):
-                correct = self._mean_votes(self._images(data, out)).argmax(axis=1) == data.labels[out]
-                record["held_out_accuracy"] = float(correct.mean())
-                stale += 1
-                if best is None or record["held_out_accuracy"] > best[0]:
-                    best, stale = (record["held_out_accuracy"], self.weights_.copy()), 0
-            self.history_.append(record)
-            self.n_iter_ = index + 1
-            if (self.callback is not None and self.callback(record) is True) or stale >= 2:
-                break
-        if best is not None:
-            self.weights_ = best[1]
+        def accuracy(weights: npt.NDArray[Any]) -> float:
+            self.weights_ = weights
+            return float((self._scores(data, out).argmax(axis=1) == data.labels[out]).mean())
 
-    def _one_pass(
-        self,
-        learner: Any,
-        data: TrainingData,
-        rng: np.random.Generator,
-        reseed: bool = False,
-    ) -> tuple[float, int]:
-        """Learn from every minibatch once; return the mean loss, and the number of dead prototypes.
+        passes = Passes(training, self._plan(), part, rng, learner, accuracy if len(out) else None, self._saved)
+        if saved is not None:
+            passes.restore(*saved)
+        passes.run()
+        self.weights_, self.history_, self.n_iter_ = passes.weights, passes.history, passes.index
+        self.steps_, self.dead_prototypes_ = learner.t, passes.dead
 
-        With `reseed`, dead prototypes are initialised again.
-        """
-        total, count = 0.0, 0
-        for x, labels, weight in data.minibatches(rng, self.batch_size, self.mean_, self.scale_):
-            total += learner.step(x, labels, weight)
-            count += 1
-        weights, x = learner.weights, np.asarray(x)
-        dead = dead_prototypes(weights, x)
-        if reseed and len(dead):
-            seed_anew(weights, dead, x, labels, rng, self.start_scale)
-            learner.weights = weights
-        return total / count, len(dead)
+    def _plan(self) -> Plan:
+        return Plan(
+            self.mean_,
+            self.scale_,
+            self.batch_size,
+            self.max_iter,
+            self.min_steps,
+            self.average,
+            self.start_scale,
+            self.callback,
+        )
+
+    def _holds_out(self) -> bool:
+        return self.calibration > 0 or self.validation_fraction > 0
 
     def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Stoml3:
         """Return the object that makes the steps, with numpy or on the requested device."""
@@ -323,7 +321,7 @@ class SNBNL(PrototypeVoter):
         classes = len(self.classes_)
         if self.start == "random":
             return (rng.standard_normal((self.n_prototypes, classes, data.dim)) * self.start_scale).astype(data.dtype)
-        values, labels, _ = data.sample(rng, min(self.block, 100_000))
+        values, labels, _ = data.sample(rng, min(data.limits.block, 100_000))
         values = (values - self.mean_) * (self.scale_ * self.start_scale)
         seed = int(rng.integers(2**31))
         return first_prototypes(values, labels, self.n_prototypes, classes, self.start, seed).astype(data.dtype)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+_ROWS = 512  # prototypes whose products with a minibatch are held in memory at once
+
 
 def first_prototypes(
     values: npt.NDArray[Any], labels: npt.NDArray[np.int64], count: int, classes: int, start: str, seed: int
@@ -24,7 +26,7 @@ def first_prototypes(
         if not len(class_rows):
             raise ValueError(
                 f"a sample of {len(labels):,} descriptors has none of class number {number}: use start='random' or a "
-                "larger block."
+                "larger memory."
             )
         class_rows = rng.choice(class_rows, size=min(len(class_rows), max(count, 5000)), replace=False)
         result[:, number] = _centres(values[class_rows], count, start, rng)
@@ -46,7 +48,9 @@ def dead_prototypes(weights: npt.NDArray[Any], x: npt.NDArray[Any]) -> npt.NDArr
 
     Such a prototype gets no gradient and would never learn.
     """
-    return np.flatnonzero((weights.reshape(-1, weights.shape[2]) @ x.T).max(axis=1) <= 0)
+    flat = weights.reshape(-1, weights.shape[2])
+    largest = [(flat[start : start + _ROWS] @ x.T).max(axis=1) for start in range(0, len(flat), _ROWS)]
+    return np.flatnonzero(np.concatenate(largest) <= 0)
 
 
 def seed_anew(

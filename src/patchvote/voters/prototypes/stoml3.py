@@ -100,9 +100,19 @@ class Stoml3:
         """Mean of the prototypes over the steps since `begin_mean`."""
         return None if self._mean is None else on_host(self._mean)
 
+    @property
+    def averaged(self) -> int:
+        """Number of steps since `begin_mean`."""
+        return self._counted
+
     def begin_mean(self) -> None:
         """Start to average the prototypes over the following steps."""
         self._mean, self._counted = array_namespace(self._weights).zeros_like(self._weights), 0
+
+    def restore(self, weights: Array, mean: Array | None, step: int, averaged: int) -> None:
+        """Continue from prototypes, and their mean over the last `averaged` steps, that were saved after `step`."""
+        self.weights, self.t, self._counted = weights, step, averaged
+        self._mean = None if mean is None else self._to_device(mean)
 
     def step(self, x: Array, labels: Array, weight: Array | None = None) -> float:
         """Learn from one minibatch; return its mean loss before the step.
@@ -118,11 +128,13 @@ class Stoml3:
         """
         self.t += 1
         counts = np.ones(len(x), self._dtype) if weight is None else on_host(weight).astype(self._dtype, copy=False)
-        loss, gradient = self.gradient(x, labels, counts / counts.sum(dtype=np.float64).astype(self._dtype))
-        advance(self._weights, gradient, self.t, self.curvature, self.lam)
+        loss, change = self.gradient(x, labels, counts / counts.sum(dtype=np.float64).astype(self._dtype))
+        advance(self._weights, change, self.t, self.curvature, self.lam)
         if self._mean is not None:
             self._counted += 1
-            self._mean += (self._weights - self._mean) / self._counted
+            apart = np.subtract(self._weights, self._mean, out=change) if self._is_numpy else self._weights - self._mean
+            apart /= self._counted
+            self._mean += apart
         return loss
 
     def gradient(self, x: Array, labels: Array, share: Array) -> tuple[float, Array]:

@@ -47,7 +47,7 @@ _SETTINGS = {
     "class_weight": CLASS_WEIGHT,
     "calibration": PART,
     "rejection": SHARE,
-    "block": AT_LEAST_ONE,
+    "block": either(NONE, AT_LEAST_ONE),
     "random_state": SEED,
 }
 _RENAMED = {"prototypes": "n_prototypes", "lam": "alpha", "minibatch": "batch_size"}
@@ -233,7 +233,7 @@ class SnbnlVotes(PrototypeVotes):
         needed=("q",),
         renamed={**_RENAMED, "passes": "max_iter", "held_out": "validation_fraction"},
         before=_BEFORE,
-        unstored=("device",),
+        unstored=("device", "memory", "checkpoint", "checkpoint_seconds"),
     )
 
 
@@ -248,4 +248,5 @@ class NbnlVotes(PrototypeVotes):
         needed=("q",),
         renamed={**_RENAMED, "rounds": "max_iter"},
         before=_BEFORE,
+        unstored=("memory",),
     )

@@ -44,6 +44,9 @@ class Moments:
         apart = rows - centre
         mean = centre + (counts @ apart).astype(np.float64) / total  # corrects the rounding of the centre
         squares = (counts @ np.square(apart)).astype(np.float64)
+        self._add(total, mean, squares)
+
+    def _add(self, total: float, mean: npt.NDArray[np.float64], squares: npt.NDArray[np.float64]) -> None:
         if self.weight == 0:
             self.weight, self.mean, self._squares = total, mean, squares
             return
@@ -52,6 +55,16 @@ class Moments:
         self._squares = self._squares + squares + shift**2 * (self.weight * total / both)
         self.mean = self.mean + shift * (total / both)
         self.weight = both
+
+    def as_array(self) -> npt.NDArray[np.float64]:
+        """Return the means, and the sums of squared differences from them, as two rows."""
+        return np.stack([self.mean, self._squares])
+
+    def merge(self, count: float, rows: npt.NDArray[np.float64]) -> None:
+        """Add `count` descriptors of which only ``as_array()`` is known, from values in float32 or coarser."""
+        self._rounding = max(self._rounding, 64 * float(np.finfo(np.float32).eps))
+        if count > 0:
+            self._add(float(count), rows[0].copy(), rows[1].copy())
 
     def deviation(self) -> npt.NDArray[np.float64]:
         """Return the standard deviation of each feature, or 1 for a feature that varies by no more than rounding."""
