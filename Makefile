@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-ray check bench clean
 
 demo: .venv/installed-demo
 	$(BIN)/patchvote demo demo
 
 test: check
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore tests/test_ray.py
+
+# One process after the other: a cluster of two workers takes all cores of a small machine.
+test-ray: .venv/installed-dev
+	$(BIN)/python -m pytest tests/test_ray.py
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -212,7 +212,7 @@ def test_a_link_is_the_photo_that_it_leads_to(tmp_path):
 
 
 def test_copies_in_another_folder_do_not_make_a_list_forget_the_originals(tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.bags.fill._SETTLED", 0)
+    monkeypatch.setattr("patchvote.bags.storing._SETTLED", 0)
     folder = write_photos(tmp_path / "photos", 1)
     copies = Path(shutil.copytree(folder, tmp_path / "copies"))
     for photos in (folder, copies, folder, copies):

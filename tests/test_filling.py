@@ -119,14 +119,14 @@ def test_a_second_run_has_nothing_to_do(photos, tmp_path, extractor):
 
 
 def test_an_unchanged_file_is_not_even_read(photos, tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "_SETTLED", 0)
+    monkeypatch.setattr(sys.modules["patchvote.bags.storing"], "_SETTLED", 0)
     fill(tmp_path / "store", photos, extractor)
     monkeypatch.setattr(sys.modules["patchvote.bags.extract"], "opened", lambda *_: pytest.fail("was read"))
     assert counts(fill(tmp_path / "store", photos, extractor)) == (0, 40, 0, 0)
 
 
 def test_two_files_of_equal_size_and_time_that_change_places_are_noticed(tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "_SETTLED", 0)
+    monkeypatch.setattr(sys.modules["patchvote.bags.storing"], "_SETTLED", 0)
     folder = tmp_path / "photos"
     for label, colour in (("a", "red"), ("b", "blue")):
         (folder / label).mkdir(parents=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import threading
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,8 @@ from .models.namer import Namer
 from .models.saved import Saved
 from .models.scores import Scores
 from .photos.find import Photo, Source, find_photos, labelled
+from .utils.engine import Engine
+from .utils.remote import place
 from .utils.timing import Progress
 
 if TYPE_CHECKING:
@@ -229,7 +232,13 @@ class ImageClassifier(Namer):
     # --- answering --------------------------------------------------------------------------------------------------
 
     def answers(
-        self, photos: Source, *, adapt: bool = False, insist: bool = False, progress: Progress | None = None
+        self,
+        photos: Source,
+        *,
+        adapt: bool = False,
+        insist: bool = False,
+        progress: Progress | None = None,
+        engine: Engine | None = None,
     ) -> Iterator[Answer]:
         """Yield one answer per photo, in order; a photo that cannot be read gets an answer with the reason.
 
@@ -244,9 +253,11 @@ class ImageClassifier(Namer):
             Adapt even if that looks unsafe (see `adapt`).
         progress : function, optional
             Called while adapting with the name of the stage, how much of it is done, and its total.
+        engine : Engine, optional
+            Engine whose workers answer, with the model from its file; by default, and to adapt, this process does.
         """
         if not adapt:
-            yield from super().answers(photos)
+            yield from super().answers(photos, engine=engine)
             return
         check_adapts(self.model)
         found = find_photos(photos)
@@ -267,6 +278,7 @@ class ImageClassifier(Namer):
         adapt: bool = False,
         insist: bool = False,
         progress: Progress | None = None,
+        engine: Engine | None = None,
     ) -> Scores:
         """Compare the answers for labelled photos with their labels; unreadable photos are left out and in `skipped`.
 
@@ -282,6 +294,8 @@ class ImageClassifier(Namer):
             Adapt even if that looks unsafe (see `adapt`).
         progress : function, optional
             Called with the name of the stage, how much of it is done, and its total.
+        engine : Engine, optional
+            As for `answers`.
 
         Raises
         ------
@@ -290,7 +304,7 @@ class ImageClassifier(Namer):
         """
         self.before, self.refusal = None, None
         if not adapt:
-            return super().evaluate(photos, labels, progress=progress)
+            return super().evaluate(photos, labels, progress=progress, engine=engine)
         check_adapts(self.model)
         found = self._labelled(photos, labels)
         expected = {photo.name: str(photo.label) for photo in found}
@@ -339,6 +353,8 @@ class ImageClassifier(Namer):
         classifier = cls(recipe, cache=cache, jobs=jobs, seed=seed, backbone=backbone)
         classifier._open(model, saved, path)
         classifier._kind = model.kind
+        again = functools.partial(cls.load, path, network=network, jobs=jobs, cache=False, backbone=backbone)
+        classifier._again = model, place(path), again
         return classifier
 
 

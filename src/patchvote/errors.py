@@ -7,6 +7,7 @@ traceback, so it must be understandable on its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 _LONGEST_NAME = 300  # characters of a network's name that a message shows; a longer name is cut
 
@@ -30,6 +31,18 @@ class PatchvoteError(Exception):
     def __init__(self, message: str = "", *, lines: Sequence[str] = ()) -> None:
         super().__init__("\n".join([message, *lines]))
         self.lines = [message, *lines]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python would call the class with the message alone, and subclasses take other arguments. Errors are pickled on
+        # their way from a worker.
+        return _unpickled, (type(self), self.args, self.__dict__)
+
+
+def _unpickled(kind: type[PatchvoteError], args: tuple[Any, ...], attributes: dict[str, Any]) -> PatchvoteError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
 
 
 class WaitWarning(UserWarning):

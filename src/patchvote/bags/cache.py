@@ -17,6 +17,8 @@ from ..backbones.cache import cache_folder, is_writable
 from ..errors import PhotoError, StoreError
 from ..photos.decode import read_photo
 from ..photos.find import Photo, Source
+from ..utils.remote import RemotePath
+from ..utils.remote import place as path_of
 from ..utils.temporary import temporary_folder
 from .extract import Extractor
 from .fill import distinct, up_to_date
@@ -76,7 +78,7 @@ def _place(source: Source, extractor: Extractor, cache: str | Path | bool | None
     root = cache_folder() / "bags" if isinstance(cache, bool | None) else Path(cache)
     place = None
     if isinstance(source, (str, Path)):
-        path = Path(source)
+        path = path_of(source)
         # The photos of a manifest that is a link are relative to the link, not to the file that it points to.
         place = path.resolve() if path.is_dir() else path.parent.resolve() / path.name
     recipe = extractor.recipe
@@ -88,6 +90,8 @@ def _place(source: Source, extractor: Extractor, cache: str | Path | bool | None
 def _name(photo: Photo) -> str:
     """Return a name that identifies the photo in every list."""
     try:
+        if isinstance(photo.source, RemotePath):
+            return str(photo.source)
         if isinstance(photo.source, Path):
             return Path(os.path.realpath(photo.source)).as_posix()
         return f"content {read_photo(photo)[1]}"

@@ -10,6 +10,7 @@ threads, never on timing; the bags depend on neither.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import deque
 from collections.abc import Container, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -91,6 +92,8 @@ class Extractor:
             raise PatchvoteError(f"jobs must be a whole number, at least 1, got {brief(jobs)}.")
         self.recipe = as_recipe(recipe)
         self.jobs = jobs or cores()
+        # Makes the same extractor in another process, which loads the network itself.
+        self.again = functools.partial(Extractor, self.recipe, backbone=backbone, jobs=jobs, device=device)
         self.backbone = backbone or load(self.recipe.network, activation=self.recipe.activation, device=device)
         spec, sampling = self.backbone.spec, self.recipe.sampling
         if isinstance(sampling, Dense) and spec.stride is None:

@@ -6,7 +6,7 @@ through the network. A photo that was moved away or has become unreadable is rem
 
 Finished photos are written one shard at a time, so an interruption loses at most the current shard; running the same
 command again continues from there. Several processes may fill one store at once: each checks from time to time what the
-others have written, and skips that.
+others have written, and skips that. With an engine, the workers extract and write; this process decides and counts.
 
 A damaged shard is set aside, and its photos are extracted again. Only headers are verified here. A damaged bag is
 detected when it is read, and the store that `up_to_date` returns then has its photos extracted again.
@@ -17,27 +17,28 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import PatchvoteError, PhotoError, StoreError
 from ..photos.find import Photo, Source, find_photos
 from ..utils.counting import none_readable
+from ..utils.engine import Engine, Lost
+from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.temporary import remove_leavings
-from .bags import Bags
 from .entries import Entry
-from .extract import Described, Extractor
+from .extract import Extractor
 from .filled import Filled, Progress
 from .shard import DTYPES, ENDING, SET_ASIDE
 from .shard_writer import ShardWriter
 from .shard_writing import cast
 from .stock import Stock
 from .store import Store
+from .storing import Stored, StoringJob, lost_photo, stamp_of, store_bags, writer_of
 
 _SHARD_BYTES = 16 << 20  # of descriptors, at which a shard is written
 _LOOK_AROUND = 64  # photos between two checks of what other processes have written
-_SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then gives another time
 
 
 def fill(
@@ -48,6 +49,7 @@ def fill(
     dtype: str | None = None,
     strict: bool = False,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> Filled:
     """Bring the store at `path` up to date with the photos of `source`.
 
@@ -65,6 +67,9 @@ def fill(
         Whether to raise an error for the first photo that cannot be read, instead of adding it to `skipped`.
     progress : function, optional
         Called after each photo with what was done so far.
+    engine : Engine, optional
+        Engine whose workers extract the photos and write the shards; by default this process does. The bags are the
+        same. Photos have to be files then, and a photo that ends its worker twice is added to `skipped`.
 
     Returns
     -------
@@ -80,7 +85,7 @@ def fill(
         raise StoreError(f"dtype of a store must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     if not isinstance(extractor, Extractor):
         raise PatchvoteError(f"extractor of fill must be an Extractor, got {brief(extractor)}.")
-    return _Filling(Path(path), find_photos(source), extractor, dtype, strict, progress).run()
+    return _Filling(place(path), find_photos(source), extractor, dtype, strict, progress, engine=engine).run()
 
 
 def up_to_date(
@@ -90,6 +95,7 @@ def up_to_date(
     *,
     names: Sequence[str] | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> tuple[Filled, Store]:
     """Bring a store up to date as `fill` does, and open a view of it with only these photos, as they were read.
 
@@ -104,7 +110,7 @@ def up_to_date(
     names : list of str, optional
         Names of the photos in a store that several collections of photos share; equal names mean equal photos. Such a
         store keeps no labels, and a photo of one collection does not count as moved away from another.
-    extractor, progress
+    extractor, progress, engine
         As for `fill`.
 
     Raises
@@ -119,7 +125,7 @@ def up_to_date(
         if names is None
         else [Photo(name, photo.source) for name, photo in dict(zip(names, photos, strict=True)).items()]
     )
-    filled = _Filling(path, to_fill, extractor, None, False, progress, shared=shared).run()
+    filled = _Filling(path, to_fill, extractor, None, False, progress, shared=shared, engine=engine).run()
     reasons = {error.name: error.reason for error in filled.skipped}
     failed = {photo.name: reasons[key] for photo, key in zip(photos, keys, strict=True) if key in reasons}
     filled.skipped = [PhotoError(name, reason) for name, reason in failed.items()]
@@ -154,15 +160,15 @@ class _Filling:
         *,
         shared: bool = False,
         verify: bool = False,
+        engine: Engine | None = None,
     ) -> None:
         self.path, self.photos, self.extractor = path, distinct(photos), extractor
-        self.strict, self.progress, self.shared = strict, progress, shared
+        self.strict, self.progress, self.shared, self.engine = strict, progress, shared, engine
         spec = extractor.backbone.spec
         self.stock = Stock(path, extractor.recipe, spec.fingerprint, spec.dim, dtype, verify)
         self.result = Filled(len(self.photos), damaged=self.stock.damaged)
         self.started = time.monotonic()
         self.made: set[str] = set()  # digests of the bags that this run has passed to the writer
-        self.stamps: dict[str, tuple[int, int]] = {}  # size and time of each file before it was read, by name
         self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not requested
 
     def run(self) -> Filled:
@@ -173,7 +179,8 @@ class _Filling:
             requested = {photo.name for photo in self.photos}
             if not self.shared:
                 self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in requested}
-            with contextlib.closing(self._writer()) as writer:  # also on Ctrl-C: extracted bags are kept
+            # Closed on Ctrl-C as well: extracted bags are kept.
+            with contextlib.closing(writer_of(self.stock, _SHARD_BYTES)) as writer:
                 todo = self.photos
                 while todo:
                     missing = [photo for photo in todo if not self._is_there(photo)]
@@ -191,23 +198,36 @@ class _Filling:
 
         Of two processes that do so at once with different recipes, the one with the older claim continues.
         """
-        with self._writer().claim() as self.stock.claim:
+        with writer_of(self.stock, _SHARD_BYTES).claim() as self.stock.claim:
             self.stock.look_around()
             yield
 
-    def _writer(self) -> ShardWriter:
-        stock = self.stock
-        writer = ShardWriter(
-            self.path, stock.recipe, stock.fingerprint, stock.dim, stock.dtype, shard_bytes=_SHARD_BYTES
-        )
-        writer.after = stock.last_number
-        return writer
-
     def _extract(self, todo: list[Photo], writer: ShardWriter) -> None:
-        with contextlib.closing(self.extractor.stream(self._draw(todo), self.stock.bags)) as stream:
-            for item in stream:
-                self._take(item, writer)
+        stream = (
+            store_bags(self._draw(todo), self.extractor, self.stock, writer)
+            if self.engine is None
+            else self._from_workers(self.engine, todo)
+        )
+        with contextlib.closing(stream):
+            for stored in stream:
+                self._take(stored, writer)
                 self._report()
+
+    def _from_workers(self, engine: Engine, todo: list[Photo]) -> Generator[Stored, None, None]:
+        """Have the workers of an engine extract photos; yield what became of each."""
+        images = [photo.name for photo in todo if not isinstance(photo.source, Path)]
+        if images:
+            raise StoreError(f"{images[0]} is an image in memory: workers of an engine read photos from files.")
+        spec = self.extractor.backbone.spec
+        job = StoringJob(self.path, self.extractor.again, spec.fingerprint, self.stock.dtype, _SHARD_BYTES)
+        with contextlib.closing(engine.run(job, todo)) as results:
+            for number, stored in results:
+                if isinstance(stored, Lost):
+                    photo = todo[number]
+                    stored = Stored(photo, Entry(photo.name, photo.label, ""), error=lost_photo(photo.name, stored))
+                elif stored.error is None and not stored.descriptors and stored.entry.digest not in self.stock.bags:
+                    self.stock.look_around()  # it may be in a shard of a worker that has ended
+                yield stored
 
     def _draw(self, todo: list[Photo]) -> Iterator[Photo]:
         """Yield the photos to extract, without those that other processes finish meanwhile.
@@ -223,7 +243,6 @@ class _Filling:
                 if self._is_there(photo):
                     self.result.kept += 1
                 else:
-                    self.stamps[photo.name] = _stamp(photo)
                     yield photo
 
     def _is_there(self, photo: Photo) -> bool:
@@ -231,30 +250,26 @@ class _Filling:
         entry = self.stock.known.get(photo.name)
         if entry is None or entry.label != photo.label or not entry.modified:
             return False
-        if (entry.size, entry.modified) != _stamp(photo):
+        if (entry.size, entry.modified) != stamp_of(photo):
             return False
         self.result.digests[photo.name] = entry.digest
         return True
 
-    def _take(self, item: Described, writer: ShardWriter) -> None:
-        """Store the result for a photo that was read."""
-        photo = item.photo
-        entry = Entry(photo.name, photo.label, item.digest, *self.stamps[photo.name])
-        try:
-            if item.error is not None:
-                raise item.error
-            if item.bag is not None:
-                self._add(entry, item.bag, writer)
-                self.result.extracted += 1
-                self.result.descriptors += len(item.bag.values)
-                return
-        except PhotoError as error:
+    def _take(self, stored: Stored, writer: ShardWriter) -> None:
+        """Record what became of a photo that was read; reuse the bag of a content that is in the store."""
+        photo, entry = stored.photo, stored.entry
+        if stored.error is not None:
             if self.strict:
-                raise
-            self.result.skipped.append(error)
+                raise stored.error
+            self.result.skipped.append(stored.error)
             self.result.digests.pop(photo.name, None)
             if photo.name in self.stock.known:  # the bag in the store is outdated
                 self._forget(photo.name, writer)
+            return
+        if stored.descriptors:
+            self._keep(entry)
+            self.result.extracted += 1
+            self.result.descriptors += stored.descriptors
             return
         before = self.stock.known.get(photo.name)
         if before is not None and (before.digest, before.label) == (entry.digest, entry.label):
@@ -263,17 +278,17 @@ class _Filling:
             return
         bag = self.stock.bag_of(entry.digest)
         if bag is None:
-            (again,) = self.extractor.stream([photo])
+            (again,) = store_bags([photo], self.extractor, self.stock, writer)
             self._take(again, writer)
             return
-        for name in [name for name, digest in self.others.items() if digest == item.digest]:
+        for name in [name for name, digest in self.others.items() if digest == entry.digest]:
             del self.others[name]  # it was moved here
             self._forget(name, writer)
-        self._add(entry, bag, writer)
+        writer.add(entry, cast(entry.name, bag, self.stock.dtype))
+        self._keep(entry)
         self.result.reused += 1
 
-    def _add(self, entry: Entry, bag: Bags, writer: ShardWriter) -> None:
-        writer.add(entry, cast(entry.name, bag, self.stock.dtype))
+    def _keep(self, entry: Entry) -> None:
         self.made.add(entry.digest)
         self.result.digests[entry.name] = entry.digest
 
@@ -321,18 +336,3 @@ def _make_folder(path: Path) -> None:
         raise StoreError(f"{path} cannot be used as a store: {error.strerror}.") from error
     if foreign:
         raise StoreError(f"{path} holds other files ({foreign[0]}, …). Choose a new or empty folder for the store.")
-
-
-def _stamp(photo: Photo) -> tuple[int, int]:
-    """Return size and time of change of a photo's file, or zeros if they cannot be relied on.
-
-    The time is the later of mtime and ctime: any program can set mtime, and ctime also changes with the file's name.
-    """
-    if not isinstance(photo.source, Path):
-        return 0, 0
-    try:
-        status = photo.source.stat()
-    except (OSError, ValueError):  # ValueError: not a valid file name
-        return 0, 0
-    changed = max(status.st_mtime_ns, status.st_ctime_ns)
-    return (status.st_size, changed) if time.time_ns() - changed > _SETTLED else (0, 0)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from ..errors import StoreError
 from ..utils.moments import Moments
+from ..utils.remote import place
 from .bags import Bags
 from .entries import Entry
 from .shard import DTYPES, ENDING, SET_ASIDE, Shard, check_of, shard_files
@@ -86,7 +87,7 @@ class Store:
         StoreError
             If there is no such folder, no shard in it, or if its shards have different recipes.
         """
-        path = Path(path)
+        path = place(path)
         if not path.is_dir():
             why = "it is a file, and a store is a folder" if path.exists() else "there is no such folder"
             raise StoreError(f"{path} is not a store: {why}. `patchvote extract PHOTOS STORE` makes one.")

@@ -10,9 +10,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..engines.choose import EngineName
 from ..utils.counting import counted
+from ..utils.remote import place
 from ..utils.terminal import say, show, show_json
-from .common import SKIPPED, Jobs, Json, MistypedError, Mode, Network, Quiet
+from .common import (
+    SKIPPED,
+    Address,
+    EngineOption,
+    Jobs,
+    Json,
+    MistypedError,
+    Mode,
+    Network,
+    Quiet,
+    Workers,
+    workers_of,
+)
 from .streams import interruption
 
 if TYPE_CHECKING:
@@ -40,11 +54,14 @@ def extract(
     photos: Annotated[
         Path,
         typer.Argument(
-            metavar="PHOTOS", help="A folder (flat, or one folder per class), a .csv or .jsonl, or a photo."
+            metavar="PHOTOS",
+            parser=place,
+            help="A folder (flat, or one folder per class), a .csv or .jsonl, or a photo.",
         ),
     ],
     store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="Folder to keep the bags in; created if it does not exist.")
+        Path,
+        typer.Argument(metavar="STORE", parser=place, help="Folder to keep the bags in; created if it does not exist."),
     ],
     network: Network = "efficientnet-lite0",
     mode: Annotated[
@@ -72,6 +89,9 @@ def extract(
     dtype: Annotated[Dtype | None, typer.Option(help="Type of the stored numbers.", show_default="float16")] = None,
     device: Annotated[str, typer.Option(help="Where the network runs: cpu, cuda or mps.")] = "cpu",
     jobs: Jobs = None,
+    engine: EngineOption = EngineName.local,
+    address: Address = None,
+    workers: Workers = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first photo that cannot be read.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -88,11 +108,12 @@ def extract(
 
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
     recipe, found = Recipe(network, _sampling(mode, sides, patch), activation.value), find_photos(photos)
-    extractor = Extractor(recipe, jobs=jobs, device=device)
     kept = f"interrupted. What was extracted is kept in {store}: run the same command again to continue."
-    with ProgressLine("extract", quiet) as line, interruption(kept):
-        advance = functools.partial(_advance, line)
-        filled = fill(store, found, extractor, dtype=dtype and dtype.value, strict=strict, progress=advance)
+    with interruption(kept), workers_of(engine, address, workers, jobs) as (where, threads):
+        extractor = Extractor(recipe, jobs=threads, device=device)
+        with ProgressLine("extract", quiet) as line:
+            settings: dict[str, Any] = {"dtype": dtype and dtype.value, "strict": strict, "engine": where}
+            filled = fill(store, found, extractor, **settings, progress=functools.partial(_advance, line))
     _print_filled(filled, found.passed_over, store, quiet, as_json)
     if filled.skipped or found.passed_over.types:
         raise typer.Exit(SKIPPED)

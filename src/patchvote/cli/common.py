@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..engines.choose import EngineName, opened_engine
 from ..errors import PatchvoteError
+from ..utils.remote import place
 from ..utils.terminal import flush_output, say
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
+    from ..utils.engine import Engine
 
 FAILED, MISTYPED, SKIPPED, INTERRUPTED = 1, 2, 3, 130
 _MAX_SEED = 2**32 - 1  # the largest seed that a classifier accepts
@@ -57,10 +60,12 @@ NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no bags.")]
 PhotosArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="PHOTOS", help="A folder (one folder per class), or a .csv or .jsonl with file_name and label."
+        metavar="PHOTOS",
+        parser=place,
+        help="A folder (one folder per class), or a .csv or .jsonl with file_name and label.",
     ),
 ]
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="File of a model.")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File of a model.")]
 ReportOption = Annotated[
     Path | None, typer.Option(help="File of the report.", show_default="beside the model, ending in .html")
 ]
@@ -74,6 +79,28 @@ Force = Annotated[
     bool, typer.Option("--force", help="Replace a model or report, or a file that patchvote did not write.")
 ]
 NoReport = Annotated[bool, typer.Option("--no-report", help="Write no report.")]
+EngineOption = Annotated[
+    EngineName, typer.Option("--engine", help="local: this process. ray: workers of a Ray cluster (extra ray).")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="ray: address of the cluster.", show_default="$RAY_ADDRESS, or a new one on this machine"),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="ray: number of workers; --jobs are threads of each.", show_default="all cores"),
+]
+
+
+@contextlib.contextmanager
+def workers_of(
+    name: EngineName, address: str | None, workers: int | None, jobs: int | None
+) -> Iterator[tuple[Engine | None, int | None]]:
+    """Yield the engine that the options of a command name (None for this process), and the threads per process."""
+    if name is EngineName.local and (address is not None or workers is not None):
+        raise MistypedError("--address and --workers can be set only with --engine ray.")
+    with opened_engine(name, address, workers, jobs) as engine:
+        yield engine, jobs if engine is None else jobs or 1
 
 
 def size(path: Path) -> str:
@@ -139,6 +166,12 @@ def check_insist(insist: bool, needs: object, option: str) -> None:
     """Refuse --insist if nothing is to be adapted."""
     if insist and not needs:
         raise MistypedError(f"--insist can be used only with {option}: it adapts even if that looks unsafe.")
+
+
+def check_engine(engine: EngineName, adapt: bool) -> None:
+    """Refuse to adapt on workers: it needs the bags of all photos at once."""
+    if adapt and engine is not EngineName.local:
+        raise MistypedError("--adapt needs the bags of all photos in one process: leave out --engine.")
 
 
 def check_order(model: Path, photos: Sequence[Path]) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..engines.choose import EngineName
 from ..utils.counting import counted
+from ..utils.remote import RemotePath
 from ..utils.terminal import show, show_json
 from .common import (
+    Address,
+    EngineOption,
     Force,
     Insist,
     Jobs,
@@ -21,7 +26,9 @@ from .common import (
     PhotosArgument,
     Quiet,
     ReportOption,
+    Workers,
     base_name,
+    check_engine,
     check_insist,
     check_order,
     leave,
@@ -29,6 +36,7 @@ from .common import (
     report_file,
     tell_refusal,
     tell_skipped,
+    workers_of,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +55,9 @@ def evaluate(
     network: ModelNetwork = None,
     force: Force = False,
     jobs: Jobs = None,
+    engine: EngineOption = EngineName.local,
+    address: Address = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -57,15 +68,18 @@ def evaluate(
     from .progress import ProgressLine
 
     check_insist(insist, adapt, "--adapt")
+    check_engine(engine, adapt)
     check_order(model, [photos])
     names = base_name(model), base_name(photos)
-    default = model.parent / f"{names[0]}-{names[1]}.html"
+    beside = Path() if isinstance(model, RemotePath) else model.parent
+    default = beside / f"{names[0]}-{names[1]}.html"
     page = report_file(default, report, no_report)
-    classifier = load(model, network=network, jobs=jobs)
-    inputs = itertools.chain([model, photos], network_files(classifier.recipe.network))
-    check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default])
-    with ProgressLine("evaluate", quiet) as line:
-        scores = classifier.evaluate(photos, adapt=adapt, insist=insist, progress=line.stage)
+    with workers_of(engine, address, workers, jobs) as (where, threads):
+        classifier = load(model, network=network, jobs=threads)
+        inputs = itertools.chain([model, photos], network_files(classifier.recipe.network))
+        check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default])
+        with ProgressLine("evaluate", quiet) as line:
+            scores = classifier.evaluate(photos, adapt=adapt, insist=insist, progress=line.stage, engine=where)
     tell_skipped(classifier)
     tell_refusal(classifier)
     before = classifier.before

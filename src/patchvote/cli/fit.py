@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..utils.counting import counted
+from ..utils.remote import place
 from ..utils.terminal import show, show_json
 from ..voters.registry import OWN
 from .common import (
@@ -54,7 +55,9 @@ if TYPE_CHECKING:
 
 def fit(
     photos: PhotosArgument,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="File to write.")] = Path("model.patchvote"),
+    model: Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File to write.")] = Path(
+        "model.patchvote"
+    ),
     voter: Annotated[str, typer.Option(help=_VOTERS)] = "auto",
     target: Annotated[
         Path | None,

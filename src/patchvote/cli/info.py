@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import PatchvoteError
+from ..utils.remote import place
 from ..utils.terminal import show, show_json
 from .common import Json, MistypedError, size
 
@@ -16,7 +17,7 @@ _NO_CHECKSUM = "none: an earlier version wrote this file, and damage to it may g
 
 
 def info(
-    path: Annotated[Path, typer.Argument(metavar="MODEL|STORE", help="A model, or a folder of bags.")],
+    path: Annotated[Path, typer.Argument(metavar="MODEL|STORE", parser=place, help="A model, or a folder of bags.")],
     card: Annotated[bool, typer.Option("--card", help="Print a model's whole card, as Markdown.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -9,16 +9,20 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from ..engines.choose import EngineName
 from ..errors import PatchvoteError
 from ..utils.counting import counted
+from ..utils.remote import place
 from ..utils.terminal import emit, say
 from .common import (
     FAILED,
     SKIPPED,
+    Address,
+    EngineOption,
     Force,
     Insist,
     Jobs,
@@ -26,10 +30,13 @@ from .common import (
     ModelArgument,
     ModelNetwork,
     Quiet,
+    Workers,
+    check_engine,
     check_insist,
     check_order,
     load,
     tell_refusal,
+    workers_of,
 )
 from .streams import interruption
 
@@ -54,50 +61,60 @@ def predict(
     insist: Insist = False,
     network: ModelNetwork = None,
     jobs: Jobs = None,
+    engine: EngineOption = EngineName.local,
+    address: Address = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per photo.")] = False,
 ) -> None:
     """Predict the classes of PHOTOS: a table on a terminal, CSV in a pipe or a file."""
     from ..backbones.network_files import network_files
     from ..photos.outputs import check_outputs
-    from ..utils.files import write_file
     from ..utils.marks import Kind
-    from .answers import csv_lines, json_lines, table_lines
     from .progress import ProgressLine
 
     _check_output(output, as_json)
     check_insist(insist, adapt, "--adapt")
+    check_engine(engine, adapt)
     names = _paths(photos)
-    paths = [Path(name) for name in names]
+    paths = [place(name) for name in names]
     check_order(model, paths)
-    classifier = load(model, network=network, jobs=jobs)
-    listed = 0 if photos == ["-"] else None  # standard input, which may be redirected from the output file
-    inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
-    check_outputs([(output, Kind.answers)], inputs, force=force)
-    progress = ProgressLine("extract", quiet or not adapt)
-    answers = classifier.answers(_photos(names), adapt=adapt, insist=insist, progress=progress.stage)
-    counter = _Counter(classifier, adapt, quiet)
-
-    def json_rows(answers: Iterable[Answer]) -> Iterator[str]:
-        return json_lines(answers, lambda: {"adapted": classifier.refusal is None} if adapt else {})
-
-    if output is not None:
-        lines = json_rows if output.suffix.lower() == ".jsonl" else csv_lines
-        with interruption(f"interrupted; {output} was not written."):
-            write_file(output, (f"{line}\n".encode() for line in lines(counter.each(answers, progress))))
-        if not quiet:
-            say(f"wrote {output}")
-    else:
-        terminal = sys.stdout.isatty()
-        lines = json_rows if as_json else table_lines if terminal else csv_lines
-        for number, line in enumerate(lines(counter.each(answers, progress))):
-            emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
+    with workers_of(engine, address, workers, jobs) as (where, threads):
+        classifier = load(model, network=network, jobs=threads)
+        listed = 0 if photos == ["-"] else None  # standard input, which may be redirected from the output file
+        inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
+        check_outputs([(output, Kind.answers)], inputs, force=force)
+        progress = ProgressLine("extract", quiet or not adapt)
+        settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": progress.stage, "engine": where}
+        counter = _Counter(classifier, adapt, quiet)
+        _write(counter.each(classifier.answers(_photos(names), **settings), progress), counter, output, as_json)
     say(*classifier.damaged)
     say(*classifier.passed_over.sentences())
     if counter.failed == counter.total:
         raise typer.Exit(FAILED)
     if counter.failed or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)
+
+
+def _write(answers: Iterator[Answer], counter: _Counter, output: Path | None, as_json: bool) -> None:
+    """Write answers to a file, or print them as they come."""
+    from ..utils.files import write_file
+    from .answers import csv_lines, json_lines, table_lines
+
+    def json_rows(answers: Iterable[Answer]) -> Iterator[str]:
+        return json_lines(answers, lambda: {"adapted": counter.classifier.refusal is None} if counter.adapt else {})
+
+    if output is not None:
+        lines = json_rows if output.suffix.lower() == ".jsonl" else csv_lines
+        with interruption(f"interrupted; {output} was not written."):
+            write_file(output, (f"{line}\n".encode() for line in lines(answers)))
+        if not counter.quiet:
+            say(f"wrote {output}")
+        return
+    terminal = sys.stdout.isatty()
+    lines = json_rows if as_json else table_lines if terminal else csv_lines
+    for number, line in enumerate(lines(answers)):
+        emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
 
 
 @dataclasses.dataclass
@@ -157,7 +174,7 @@ def _photos(names: list[str]) -> Found:
 
     found = Found()
     for name in names:
-        path = Path(name)
+        path = place(name)
         if path.is_dir():
             inside = find_photos(path)
             found.extend(dataclasses.replace(one, name=os.path.join(name, one.name)) for one in inside)  # noqa: PTH118

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ..engines.choose import EngineName
 from ..errors import PatchvoteError
 from ..utils.terminal import say, show, show_json
 from .checked import Checked
-from .common import SKIPPED, Force, Jobs, Json, Quiet
+from .common import SKIPPED, Address, EngineOption, Force, Jobs, Json, Quiet, Workers, workers_of
 from .streams import interruptible, interruption
 
 if TYPE_CHECKING:
     from ..protocols import Experiment, Protocol, Selection
+    from ..utils.engine import Engine
 
 _AS_BEFORE = "as-before"  # hidden command with the flags of the previous version, used if no sub-command is named
 
@@ -67,6 +69,9 @@ def run(
     bags: BagsFolder = None,
     memory: Memory = None,
     jobs: Jobs = None,
+    engine: EngineOption = EngineName.local,
+    address: Address = None,
+    workers: Workers = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -77,7 +82,8 @@ def run(
     from ..protocols import Selection
 
     selection = Selection.parse(settings, pairs, voters, recipes, networks, splits=splits)
-    _run(_experiment(name, data, results, selection, bags, memory, jobs), results, quiet, as_json)
+    with workers_of(engine, address, workers, jobs) as (where, threads):
+        _run(_experiment(name, data, results, selection, bags, memory, threads), results, quiet, as_json, where)
 
 
 @app.command("plan", cls=Checked)
@@ -195,13 +201,13 @@ def _experiment(
     return Experiment(name, data, Results(results), selection=selection, bags=bags, jobs=jobs, memory=budget)
 
 
-def _run(experiment: Experiment, results: Path, quiet: bool, as_json: bool) -> None:
+def _run(experiment: Experiment, results: Path, quiet: bool, as_json: bool, engine: Engine | None = None) -> None:
     from .progress import ProgressLine
     from .protocol_progress import Progress
 
     kept = "interrupted. Finished cells are kept: run the same command again to continue."
     with ProgressLine("extract", quiet) as line, interruption(kept):
-        outcome = experiment.run(Progress(line, quiet))
+        outcome = experiment.run(Progress(line, quiet), engine)
     if as_json:
         _summary(experiment.protocol, results, as_json)
     if outcome.skipped:

@@ -50,7 +50,11 @@ class Answer:
 
 def answer_of(model: Model, name: str, bag: Bags) -> Answer:
     """Return the answer for a photo, given its bag."""
-    probability = model.probability(bag)
+    return answer_from(model, name, model.probability(bag))
+
+
+def answer_from(model: Model, name: str, probability: npt.NDArray[np.float64]) -> Answer:
+    """Return the answer for a photo, given the probabilities of the classes."""
     first, second = np.argsort(-probability, kind="stable")[:2]
     return Answer(
         name,

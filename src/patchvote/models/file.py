@@ -27,6 +27,7 @@ from ..utils.checksums import checksum
 from ..utils.files import write_atomically
 from ..utils.machine import memory
 from ..utils.reading import open_regular
+from ..utils.remote import place as path_of
 from ..utils.schema import brief
 from ..utils.tensors import Place, check_bounds, contents, empty, fill, parse, read_header
 from ..voters.registry import kind_of, scorer_class
@@ -59,7 +60,7 @@ def write_model(model: Model, path: str | Path) -> None:
         "card": model.card,
         "checksum": _ALGORITHM,
     }
-    path, text = Path(path), json.dumps(header, allow_nan=False)
+    path, text = path_of(path), json.dumps(header, allow_nan=False)
     arrays = {name: np.ascontiguousarray(array) for name, array in model.scorer.arrays.items()}
     metadata = {_KEY: text, _CHECKSUM: checksum([*contents(arrays), text.encode()])}
     try:
@@ -82,7 +83,7 @@ def read_model(path: str | Path) -> Model:
     ModelError
         The file is not a model, is damaged, or was written by a later version.
     """
-    path = Path(path)
+    path = path_of(path)
     with _opened(path) as file:
         metadata, places = read_header(file)
         header = _header(path, metadata.get(_KEY))
@@ -107,7 +108,7 @@ def read_model(path: str | Path) -> Model:
 
 def checksum_of(path: str | Path) -> str | None:
     """Return the checksum that a model file contains; None for files of versions that wrote none."""
-    with _opened(Path(path)) as file:
+    with _opened(path_of(path)) as file:
         return read_header(file)[0].get(_CHECKSUM)
 
 

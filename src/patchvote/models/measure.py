@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,19 @@ def measure(
         rows.append(probability)
     if not rows:
         return None, ()
-    expected = np.array([model.classes.index(labels[name]) for name in names])
-    scores = Scores(model.classes, tuple(names), expected, np.stack(rows), model.threshold)
+    scores = scores_of(model, names, rows, labels)
     return scores, tuple(evidence_of(model, names[index], bag) for _, index, bag in mistakes)
+
+
+def scores_of(
+    model: Model, names: Sequence[str], rows: Sequence[npt.NDArray[np.float64]], labels: Mapping[str, str]
+) -> Scores:
+    """Return the scores of answers that are known: one row of probabilities per photo."""
+    expected = np.array([model.classes.index(labels[name]) for name in names])
+    return Scores(model.classes, tuple(names), expected, np.stack(rows), model.threshold)
+
+
+def worst_mistakes(scores: Scores) -> list[str]:
+    """Return the names of the mistakes with the highest confidence, in descending order, as `measure` keeps them."""
+    wrong = np.flatnonzero(scores.predicted != scores.expected)
+    return [scores.names[index] for index in wrong[np.argsort(-scores.sure[wrong], kind="stable")][:WORST]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,16 @@ from ..photos.decode import SHOWN, load_image
 from ..photos.find import Photo, Source, find_photos, labelled
 from ..photos.passed_over import PassedOver
 from ..utils.counting import none_readable
+from ..utils.engine import Engine, in_order
 from ..utils.suggest import nearest
 from ..utils.timing import Progress
 from ..voters.votes import NONE
-from .answers import Answer, answer_of, evidence_of
+from .answering import Answered, AnsweringJob, answered
+from .answers import Answer, answer_from, answer_of, evidence_of
 from .evidence import Evidence
+from .file import checksum_of
 from .known import known_photos, short
-from .measure import measure
+from .measure import measure, scores_of, worst_mistakes
 from .model import Model
 from .saved import Saved
 from .scores import Scores
@@ -61,6 +64,8 @@ class Namer:
         self.skipped: list[PhotoError] = []
         self.passed_over = PassedOver()
         self.known = 0
+        # The model that was read, its file, and the function that reads it again in another process.
+        self._again: tuple[Model, Path, Callable[[], Namer]] | None = None
 
     @property
     def model(self) -> Model:
@@ -76,12 +81,34 @@ class Namer:
 
     # --- answering --------------------------------------------------------------------------------------------------
 
-    def answers(self, photos: Source) -> Iterator[Answer]:
-        """Name photos one by one, in order; the answer for a photo that cannot be read holds the reason."""
+    @property
+    def extractor(self) -> Extractor:
+        """Extractor that turns photos into bags."""
+        return self._extractor
+
+    def answers(self, photos: Source, *, engine: Engine | None = None) -> Iterator[Answer]:
+        """Name photos one by one, in order; the answer for a photo that cannot be read holds the reason.
+
+        With an engine, its workers read the model from its file and name the photos.
+        """
         found = find_photos(photos)
         self.passed_over = found.passed_over
+        if engine is not None:
+            for photo, one in zip(found, in_order(answered(engine, self._job("predict"), found)), strict=True):
+                if one.probability is None:
+                    yield Answer(photo.name, None, error=one.error)
+                else:
+                    yield answer_from(self.model, photo.name, one.probability)
+            return
         for item in self._extractor.stream(found):
             yield self._answer(item.photo.name, item.bag, item.error)
+
+    def _job(self, name: str) -> AnsweringJob:
+        """Return the job of workers that answer with this model, which they read from its file."""
+        if self._again is None or self._again[0] is not self.model:
+            raise PatchvoteError("workers of an engine read the model from a file: save it, and load it from there.")
+        path, load = self._again[1:]
+        return AnsweringJob(path, load, checksum_of(path), name)
 
     def _answer(self, name: str, bag: Bags | None, error: PhotoError | None) -> Answer:
         return Answer(name, None, error=error) if bag is None else answer_of(self.model, name, bag)
@@ -133,7 +160,12 @@ class Namer:
     # --- measuring --------------------------------------------------------------------------------------------------
 
     def evaluate(
-        self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None
+        self,
+        photos: Source,
+        labels: Sequence[str] | None = None,
+        *,
+        progress: Progress | None = None,
+        engine: Engine | None = None,
     ) -> Scores:
         """Compare answers for labelled photos with their labels; photos that cannot be read are listed in `skipped`.
 
@@ -145,6 +177,8 @@ class Namer:
             Class of each photo; required for a list, otherwise taken from folders or the manifest.
         progress : function, optional
             Called with the name of the current part, the number of finished photos, and their total.
+        engine : Engine, optional
+            Engine whose workers answer, with the model from its file; by default this process does.
 
         Raises
         ------
@@ -153,8 +187,31 @@ class Namer:
         """
         found = self._labelled(photos, labels)
         expected = {photo.name: str(photo.label) for photo in found}
+        if engine is not None:
+            return self._measured(*self._from_workers(engine, found, expected, progress), found)
         bags = self._readable(found, known_photos(self.model.about), progress)
         return self._measured(*measure(self.model, bags, expected), found)
+
+    def _from_workers(
+        self, engine: Engine, photos: list[Photo], labels: dict[str, str], progress: Progress | None
+    ) -> tuple[Scores | None, tuple[Evidence, ...]]:
+        """Measure the answers of workers. Only the bags of the worst mistakes are needed here, and made again."""
+        answers: dict[int, Answered] = {}
+        for number, one in answered(engine, self._job("evaluate"), photos):
+            answers[number] = one
+            if progress is not None:
+                progress("evaluate", len(answers), len(photos))
+        self.skipped = [one.error for _, one in sorted(answers.items()) if one.error is not None]
+        self.known = sum(one.known for one in answers.values())
+        rows = [(photos[number].name, one.probability) for number, one in sorted(answers.items())]
+        read = [(name, probability) for name, probability in rows if probability is not None]
+        if not read:
+            return None, ()
+        scores = scores_of(self.model, [name for name, _ in read], [row for _, row in read], labels)
+        by_name = {photo.name: photo for photo in photos}
+        worst = [by_name[name] for name in worst_mistakes(scores)]
+        bags = ((item.photo.name, item.bag) for item in self._extractor.stream(worst))
+        return scores, tuple(evidence_of(self.model, name, bag) for name, bag in bags if bag is not None)
 
     def _labelled(self, photos: Source, labels: Sequence[str] | None) -> list[Photo]:
         """Find photos of classes that the model knows, and reset what is recorded of the last call."""

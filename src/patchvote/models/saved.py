@@ -9,6 +9,7 @@ from typing import Self
 
 from ..errors import ModelChangedError, ModelError
 from ..utils.locking import locked, stamp
+from ..utils.remote import RemotePath, place
 from .file import read_model, write_model
 from .model import Model
 
@@ -31,13 +32,13 @@ class Saved:
     @classmethod
     def read(cls, path: str | Path) -> tuple[Model, Self]:
         """Read a model, and the state of its file."""
-        place = _place(path)
-        seen = stamp(place)  # before reading: a change in between is detected later
-        return read_model(path), cls(place, seen)
+        file = _place(path)
+        seen = stamp(file)  # before reading: a change in between is detected later
+        return read_model(path), cls(file, seen)
 
     def is_at(self, path: str | Path) -> bool:
         """Whether the model is stored in this file."""
-        return self.place is not None and self.place == Path(os.path.realpath(path))
+        return self.place is not None and self.place == _place(path)
 
     def write(self, model: Model, path: str | Path) -> Self:
         """Write a model atomically, and return the new state of its file.
@@ -47,18 +48,19 @@ class Saved:
         ModelChangedError
             It is the same file, and another process has changed it since.
         """
-        place = _place(path)
-        with locked(place):
-            if self.is_at(place) and stamp(place) != self.seen:
+        file = _place(path)
+        with locked(file):
+            if self.is_at(file) and stamp(file) != self.seen:
                 raise ModelChangedError(
                     f"{path} was changed by another process since it was read: it was not written. Load it again and "
                     "repeat."
                 )
             write_model(model, path)
-            return type(self)(place, stamp(place))
+            return type(self)(file, stamp(file))
 
 
 def _place(path: str | Path) -> Path:
-    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
         raise ModelError(f"path of a model must be the name of a file, got {path!r:.80}.")
-    return Path(os.path.realpath(path))
+    where = place(path)
+    return where if isinstance(where, RemotePath) else Path(os.path.realpath(where))

@@ -19,6 +19,7 @@ from PIL import Image
 
 from ..errors import PatchvoteError, PhotoError
 from ..utils.counting import counted
+from ..utils.remote import RemotePath, place
 from ..utils.schema import brief
 from .hints import folder_of_classes
 from .labels import is_missing, label_texts
@@ -79,7 +80,7 @@ def find_photos(source: Source) -> Found:
     if isinstance(source, Found) and source:
         return source
     if isinstance(source, (str, Path)):
-        return _from_path(Path(source))
+        return _from_path(place(source))
     if isinstance(source, (np.ndarray, Image.Image)):
         if isinstance(source, np.ndarray) and source.ndim == 4:
             return Found(_from_list(list(source)))
@@ -109,7 +110,9 @@ def _from_folder(root: Path) -> Found:
     files, again = walk(root)
     for path in files:
         relative, ending = path.relative_to(root), path.suffix.lower()
-        unlisted = path.is_dir()  # `walk` returns a folder only if it cannot be listed; reading it later says why
+        unlisted = (
+            not isinstance(root, RemotePath) and path.is_dir()
+        )  # `walk` returns a folder only if it cannot be listed; reading it later says why
         if unlisted and path == root:
             raise PhotoError(str(root), "the folder may not be read. Are you allowed to list it?")
         if unlisted or ending in ENDINGS:
@@ -134,7 +137,7 @@ def _from_folder(root: Path) -> Found:
 def _without_photos(root: Path, photos: list[Photo]) -> tuple[str, ...]:
     """Return the class folders in which there is no photo."""
     classes = {photo.label for photo in photos if photo.label is not None}
-    if not classes:
+    if not classes or isinstance(root, RemotePath):  # object stores have no folders without files
         return ()
     with os.scandir(root) as entries:
         folders = [entry.name for entry in entries if not is_hidden(entry) and is_folder(entry)]
@@ -152,14 +155,15 @@ def _from_manifest(path: Path) -> list[Photo]:
         label = row.get("label")
         if label is not None and not isinstance(label, (str, int)):
             raise PhotoError(str(path), f"line {line}: label must be text, got {repr(label)[:200]}.")
-        place = file_name.strip().replace("\\", "/")
+        where = file_name.strip().replace("\\", "/")
         # The name is the file_name unchanged, so that answers can be joined with the manifest.
-        photo = Photo(file_name, path.parent / place, str(label).strip() or None if label is not None else None)
-        if place in photos and photos[place].label != photo.label:
+        # Relative to the manifest, never a URL: a manifest of a stranger must not choose where to connect.
+        photo = Photo(file_name, path.parent / where, str(label).strip() or None if label is not None else None)
+        if where in photos and photos[where].label != photo.label:
             raise PhotoError(
-                str(path), f"line {line} labels {place} {photo.label!r}, an earlier line {photos[place].label!r}."
+                str(path), f"line {line} labels {where} {photo.label!r}, an earlier line {photos[where].label!r}."
             )
-        photos.setdefault(place, photo)
+        photos.setdefault(where, photo)
     if not photos:
         raise PhotoError(str(path), "the manifest lists no photos.")
     return list(photos.values())
@@ -173,7 +177,7 @@ def _from_list(items: list[Any]) -> list[Photo]:
         if isinstance(item, Photo):
             photos.append(item)
         elif isinstance(item, (str, Path)):
-            photos.append(Photo(item if isinstance(item, str) else item.as_posix(), Path(item)))
+            photos.append(Photo(item if isinstance(item, str) else item.as_posix(), place(item)))
         elif isinstance(item, (np.ndarray, Image.Image)):
             photos.append(Photo(f"image {index}", item))
         else:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ..errors import PatchvoteError
 from ..utils.marks import Kind, kind_of
+from ..utils.remote import RemotePath
 from .find import ENDINGS, find_photos
 from .manifests import ENDINGS as MANIFESTS
 
@@ -73,6 +74,8 @@ def check_outputs(
 
 def _check_place(path: Path) -> None:
     """Refuse a path that cannot be written."""
+    if isinstance(path, RemotePath):
+        raise PatchvoteError(f"{path} cannot be written by this command: name a local file, and copy it there.")
     place = Path(os.path.realpath(path))  # a link may point to a file that does not exist yet
     if not place.parent.is_dir():
         folder = place.parent if path.is_symlink() else path.parent
@@ -109,7 +112,7 @@ def _check_owner(path: Path, kind: Kind, updated: bool) -> None:
 def _files(inputs: Iterable[Path | int | None]) -> Iterator[Path | int]:
     """Yield every file that the command reads."""
     for path in inputs:
-        if path is None:
+        if path is None or isinstance(path, RemotePath):  # outputs are local
             continue
         yield path
         if isinstance(path, int):

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from ..errors import PhotoError
+from ..utils.remote import RemotePath
 
 _MAX_FILES = 10_000_000  # files; as many as rows of a manifest, since their names take some gigabytes
 
@@ -30,6 +31,9 @@ def walk(root: Path) -> tuple[list[Path], list[Path]]:
     PhotoError
         The folder holds too many files.
     """
+    if isinstance(root, RemotePath):  # without links
+        found = root.walk_files()
+        return [path for path in found if not any(map(_is_hidden_name, path.relative_to(root).parts))], []
     files: list[Path] = []
     again: list[Path] = []
     seen: set[tuple[int, int]] = set()
@@ -66,7 +70,11 @@ def walk(root: Path) -> tuple[list[Path], list[Path]]:
 
 def is_hidden(entry: os.DirEntry[str]) -> bool:
     """Whether an entry is hidden, or metadata of macOS, and therefore ignored."""
-    return entry.name.startswith(".") or entry.name == "__MACOSX"
+    return _is_hidden_name(entry.name)
+
+
+def _is_hidden_name(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..bags.filled import Filled
-from ..errors import PhotoError
+from ..errors import PatchvoteError, PhotoError
+from ..utils.engine import Engine, Lost
+from .cell_job import CellJob, works_of
 from .datasets import read_dataset
 from .estimate import estimate
 from .memory import DEFAULT_BUDGET
@@ -102,6 +106,9 @@ class Experiment:
         photos = {photo.name: photo for photo in dataset.photos}
         stores = Stores(bags or default_bags_folder(self.protocol.layout), photos, jobs)
         self._runner = Runner(self.protocol, dataset, stores, results, memory or DEFAULT_BUDGET)
+        self._again = functools.partial(
+            _runner_of, self.protocol, data, results, selection=selection, bags=bags, jobs=jobs, memory=memory
+        )
 
     @property
     def photos(self) -> int:
@@ -117,10 +124,16 @@ class Experiment:
         """Return the estimated seconds of extraction and of the voters, from stored cells or from short trials."""
         return estimate(self._runner, self.groups)
 
-    def run(self, watch: Watch | None = None) -> Outcome:
+    def run(self, watch: Watch | None = None, engine: Engine | None = None) -> Outcome:
         """Compute all cells, and merge them into the results.
 
-        Each cell is stored as soon as it is finished: after an interruption, the next run continues from there.
+        Each cell is stored as soon as it is finished: after an interruption, the next run continues from there. With an
+        engine, its workers extract the photos and then compute the cells.
+
+        Raises
+        ------
+        PatchvoteError
+            Workers ended twice while they computed a cell; the other cells are stored.
         """
         watch = watch or Watch()
         skipped: dict[str, PhotoError] = {}
@@ -132,11 +145,37 @@ class Experiment:
 
         watch.planned(self)
         computed = 0
-        for group, voter, cell in self._runner.compute(self.groups, extracting):
+        cells = (
+            self._runner.compute(self.groups, extracting) if engine is None else self._from_workers(engine, extracting)
+        )
+        for group, voter, cell in cells:
             computed += 1
             watch.finished(group, voter, cell)
         self._runner.results.fold(self.protocol.name)
         return Outcome(computed, self.finished, list(skipped.values()))
+
+    def _from_workers(
+        self, engine: Engine, extracting: Callable[[str, Filled], None]
+    ) -> Iterator[tuple[Group, str, Cell]]:
+        """Have the workers of an engine extract photos, then compute cells; yield each as it is finished."""
+        self._runner.extract(self.groups, extracting, engine)
+        works, lost = works_of(self._runner, self.groups), []
+        for number, cells in engine.run(CellJob(self._again), works):
+            if isinstance(cells, Lost):
+                lost.append((works[number][0], cells.reason))
+            else:
+                yield from cells
+        if lost:
+            group, reason = lost[0]
+            raise PatchvoteError(
+                f"{group.words}, {group.recipe}, {group.voters[0]}: its process ended twice ({reason}). Is there "
+                "enough memory? Finished cells are kept: run the same command again to continue."
+            )
+
+
+def _runner_of(*what: Any, **settings: Any) -> Runner:
+    """Make the runner of an experiment, in another process."""
+    return Experiment(*what, **settings)._runner
 
 
 def run_protocol(
@@ -149,6 +188,7 @@ def run_protocol(
     jobs: int | None = None,
     memory: int | None = None,
     watch: Watch | None = None,
+    engine: Engine | None = None,
 ) -> Outcome:
     """Run a protocol, or the selected part of it, on the image set in `data`; finished cells are not computed again.
 
@@ -158,6 +198,8 @@ def run_protocol(
         Folder of results.
     watch : Watch, optional
         Callbacks that report progress.
+    engine : Engine, optional
+        Engine whose workers extract and compute; by default this process does.
     protocol, data, selection, bags, jobs, memory
         As for `Experiment`.
 
@@ -173,4 +215,4 @@ def run_protocol(
     """
     folder = Results(Path(results))
     experiment = Experiment(protocol, Path(data), folder, selection=selection, bags=bags, jobs=jobs, memory=memory)
-    return experiment.run(watch)
+    return experiment.run(watch, engine)

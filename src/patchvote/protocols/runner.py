@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 import math
 import time
@@ -15,6 +16,7 @@ from ..bags.bags import Bags
 from ..bags.filled import Filled
 from ..bags.store import Store
 from ..models.scores import Scores
+from ..utils.engine import Engine
 from ..utils.machine import forget_peak_memory, peak_memory
 from ..voters.outputs import blaming
 from .datasets import Dataset
@@ -99,6 +101,15 @@ class Runner:
             stores = self.stores.open(recipe, networks, names, report)
             for _, same in itertools.groupby(same_bags, lambda group: (group.setting, self.split(group).train)):
                 yield from _SameTraining(self, list(same), stores, left_out).compute()
+
+    def extract(
+        self, groups: Sequence[Group], extracting: Callable[[str, Filled], None], engine: Engine | None = None
+    ) -> None:
+        """Extract the missing bags of all groups, and store their draws, before their cells are computed elsewhere."""
+        self._keep_draws(groups)
+        for (recipe, networks), same_bags in by_bags(groups).items():
+            report = functools.partial(extracting, recipe)
+            self.stores.open(recipe, networks, self.names(same_bags), report, engine)
 
     def _keep_draws(self, groups: Sequence[Group]) -> None:
         draws = {}

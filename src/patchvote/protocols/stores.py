@@ -12,6 +12,7 @@ from ..bags.fill import up_to_date
 from ..bags.filled import Filled
 from ..bags.store import Store
 from ..photos.find import Photo
+from ..utils.engine import Engine
 from ..utils.files import make_folder
 from .names import network_file_name
 from .recipes import parse_recipe
@@ -56,16 +57,23 @@ class Stores:
         return Extractor(parse_recipe(recipe, network), jobs=self.jobs)
 
     def open(
-        self, recipe: str, networks: str, names: Sequence[str], progress: Callable[[Filled], None] | None = None
+        self,
+        recipe: str,
+        networks: str,
+        names: Sequence[str],
+        progress: Callable[[Filled], None] | None = None,
+        engine: Engine | None = None,
     ) -> list[Store]:
         """Extract the missing bags of `names`, and open the stores of these photos, one per network.
 
-        Photos that cannot be read are left out; `progress` gets them in `Filled.skipped`.
+        Photos that cannot be read are left out; `progress` gets them in `Filled.skipped`. With an engine, its workers
+        extract.
         """
         stores = []
         for network in parts_of(networks):
             path = self.path(recipe, network)
             make_folder(path.parent)
             photos = [self.photos[name] for name in names]
-            stores.append(up_to_date(path, photos, self.extractor(recipe, network), progress=progress)[1])
+            extractor = self.extractor(recipe, network)
+            stores.append(up_to_date(path, photos, extractor, progress=progress, engine=engine)[1])
         return stores

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import WaitWarning
+from .remote import RemotePath
 
 _SILENT_SECONDS = 1.0  # of waiting before a warning; writing a file usually takes less
 _PAUSE_SECONDS = 0.02  # between two attempts: not noticed by a user, and no load on the processor
@@ -48,6 +49,9 @@ def locked(path: Path) -> Iterator[None]:
     After a second of waiting, a `WaitWarning` names the file. Where the file system has no locks, or the folder is not
     writable, the block runs without a lock.
     """
+    if isinstance(path, RemotePath):  # remote file systems have no locks
+        yield
+        return
     lock = lock_file(path)
     handle = _acquire(lock, path)
     try:

@@ -14,6 +14,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from .remote import RemotePath
+
 # Without these, a pipe without a writer would block `open`, and a terminal could become the controlling one.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
@@ -34,7 +36,7 @@ class NotOrdinaryError(OSError):
 
 
 def open_regular(path: str | Path) -> io.BufferedReader:
-    """Open an ordinary file for reading, without ever blocking on anything else.
+    """Open an ordinary file for reading, without ever blocking on anything else; also a file of a remote file system.
 
     Raises
     ------
@@ -43,6 +45,8 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     OSError
         The file cannot be opened.
     """
+    if isinstance(path, RemotePath):
+        return path.open_bytes()
     try:
         _check_regular(path, Path(path).stat().st_mode)  # opening some devices has effects, such as rewinding a tape
     except ValueError:
@@ -72,7 +76,7 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
         The file cannot be read, or has more bytes.
     """
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
+        size = path.stat().st_size if isinstance(path, RemotePath) else os.fstat(file.fileno()).st_size
         content = file.read(size + 1) if size <= limit else b""
         while size <= limit and len(content) <= limit and (more := file.read(limit + 1 - len(content))):
             content += more

@@ -140,7 +140,7 @@ class Passes:
                 return False
             self.loss += self.learner.step(x, labels, weight)
             self.position += 1
-        weights = self.learner.weights
+        weights, x = self.learner.weights, np.asarray(x)  # on workers, this process has only the numbers of rows
         dead = dead_prototypes(weights, x)
         if reseed and len(dead):
             seed_anew(weights, dead, x, labels, self.rng, plan.start_scale)

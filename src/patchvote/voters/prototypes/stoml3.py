@@ -127,14 +127,8 @@ class Stoml3:
             Weights of the descriptors.
         """
         self.t += 1
-        prototypes, classes, dim = self._weights.shape
         counts = np.ones(len(x), self._dtype) if weight is None else on_host(weight).astype(self._dtype, copy=False)
-        share = self._to_device(counts / counts.sum(dtype=np.float64).astype(self._dtype))
-        x, labels = self._to_device(x), self._to_device(labels)
-        products = self._product("products", self._weights.reshape(-1, dim), x.T)
-        loss, residual = self._residual(products.reshape(prototypes, classes, -1), labels, share)
-        gradient = self._product("gradient", residual.reshape(prototypes * classes, -1), x)
-        change = gradient.reshape(self._weights.shape)
+        loss, change = self.gradient(x, labels, counts / counts.sum(dtype=np.float64).astype(self._dtype))
         advance(self._weights, change, self.t, self.curvature, self.lam)
         if self._mean is not None:
             self._counted += 1
@@ -142,6 +136,25 @@ class Stoml3:
             apart /= self._counted
             self._mean += apart
         return loss
+
+    def gradient(self, x: Array, labels: Array, share: Array) -> tuple[float, Array]:
+        """Return the loss of a minibatch, and its gradient, which the next call overwrites.
+
+        Both are sums over the descriptors: of parts of a minibatch, those of the whole are the sums.
+
+        Parameters
+        ----------
+        x, labels
+            As in `step`.
+        share : array of shape (descriptors,)
+            Weights of the descriptors, which sum to 1 over the whole minibatch.
+        """
+        prototypes, classes, dim = self._weights.shape
+        x, labels, share = self._to_device(x), self._to_device(labels), self._to_device(share)
+        products = self._product("products", self._weights.reshape(-1, dim), x.T)
+        loss, residual = self._residual(products.reshape(prototypes, classes, -1), labels, share)
+        gradient = self._product("gradient", residual.reshape(prototypes * classes, -1), x)
+        return loss, gradient.reshape(self._weights.shape)
 
     def _to_device(self, array: Array) -> Array:
         """Move an array to the library and device of the prototypes."""

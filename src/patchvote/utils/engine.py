@@ -1,0 +1,137 @@
+"""Engine: the interface through which a room has its work done by many workers.
+
+A room describes its work as a job and consumes the results. Where the job runs is decided by the engine that the caller
+passes (`engines/`: this process, or a cluster). Items and results travel between machines, so they have to be small:
+paths and row numbers, never pixels or descriptors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+Item_contra = TypeVar("Item_contra", contravariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Job(Protocol[Item_contra, Result_co]):
+    """Work on items that are independent of one another. A job can be pickled; what it needs is opened by `start`.
+
+    Doing an item twice must give the same as doing it once: a worker may end after it has done an item and before it
+    has reported the result.
+
+    Attributes
+    ----------
+    name : str
+        Name of the stage, which a dashboard shows.
+    per_task : int
+        Largest number of items that a worker gets at once.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - described above
+
+    @property
+    def per_task(self) -> int: ...  # noqa: D102
+
+    def start(self) -> Callable[[Sequence[Item_contra]], Sequence[Result_co]]:
+        """Open what the job needs, once per worker; return the function that does some items, in order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Lost:
+    """In the place of a result: the item ended its worker twice, so it is not tried again.
+
+    Parameters
+    ----------
+    reason : str
+        Cause of the worker's end, as far as the engine knows it.
+    """
+
+    reason: str
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Runs jobs on workers."""
+
+    def run(self, job: Job[Item, Result], items: Sequence[Item]) -> Generator[tuple[int, Result | Lost], None, None]:
+        """Do all items; yield the number of an item and its result as soon as it is known, in any order.
+
+        A worker that ends is replaced, and its items are done again. An exception that the job raises ends the run and
+        is raised here.
+        """
+        ...
+
+
+class TeamJob(Protocol):
+    """Work in which every worker keeps what it has read, and all are asked again and again. It can be pickled.
+
+    Attributes
+    ----------
+    name : str
+        Name of the stage, which a dashboard shows.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 - described above
+
+    def start(self) -> Callable[[Any, Any], Any]:
+        """Open what the job needs; return the function that answers a question: what all are told, and its own part.
+
+        An answer depends on the question and on files alone, not on earlier questions: it may be asked twice.
+        """
+
+
+class Team(Protocol):
+    """Workers that are asked together."""
+
+    size: int
+
+    def ask(self, shared: Any, own: Sequence[Any]) -> list[Any]:
+        """Ask every worker its own question beside a shared one; return the answers in the order of the workers."""
+
+    def close(self) -> None:
+        """End the workers."""
+
+
+class TeamEngine(Protocol):
+    """Engine that can hold a team of workers."""
+
+    def team(self, job: TeamJob) -> Team:
+        """Start a team."""
+
+
+def tasks_of(count: int, per_task: int, workers: int) -> list[list[int]]:
+    """Divide the numbers of `count` items into tasks of equal size, at least two per worker where there are enough.
+
+    Examples
+    --------
+    >>> tasks_of(10, per_task=4, workers=1)
+    [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    >>> tasks_of(4, per_task=64, workers=2)
+    [[0], [1], [2], [3]]
+    """
+    size = max(1, min(per_task, math.ceil(count / (2 * workers))))
+    return [list(range(start, min(start + size, count))) for start in range(0, count, size)]
+
+
+def in_order(results: Iterator[tuple[int, Any]]) -> Iterator[Any]:
+    """Yield results that come in any order in the order of their numbers, each as soon as those before it are there.
+
+    Examples
+    --------
+    >>> list(in_order(iter([(1, "b"), (0, "a"), (2, "c")])))
+    ['a', 'b', 'c']
+    """
+    waiting: dict[int, Any] = {}
+    following = 0
+    for number, result in results:
+        waiting[number] = result
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1

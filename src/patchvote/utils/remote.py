@@ -1,0 +1,201 @@
+"""Paths on other file systems (`s3://bucket/photos`, `gs://…`, `memory://…`), reached through fsspec (an extra).
+
+A `RemotePath` is a `Path`: parents, names and endings work as usual, and the methods that ask the file system ask the
+remote one. Code that opens files itself goes through `reading.open_regular` and `files.write_atomically`, which treat
+both kinds. A remote path never becomes a local name by accident: the system's own functions refuse it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import fnmatch
+import functools
+import io
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Self
+
+from ..errors import PatchvoteError
+
+_URL = re.compile(r"(?P<protocol>[a-z][a-z0-9+]+)://")  # of at least two letters: C:/ is a disk
+_BLOCK = 1 << 20  # bytes that are read ahead: a photo, or a few bags
+
+
+def place(path: str | Path) -> Path:
+    """Return a path as a `Path`: remote if it begins with a protocol, local otherwise.
+
+    Examples
+    --------
+    >>> place("photos/cats"), str(place("s3://bucket/cats") / "1.jpg")
+    (PosixPath('photos/cats'), 's3://bucket/cats/1.jpg')
+    """
+    if isinstance(path, RemotePath):
+        return path
+    match = _URL.match(str(path)) if isinstance(path, str) else None
+    if match is None:
+        return Path(path)
+    if match["protocol"] in ("file", "local"):
+        return Path(str(path)[match.end() :])
+    return RemotePath(path)
+
+
+class RemotePath(type(Path())):  # type: ignore[misc]
+    """A path on a file system that fsspec reaches. It holds nothing but its name, so it can be pickled.
+
+    Methods raise `OSError`, whatever the library of the file system raises.
+    """
+
+    def __str__(self) -> str:
+        protocol, *parts = self.parts
+        return f"{protocol}//{'/'.join(parts)}"
+
+    def __fspath__(self) -> str:
+        raise TypeError(f"{self} is no local file")
+
+    def relative_to(self, *other: Any, **_: Any) -> PurePosixPath:
+        """Return the path below a folder, which is no longer remote."""
+        return PurePosixPath(*self.parts).relative_to(PurePosixPath(*type(self)(*other).parts))
+
+    def absolute(self) -> Self:
+        """Return the path itself: remote paths are absolute."""
+        return self
+
+    def resolve(self, strict: bool = False) -> Self:
+        """Return the path itself: there are no remote links."""
+        return self
+
+    def is_symlink(self) -> bool:
+        """Return False: there are no remote links."""
+        return False
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Return type, size and time of change; zeros where the file system does not tell them."""
+        info = self._info()
+        is_folder = info["type"] == "directory"
+        changed = _seconds(info)
+        mode = stat.S_IFDIR if is_folder else stat.S_IFREG
+        values = (mode, 0, 0, 1, 0, 0, info.get("size") or 0, changed, changed, 0.0)
+        # The first ten are whole numbers; the times follow once more, in seconds and in nanoseconds.
+        times = (changed, changed, 0.0, int(changed * 1e9), int(changed * 1e9), 0)
+        return os.stat_result((*(int(value) for value in values), *times))
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there is such a file or folder."""
+        try:
+            self._info()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a folder, or a prefix of files."""
+        try:
+            return bool(self._info()["type"] == "directory")
+        except FileNotFoundError:
+            return False
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a file."""
+        return self.exists() and not self.is_dir()
+
+    def iterdir(self) -> Iterator[Self]:
+        """Yield the files and folders in this folder; none if it does not exist: object stores have no folders."""
+        names: list[str] = []
+        with _os_errors(self), contextlib.suppress(FileNotFoundError):
+            names = self._files.ls(str(self), detail=False)
+        here = self._files._strip_protocol(str(self)).rstrip(
+            "/"
+        )  # some object stores have an entry of the folder itself
+        yield from (self / name.rpartition("/")[2] for name in (n.rstrip("/") for n in names) if name != here)
+
+    def glob(self, pattern: str, **_: Any) -> Iterator[Self]:
+        """Yield the files of this folder whose names match the pattern; folders below are not searched."""
+        yield from (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
+
+    def walk_files(self) -> list[Self]:
+        """Return all files in this folder and those below, in order of name."""
+        with _os_errors(self):
+            names = self._files.find(str(self))
+        start = len(self._files._strip_protocol(str(self)).rstrip("/")) + 1
+        return sorted((self / name[start:] for name in names), key=lambda path: path.parts)
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Make a folder where the file system has folders; object stores need none."""
+        with _os_errors(self), contextlib.suppress(FileExistsError):
+            if not self.is_dir() and len(self.parts) > 2:  # a bucket is not made by writing into it
+                self._files.makedirs(str(self), exist_ok=True)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove a file."""
+        with contextlib.suppress(*[FileNotFoundError] * missing_ok), _os_errors(self):
+            self._files.rm_file(str(self))
+
+    def rename(self, target: Any) -> Self:
+        """Give a file another name; an object store copies it."""
+        with _os_errors(self):
+            self._files.mv(str(self), str(target))
+        return type(self)(*target.parts)
+
+    def open_bytes(self) -> io.BufferedReader:
+        """Open the file for reading bytes; it can seek."""
+        with _os_errors(self):
+            if self.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(self))
+            return io.BufferedReader(self._files.open(str(self), "rb", block_size=_BLOCK))
+
+    def write(self, content: bytes) -> None:
+        """Write a file in one call, which object stores make visible when it is complete."""
+        with _os_errors(self):
+            self._files.pipe_file(str(self), content)
+
+    @property
+    def _files(self) -> Any:
+        return _file_system(self.parts[0].rstrip(":"))
+
+    def _info(self) -> dict[str, Any]:
+        with _os_errors(self):
+            return dict(self._files.info(str(self)))
+
+
+@functools.cache
+def _file_system(protocol: str) -> Any:
+    try:
+        import fsspec
+    except ImportError:
+        raise PatchvoteError(
+            f"{protocol}:// needs fsspec, which is not installed: pip install 'patchvote[remote]', and the package of "
+            "the file system, such as s3fs or gcsfs."
+        ) from None
+    try:
+        # Without a cache of listings: other processes write to the same folders.
+        return fsspec.filesystem(protocol, use_listings_cache=False)
+    except (ImportError, ValueError) as error:
+        raise PatchvoteError(f"{protocol}:// cannot be read or written: {error}") from None
+
+
+@contextlib.contextmanager
+def _os_errors(path: RemotePath) -> Iterator[None]:
+    """Turn every error of a file system's library into an `OSError`, as local files raise."""
+    try:
+        yield
+    except (OSError, PatchvoteError):
+        raise
+    except Exception as error:  # libraries of file systems have errors of their own, such as for missing credentials
+        raise OSError(errno.EIO, f"{type(error).__name__}: {error}", str(path)) from error
+
+
+def _seconds(info: dict[str, Any]) -> float:
+    """Return the time of change in seconds; each file system calls it differently."""
+    for key in ("mtime", "LastModified", "last_modified", "updated", "created"):
+        value: Any = info.get(key)
+        if isinstance(value, datetime.datetime):
+            return value.timestamp()
+        if isinstance(value, (int, float)):
+            return float(value)
+    return time.time()  # unknown, so it may have changed just now

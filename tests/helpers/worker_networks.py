@@ -1,0 +1,46 @@
+"""Networks for workers of an engine: they leave the number of their process behind, take their time, or end it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+from helpers.quick_network import QuickNetwork
+
+
+class TracedNetwork(QuickNetwork):
+    """Writes a file named after its process into a folder; `delay` seconds per image."""
+
+    def __init__(self, folder: Path, delay: float = 0.0) -> None:
+        super().__init__()
+        self.folder, self.per_image = folder, delay
+
+    def __call__(self, images):
+        (self.folder / str(os.getpid())).touch()
+        time.sleep(self.per_image * len(images))
+        return super().__call__(images)
+
+
+class LameNetwork(TracedNetwork):
+    """Is slow in the process that calls it first, and fast in all others."""
+
+    def __call__(self, images):
+        with contextlib.suppress(FileExistsError):
+            (self.folder / "lame").symlink_to(str(os.getpid()))
+        lame = (self.folder / "lame").readlink().name == str(os.getpid())
+        time.sleep(0.3 * len(images) * lame)
+        return super().__call__(images)
+
+
+class DeadlyNetwork(TracedNetwork):
+    """Ends its process when it sees a red image, as a decoder or driver with a fault would."""
+
+    def __call__(self, images):
+        red = (images[..., 0] > 250) & (images[..., 1:] < 5).all(axis=-1)
+        if red.all(axis=(1, 2)).any():
+            (self.folder / f"{os.getpid()} died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__call__(images)

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.command import network_in
+from helpers.quick_network import QUICK
+from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
+from helpers.worker_networks import DeadlyNetwork, LameNetwork, TracedNetwork
+from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
+from patchvote.engines.local import LocalEngine
+from patchvote.protocols import Selection, run_protocol
+from patchvote.utils.engine import Engine
+from patchvote.voters.prototypes.parted import fit_on_workers
+from test_protocols import OWN
+
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # before Ray is imported: it then listens on 127.0.0.1 alone
+ray = pytest.importorskip("ray")
+RayEngine = pytest.importorskip("patchvote.engines.ray").RayEngine
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Address of a Ray cluster on this machine with two workers, which know the helpers of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_raylet_start_wait_time_s", "120")  # on a busy machine, 30 seconds are not enough
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # without one, Ray writes one to the user's home
+        settings = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+        context = ray.init("local", **settings, object_store_memory=100 << 20)
+        yield context.address_info["gcs_address"]
+        ray.shutdown()
+
+
+@pytest.fixture
+def engine(cluster):
+    return RayEngine(workers=2)
+
+
+@pytest.fixture
+def trace(tmp_path):
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    return folder
+
+
+def assert_same_bags(path: Path, expected: Path) -> None:
+    store, reference = Store.open(path), Store.open(expected)
+    assert store.names == reference.names
+    assert [entry.digest for entry in store.entries] == [entry.digest for entry in reference.entries]
+    np.testing.assert_array_equal(store.labels, reference.labels)
+    (bags, _), (expected_bags, _) = store.load(dtype=np.float16), reference.load(dtype=np.float16)
+    for name in ("values", "offsets", "boxes", "level"):
+        np.testing.assert_array_equal(getattr(bags, name), getattr(expected_bags, name))
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+def test_engines_do_every_item_once(engine):
+    for one in (engine, LocalEngine()):
+        assert isinstance(one, Engine)
+        assert sorted(one.run(Doubling(), range(10))) == [(number, 2 * number) for number in range(10)]
+        assert list(one.run(Doubling(), [])) == []
+
+
+def test_an_error_of_a_job_is_raised_where_its_results_are_read(engine):
+    for one in (engine, LocalEngine()):
+        with pytest.raises(StoreError, match="closed today"):
+            list(one.run(Refusing(), range(4)))
+
+
+def test_workers_that_end_whatever_they_are_given_end_the_run(cluster, monkeypatch):
+    monkeypatch.setattr("patchvote.engines.ray._DEATHS_IN_A_ROW", 1)
+    with pytest.raises(PatchvoteError, match="workers of 'double' have ended one after the other"):
+        list(RayEngine(workers=1).run(Ending(), range(4)))
+
+
+# --- extract ----------------------------------------------------------------------------------------------------------
+
+
+def test_bags_of_workers_equal_those_of_one_process_bit_for_bit(cluster, command, photo_folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # workers understand relative paths
+    network_in(tmp_path)
+    shutil.copytree(photo_folder, "photos")
+    (tmp_path / "photos" / "grass" / "broken.jpg").write_bytes(b"no photo")
+    one = command("extract", "photos", "one", "--network", "tiny.onnx", "--jobs", 2)
+    many = command("extract", "photos", "many", "--network", "tiny.onnx", "--engine", "ray", "--workers", 2)
+    assert (one.code, many.code) == (3, 3)
+    assert "skipped grass/broken.jpg: is not an image" in many.err
+    assert_same_bags(tmp_path / "many", tmp_path / "one")
+    assert all(shard.moments is not None for shard in Store.open("many").shards)
+    assert len({path.name.split("-")[1] for path in (tmp_path / "many").iterdir()} - {str(os.getpid())}) == 2
+    again = command("extract", "photos", "many", "--network", "tiny.onnx", "--engine", "ray", "--workers", 2)
+    assert "0 photos extracted; 40 were there already" in again.out
+
+
+def test_a_copied_and_a_moved_photo_reuse_their_bags(engine, photo_folder, tmp_path, trace):
+    photos = Path(shutil.copytree(photo_folder, tmp_path / "photos"))
+    extractor = Extractor(QUICK, backbone=TracedNetwork(trace))
+    fill(tmp_path / "store", photos, extractor, engine=engine)
+    shutil.copy(photos / "brick" / "brick no. 0.png", photos / "grass" / "copy.png")
+    (photos / "brick" / "brick no. 3.png").rename(photos / "brick" / "moved.png")
+    filled = fill(tmp_path / "store", photos, extractor, engine=engine)
+    assert (filled.extracted, filled.kept, filled.reused, filled.forgotten) == (0, 39, 2, 1)
+    fill(tmp_path / "reference", photos, extractor)
+    assert_same_bags(tmp_path / "store", tmp_path / "reference")
+
+
+def test_a_worker_that_is_killed_at_work_is_replaced_and_its_work_done_again(cluster, photo_folder, tmp_path, trace):
+    killed: list[int] = []
+
+    def kill_the_first() -> None:
+        while not any(trace.iterdir()):
+            time.sleep(0.01)
+        time.sleep(0.2)
+        killed.append(int(next(trace.iterdir()).name))
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_the_first)
+    killer.start()
+    extractor = Extractor(QUICK, backbone=TracedNetwork(trace, delay=0.05), jobs=1)
+    filled = fill(tmp_path / "store", photo_folder, extractor, engine=RayEngine(workers=1))
+    killer.join()
+    assert filled.done == 40
+    assert filled.skipped == []
+    assert len(list(trace.iterdir())) == 2  # the killed one, and one in its place
+    fill(tmp_path / "reference", photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace)))
+    assert_same_bags(tmp_path / "store", tmp_path / "reference")
+
+
+def test_a_slow_worker_does_not_stall_the_other(engine, photo_folder, tmp_path, trace):
+    fill(tmp_path / "store", photo_folder, Extractor(QUICK, backbone=LameNetwork(trace), jobs=1), engine=engine)
+    lame = (trace / "lame").readlink().name
+    counts: dict[str, int] = {}
+    for shard in Store.open(tmp_path / "store").shards:
+        worker = shard.path.name.split("-")[1]
+        counts[worker] = counts.get(worker, 0) + len(shard.entries)
+    assert counts.pop(lame) == 10  # its one task
+    assert sum(counts.values()) == 30
+
+
+def test_a_photo_that_ends_its_worker_twice_is_named_and_left_out(engine, tmp_path, trace, photo_folder):
+    photos = tmp_path / "photos"
+    shutil.copytree(photo_folder / "brick", photos / "brick")
+    Image.new("RGB", (64, 64), (255, 0, 0)).save(photos / "brick" / "deadly.png")
+    extractor = Extractor(QUICK, backbone=DeadlyNetwork(trace))
+    filled = fill(tmp_path / "store", photos, extractor, engine=engine)
+    (error,) = filled.skipped
+    assert error.name == "brick/deadly.png"
+    assert "ended the process that read it, twice" in error.reason
+    assert filled.extracted + filled.kept == 10
+    assert 2 <= len(list(trace.glob("* died"))) <= 6
+    (photos / "brick" / "deadly.png").unlink()
+    fill(tmp_path / "reference", photos, extractor)
+    assert_same_bags(tmp_path / "store", tmp_path / "reference")
+
+
+def test_images_in_memory_are_not_sent_to_workers(engine, tmp_path, trace):
+    photos = [Photo("a", np.zeros((64, 64, 3), np.uint8))]
+    with pytest.raises(StoreError, match="a is an image in memory: workers of an engine read photos from files"):
+        fill(tmp_path / "store", photos, Extractor(QUICK, backbone=TracedNetwork(trace)), engine=engine)
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from helpers.quick_network import QUICK
+from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
+from helpers.worker_networks import TracedNetwork
+from patchvote import Extractor, fill
+from patchvote.engines.ray import RayEngine
+photos, store, trace, address, delay = sys.argv[2:]
+with RayEngine(address, workers=2) as engine:
+    extractor = Extractor(QUICK, backbone=TracedNetwork(Path(trace), float(delay)), jobs=1)
+    filled = fill(store, photos, extractor, engine=engine)
+print(filled.extracted, filled.kept)
+"""
+
+
+def test_the_same_command_continues_after_its_process_was_killed(cluster, engine, photo_folder, tmp_path, trace):
+    store = tmp_path / "store"
+    words = [sys.executable, "-c", DRIVER, Path(__file__).parent, photo_folder, store, trace, cluster]
+    with subprocess.Popen([*map(str, words), "0.2"]) as first:
+        deadline = time.monotonic() + 60
+        while not any(store.glob("[!.]*.safetensors")) or not find_entries(store):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        first.kill()
+    before = find_entries(store)
+    assert 0 < before < 40
+    second = fill(store, photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace), jobs=1), engine=engine)
+    assert second.extracted + second.kept == 40
+    assert second.kept >= before
+    fill(tmp_path / "reference", photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace)))
+    assert_same_bags(store, tmp_path / "reference")
+
+
+def find_entries(store: Path) -> int:
+    try:
+        return len(Store.open(store))
+    except StoreError:  # it holds only a claim so far
+        return 0
+
+
+# --- answers and cells ------------------------------------------------------------------------------------------------
+
+
+def test_workers_give_the_answers_of_one_process_in_order(cluster, place, command):
+    (place / "photos" / "rose" / "broken.jpg").write_bytes(b"no photo")
+    words = ["predict", "n.patchvote", "photos"]
+    one, many = command(*words), command(*words, "--engine", "ray", "--workers", 2)
+    assert (many.code, many.out) == (one.code, one.out)
+    assert many.code == 3
+    assert "skipped photos/rose/broken.jpg: is not an image" in many.err
+
+
+def test_workers_measure_as_one_process_does(cluster, place, command):
+    shutil.copy("photos/rose/0.jpg", "photos/iris/mistake.jpg")
+    words = ["evaluate", "m.patchvote", "photos", "--json", "--report"]
+    one, many = command(*words, "one.html"), command(*words, "many.html", "--engine", "ray", "--workers", 2)
+    assert (one.code, many.code) == (0, 0)
+    assert json.loads(many.out) == json.loads(one.out) | {"report": "many.html"}
+    assert Path("many.html").read_text() == Path("one.html").read_text()
+
+
+def test_a_model_that_is_in_no_file_is_not_sent_to_workers(engine, flowers):
+    classifier = ImageClassifier.load(flowers / "m.patchvote", cache=False)
+    classifier._model = dataclasses.replace(classifier.model, threshold=0.5)
+    with pytest.raises(PatchvoteError, match="workers of an engine read the model from a file: save it"):
+        next(classifier.answers(flowers / "photos", engine=engine))
+
+
+def test_adapting_stays_in_one_process(place, command):
+    done = command("predict", "m.patchvote", "photos", "--adapt", "--engine", "ray")
+    assert (done.code, "--adapt needs the bags of all photos in one process" in done.err) == (2, True)
+    done = command("extract", "photos", "store", "--workers", 2)
+    assert (done.code, "can be set only with --engine ray" in done.err) == (2, True)
+
+
+def test_workers_compute_the_cells_of_one_process(engine, photo_folder, tmp_path):
+    (tmp_path / "textures.toml").write_text(OWN)
+    selection = Selection(networks=(str(network_in(tmp_path)),))
+    cells = []
+    for name, where in (("one", None), ("many", engine)):
+        results, bags = tmp_path / "results" / name, tmp_path / "bags" / name
+        settings = {"selection": selection, "bags": bags, "jobs": 1, "engine": where}
+        outcome = run_protocol(tmp_path / "textures.toml", photo_folder, results, **settings)
+        assert (outcome.computed, outcome.skipped) == (4, [])
+        lines = (results / "textures" / "cells.jsonl").read_text().splitlines()
+        numbers = [json.loads(line) for line in lines]
+        cells.append([(one["voter"], one["split"], one["accuracy"], one["train_photos"]) for one in numbers])
+    assert cells[0] == cells[1]
+
+
+def test_a_member_of_a_team_that_ends_is_replaced_and_asked_again(engine, tmp_path):
+    with contextlib.closing(engine.team(Fainting(tmp_path))) as team:
+        assert team.ask(10, [1, 2]) == [11, 12]
+    assert (tmp_path / "fainted").exists()
+
+
+# --- sNBNL ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"block": 200, "power": 0.5}, {"standardise": False, "position_weight": 0.0}])
+def test_gradients_in_parts_train_the_prototypes_of_one_process(settings, photo_folder, tmp_path):
+    assert_same_prototypes(LocalEngine(), settings, photo_folder, tmp_path)
+
+
+def test_workers_train_the_prototypes_of_one_process(engine, photo_folder, tmp_path):
+    assert_same_prototypes(engine, {"block": 200}, photo_folder, tmp_path)
+
+
+@pytest.mark.parametrize("block", [None, 200])
+def test_a_training_on_workers_continues_from_its_checkpoint(block, photo_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("patchvote.voters.prototypes.passes._SECONDS_BETWEEN", 0)
+    common = {"batch_size": 40, "min_steps": 30, "n_prototypes": 3, "block": block}
+    fill(tmp_path / "store", photo_folder, Extractor(QUICK, backbone=TracedNetwork(tmp_path)))
+    store, saved = Store.open(tmp_path / "store"), {"checkpoint": tmp_path / "training"}
+    ended = SNBNL(**common, **saved, callback=lambda record: "share_of_pass" in record and record["steps"] >= 9)
+    assert fit_on_workers(ended, store, engine=LocalEngine()).steps_ == 9
+    assert ended.history_[-1]["share_of_pass"] < 1
+    many = fit_on_workers(SNBNL(**common, **saved), store, engine=LocalEngine())
+    one = SNBNL(**common).fit(store)
+    assert many.steps_ == one.steps_ > 9
+    np.testing.assert_allclose(many.weights_, one.weights_, rtol=1e-5, atol=1e-5)
+
+
+def assert_same_prototypes(engine, settings, photos: Path, folder: Path) -> None:
+    fill(folder / "store", photos, Extractor(QUICK, backbone=TracedNetwork(folder)))
+    store = Store.open(folder / "store")
+    common = {"batch_size": 40, "min_steps": 30, "n_prototypes": 3, **settings}
+    one = SNBNL(**common).fit(store)
+    many = fit_on_workers(SNBNL(**common), store, engine=engine)
+    assert (many.steps_, many.n_iter_) == (one.steps_, one.n_iter_)
+    np.testing.assert_allclose(many.weights_, one.weights_, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(many.predict(store), one.predict(store))
