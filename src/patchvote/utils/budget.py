@@ -29,7 +29,8 @@ def fit_until(voter: Any, until: float, *data: Any, **more: Any) -> Any:
     before = {name: value for name, value in copy.get_params().items() if name.split("__")[-1] == "callback"}
     for name, callback in before.items():  # also those of its members
         copy.set_params(**{name: _until(until, callback)})
-    return copy.fit(*data, **more).set_params(**before)
+    fitted = copy.fit(*data, **more)
+    return fitted.set_params(**before) if before else fitted
 
 
 def _until(until: float, callback: Callable[[dict[str, Any]], Any] | None) -> Callable[[dict[str, Any]], bool]:
