@@ -623,7 +623,7 @@ def test_an_unknown_voter_gets_the_list_once(voters):
         ("text_schema", "the array 'means' must have a number of axes and a tuple of types among"),
         ("bad_setting", "the setting 'C' must have a function that checks it, got 3"),
         ("needed", "'C' is needed or a new name, but no setting"),
-        ("adapts", "declares `adapts`, but to_adapt is not defined"),
+        ("adapts", "declares `adapts`, but with_veto or to_adapt is not defined"),
         ("exits", "the voter 'exits' cannot be loaded from faulty_exit:Voter: good bye"),
     ],
 )

@@ -39,8 +39,9 @@ __all__ = ["Draw", "Results", "Run"]
 
 _OTHER_VALUE = {"drawn": "splits drawn otherwise", "settings": "other settings", "fingerprints": "another network"}
 _Reader = Callable[[Path], list[Kept]]
-# Settings that decide where and within which limits a voter is trained, not what it learns.
-_RESOURCES = {"block", "memory", "checkpoint", "checkpoint_seconds", "device"}
+# Limits of memory. They change nothing where the training images are in memory, as in protocols by default; from a
+# store that does not fit, they change the order of minibatches, and so the prototypes a little.
+_RESOURCES = {"block", "memory"}
 
 
 class Results:
@@ -247,5 +248,5 @@ def _difference(old: Any, new: Any) -> str:
 
 
 def _of_the_method(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that decide what a voter learns."""
+    """Return the settings without those that only limit memory."""
     return {name: value for name, value in settings.items() if name.split("__")[-1] not in _RESOURCES}

@@ -39,8 +39,10 @@ def fault_of_class(estimator: Any, kind: str) -> str | None:
         return f"has a scorer, {scorer.__qualname__}, that does not define {', '.join(left)}"
     if estimator.fit is getattr(Voter, "fit", None):
         return "does not define fit"
-    if scorer.adapts and estimator.to_adapt is Voter.to_adapt:
-        return f"has a scorer, {scorer.__qualname__}, that declares `adapts`, but to_adapt is not defined"
+    hands_over = estimator.for_target is not Voter.for_target  # to a voter whose scorer stores the veto
+    no_veto = scorer.with_veto is Scorer.with_veto and not hands_over
+    if scorer.adapts and (no_veto or estimator.to_adapt is Voter.to_adapt):
+        return f"has a scorer, {scorer.__qualname__}, that declares `adapts`, but with_veto or to_adapt is not defined"
     if not isinstance(schema := getattr(scorer, "schema", None), Schema):
         return f"has a scorer, {scorer.__qualname__}, whose `schema` is missing or no Schema"
     if (fault := _fault_of_schema(schema)) is not None:
