@@ -9,11 +9,11 @@ demo: .venv/installed-demo
 	$(BIN)/patchvote demo demo
 
 test: check
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore tests/test_ray.py
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore-glob 'tests/test_ray*.py'
 
 # One process after the other: a cluster of two workers takes all cores of a small machine.
 test-ray: .venv/installed-dev
-	$(BIN)/python -m pytest tests/test_ray.py
+	$(BIN)/python -m pytest tests/test_ray*.py
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

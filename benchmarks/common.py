@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from patchvote import Bags
+from patchvote.protocols.made_with import here
 
 Record = dict[str, object]
 
@@ -32,9 +34,12 @@ def options(description: str | None) -> argparse.ArgumentParser:
 
 
 def write(records: list[Record], file: Path | None) -> None:
-    """Write records to a file, if one is given."""
+    """Write records to a file, if one is given, and beside it the command, commit, versions and machine."""
     if file is not None:
         file.write_text(json.dumps(records, indent=1) + "\n")
+        command = ["benchmarks/" + Path(sys.argv[0]).name, *(Path(word).name for word in sys.argv[1:])]
+        made = {"command": " ".join(command), "date": time.strftime("%Y-%m-%d"), **here()}
+        file.with_suffix(".made_with.json").write_text(json.dumps(made, indent=1) + "\n")
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -141,6 +141,8 @@ def main() -> None:
         draw(curves, args.plot)
     ours = float(np.mean(accuracies["tuned, votes"]))
     records = [record(way, float(np.mean(values)), "%") for way, values in accuracies.items()]
+    for way, values in accuracies.items():
+        records += [record(f"{way}, seed {seed}", value, "%") for seed, value in enumerate(values)]
     for peer in ("frozen, votes", "tuned, average pooling + linear"):
         records.append(record(f"lead over {peer}", ours - float(np.mean(accuracies[peer])), "points", 0.0, peer))
     write(records, args.json)

@@ -1,18 +1,22 @@
 """Training from a store far larger than memory: peak memory, and step rate beside that of bags in memory.
 
 A synthetic store is made (10 million descriptors of 1,280 features in float16 take 26 GB), and removed afterwards. One
-pass of 15 x 10 prototypes reads it; a part that fits is trained in memory in the same run. Then a problem of the size
-of SUN-397, and how time and memory grow with descriptors and with classes.
+pass of 15 x 10 prototypes reads it; a part that fits is trained in memory in the same run. NBNN keeps 2 million of its
+descriptors in a file and answers photos, in a process of its own. Then a problem of the size of SUN-397, and how time
+and memory grow with descriptors and with classes.
 
     python benchmarks/scale.py --folder DISK --json scale.json
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,29 +24,11 @@ from unittest import mock
 
 import numpy as np
 
-from common import Record, options, record, synthetic_bags, timed, write
-from patchvote import SNBNL, Recipe, Store
-from patchvote.bags.shard import Entry
-from patchvote.bags.shard_writer import ShardWriter
+from common import Record, options, record, timed, write
+from patchvote import NBNN, SNBNL, Store
 from patchvote.utils.machine import forget_peak_memory, give_back_memory, peak_memory
 from patchvote.voters.prototypes.stoml3 import Stoml3
-
-SIZE = 254  # descriptors per photo, as the default recipe has them
-POOL = 200  # different bags in a store; the others are copies of them under other names
-
-
-def make_store(folder: Path, descriptors: int, classes: int, features: int) -> Store:
-    """Write a store of synthetic bags, in float16 as extraction does; photos of a class are spread over it."""
-    per_class = max(1, POOL // classes)
-    bags, _ = synthetic_bags(classes, per_class, SIZE, features)
-    halves = bags.astype(np.float16)
-    folder.mkdir()
-    writer = ShardWriter(folder, Recipe(), "0" * 16, features, "float16")
-    for index in range(max(classes, descriptors // SIZE)):
-        label, copy = index % classes, index // classes % per_class
-        writer.add(Entry(f"{index:08d}.jpg", f"{label:04d}", f"{index:064d}"), halves[label * per_class + copy])
-    writer.close()
-    return Store.open(folder)
+from stores import SIZE, make_store
 
 
 class Steps:
@@ -140,6 +126,40 @@ def exponents(name: str, counts: list[int], results: list[tuple[float, float]]) 
     ]
 
 
+def bank_in_file(folder: Path, descriptors: int, memory: float, photos: int = 2) -> list[Record]:
+    """Answer photos with NBNN over a part of a store, in a process of its own whose peak memory is the whole of it."""
+    os.environ["TMPDIR"] = str(folder.parent)  # the bank is a temporary file
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        count, fitting, answering, peak, rate = process.submit(answers, folder, descriptors, memory, photos).result()
+    name = f"NBNN over {count:,} descriptors"
+    return [
+        record(f"peak memory, {name}", peak, "GB", 2),
+        record(f"time to fit, {name}", fitting, "s"),
+        record(f"time to answer {photos} photos, {name}", answering, "s"),
+        record(f"search rate, {name}", rate, "of that in memory", None, "a bank in memory"),
+    ]
+
+
+def answers(folder: Path, descriptors: int, memory: float, photos: int) -> tuple[int, float, float, float, float]:
+    """Return descriptors of the bank, seconds to fit and to answer, peak memory in gigabytes, and the search rate.
+
+    The rate is in comparisons per second, relative to a bank in memory that is searched by brute force as well.
+    """
+    store = Store.open(folder)
+    asked = store.only(store.names[-photos:])
+    store = store.only(store.names[: max(15, descriptors // SIZE)])
+    fitting, voter = timed(lambda: NBNN(calibration=0, memory=memory).fit(store))
+    if not voter.scorer().in_file:
+        raise SystemExit("the bank is in memory: take more descriptors, or less memory.")
+    answering, _ = timed(lambda: voter.predict(asked))
+    peak, count = peak_memory() / 1e9, len(voter.values_)
+    small = store.only(store.names[: max(15, min(len(store), 100))])
+    voter = NBNN(calibration=0, dtype="float16").fit(small)
+    voter.predict(asked.only(asked.names[:1]))  # indexes the bank
+    in_memory, _ = timed(lambda: voter.predict(asked))
+    return count, fitting, answering, peak, count / answering / (len(voter.values_) / in_memory)
+
+
 def many_classes(folder: Path, descriptors: int, features: int, batch: int) -> list[Record]:
     """Train on a problem of the size of SUN-397, beside the bare products of its steps."""
     store = make_store(folder, descriptors, 397, features)
@@ -177,16 +197,19 @@ def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__)
     parser.add_argument("--descriptors", type=int, help="descriptors of the large store (default: 10 million)")
+    parser.add_argument("--bank", type=int, help="descriptors of the bank of NBNN (default: 2 million)")
     parser.add_argument("--sun", type=int, help="descriptors of the store with 397 classes (default: 1.6 million)")
     parser.add_argument("--folder", type=Path, default=Path.cwd(), help="folder on a disk with room for the stores")
     parser.add_argument("--keep", action="store_true", help="do not remove the stores")
     args = parser.parse_args()
     features, batch, repeats = (64, 500, 3) if args.quick else (1280, 2500, 5)
     descriptors = args.descriptors or (20_000 if args.quick else 10_000_000)
+    bank, memory = args.bank or (20_000 if args.quick else 2_000_000), 80 if args.quick else 1500
     sun = args.sun or (100_000 if args.quick else 1_600_000)
     folder = Path(tempfile.mkdtemp(dir=args.folder, prefix="scale-"))
     try:
         records = large_store(folder / "large", descriptors, features)
+        records += bank_in_file(folder / "large", bank, memory)
         records += many_classes(folder / "classes", sun, features, batch)
     finally:
         if not args.keep:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 from pathlib import Path
@@ -130,3 +131,45 @@ def command(monkeypatch, capsys):
     from helpers.command import Command
 
     return Command(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Address of a Ray cluster on this machine with two workers, which know the helpers of the tests."""
+    ray = pytest.importorskip("ray")
+    from ray._private import ray_constants
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_constants, "ENABLE_RAY_CLUSTER", False)  # it then listens on 127.0.0.1 alone
+        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")]))
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_raylet_start_wait_time_s", "120")  # on a busy machine, 30 seconds are not enough
+        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # without one, Ray writes one to the user's home
+        settings = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+        for attempts_left in (2, 1, 0):  # on a busy machine, Ray may give up
+            try:
+                context = ray.init("local", **settings, object_store_memory=100 << 20)
+                break
+            except Exception:
+                ray.shutdown()
+                if not attempts_left:
+                    raise
+        yield context.address_info["gcs_address"]
+        ray.shutdown()
+
+
+@pytest.fixture
+def engine(cluster):
+    """An engine with two workers of the cluster."""
+    from patchvote.engines.ray import RayEngine
+
+    return RayEngine(workers=2)
+
+
+@pytest.fixture
+def trace(tmp_path):
+    """Folder in which networks of workers leave the numbers of their processes."""
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    return folder

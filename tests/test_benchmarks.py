@@ -20,8 +20,29 @@ PHOTOS = {
     "extract": "--photos",
     "fine_tune": "--data",
 }
-OTHERS = ("evidence", "scale", "search", "store", "voters")
-SHARED = ("common", "evidence_classifiers", "evidence_measures", "evidence_pictures")
+OTHERS = (
+    "constants",
+    "evidence",
+    "growth",
+    "mislabelled",
+    "rejection",
+    "scale",
+    "search",
+    "simulate",
+    "small_stores",
+    "store",
+    "voters",
+)
+SHARED = (
+    "common",
+    "evidence_classifiers",
+    "evidence_measures",
+    "evidence_pictures",
+    "labelled",
+    "rejection_photos",
+    "rejection_table",
+    "stores",
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +64,7 @@ def test_no_benchmark_is_left_out():
 
 @pytest.mark.parametrize("name", [*PHOTOS, *OTHERS])
 def test_a_quick_run_writes_its_records(name, photos, tmp_path):
-    pytest.importorskip("torch" if name == "fine_tune" else "numpy")
+    pytest.importorskip({"fine_tune": "torch", "constants": "ray"}.get(name, "numpy"))
     words = [sys.executable, BENCHMARKS / f"{name}.py", "--quick", "--json", tmp_path / "records.json"]
     words += [PHOTOS[name], photos] if name in PHOTOS else []
     environment = os.environ | {"PATCHVOTE_CACHE": str(tmp_path / "cache"), "PYTHONWARNINGS": "ignore"}

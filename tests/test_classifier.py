@@ -1,13 +1,23 @@
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import NBNL, NBNN, SNBNL, BagSVM, Dense, ImageClassifier, ModelError, PatchvoteError, PhotoError, Recipe
+from patchvote import (
+    NBNL,
+    NBNN,
+    SNBNL,
+    BagSVM,
+    Dense,
+    ImageClassifier,
+    ModelError,
+    MomentSVM,
+    PatchvoteError,
+    PhotoError,
+    Recipe,
+)
 from patchvote.models.scores import Scores
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import Photo, find_photos
@@ -62,14 +72,23 @@ def test_folder_manifest_and_list_give_the_same_model(fitted, photo_folder, cach
         np.testing.assert_allclose(other.predict_proba(paths[::7]), fitted.predict_proba(paths[::7]), atol=1e-3)
 
 
-def test_a_second_fit_with_other_settings_spends_no_time_in_the_network(fitted, photo_folder, cache):
-    again = ImageClassifier(SMALL, cache=cache, voter=SNBNL(3, alpha=0.01))
-    again._extractor.backbone = None  # whatever asks the network fails
-    spec = fitted._extractor.backbone
-    again._extractor.backbone = dataclasses.make_dataclass("NoNetwork", [("spec", object)])(spec.spec)
+def test_a_second_fit_with_other_settings_asks_the_network_for_the_evidence_of_mistakes_only(
+    fitted, photo_folder, cache
+):
+    again, asked = ImageClassifier(SMALL, cache=cache, voter=MomentSVM(10.0)), []
+
+    class Counting:
+        spec, network = fitted._extractor.backbone.spec, fitted._extractor.backbone
+
+        def __call__(self, images):
+            asked.append(len(images))
+            return self.network(images)
+
+    again._extractor.backbone = Counting()
     again.fit(photo_folder)
     assert (again.filled.extracted, again.filled.kept) == (0, 40)
-    assert again.model.scorer.settings["n_prototypes"] == 3
+    assert again.model.scorer.settings["C"] == 10
+    assert sum(asked) == len(again._mistakes) * len(SMALL.sampling.sides)
 
 
 def test_without_a_cache_nothing_is_kept(photo_folder, tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ def test_a_second_fit_takes_everything_from_the_cache(made, photo_folder, tmp_pa
     folder, _ = made
     done = patchvote(
         *("fit", photo_folder, tmp_path / "again.patchvote", "--cache", folder / "cache"),
-        *("--voter", "nbnn", "--json", "--quiet", "--budget", "600"),  # a slow machine shows progress, and cuts short
+        *("--json", "--quiet", "--budget", "600"),  # a slow machine shows progress, and cuts short
     )
     told = json.loads(done.stdout)
     assert told["photos"] == {"extracted": 0, "kept": 40, "reused": 0}
@@ -114,9 +114,16 @@ def test_something_else_is_none_of_these(command, made, tmp_path):
 
     noise = np.random.default_rng(0).integers(0, 256, (300, 300, 3), dtype=np.uint8)
     Image.fromarray(noise).save(tmp_path / "noise.png")
-    model = read_model(folder / "m.patchvote")
+    told = json.loads(command("predict", folder / "m.patchvote", tmp_path / "noise.png", "--json").out)
+    assert told["label"] == "none of these"
+    assert told["familiarity"] < 0.05
+    told = json.loads(
+        command("predict", folder / "m.patchvote", tmp_path / "noise.png", "--json", "--threshold", 0).out
+    )
+    assert told["label"] == told["likeliest"]
+    model = dataclasses.replace(read_model(folder / "m.patchvote"), familiarity=None)
     labels = []
-    for threshold in (0.0, 1.0):  # the model may be as sure as it likes
+    for threshold in (0.0, 1.0):  # without a familiarity, the probability decides, and may be as large as it likes
         write_model(dataclasses.replace(model, threshold=threshold), tmp_path / "m.patchvote")
         told = json.loads(command("predict", tmp_path / "m.patchvote", tmp_path / "noise.png", "--json").out)
         labels.append(told["label"])

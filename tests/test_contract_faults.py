@@ -282,6 +282,7 @@ text_schema = made("text_schema", {"schema": Schema(arrays={"means": (2, ("<U1",
 bad_setting = made("bad_setting", {"schema": Schema(arrays={"means": (2, FLOATS)}, settings={"C": 3})})
 needed = made("needed", {"schema": Schema(arrays={"means": (2, FLOATS)}, needed=("C",))})
 adapts = made("adapts", {"adapts": True})
+rows = made("rows", {"row_by_row": ("means", "others")})
 collides = made("nbnn")
 named_auto = made("auto")
 unregistered = made("unregistered")
@@ -328,6 +329,7 @@ NAMES = [
     "bad_setting",
     "needed",
     "adapts",
+    "rows",
 ]
 ENTRY_POINTS = "[patchvote.voters]\n" + "\n".join(f"{name} = faulty_voters:{name}" for name in NAMES)
 ENTRY_POINTS += """
@@ -624,6 +626,7 @@ def test_an_unknown_voter_gets_the_list_once(voters):
         ("bad_setting", "the setting 'C' must have a function that checks it, got 3"),
         ("needed", "'C' is needed or a new name, but no setting"),
         ("adapts", "declares `adapts`, but with_veto or to_adapt is not defined"),
+        ("rows", "whose row_by_row, .*, is no tuple of its matrices"),
         ("exits", "the voter 'exits' cannot be loaded from faulty_exit:Voter: good bye"),
     ],
 )

@@ -5,6 +5,7 @@ They were written by that version, with the network of `quick_network`, and `ans
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +18,7 @@ from PIL import Image
 
 from helpers.command import network_in
 from helpers.quick_network import QuickNetwork
-from patchvote import NBNN, SNBNL, Dense, ImageClassifier, Recipe, Store, export_model
+from patchvote import NBNN, SNBNL, Dense, ImageClassifier, PatchvoteError, Recipe, Store, export_model
 from patchvote.models.model import voter_of
 
 BEFORE = Path(__file__).with_name("before")
@@ -50,6 +51,23 @@ def test_a_model_of_before_answers_as_it_did(kind, asked):
     assert classifier.model.threshold == told["threshold"]
     np.testing.assert_allclose(classifier.predict_proba(asked), told["probability"], atol=1e-6)
     np.testing.assert_allclose(classifier.explain(asked[0]).votes.sum(axis=0), told["evidence"], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["bag-svm", "adapted", "snbnl", "nbnl", "nbnn", "local-nbnn"])
+def test_a_model_of_before_rejects_by_its_probability(kind, asked):
+    classifier = load(kind)
+    for threshold in (classifier.model.threshold, 0.9):
+        classifier._model = dataclasses.replace(classifier.model, threshold=threshold)
+        expected = classifier.predict_proba(asked).max(axis=1) < threshold
+        assert [answer.rejected for answer in classifier.answers(asked)] == expected.tolist()
+        assert (classifier.predict_or_none(asked) == "none of these").tolist() == expected.tolist()
+        assert {answer.familiarity for answer in classifier.answers(asked)} == {None}
+    with pytest.raises(PatchvoteError, match="Fit it again"):
+        classifier.predict_or_none(asked, threshold=0.1)
+    labels = [label for label in COLOURS for _ in range(2)]
+    if kind != "nbnl":  # it cannot learn more
+        assert classifier.add(asked, labels).model.familiarity is None
+    assert classifier.evaluate(asked, labels, unknown=asked[:2]).strangers.familiarity.shape == (2,)
 
 
 @pytest.mark.parametrize("kind", ["bag-svm", "adapted", "snbnl", "nbnl", "nbnn", "local-nbnn"])

@@ -207,9 +207,9 @@ def test_a_folder_without_photos_tells_what_is_there(folder):
     with pytest.raises(PhotoError, match="no photos here or in the folders below. Photos end in"):
         find_photos(folder)
     for index in range(3):
-        (folder / f"{index}.HEIC").write_bytes(b"x")
-    with pytest.raises(PhotoError, match=r"Files there: 3 with \.heic"):
+        (folder / f"{index}.NEF").write_bytes(b"x")
+    with pytest.raises(PhotoError, match=r"Files there: 3 with \.nef"):
         find_photos(folder)
-    shutil.copy(folder / "0.HEIC", folder / "x.txt")
+    shutil.copy(folder / "0.NEF", folder / "x.txt")
     with pytest.raises(PhotoError, match="neither a folder, a manifest"):
         find_photos(folder / "x.txt")

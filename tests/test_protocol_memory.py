@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import numpy as np
@@ -88,6 +89,26 @@ def test_a_run_in_little_memory_reads_little_at_once_and_gives_the_same_numbers(
     changed = {voter for voter in hits[0] if hits[0][voter] != hits[1][voter]}
     assert len(hits[0]) == 6
     assert changed <= {"snbnl(block=20,min_steps=20)"}  # minibatches are of other photos
+
+
+def test_nbnn_keeps_what_does_not_fit_in_a_file_and_gives_the_same_numbers(
+    photo_folder, network, tmp_path, loaded, monkeypatch
+):
+    voters = '["nbnn(search=exact)", "local-nbnn(search=exact)"]'
+    (tmp_path / "own.toml").write_text(re.sub(r"voters = .*", f"voters = {voters}", OWN))
+    settings = {"selection": Selection(networks=(network,)), "bags": tmp_path / "bags"}
+    run_protocol(tmp_path / "own.toml", photo_folder, tmp_path / "large", **settings)
+    loaded.clear()
+    monkeypatch.setattr("patchvote.voters.neighbours.base.needed", lambda *_: 1e9)
+    monkeypatch.setattr("patchvote.voters.neighbours.in_parts._MOST_ROWS", DESCRIPTORS)
+    run_protocol(tmp_path / "own.toml", photo_folder, tmp_path / "small", memory=80 * (6 * 4 + 18), **settings)
+    assert 0 < max(loaded) <= DESCRIPTORS
+    hits = [
+        {run.voter: kept["cells"][0]["hits"] for run, kept in Results(tmp_path / folder).all("own")}
+        for folder in ("large", "small")
+    ]
+    assert hits[0] == hits[1]
+    assert len(hits[0]) == 2
 
 
 def test_joined_stores_read_as_the_joined_network(photo_folder, network, tmp_path):

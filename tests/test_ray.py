@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -19,54 +18,16 @@ from PIL import Image
 
 from helpers.command import network_in
 from helpers.quick_network import QUICK
+from helpers.same_bags import assert_same_bags
 from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
 from helpers.worker_networks import DeadlyNetwork, LameNetwork, TracedNetwork
-from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
+from patchvote import Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
 from patchvote.engines.local import LocalEngine
 from patchvote.protocols import Selection, run_protocol
 from patchvote.utils.engine import Engine
-from patchvote.voters.prototypes.parted import fit_on_workers
 from test_protocols import OWN
 
-os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # before Ray is imported: it then listens on 127.0.0.1 alone
-ray = pytest.importorskip("ray")
 RayEngine = pytest.importorskip("patchvote.engines.ray").RayEngine
-
-
-@pytest.fixture(scope="session")
-def cluster():
-    """Address of a Ray cluster on this machine with two workers, which know the helpers of the tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_raylet_start_wait_time_s", "120")  # on a busy machine, 30 seconds are not enough
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # without one, Ray writes one to the user's home
-        settings = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-        context = ray.init("local", **settings, object_store_memory=100 << 20)
-        yield context.address_info["gcs_address"]
-        ray.shutdown()
-
-
-@pytest.fixture
-def engine(cluster):
-    return RayEngine(workers=2)
-
-
-@pytest.fixture
-def trace(tmp_path):
-    folder = tmp_path / "trace"
-    folder.mkdir()
-    return folder
-
-
-def assert_same_bags(path: Path, expected: Path) -> None:
-    store, reference = Store.open(path), Store.open(expected)
-    assert store.names == reference.names
-    assert [entry.digest for entry in store.entries] == [entry.digest for entry in reference.entries]
-    np.testing.assert_array_equal(store.labels, reference.labels)
-    (bags, _), (expected_bags, _) = store.load(dtype=np.float16), reference.load(dtype=np.float16)
-    for name in ("values", "offsets", "boxes", "level"):
-        np.testing.assert_array_equal(getattr(bags, name), getattr(expected_bags, name))
 
 
 # --- engines ----------------------------------------------------------------------------------------------------------
@@ -247,9 +208,7 @@ def test_a_model_that_is_in_no_file_is_not_sent_to_workers(engine, flowers):
         next(classifier.answers(flowers / "photos", engine=engine))
 
 
-def test_adapting_stays_in_one_process(place, command):
-    done = command("predict", "m.patchvote", "photos", "--adapt", "--engine", "ray")
-    assert (done.code, "--adapt needs the bags of all photos in one process" in done.err) == (2, True)
+def test_options_of_workers_need_an_engine(place, command):
     done = command("extract", "photos", "store", "--workers", 2)
     assert (done.code, "can be set only with --engine ray" in done.err) == (2, True)
 
@@ -273,41 +232,3 @@ def test_a_member_of_a_team_that_ends_is_replaced_and_asked_again(engine, tmp_pa
     with contextlib.closing(engine.team(Fainting(tmp_path))) as team:
         assert team.ask(10, [1, 2]) == [11, 12]
     assert (tmp_path / "fainted").exists()
-
-
-# --- sNBNL ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("settings", [{}, {"block": 200, "power": 0.5}, {"standardise": False, "position_weight": 0.0}])
-def test_gradients_in_parts_train_the_prototypes_of_one_process(settings, photo_folder, tmp_path):
-    assert_same_prototypes(LocalEngine(), settings, photo_folder, tmp_path)
-
-
-def test_workers_train_the_prototypes_of_one_process(engine, photo_folder, tmp_path):
-    assert_same_prototypes(engine, {"block": 200}, photo_folder, tmp_path)
-
-
-@pytest.mark.parametrize("block", [None, 200])
-def test_a_training_on_workers_continues_from_its_checkpoint(block, photo_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.voters.prototypes.passes._SECONDS_BETWEEN", 0)
-    common = {"batch_size": 40, "min_steps": 30, "n_prototypes": 3, "block": block}
-    fill(tmp_path / "store", photo_folder, Extractor(QUICK, backbone=TracedNetwork(tmp_path)))
-    store, saved = Store.open(tmp_path / "store"), {"checkpoint": tmp_path / "training"}
-    ended = SNBNL(**common, **saved, callback=lambda record: "share_of_pass" in record and record["steps"] >= 9)
-    assert fit_on_workers(ended, store, engine=LocalEngine()).steps_ == 9
-    assert ended.history_[-1]["share_of_pass"] < 1
-    many = fit_on_workers(SNBNL(**common, **saved), store, engine=LocalEngine())
-    one = SNBNL(**common).fit(store)
-    assert many.steps_ == one.steps_ > 9
-    np.testing.assert_allclose(many.weights_, one.weights_, rtol=1e-5, atol=1e-5)
-
-
-def assert_same_prototypes(engine, settings, photos: Path, folder: Path) -> None:
-    fill(folder / "store", photos, Extractor(QUICK, backbone=TracedNetwork(folder)))
-    store = Store.open(folder / "store")
-    common = {"batch_size": 40, "min_steps": 30, "n_prototypes": 3, **settings}
-    one = SNBNL(**common).fit(store)
-    many = fit_on_workers(SNBNL(**common), store, engine=engine)
-    assert (many.steps_, many.n_iter_) == (one.steps_, one.n_iter_)
-    np.testing.assert_allclose(many.weights_, one.weights_, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(many.predict(store), one.predict(store))

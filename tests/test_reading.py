@@ -189,7 +189,7 @@ def test_a_manifest_may_name_the_users_other_files_and_name_one_twice(tmp_path):
 
 
 def test_a_line_of_standard_input_that_does_not_end_is_refused(monkeypatch):
-    from patchvote.cli.predict import _paths
+    from patchvote.cli.paths import paths_of
 
     class Endless(io.TextIOBase):
         def readline(self, size: int = -1) -> str:
@@ -201,7 +201,7 @@ def test_a_line_of_standard_input_that_does_not_end_is_refused(monkeypatch):
 
     monkeypatch.setattr(sys, "stdin", Endless())
     with pytest.raises(PatchvoteError, match="standard input: line 1 has more than"):
-        _paths(["-"])
+        paths_of(["-"])
 
 
 @pytest.mark.parametrize(

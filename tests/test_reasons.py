@@ -130,9 +130,9 @@ def test_photos_that_cannot_be_read_by_their_type_are_counted_and_named(fitted, 
     assert (before.code, before.err) == (0, "")
     (photos / "brick" / "notes.txt").write_text("not a photo")
     assert command(*words).err == ""
-    for name in ("brick/IMG_1.HEIC", "brick/IMG_2.heic", "grass/raw.cr2"):
+    for name in ("brick/IMG_1.NEF", "brick/IMG_2.nef", "grass/raw.cr2"):
         (photos / name).write_bytes(b"photo")
-    said = "passed over files: 2 with .heic, 1 with .cr2 (the first is brick/IMG_1.HEIC)"
+    said = "passed over files: 2 with .nef, 1 with .cr2 (the first is brick/IMG_1.NEF)"
     for command_words in (
         words,
         ("evaluate", folder / "m.patchvote", photos, "--no-report"),
@@ -141,10 +141,10 @@ def test_photos_that_cannot_be_read_by_their_type_are_counted_and_named(fitted, 
     ):
         done = command(*command_words)
         assert said in done.err, command_words
-        assert "Convert them" in done.err
+        assert "Convert such photos" in done.err
         assert done.code == 3
         told = json.loads(command(*command_words, "--json").out)
-        assert told["passed_over"]["types"] == {".heic": 2, ".cr2": 1}
+        assert told["passed_over"]["types"] == {".nef": 2, ".cr2": 1}
     done = command("predict", folder / "m.patchvote", photos)
     assert said in done.err
     assert (done.code, done.out.count("\n")) == (3, 41)
@@ -162,19 +162,19 @@ def test_a_class_folder_without_photos_is_named(fitted, command):
 
 def test_a_folder_of_such_files_alone_is_refused_with_a_way_on(command, tmp_path):
     (tmp_path / "cat").mkdir()
-    (tmp_path / "cat" / "1.avif").write_bytes(b"photo")
+    (tmp_path / "cat" / "1.jxl").write_bytes(b"photo")
     done = command("fit", tmp_path, tmp_path / "m.patchvote")
     assert done.code == 1
-    assert "1 with .avif" in done.err
+    assert "1 with .jxl" in done.err
     assert "Convert" in done.err
 
 
 def test_photos_of_a_target_that_cannot_be_read_by_their_type_are_named_too(fitted, command):
     folder, photos, words, _ = fitted
     target = shutil.copytree(photos, folder / "target")
-    (target / "brick" / "IMG_1.avif").write_bytes(b"photo")
+    (target / "brick" / "IMG_1.jxl").write_bytes(b"photo")
     (target / "empty").mkdir()
     done = command(*words, "--target", target)
-    assert "1 with .avif (the first is brick/IMG_1.avif)" in done.err
+    assert "1 with .jxl (the first is brick/IMG_1.jxl)" in done.err
     assert "empty" not in done.err
     assert done.code == 3

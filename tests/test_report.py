@@ -153,7 +153,7 @@ def test_the_numbers_are_those_of_the_scores(browser, reports):
     assert browser.evaluate("document.querySelector('.big').innerText") == f"{100 * scores.accuracy:.1f}\xa0%"
     low, high = scores.interval
     assert f"between {100 * low:.1f} and {100 * high:.1f}\xa0%" in browser.evaluate("document.body.innerText")
-    assert browser.evaluate("document.querySelectorAll('circle').length") == len(scores.reliability())
+    assert browser.evaluate("document.querySelectorAll('.beside circle').length") == len(scores.reliability())
 
 
 def test_many_classes_have_colours_and_tooltips_instead_of_numbers(browser, reports):

@@ -116,8 +116,8 @@ def photos(tmp_path) -> Path:
     return tmp_path / "photos"
 
 
-def fitted(photos: Path, cache: Path) -> ImageClassifier:
-    return ImageClassifier(QUICK, cache=cache, backbone=QuickNetwork(), budget=0).fit(photos)
+def fitted(photos: Path, cache: Path, voter: str = "auto") -> ImageClassifier:
+    return ImageClassifier(QUICK, cache=cache, backbone=QuickNetwork(), budget=0, voter=voter).fit(photos)
 
 
 def same_model(one: ImageClassifier, other: ImageClassifier) -> None:
@@ -131,12 +131,13 @@ def the_shard(cache: Path) -> Path:
     return path
 
 
-def test_a_fit_on_a_damaged_cache_names_the_shard_sets_it_aside_and_extracts_its_photos_again(photos, tmp_path):
-    first = fitted(photos, tmp_path / "cache")
+@pytest.mark.parametrize("voter", ["auto", "bag-svm", "nbnn"])  # moments, means and whole bags
+def test_a_fit_on_a_damaged_cache_names_the_shard_sets_it_aside_and_extracts_its_photos_again(photos, tmp_path, voter):
+    first = fitted(photos, tmp_path / "cache", voter)
     path = the_shard(tmp_path / "cache")
     flip_a_value(path)
     damaged = path.read_bytes()
-    second = fitted(photos, tmp_path / "cache")
+    second = fitted(photos, tmp_path / "cache", voter)
     same_model(first, second)
     assert (second.filled.extracted, second.filled.kept) == (12, 0)
     (told,) = second.damaged
@@ -144,20 +145,20 @@ def test_a_fit_on_a_damaged_cache_names_the_shard_sets_it_aside_and_extracts_its
     assert f"set aside as {path.name}.damaged" in told
     assert not path.exists()
     assert path.with_name(f"{path.name}.damaged").read_bytes() == damaged  # renamed, not deleted
-    third = fitted(photos, tmp_path / "cache")
+    third = fitted(photos, tmp_path / "cache", voter)
     assert (third.filled.extracted, third.damaged) == (0, [])
     assert Store.open(path.parent).summary()["set_aside"] == [f"{path.name}.damaged"]
 
 
 def test_what_is_no_number_in_a_shard_of_before_is_damage(photos, tmp_path):
-    first = fitted(photos, tmp_path / "cache")
+    first = fitted(photos, tmp_path / "cache", "nbnn")
     path = the_shard(tmp_path / "cache")
     as_of_before(path)
     arrays = load_file(path)
     arrays["values"][5, 3] = np.nan
     header = json.loads(path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")])["__metadata__"]
     save_file(arrays, path, header)
-    second = fitted(photos, tmp_path / "cache")
+    second = fitted(photos, tmp_path / "cache", "nbnn")
     same_model(first, second)
     assert path.name in second.damaged[0]
 
@@ -216,7 +217,7 @@ def test_a_shard_with_settings_of_a_later_version_is_not_taken_for_damaged(photo
 
 
 def test_a_photo_that_changed_since_its_bag_was_damaged_is_not_mistaken(photos, tmp_path, monkeypatch):
-    fitted(photos, tmp_path / "cache")
+    fitted(photos, tmp_path / "cache", "nbnn")
     path = the_shard(tmp_path / "cache")
     flip_a_value(path)
     opened = Store.open
@@ -227,7 +228,7 @@ def test_a_photo_that_changed_since_its_bag_was_damaged_is_not_mistaken(photos, 
 
     monkeypatch.setattr(Store, "open", change_first)
     with pytest.raises(StoreError, match="does not hold red/0.png as it was seen"):
-        fitted(photos, tmp_path / "cache")
+        fitted(photos, tmp_path / "cache", "nbnn")
 
 
 # --- hostile headers ----------------------------------------------------------------------------------------------

@@ -171,7 +171,8 @@ def test_a_photo_that_is_there_often_counts_once_when_adapting(place, command):
 @pytest.fixture
 def strict(place):
     """A model that rejects every photo."""
-    write_model(dataclasses.replace(read_model("m.patchvote"), threshold=1.0), "strict.patchvote")
+    model = dataclasses.replace(read_model("m.patchvote"), threshold=1.0, familiarity=None)
+    write_model(model, "strict.patchvote")
     return "strict.patchvote"
 
 
@@ -265,7 +266,7 @@ def test_a_full_cache_can_be_done_without(place, command, monkeypatch):
     def full(*_, **__):
         raise StoreError("the bags cannot be written.") from OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("patchvote.bags.cache.up_to_date", full)
+    monkeypatch.setattr("patchvote.bags.cached_stores.up_to_date", full)
     done = command("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--cache", "cache")
     assert "Or keep no bags: --no-cache" in done.err
     assert "Or keep no bags" not in command("fit", "photos", "new.patchvote", *FIT).err

@@ -16,10 +16,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from .bags.bags import Bags
 from .bags.extract import Extractor
 from .bags.filled import Filled
 from .bags.recipe import Recipe, as_recipe
+from .errors import PatchvoteError
 from .models.answers import Answer
 from .models.arguments import (
     check_adapts,
@@ -37,17 +41,23 @@ from .models.saved import Saved
 from .models.scores import Scores
 from .photos.find import Photo, Source, find_photos, labelled
 from .utils.engine import Engine
+from .utils.pace import as_progress
+from .utils.parameters import Parameters
 from .utils.remote import place
 from .utils.timing import Progress
 
 if TYPE_CHECKING:
     from .backbones import Backbone
+    from .bags.keep import Condenser, Keep
     from .bags.store import Store
     from .models.fit import Fitted
 
 
-class ImageClassifier(Namer):
+class ImageClassifier(Parameters, Namer):
     """Learns to tell photos apart from a few examples of each class, and shows why.
+
+    It is an estimator of scikit-learn (`clone`, `cross_val_score`, `GridSearchCV`) whose samples are photos. A pickle
+    holds the model itself, and loads the network again.
 
     Parameters
     ----------
@@ -60,14 +70,16 @@ class ImageClassifier(Namer):
     budget : float, default 60
         Seconds for trying settings and training, not counting the network. At least one setting is always tried.
     cache : path, None or False
-        Folder to keep bags in, so that a photo goes through the network once; the user's cache folder by default. False
-        keeps nothing.
+        Folder to keep what the voter learns from, so that a photo goes through the network once; the user's cache
+        folder by default. False keeps nothing.
     jobs : int, optional
         Number of threads; one per core by default.
     seed : int, default 0
         Seed of all random choices.
     backbone : Backbone, optional
         Network that is already loaded, used instead of the one that the recipe names.
+    device : {"cpu", "cuda", "mps"}, default "cpu"
+        Device on which the network runs; all but "cpu" need a build of ONNX Runtime that supports it.
 
     Attributes
     ----------
@@ -83,6 +95,8 @@ class ImageClassifier(Namer):
         Damaged shards of the cache that were set aside, in all calls; their photos were extracted again.
     """
 
+    estimator_type = "classifier"
+
     def __init__(
         self,
         recipe: Recipe | str | None = None,
@@ -93,15 +107,38 @@ class ImageClassifier(Namer):
         jobs: int | None = None,
         seed: int = 0,
         backbone: Backbone | None = None,
+        device: str = "cpu",
     ) -> None:
         self._kind = kind_of_voter(voter)
         check_settings(budget, seed)
         self.recipe, self.voter, self.budget, self.cache, self.seed = as_recipe(recipe), voter, budget, cache, seed
-        super().__init__(Extractor(self.recipe, backbone=backbone, jobs=jobs))
+        self.jobs, self.backbone, self.device = jobs, backbone, device
+        super().__init__(Extractor(self.recipe, backbone=backbone, jobs=jobs, device=device))
         self.before: Scores | None = None
         self.filled = Filled(0)
         self.refusal: str | None = None
         self.damaged: list[str] = []
+
+    @property
+    def classes_(self) -> npt.NDArray[np.str_]:
+        """Classes that the model distinguishes, sorted, as scikit-learn names them."""
+        if self._model is None:
+            raise AttributeError("classes_: this classifier has learned nothing yet.")
+        return np.array(self.classes)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._model is not None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"params": self.get_params(), "model": self._model, "scores": self.scores}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        type(self).__init__(self, **state["params"])
+        self._model, self.scores = state["model"], state["scores"]
+
+    def score(self, photos: Source, labels: Sequence[str] | None = None) -> float:
+        """Return the accuracy on labelled photos, as `evaluate` measures it."""
+        return self.evaluate(photos, labels).accuracy
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -112,7 +149,8 @@ class ImageClassifier(Namer):
         *,
         target: Source | None = None,
         insist: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
+        engine: Engine | None = None,
     ) -> Self:
         """Learn from labelled photos.
 
@@ -127,10 +165,13 @@ class ImageClassifier(Namer):
             Their classes need not be known and are not used (see `Adapted`).
         insist : bool, default False
             Adapt to the target even if that looks unsafe (see `adapt`).
-        progress : function, optional
-            Called with the name of the stage, how much of it is done, and its total.
+        progress : function or bool, optional
+            Called with the name of the stage, how much of it is done, and its total; True shows them.
+        engine : Engine, optional
+            Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL. Settings are
+            chosen, and all other voters trained, in this process. The model is the same up to rounding.
         """
-        seconds = {"network": 0.0}
+        seconds, progress = {"network": 0.0}, as_progress(progress)
         found = labelled(photos, labels, 2)
         check_classes(found)
         self.passed_over = found.passed_over
@@ -140,16 +181,19 @@ class ImageClassifier(Namer):
             check_target(self._kind)
         # Training needs scikit-learn, whose import takes a second or two: do it while the network works.
         threading.Thread(target=importlib.import_module, args=(f"{__package__}.models.fit",), daemon=True).start()
-        with self._bags_of(found, photos, progress, seconds) as store:
+        from .models.needs import learned_from
+
+        need = learned_from(self.voter, self._kind, self.seed)
+        with self._bags_of(found, photos, progress, seconds, engine, need) as store:
             from .models.fit import fit_model
 
             check_readable(store, self.skipped)
             more: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "progress": progress, "seconds": seconds}
-            fitted = fit_model(store, self.voter, self._extractor, **more)
+            fitted = fit_model(store, self.voter, self._extractor, **more, engine=engine)
         self._take(fitted)
         if target is not None:
             skipped, photos_of_source = self.skipped, self._photos
-            self.adapt(target, insist=insist, progress=progress)
+            self.adapt(target, insist=insist, progress=progress, engine=engine)
             self.skipped, self._photos = skipped + self.skipped, photos_of_source
             self.scores, self._mistakes = fitted.held_out, fitted.mistakes
         return self
@@ -157,12 +201,19 @@ class ImageClassifier(Namer):
     def _take(self, fitted: Fitted) -> None:
         self._model, self.scores, self._mistakes = fitted.model, fitted.held_out, fitted.mistakes
 
-    def adapt(self, photos: Source, *, insist: bool = False, progress: Progress | None = None) -> Self:
+    def adapt(
+        self,
+        photos: Source,
+        *,
+        insist: bool = False,
+        progress: Progress | bool | None = None,
+        engine: Engine | None = None,
+    ) -> Self:
         """Adapt the model to photos like these, whose classes need not be known (see `Adapted`).
 
-        Photos that the model rejects before, it also rejects after it is adapted. If adapting looks unsafe (most photos
-        are rejected, or few classes would take nearly all of them), the model is unchanged, `refusal` says why, and an
-        `AdaptationWarning` is issued.
+        Photos that the model rejects by their probability before, it also rejects after it is adapted. If adapting
+        looks unsafe (most photos are rejected, or few classes would take nearly all of them), the model is unchanged,
+        `refusal` says why, and an `AdaptationWarning` is issued.
 
         Parameters
         ----------
@@ -170,17 +221,22 @@ class ImageClassifier(Namer):
             Photos to adapt to.
         insist : bool, default False
             Adapt even if that looks unsafe; use it if you know that the photos show the model's classes.
-        progress : function, optional
-            Called with the name of the stage, how much of it is done, and its total.
+        progress : function or bool, optional
+            Called with the name of the stage, how much of it is done, and its total; True shows them.
+        engine : Engine, optional
+            Engine whose workers extract the photos; adapting runs in this process.
 
         Raises
         ------
         PatchvoteError
             The model does not hold what adapting needs of its training photos; those of `MomentSVM` and `BagSVM` do.
         """
+        from .models.needs import adapted_from
+
         found = find_photos(photos)
         check_adapts(self.model)
-        with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
+        need = adapted_from(self.model.kind)
+        with self._bags_of(found, photos, progress, {"network": 0.0}, engine, need) as store:
             self._adapt_to(store, insist)
         return self
 
@@ -191,18 +247,27 @@ class ImageClassifier(Namer):
         fitted, self.refusal = adapt_model(store, self.model, insist=insist, seconds={})
         self._take(fitted)
 
-    def add(self, photos: Source, labels: Sequence[str] | None = None, *, progress: Progress | None = None) -> Self:
+    def add(
+        self,
+        photos: Source,
+        labels: Sequence[str] | None = None,
+        *,
+        progress: Progress | bool | None = None,
+        engine: Engine | None = None,
+    ) -> Self:
         """Learn from more photos, of known or new classes, without the photos that were learned before.
 
         Photos that the model has learned before are not learned again (`known` counts them); those that it has learned
-        as another class are left out and listed in `skipped`.
+        as another class are left out and listed in `skipped`. With an engine, its workers extract the photos; this
+        process learns from them.
         """
         from .models.add import add_to_model
+        from .models.needs import added_from
 
         seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
         check_classes(found)
         self.passed_over = found.passed_over
-        with self._bags_of(found, photos, progress, seconds) as store:
+        with self._bags_of(found, photos, progress, seconds, engine, added_from(self.model)) as store:
             fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
         self.known = fitted.known
         self.skipped = [*self.skipped, *fitted.refused]
@@ -211,16 +276,28 @@ class ImageClassifier(Namer):
 
     @contextlib.contextmanager
     def _bags_of(
-        self, photos: list[Photo], source: Source, progress: Progress | None, seconds: dict[str, float]
+        self,
+        photos: list[Photo],
+        source: Source,
+        progress: Progress | bool | None,
+        seconds: dict[str, float],
+        engine: Engine | None = None,
+        need: Keep | Condenser | None = None,
     ) -> Iterator[Store]:
-        """Update the cache with photos, and yield the store of their bags; without a cache, a temporary one."""
+        """Update the cache with what is needed of photos, by default all, and yield its store; or a temporary one."""
         from .bags.cache import cached_bags  # predict without adapting does not need it
 
-        def show(filled: Filled) -> None:
-            if progress is not None:
-                progress("extract", filled.done, filled.photos)
+        tell = as_progress(progress)
 
-        with cached_bags(photos, source, self._extractor, cache=self.cache, progress=show) as (filled, store):
+        def show(filled: Filled) -> None:
+            if tell is not None:
+                stage = f"extract ({filled.why})" if filled.why and filled.extracted else "extract"
+                tell(stage, filled.done, filled.photos)
+
+        more: dict[str, Any] = {"cache": self.cache, "engine": engine, "progress": show} | (
+            {} if need is None else {"need": need}
+        )
+        with cached_bags(photos, source, self._extractor, **more) as (filled, store):
             self.filled, self.skipped = filled, filled.skipped
             self._photos = {photo.name: photo for photo in photos}
             seconds["network"] += filled.seconds
@@ -235,9 +312,10 @@ class ImageClassifier(Namer):
         self,
         photos: Source,
         *,
+        threshold: float | None = None,
         adapt: bool = False,
         insist: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         engine: Engine | None = None,
     ) -> Iterator[Answer]:
         """Yield one answer per photo, in order; a photo that cannot be read gets an answer with the reason.
@@ -246,38 +324,45 @@ class ImageClassifier(Namer):
         ----------
         photos : Source
             Photos to predict.
+        threshold : float, optional
+            Share of the photos of known classes that may be rejected as "none of these"; by default that of the model,
+            0.05. A photo is rejected if its familiarity is below.
         adapt : bool, default False
             Adapt the model to all of the photos first, if they are from another camera, place or style than those it
             learned from. If that looks unsafe, the unchanged model answers (see `adapt`).
         insist : bool, default False
             Adapt even if that looks unsafe (see `adapt`).
-        progress : function, optional
-            Called while adapting with the name of the stage, how much of it is done, and its total.
+        progress : function or bool, optional
+            Called while adapting with the name of the stage, how much of it is done, and its total; True shows them.
         engine : Engine, optional
-            Engine whose workers answer, with the model from its file; by default, and to adapt, this process does.
+            Engine whose workers answer, with the model from its file; by default this process does. To adapt, workers
+            only extract the photos.
         """
         if not adapt:
-            yield from super().answers(photos, engine=engine)
+            yield from super().answers(photos, threshold=threshold, engine=engine)
             return
         check_adapts(self.model)
+        self.model.limit(threshold)
         found = find_photos(photos)
         self.passed_over = found.passed_over
-        with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
+        with self._bags_of(found, photos, progress, {"network": 0.0}, engine) as store:
             self._adapt_to(store, insist)
             errors = {error.name: error for error in self.skipped}
             indices = {name: index for index, name in enumerate(store.names)}
             for photo in found:
                 bag = store.load([indices[photo.name]])[0] if photo.name in indices else None
-                yield self._answer(photo.name, bag, errors.get(photo.name))
+                yield self._answer(photo.name, bag, errors.get(photo.name), threshold)
 
     def evaluate(
         self,
         photos: Source,
         labels: Sequence[str] | None = None,
         *,
+        unknown: Source | None = None,
+        threshold: float | None = None,
         adapt: bool = False,
         insist: bool = False,
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         engine: Engine | None = None,
     ) -> Scores:
         """Compare the answers for labelled photos with their labels; unreadable photos are left out and in `skipped`.
@@ -288,33 +373,45 @@ class ImageClassifier(Namer):
             Labelled photos.
         labels : sequence of str, optional
             Classes of the photos; needed for a list, otherwise taken from folders or manifest.
+        unknown : Source, optional
+            Photos of classes that the model does not know, to measure how many are rejected: `strangers` of the result.
+        threshold : float, optional
+            As for `answers`.
         adapt : bool, default False
             Adapt the model to the photos first, without using their labels; `before` has the scores before adapting.
         insist : bool, default False
             Adapt even if that looks unsafe (see `adapt`).
-        progress : function, optional
-            Called with the name of the stage, how much of it is done, and its total.
+        progress : function or bool, optional
+            Called with the name of the stage, how much of it is done, and its total; True shows them.
         engine : Engine, optional
             As for `answers`.
 
         Raises
         ------
         PatchvoteError
-            A photo has a class that the model does not know.
+            A photo has a class that the model does not know, or one of `unknown` a class that it knows.
         """
         self.before, self.refusal = None, None
         if not adapt:
-            return super().evaluate(photos, labels, progress=progress, engine=engine)
+            more: dict[str, Any] = {"unknown": unknown, "threshold": threshold, "progress": progress, "engine": engine}
+            return super().evaluate(photos, labels, **more)
         check_adapts(self.model)
-        found = self._labelled(photos, labels)
+        found, strangers = self._labelled(photos, labels), self._unknown(unknown, threshold)
         expected = {photo.name: str(photo.label) for photo in found}
         known = known_photos(self.model.about)
-        with self._bags_of(found, photos, progress, {"network": 0.0}) as store:
+        with self._bags_of(found, photos, progress, {"network": 0.0}, engine) as store:
             self.known = sum(short(entry.digest) in known for entry in store.entries)
-            self.before, _ = measure(self.model, _one_by_one(store), expected)
+            self.before, _ = measure(self.model, _one_by_one(store), expected, threshold)
             self._adapt_to(store, insist)
-            scores, mistakes = measure(self.model, _one_by_one(store), expected)
-        return self._measured(scores, mistakes, found)
+            scores, mistakes = measure(self.model, _one_by_one(store), expected, threshold)
+        scores = self._measured(scores, mistakes, found)
+        return self._with_strangers(scores, strangers, threshold, as_progress(progress))
+
+    def plot(self) -> Any:
+        """Return a figure of matplotlib (the extra `plots`) with the confusion matrix of the last measurement."""
+        if self.scores is None:
+            raise PatchvoteError("there is nothing to plot yet: call fit with enough photos, or evaluate.")
+        return self.scores.plot()
 
     # --- loading ----------------------------------------------------------------------------------------------------
 
@@ -328,6 +425,7 @@ class ImageClassifier(Namer):
         cache: str | Path | bool | None = None,
         seed: int = 0,
         backbone: Backbone | None = None,
+        device: str = "cpu",
     ) -> Self:
         """Read a model from a file. No code in the file is run, and the network must be the one it was trained with.
 
@@ -338,7 +436,7 @@ class ImageClassifier(Namer):
         network : str, optional
             Network of the model, needed if it is neither embedded nor an ONNX file beside the model: such a name is not
             taken from the file, because it can run code, open files or download.
-        jobs, cache, seed, backbone
+        jobs, cache, seed, backbone, device
             Same as for the class.
 
         Raises
@@ -350,10 +448,12 @@ class ImageClassifier(Namer):
         recipe = model.recipe
         if backbone is None:
             recipe = dataclasses.replace(recipe, network=network or network_of(model, path))
-        classifier = cls(recipe, cache=cache, jobs=jobs, seed=seed, backbone=backbone)
+        classifier = cls(recipe, cache=cache, jobs=jobs, seed=seed, backbone=backbone, device=device)
         classifier._open(model, saved, path)
         classifier._kind = model.kind
-        again = functools.partial(cls.load, path, network=network, jobs=jobs, cache=False, backbone=backbone)
+        again = functools.partial(
+            cls.load, path, network=network, jobs=jobs, cache=False, backbone=backbone, device=device
+        )
         classifier._again = model, place(path), again
         return classifier
 

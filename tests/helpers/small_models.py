@@ -14,7 +14,7 @@ import numpy as np
 from patchvote import Recipe
 from patchvote.errors import PatchvoteError
 from patchvote.models.about import About
-from patchvote.models.file import read_model
+from patchvote.models.file import arrays_of, known_arrays, read_model
 from patchvote.models.model import Model
 from patchvote.utils.checksums import checksum
 from patchvote.utils.tensors import contents
@@ -135,17 +135,16 @@ def header_of(path: Path) -> dict:
 
 @functools.lru_cache(maxsize=8)
 def _arrays(path: Path, modified: int) -> dict[str, np.ndarray]:
-    return read_model(path).scorer.arrays
+    return arrays_of(read_model(path))
 
 
 def _known(text: str) -> dict:
     """The arrays that a reader of this header would read."""
     kind = re.search(r'"kind": "([\w-]+)"', text)
     try:
-        schema = scorer_class(kind_of(kind[1])).schema if kind else None
+        return known_arrays(scorer_class(kind_of(kind[1]))) if kind else {}
     except PatchvoteError:
         return {}
-    return {**schema.arrays, **schema.kept} if schema else {}
 
 
 def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> Path:
@@ -167,16 +166,17 @@ def with_header(whole: Path, path: Path, text: str, *, signed: bool = True) -> P
 
 def same(one: Model, other: Model) -> bool:
     """Whether two models are the same, to the last bit."""
-    fields = [field.name for field in dataclasses.fields(Model) if field.name != "scorer"]
-    ours, theirs = one.scorer, other.scorer
+    fields = [field.name for field in dataclasses.fields(Model) if field.name not in ("scorer", "familiarity")]
+    ours, theirs, (arrays, others) = one.scorer, other.scorer, map(arrays_of, (one, other))
     return (
         all(getattr(one, name) == getattr(other, name) for name in fields)
         and (ours.kind, ours.settings, ours.positions) == (theirs.kind, theirs.settings, theirs.positions)
-        and ours.arrays.keys() == theirs.arrays.keys()
+        and getattr(one.familiarity, "settings", None) == getattr(other.familiarity, "settings", None)
+        and arrays.keys() == others.keys()
         and all(
-            array.dtype == theirs.arrays[name].dtype
-            and array.shape == theirs.arrays[name].shape
-            and array.tobytes() == theirs.arrays[name].tobytes()
-            for name, array in ours.arrays.items()
+            array.dtype == others[name].dtype
+            and array.shape == others[name].shape
+            and array.tobytes() == others[name].tobytes()
+            for name, array in arrays.items()
         )
     )

@@ -1,4 +1,4 @@
-"""The bags of the photos that a classifier reads, kept in the user's cache or in a temporary folder.
+"""What a classifier needs of the bags of photos, kept in the user's cache or in a temporary folder.
 
 A folder or a manifest has its own store, in which photos keep their names. All lists of photos share one store. There,
 the name of a photo is its full path, with links resolved, and the name of an image in memory is its digest: equal names
@@ -12,17 +12,21 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..backbones.cache import cache_folder, is_writable
 from ..errors import PhotoError, StoreError
 from ..photos.decode import read_photo
 from ..photos.find import Photo, Source
+from ..utils.engine import Engine
 from ..utils.remote import RemotePath
 from ..utils.remote import place as path_of
 from ..utils.temporary import temporary_folder
+from .cached_stores import CachedStores
 from .extract import Extractor
-from .fill import distinct, up_to_date
+from .fill import distinct
 from .filled import Filled, Progress
+from .keep import ALL, Condenser, Keep
 from .store import Store
 
 
@@ -32,8 +36,10 @@ def cached_bags(
     source: Source,
     extractor: Extractor,
     *,
+    need: Keep | Condenser = ALL,
     cache: str | Path | bool | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> Iterator[tuple[Filled, Store]]:
     """Update the cache with photos; yield what was done, and a store of their bags in the order of the photos.
 
@@ -48,10 +54,14 @@ def cached_bags(
         Source of the photos.
     extractor : Extractor
         Extractor that makes the bags.
+    need : Keep or Condenser
+        What the store has to keep of each bag.
     cache : path, None or False
         Folder of the cache, the user's by default; False keeps nothing.
     progress : function, optional
         Called after each photo with what was done so far.
+    engine : Engine, optional
+        Engine whose workers extract, as for `fill`; they have to see the folder under the same path.
 
     Raises
     ------
@@ -60,12 +70,17 @@ def cached_bags(
     """
     distinct(photos)
     with contextlib.ExitStack() as stack:
-        path = None if cache is False else _place(source, extractor, cache)
-        if path is None or not is_writable(path):
-            path = stack.enter_context(temporary_folder()) / "bags"
         names = None if isinstance(source, (str, Path)) else [_name(photo) for photo in photos]
+        more: dict[str, Any] = {"names": names, "progress": progress, "engine": engine}
+        path = None if cache is False else _place(source, extractor, cache)
+        stores = None if path is None else CachedStores(path, photos, extractor, **more)
+        plan = None if stores is None else stores.plan(need)
+        if stores is None or plan is None or not is_writable(plan[1]):
+            folder = stack.enter_context(temporary_folder()) / "bags"
+            stores = CachedStores(folder, photos, extractor, **more)
+            plan = stores.plan(need)
         try:
-            bags = up_to_date(path, photos, extractor, names=names, progress=progress)
+            bags = stores.bring(*plan, stack)
         except StoreError as error:
             if cache is False or not isinstance(error.__cause__, OSError):
                 raise

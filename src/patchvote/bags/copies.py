@@ -16,6 +16,8 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from .store import Store
+
 Numbers = npt.NDArray[np.int64]
 
 # Share of the median distance between two photos of the collection below which they are near copies. On Office-Caltech
@@ -54,17 +56,55 @@ def copy_groups(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -
     >>> copy_groups(photos, ["a", "b", "c", "b"]).tolist()
     [0, 1, 0, 1]
     """
-    count, features = means.shape
+    return linked(copy_pairs(means, digests), len(means))
+
+
+def copy_pairs(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
+    """Return pairs of photos that are copies, each with itself or an earlier one among them; parameters as above.
+
+    Of photos that are equal, each is paired with the first.
+    """
     pairs = [_equal_pairs([row.tobytes() for row in means])]
     if digests is not None:
         pairs.append(_equal_pairs(digests))
-    if features >= _FEWEST_FEATURES:
+    if means.shape[1] >= _FEWEST_FEATURES:
         pairs.append(_near_pairs(_vectors(means)))
-    one, other = np.concatenate(pairs).T
+    return np.concatenate(pairs)
+
+
+def linked(pairs: Numbers, count: int) -> Numbers:
+    """Return the groups of photos that pairs link, directly or through others, as `copy_groups` does.
+
+    Examples
+    --------
+    >>> linked(np.array([[0, 2], [2, 3]]), 5).tolist()
+    [0, 1, 0, 0, 4]
+    """
+    one, other = pairs.T
     links = coo_array((np.ones(len(one), bool), (one, other)), shape=(count, count))
     _, group = connected_components(links, directed=False)
     _, leader = np.unique(group, return_index=True)
     return np.asarray(leader[group], np.int64)
+
+
+def means_of(store: Store, features: int, at_once: int) -> npt.NDArray[np.float32]:
+    """Return the mean descriptors of a store's photos, in which copies are found; of very many photos, some features.
+
+    Parameters
+    ----------
+    store : Store
+        Store of the photos.
+    features : int
+        Most features of all means together; each has at least as many as finding near copies needs.
+    at_once : int
+        Most descriptors that are read at once.
+    """
+    every = max(1, min(store.dim // _FEWEST_FEATURES, -(-len(store) * store.dim // features)))
+    means, done = np.empty((len(store), -(-store.dim // every)), np.float32), 0
+    for bags, _ in store.blocks(at_once, dtype=store.dtype):
+        means[done : done + len(bags)] = bags.means()[:, ::every]
+        done += len(bags)
+    return means
 
 
 def equal_groups(digests: Sequence[str]) -> Numbers:
@@ -106,6 +146,19 @@ def _near_pairs(vectors: npt.NDArray[np.float32]) -> Numbers:
     return np.concatenate(pairs)
 
 
+def groups_of_several(groups: Numbers) -> list[list[int]]:
+    """Return the photos of each group with more than one.
+
+    Examples
+    --------
+    >>> groups_of_several(np.array([0, 1, 0, 3]))
+    [[0, 2]]
+    """
+    order = np.argsort(groups, kind="stable")
+    cuts = np.flatnonzero(np.diff(groups[order])) + 1
+    return [group.tolist() for group in np.split(order, cuts) if len(group) > 1]
+
+
 def describe_copies(groups: Numbers, names: Sequence[str], labels: Sequence[str]) -> dict[str, Any] | None:
     """Describe which photos are copies of one another, as plain values; None if there are none.
 
@@ -122,9 +175,7 @@ def describe_copies(groups: Numbers, names: Sequence[str], labels: Sequence[str]
         Number of groups and of photos in them, names of the photos of the first groups, number of groups with several
         classes, and the first of these as pairs of name and class.
     """
-    order = np.argsort(groups, kind="stable")
-    cuts = np.flatnonzero(np.diff(groups[order])) + 1
-    several = [group.tolist() for group in np.split(order, cuts) if len(group) > 1]
+    several = groups_of_several(groups)
     if not several:
         return None
     mixed = [group for group in several if len({labels[i] for i in group}) > 1]

@@ -24,6 +24,8 @@ class Entry:
     size, modified : int
         Size in bytes and time of the last change (ns) of the file, which identify an unchanged file without reading
         it; 0 if they cannot be relied on.
+    descriptors : int
+        Number of descriptors of the whole bag, if the store keeps less of it; 0 otherwise.
     """
 
     name: str
@@ -31,6 +33,14 @@ class Entry:
     digest: str
     size: int = 0
     modified: int = 0
+    descriptors: int = 0
+
+    def plain(self) -> dict[str, Any]:
+        """Return the fields as a header has them: the number of descriptors only if it says something."""
+        fields = dict(vars(self))
+        if not self.descriptors:
+            del fields["descriptors"]
+        return fields
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Entry))
@@ -57,15 +67,18 @@ class Entries(Sequence[Entry]):
     """
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        known = set(_FIELDS)
-        rows = [row if row.keys() == known else vars(Entry(**row)) for row in rows]
-        names, labels, digests, sizes, times = ([row[field] for row in rows] for field in _FIELDS)
-        texts, numbers = {*map(type, names), *map(type, digests)}, {*map(type, sizes), *map(type, times)}
+        whole, known = set(_FIELDS[:-1]), set(_FIELDS)
+        rows = [row if row.keys() == whole or row.keys() == known else vars(Entry(**row)) for row in rows]
+        names, labels, digests, sizes, times = ([row[field] for row in rows] for field in _FIELDS[:-1])
+        counts = [row.get("descriptors", 0) for row in rows]
+        texts = {*map(type, names), *map(type, digests)}
+        numbers = {*map(type, sizes), *map(type, times), *map(type, counts)}
         if not (texts <= {str} and numbers <= {int, bool} and set(map(type, labels)) <= {str, type(None)}):
             raise TypeError("a field of an entry has the wrong type")
         self.names: list[str] = names
         self.digests: list[str] = digests
         self.labels: list[str | None] = [label if label is None else sys.intern(label) for label in labels]
+        self.descriptors = np.array(counts, np.int64)
         self._sizes, self._times = _column(sizes), _column(times)
 
     def __len__(self) -> int:
@@ -79,7 +92,8 @@ class Entries(Sequence[Entry]):
         if isinstance(key, slice):
             return tuple(self[index] for index in range(len(self))[key])
         size, time = int(self._sizes[key]), int(self._times[key])
-        return Entry(self.names[key], self.labels[key], self.digests[key], size, time)
+        count = int(self.descriptors[key])
+        return Entry(self.names[key], self.labels[key], self.digests[key], size, time, count)
 
     def __iter__(self) -> Iterator[Entry]:
         return (self[index] for index in range(len(self)))

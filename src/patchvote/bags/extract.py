@@ -14,6 +14,7 @@ import functools
 from collections import deque
 from collections.abc import Container, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from ..photos.decode import opened, resized
 from ..photos.find import Photo, Source, find_photos
 from ..utils.float16 import all_finite
 from ..utils.machine import cores
+from ..utils.parameters import Parameters
 from ..utils.schema import brief
 from .bags import Bags
 from .boxes import MAX_DESCRIPTORS, WHOLE, Dense, Patch, cell_boxes, check_pixels, relative
@@ -51,16 +53,22 @@ class Described:
         Bag of the photo.
     error : PhotoError or None
         Reason why there is no bag. Both are None if the caller had the bag already.
+    stamp : tuple of int, optional
+        Size and time of change that the file had when it was read, if another run has read it.
+    count : int
+        Number of descriptors of the whole bag, if `bag` is something computed from it; 0 otherwise.
     """
 
     photo: Photo
     digest: str
     bag: Bags | None = None
     error: PhotoError | None = None
+    stamp: tuple[int, int] | None = None
+    count: int = 0
 
 
-class Extractor:
-    """Turns photos into bags by a recipe.
+class Extractor(Parameters):
+    """Turns photos into bags by a recipe; in a pipeline of scikit-learn, a transformer.
 
     Parameters
     ----------
@@ -79,6 +87,8 @@ class Extractor:
     >>> Extractor()(grey)
     <Bags: 1 bags, 127 descriptors of 1,280 features>
     """
+
+    estimator_type = "transformer"
 
     def __init__(
         self,
@@ -115,6 +125,28 @@ class Extractor:
                 f"{spec.name} has a cell every {spec.stride} pixels: sides of {sampling.sides} would give more than "
                 f"{MAX_DESCRIPTORS:,} descriptors per photo. Use smaller sides."
             )
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor by name."""
+        return {"recipe": self.recipe, **self.again.keywords}
+
+    def fit(self, X: Source, y: Any = None) -> Self:
+        """Learn nothing: photos become bags by the recipe alone."""
+        return self
+
+    def transform(self, X: Source) -> Bags:
+        """Return the bags of photos, as a call does."""
+        return self(X)
+
+    def fit_transform(self, X: Source, y: Any = None) -> Bags:
+        """Return the bags of photos, as a call does."""
+        return self(X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.get_params()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        type(self).__init__(self, **state)
 
     def __call__(self, source: Source) -> Bags:
         """Extract the bags of all photos of `source`, in order.

@@ -15,10 +15,12 @@ detected when it is read, and the store that `up_to_date` returns then has its p
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..errors import PatchvoteError, PhotoError, StoreError
 from ..photos.find import Photo, Source, find_photos
@@ -27,9 +29,12 @@ from ..utils.engine import Engine, Lost
 from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.temporary import remove_leavings
+from .bags import Bags
 from .entries import Entry
 from .extract import Extractor
 from .filled import Filled, Progress
+from .keep import ALL, Keep, has_parts, keep_of
+from .lending import Lender
 from .shard import DTYPES, ENDING, SET_ASIDE
 from .shard_writer import ShardWriter
 from .shard_writing import cast
@@ -46,6 +51,7 @@ def fill(
     source: Source,
     extractor: Extractor,
     *,
+    keep: Keep | str | int | None = None,
     dtype: str | None = None,
     strict: bool = False,
     progress: Progress | None = None,
@@ -61,8 +67,12 @@ def fill(
         Photos, in any form that `find_photos` accepts.
     extractor : Extractor
         Extractor that makes the bags.
-    dtype : {"float16", "float32"}, optional
-        Type of the descriptors on disk; by default that of the store, float16 for a new one.
+    keep : "all", "mean", or int, optional
+        What to keep of each photo: all descriptors, their mean, or at most a number of them, drawn at random with the
+        photo's content as the seed. By default what the store keeps, and all for a new one.
+    dtype : {"float16", "float32", "uint8"}, optional
+        Type of the descriptors on disk; by default that of the store, float16 for a new one (float32 for means).
+        "uint8" are codes with an offset and a scale per feature and photo.
     strict : bool, default False
         Whether to raise an error for the first photo that cannot be read, instead of adding it to `skipped`.
     progress : function, optional
@@ -85,7 +95,11 @@ def fill(
         raise StoreError(f"dtype of a store must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     if not isinstance(extractor, Extractor):
         raise PatchvoteError(f"extractor of fill must be an Extractor, got {brief(extractor)}.")
-    return _Filling(place(path), find_photos(source), extractor, dtype, strict, progress, engine=engine).run()
+    kept = None if keep is None else keep_of(keep)
+    if dtype == "uint8" and kept is not None and not has_parts(kept.name):
+        raise StoreError("codes of 8 bits need several descriptors per photo: keep means in float16 or float32.")
+    more: dict[str, Any] = {"keep": kept, "engine": engine}
+    return _Filling(place(path), find_photos(source), extractor, dtype, strict, progress, **more).run()
 
 
 def up_to_date(
@@ -96,6 +110,9 @@ def up_to_date(
     names: Sequence[str] | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
+    keep: Keep = ALL,
+    whole: Callable[[Sequence[Entry]], Bags] | None = None,
+    stored: Mapping[str, str] | None = None,
 ) -> tuple[Filled, Store]:
     """Bring a store up to date as `fill` does, and open a view of it with only these photos, as they were read.
 
@@ -112,11 +129,18 @@ def up_to_date(
         store keeps no labels, and a photo of one collection does not count as moved away from another.
     extractor, progress, engine
         As for `fill`.
+    keep : Keep
+        What the store keeps of each photo; a store that keeps something else is refused.
+    whole : function, optional
+        Returns the whole bags of photos, of which the store keeps less; see `Store.whole`.
+    stored : mapping, optional
+        Digests of photos that the caller has just read and put into the store, by their names there; they are not read
+        again.
 
     Raises
     ------
     StoreError
-        As for `fill`, and if no photo can be read.
+        As for `fill`, and if no photo can be read, or if this process does not see what the workers have written.
     """
     shared = names is not None
     keys = [photo.name for photo in photos] if names is None else names
@@ -125,7 +149,8 @@ def up_to_date(
         if names is None
         else [Photo(name, photo.source) for name, photo in dict(zip(names, photos, strict=True)).items()]
     )
-    filled = _Filling(path, to_fill, extractor, None, False, progress, shared=shared, engine=engine).run()
+    more: dict[str, Any] = {"shared": shared, "keep": keep}
+    filled = _Filling(path, to_fill, extractor, None, False, progress, **more, engine=engine, stored=stored).run()
     reasons = {error.name: error.reason for error in filled.skipped}
     failed = {photo.name: reasons[key] for photo, key in zip(photos, keys, strict=True) if key in reasons}
     filled.skipped = [PhotoError(name, reason) for name, reason in failed.items()]
@@ -133,7 +158,7 @@ def up_to_date(
         raise StoreError(f"{none_readable(len(to_fill))} {filled.skipped[0]}")
 
     def mend() -> None:
-        again = _Filling(path, to_fill, extractor, None, False, None, shared=shared, verify=True).run()
+        again = _Filling(path, to_fill, extractor, None, False, None, **more, verify=True).run()
         filled.damaged += again.damaged
         filled.extracted += again.extracted
         filled.kept -= again.extracted
@@ -143,7 +168,20 @@ def up_to_date(
         for photo, key in zip(photos, keys, strict=True)
         if key in filled.digests
     ]
-    return filled, Store.open(path).by_content(seen, mend)
+    try:
+        return filled, Store.open(path).by_content(seen, mend, whole)
+    except StoreError as error:
+        if engine is None:
+            raise
+        raise StoreError(
+            f"{path} does not hold here what the workers have written ({error}) Every machine of the cluster has to "
+            "see the folder of the bags under the same path; PATCHVOTE_CACHE names another."
+        ) from error
+
+
+def lend(path: Path, photos: Sequence[Photo], lender: Lender, keep: Keep) -> dict[str, str]:
+    """Put what a store keeps of photos into it, from the bags of another store; return the digests of these photos."""
+    return _Filling(path, list(photos), lender, None, False, None, shared=True, keep=keep).run().digests
 
 
 class _Filling:
@@ -153,7 +191,7 @@ class _Filling:
         self,
         path: Path,
         photos: list[Photo],
-        extractor: Extractor,
+        extractor: Extractor | Lender,
         dtype: str | None,
         strict: bool,
         progress: Progress | None,
@@ -161,12 +199,14 @@ class _Filling:
         shared: bool = False,
         verify: bool = False,
         engine: Engine | None = None,
+        keep: Keep | None = None,
+        stored: Mapping[str, str] | None = None,
     ) -> None:
         self.path, self.photos, self.extractor = path, distinct(photos), extractor
         self.strict, self.progress, self.shared, self.engine = strict, progress, shared, engine
         spec = extractor.backbone.spec
-        self.stock = Stock(path, extractor.recipe, spec.fingerprint, spec.dim, dtype, verify)
-        self.result = Filled(len(self.photos), damaged=self.stock.damaged)
+        self.stock = Stock(path, extractor.recipe, spec.fingerprint, spec.dim, dtype, verify, keep)
+        self.result = Filled(len(self.photos), damaged=self.stock.damaged, digests=dict(stored or {}))
         self.started = time.monotonic()
         self.made: set[str] = set()  # digests of the bags that this run has passed to the writer
         self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not requested
@@ -181,7 +221,11 @@ class _Filling:
                 self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in requested}
             # Closed on Ctrl-C as well: extracted bags are kept.
             with contextlib.closing(writer_of(self.stock, _SHARD_BYTES)) as writer:
-                todo = self.photos
+                todo = [photo for photo in self.photos if photo.name not in self.result.digests]
+                self.result.kept = len(self.photos) - len(todo)
+                if not todo:
+                    todo = self._lost()
+                    self._report()
                 while todo:
                     missing = [photo for photo in todo if not self._is_there(photo)]
                     self.result.kept += len(todo) - len(missing)
@@ -205,21 +249,22 @@ class _Filling:
     def _extract(self, todo: list[Photo], writer: ShardWriter) -> None:
         stream = (
             store_bags(self._draw(todo), self.extractor, self.stock, writer)
-            if self.engine is None
-            else self._from_workers(self.engine, todo)
+            if self.engine is None or isinstance(self.extractor, Lender)
+            else self._from_workers(self.engine, self.extractor, todo)
         )
         with contextlib.closing(stream):
             for stored in stream:
                 self._take(stored, writer)
                 self._report()
 
-    def _from_workers(self, engine: Engine, todo: list[Photo]) -> Generator[Stored, None, None]:
+    def _from_workers(self, engine: Engine, extractor: Extractor, todo: list[Photo]) -> Generator[Stored, None, None]:
         """Have the workers of an engine extract photos; yield what became of each."""
         images = [photo.name for photo in todo if not isinstance(photo.source, Path)]
         if images:
             raise StoreError(f"{images[0]} is an image in memory: workers of an engine read photos from files.")
-        spec = self.extractor.backbone.spec
-        job = StoringJob(self.path, self.extractor.again, spec.fingerprint, self.stock.dtype, _SHARD_BYTES)
+        spec = extractor.backbone.spec
+        kind = spec.fingerprint, self.stock.dtype, _SHARD_BYTES, self.stock.keep
+        job = StoringJob(self.path, extractor.again, *kind)
         with contextlib.closing(engine.run(job, todo)) as results:
             for number, stored in results:
                 if isinstance(stored, Lost):
@@ -276,15 +321,16 @@ class _Filling:
             self.result.digests[photo.name] = entry.digest
             self.result.kept += 1
             return
-        bag = self.stock.bag_of(entry.digest)
-        if bag is None:
-            (again,) = store_bags([photo], self.extractor, self.stock, writer)
-            self._take(again, writer)
+        found = self.stock.bag_of(entry.digest)
+        if found is None:
+            for again in store_bags([photo], self.extractor, self.stock, writer):
+                self._take(again, writer)
             return
         for name in [name for name, digest in self.others.items() if digest == entry.digest]:
             del self.others[name]  # it was moved here
             self._forget(name, writer)
-        writer.add(entry, cast(entry.name, bag, self.stock.dtype))
+        bag, count = found
+        writer.add(dataclasses.replace(entry, descriptors=count), cast(entry.name, bag, self.stock.dtype))
         self._keep(entry)
         self.result.reused += 1
 

@@ -36,6 +36,8 @@ class Filled:
         Shards that were found damaged, and their new names; their photos were extracted again.
     digests : dict
         SHA-256 of the content of each photo as it was read, by name.
+    why : str
+        Reason why photos are extracted of which something is stored already, for people.
     """
 
     photos: int
@@ -49,6 +51,7 @@ class Filled:
     seconds: float = 0.0
     damaged: list[str] = dataclasses.field(default_factory=list)
     digests: dict[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    why: str = ""
 
     @property
     def done(self) -> int:

@@ -9,16 +9,20 @@ One more array, `checks`, holds a checksum of the header and the offsets, and th
 is read is compared with them. `moments` holds the mean of each feature and of the centres of the boxes, and the sums of
 squared differences from it, over all descriptors of the shard; the header's checksum covers it. Shards of earlier
 versions have neither checksums nor moments nor a number; their order is that of their names.
+
+The header says what is kept of each bag, unless it is all (`keep`), and `basis` holds the numbers with which that was
+computed, if there are any. Descriptors in codes of 8 bits have the array `scales`, two rows per photo (`codes`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,7 @@ from ..utils.float16 import all_finite, to_float32
 from ..utils.reading import open_regular
 from ..utils.tensor_parts import header_bytes, read_rows
 from ..utils.tensors import Place, read_header
+from . import codes
 from .bags import Bags
 from .entries import Entries
 from .entries import Entry as Entry
@@ -40,7 +45,16 @@ FORMAT = "patchvote-bags-1"
 ENDING = ".safetensors"
 DIGITS = 30  # most digits of a shard's number; a time in nanoseconds has 19
 SET_ASIDE = ".damaged"  # appended to the name of a damaged shard
-DTYPES: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
+_PARTS = ("values", "boxes", "level", "scales")  # arrays that a photo has a part of; not all have the last
+COVERED = ("offsets", "moments", "basis")  # arrays that the header's checksum covers, in this order
+_MAX_BASIS = 1 << 24  # numbers in a basis: 64 MB, a hundred times that of the default voter
+_MAX_KEEP = 100  # characters of the name of what is kept
+# Types of the descriptors on disk, and the smallest type that has all of their values.
+DTYPES: dict[str, type[np.float16] | type[np.float32]] = {
+    "float16": np.float16,
+    "float32": np.float32,
+    "uint8": np.float32,
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,6 +71,10 @@ class Shard:
         Checksums of the header and of each photo's bag; None for shards of earlier versions.
     moments : array of shape (2, features + 2) or None
         Means of the features and of the centres of the boxes over all descriptors, and sums of squared differences.
+    keep : str
+        Name of what is kept of each bag (see `Keep`).
+    basis : array of shape (n, features) or None
+        Numbers with which that was computed.
     """
 
     path: Path
@@ -72,11 +90,13 @@ class Shard:
     checks: npt.NDArray[np.uint64] | None
     places: Mapping[str, Place]
     moments: npt.NDArray[np.float64] | None = None
+    keep: str = "all"
+    basis: npt.NDArray[np.float32] | None = None
 
     @property
     def kind(self) -> tuple[object, ...]:
         """Properties that must be equal for bags to be comparable; the path of a network's file need not be."""
-        return self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim
+        return self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim, self.keep
 
     @property
     def is_claim(self) -> bool:
@@ -97,9 +117,9 @@ class Shard:
         verified = False
         try:
             with open_regular(path) as file:
-                metadata, places, offsets, checks, moments = _read_verified(path, file)
-            verified = checks is not None
-            return cls._parsed(path, metadata, places, offsets, checks, moments)
+                metadata, places, arrays = _read_verified(path, file)
+            verified = "checks" in arrays
+            return cls._parsed(path, metadata, places, arrays)
         except StoreError:
             raise
         except OSError as error:
@@ -113,13 +133,7 @@ class Shard:
 
     @classmethod
     def _parsed(
-        cls,
-        path: Path,
-        metadata: dict[str, str],
-        places: dict[str, Place],
-        offsets: npt.NDArray[np.int64],
-        checks: npt.NDArray[np.uint64] | None,
-        moments: npt.NDArray[np.float64] | None,
+        cls, path: Path, metadata: dict[str, str], places: dict[str, Place], arrays: dict[str, npt.NDArray[Any]]
     ) -> Shard:
         if metadata.get("format") != FORMAT:
             raise StoreError(f"{path.name} has the format {str(metadata.get('format'))[:40]!r}, not {FORMAT!r}.")
@@ -129,27 +143,44 @@ class Shard:
             Recipe.from_json(metadata["recipe"]),
             metadata["fingerprint"],
             Entries(json.loads(metadata["entries"])),
-            offsets,
+            arrays["offsets"],
             dim,
             places["values"].dtype,
             tuple(json.loads(metadata.get("forgotten", "[]"))),
             _order(path, metadata),
             metadata.get("owner", ""),
-            checks,
+            arrays.get("checks"),
             places,
-            moments,
+            arrays.get("moments"),
+            metadata.get("keep", "all"),
+            arrays.get("basis"),
         )
         # A flipped bit in a key must not turn a shard with checksums into one of an earlier version without.
-        if (checks is None) != ("number" not in metadata) or not _is_sound(shard, rows):
+        if (shard.checks is None) != ("number" not in metadata) or not _is_sound(shard, rows):
             raise DamagedShardError(f"{path.name} contradicts itself: its arrays do not fit its header.")
         return shard
 
     def bag(self, index: int) -> Bags:
-        """Read and verify the bag of one photo, in the dtype of the shard; raises as `read_into` does."""
+        """Read and verify the bag of one photo, in the smallest type for its values; raises as `read_into` does."""
         rows = int(self.offsets[index + 1] - self.offsets[index])
-        values: npt.NDArray[Any] = np.empty((rows, self.dim), self.dtype)
+        values: npt.NDArray[Any] = np.empty((rows, self.dim), DTYPES[self.dtype])
         bag = Bags(values, np.array([0, rows]), np.empty((rows, 4), np.float32), np.empty(rows, np.int16))
         self.read_into([(index, bag)])
+        return bag
+
+    def stored(self, index: int) -> Bags | codes.Codes:
+        """Read and verify the bag of one photo as it is stored, maybe in codes; raises as `read_into` does."""
+        if self.dtype != "uint8":
+            return self.bag(index)
+        rows = int(self.offsets[index + 1] - self.offsets[index])
+        bag = codes.Codes(
+            np.empty((rows, self.dim), np.uint8),
+            np.empty((2, self.dim), np.float16),
+            np.empty((rows, 4), np.float32),
+            np.empty(rows, np.int16),
+        )
+        with self._opened() as file:
+            self._read(file, index, [bag.values, bag.boxes, bag.level, bag.scales])
         return bag
 
     def read_into(self, wanted: Iterable[tuple[int, Bags]]) -> None:
@@ -167,30 +198,42 @@ class Shard:
         StoreError
             If the shard is no longer there.
         """
-        values, boxes, level = (self.places[name] for name in ("values", "boxes", "level"))
         buffer: npt.NDArray[Any] = np.empty((0, self.dim), self.dtype)
+        scales = [np.empty((2, self.dim), np.float16)] if self.dtype == "uint8" else []
+        with self._opened() as file:
+            for index, bag in wanted:
+                rows = len(bag.values)
+                stored: npt.NDArray[Any] = bag.values
+                if stored.dtype != buffer.dtype:  # one buffer for all bags, which stays in the processor's cache
+                    buffer = buffer if len(buffer) >= rows else np.empty((rows, self.dim), buffer.dtype)
+                    stored = buffer[:rows]
+                self._read(file, index, [stored, bag.boxes, bag.level, *scales])
+                if scales:
+                    codes.decode(stored, scales[0], bag.values)
+                elif stored is not bag.values:
+                    _convert(stored, bag.values)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[io.BufferedReader]:
         try:
             with open_regular(self.path) as file:
-                for index, bag in wanted:
-                    first, rows = int(self.offsets[index]), len(bag.values)
-                    stored: npt.NDArray[Any] = bag.values
-                    if stored.dtype != buffer.dtype:  # one buffer for all bags, which stays in the processor's cache
-                        buffer = buffer if len(buffer) >= rows else np.empty((rows, self.dim), buffer.dtype)
-                        stored = buffer[:rows]
-                    for place, array in ((values, stored), (boxes, bag.boxes), (level, bag.level)):
-                        read_rows(file, place, first, array)
-                    self._verify(index, [stored, bag.boxes, bag.level])  # at once, while the bytes are in cache
-                    if stored is not bag.values:
-                        _convert(stored, bag.values)
+                yield file
         except (EOFError, OSError) as error:
             raise StoreError(f"{self.path} can no longer be read: {error}. Was the store moved or changed?") from error
+
+    def _read(self, file: io.BufferedReader, index: int, parts: list[npt.NDArray[Any]]) -> None:
+        """Read what is stored of one photo: descriptors, boxes, levels and maybe scales; and verify it."""
+        first = int(self.offsets[index])
+        for name, part in zip(_PARTS, parts, strict=False):
+            read_rows(file, self.places[name], 2 * index if name == "scales" else first, part)
+        self._verify(index, parts)  # at once, while the bytes are in cache
 
     def _verify(self, index: int, parts: list[npt.NDArray[Any]]) -> None:
         if self.checks is not None:
             sound = check_of(parts) == self.checks[1 + index]
         else:  # of an earlier version, without checksums: values that are not finite are damaged
             sound = all(all_finite(part) for part in parts[:2])
-        if not sound:
+        if not sound or (len(parts) > 3 and not codes.are_sound(parts[3])):
             raise DamagedShardError(
                 f"{self.path} is damaged: the bag of {self.entries.names[index]} is not what was written. The photos "
                 "of this shard have to be extracted again."
@@ -212,41 +255,40 @@ def _convert(stored: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
 
 def _read_verified(
     path: Path, file: io.BufferedReader
-) -> tuple[
-    dict[str, str],
-    dict[str, Place],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.uint64] | None,
-    npt.NDArray[np.float64] | None,
-]:
-    """Read header, offsets, checksums and moments of a shard, and verify them."""
+) -> tuple[dict[str, str], dict[str, Place], dict[str, npt.NDArray[Any]]]:
+    """Read the header of a shard and the arrays that describe its bags, those of them that it has, and verify them."""
     metadata, places = read_header(file)
     header = header_bytes(file)
     most = metadata.get("entries", "").count("{") + 1  # the header has one object per photo
     for name in ("offsets", "checks"):  # a file may claim any size without having it
         if name in places and (places[name].dtype != "int64" or not 1 <= math.prod(places[name].shape) <= most):
             raise DamagedShardError(f"{path.name} contradicts itself: its header does not have as many photos.")
-    offsets, checks = (
-        read_rows(file, places[name], 0, np.empty(places[name].shape, places[name].dtype)) if name in places else None
-        for name in ("offsets", "checks")
-    )
-    if offsets is None:
+    _check_shapes(path, places)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        name: read_rows(file, places[name], 0, np.empty(places[name].shape, places[name].dtype))
+        for name in ("offsets", "checks", "moments", "basis")
+        if name in places
+    }
+    if "offsets" not in arrays:
         raise DamagedShardError(f"{path.name} is damaged or not a shard: it has no offsets.")
-    moments = _read_moments(path, file, places)
-    if checks is not None:
-        checks = checks.view(np.uint64)
-        if check_of([header, offsets, *([] if moments is None else [moments])]) != checks[0]:
+    if "checks" in arrays:
+        checks = arrays["checks"] = arrays["checks"].view(np.uint64)
+        if check_of([header, *(arrays[name] for name in COVERED if name in arrays)]) != checks[0]:
             raise DamagedShardError(f"{path.name} is damaged: its header is not what was written.")
-    return metadata, places, offsets, checks, moments
+    return metadata, places, arrays
 
 
-def _read_moments(path: Path, file: io.BufferedReader, places: Mapping[str, Place]) -> npt.NDArray[np.float64] | None:
-    place, values = places.get("moments"), places.get("values")
-    if place is None:
-        return None
-    if values is None or len(values.shape) != 2 or (place.dtype, place.shape) != ("float64", (2, values.shape[1] + 2)):
+def _check_shapes(path: Path, places: Mapping[str, Place]) -> None:
+    """Refuse moments or a basis that do not fit the descriptors, before memory is taken for them."""
+    values = places.get("values")
+    dim = values.shape[1] if values is not None and len(values.shape) == 2 else -1
+    moments, basis = places.get("moments"), places.get("basis")
+    if moments is not None and (moments.dtype, moments.shape) != ("float64", (2, dim + 2)):
         raise DamagedShardError(f"{path.name} contradicts itself: its moments do not fit its descriptors.")
-    return read_rows(file, place, 0, np.empty(place.shape, np.float64))
+    if basis is not None and (
+        basis.dtype != "float32" or basis.shape[1:] != (dim,) or math.prod(basis.shape) > _MAX_BASIS
+    ):
+        raise DamagedShardError(f"{path.name} contradicts itself: its basis does not fit its descriptors.")
 
 
 def _is_sound(shard: Shard, rows: int) -> bool:
@@ -264,9 +306,14 @@ def _is_sound(shard: Shard, rows: int) -> bool:
         expected["checks"] = ("int64", (count,))
     if checks is not None and shard.moments is not None:
         expected["moments"] = ("float64", (2, shard.dim + 2))
+    if checks is not None and shard.basis is not None:
+        expected["basis"] = ("float32", (len(shard.basis), shard.dim))
+    if checks is not None and shard.dtype == "uint8":
+        expected["scales"] = ("float16", (2 * (count - 1), shard.dim))
     return (
         shard.dtype in DTYPES
         and described == expected
+        and 0 < len(shard.keep) <= _MAX_KEEP
         and offsets[0] == 0
         and offsets[-1] == rows
         and not (np.diff(offsets) < 0).any()

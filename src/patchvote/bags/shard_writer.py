@@ -13,7 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .bags import Bags
+from .codes import Codes, encoded
 from .entries import Entry
+from .keep import ALL, Keep
 from .recipe import Recipe
 from .shard import DTYPES, Shard
 from .shard_writing import hold_shard, write_shard
@@ -40,23 +42,35 @@ class ShardWriter:
         Type of the descriptors on disk.
     shard_bytes : int
         Size of the descriptors at which a shard is written.
+    keep : Keep
+        What the bags are of those that were extracted.
     """
 
     def __init__(
-        self, path: Path, recipe: Recipe, fingerprint: str, dim: int, dtype: str, shard_bytes: int = 16 << 20
+        self,
+        path: Path,
+        recipe: Recipe,
+        fingerprint: str,
+        dim: int,
+        dtype: str,
+        shard_bytes: int = 16 << 20,
+        keep: Keep = ALL,
     ) -> None:
         self.path, self.recipe, self.fingerprint, self.shard_bytes = path, recipe, fingerprint, shard_bytes
-        self.nothing: npt.NDArray[Any] = np.empty((0, dim), DTYPES[dtype])
+        self.keep = keep
+        empty: npt.NDArray[Any] = np.empty((0, dim), DTYPES[dtype])
+        nothing = Bags(empty, np.zeros(1, np.int64))
+        self.nothing: Bags | Codes = encoded(nothing) if dtype == "uint8" else nothing
         self.after = 0  # largest number of a shard in the store
         self.forgotten: list[str] = []
         self.entries: list[Entry] = []
-        self.bags: list[Bags] = []
+        self.bags: list[Bags | Codes] = []
         self.bytes, self.header = 0, 0  # size of the descriptors, and upper bound of that of the header
         self.since = time.monotonic()
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="patchvote-writer")
         self.writing: Future[Path] | None = None
 
-    def add(self, entry: Entry, bag: Bags) -> None:
+    def add(self, entry: Entry, bag: Bags | Codes) -> None:
         """Add the bag of a photo."""
         self.entries.append(entry)
         self.bags.append(bag)
@@ -88,17 +102,17 @@ class ShardWriter:
         """Write a shard without bags, to reserve the store for the recipe; it is locked, and removed at the end."""
         path = None
         try:
-            with hold_shard(*self._content([], [], []), after=self.after) as path:
+            with hold_shard(*self._content([], [], []), keep=self.keep, after=self.after) as path:
                 yield Shard.open(path)
         finally:
             if path is not None:
                 path.unlink(missing_ok=True)
 
-    def _write(self, entries: list[Entry], bags: list[Bags], forgotten: list[str]) -> Path:
-        return write_shard(*self._content(entries, bags, forgotten), after=self.after)
+    def _write(self, entries: list[Entry], bags: list[Bags | Codes], forgotten: list[str]) -> Path:
+        return write_shard(*self._content(entries, bags, forgotten), keep=self.keep, after=self.after)
 
-    def _content(self, entries: list[Entry], bags: list[Bags], forgotten: list[str]) -> tuple[Any, ...]:
-        bags = bags or [Bags(self.nothing, np.zeros(1, np.int64))]
+    def _content(self, entries: list[Entry], bags: list[Bags | Codes], forgotten: list[str]) -> tuple[Any, ...]:
+        bags = bags or [self.nothing]
         return self.path, self.recipe, self.fingerprint, entries, bags, forgotten
 
     def wait(self) -> None:

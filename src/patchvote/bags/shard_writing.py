@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import time
@@ -22,9 +21,11 @@ from ..utils.moments import Moments
 from ..utils.temporary import owner
 from ..utils.tensor_parts import content_of, header_of
 from .bags import Bags
+from .codes import Codes, encoded
 from .entries import Entry
+from .keep import ALL, Keep
 from .recipe import Recipe
-from .shard import DIGITS, DTYPES, ENDING, FORMAT, check_of, number_of, shard_files
+from .shard import COVERED, DIGITS, DTYPES, ENDING, FORMAT, check_of, number_of, shard_files
 
 _ROWS = 4096  # descriptors whose moments are computed at once
 
@@ -41,9 +42,10 @@ def hold_shard(
     recipe: Recipe,
     fingerprint: str,
     entries: Sequence[Entry],
-    bags: Sequence[Bags],
+    bags: Sequence[Bags | Codes],
     forgotten: Sequence[str] = (),
     *,
+    keep: Keep = ALL,
     after: int = 0,
 ) -> Iterator[Path]:
     """Write a shard atomically, and keep it locked until the end.
@@ -51,17 +53,19 @@ def hold_shard(
     Its number is the time, which shows the later of two shards with the same photo. If a clock went back, the number
     follows that of the latest shard instead: of those in the folder, by their names, and of `after`, the largest number
     that the caller has read in a header. The file name contains the number and random digits, so that any number of
-    processes and machines can write at once.
+    processes and machines can write at once. `keep` says what the bags are of those that were extracted.
     """
     metadata = {
         "format": FORMAT,
         "recipe": recipe.to_json(),
         "fingerprint": fingerprint,
-        "entries": json.dumps([dataclasses.asdict(entry) for entry in entries]),
+        "entries": json.dumps([entry.plain() for entry in entries]),
         "forgotten": json.dumps(list(forgotten)),
         "owner": owner(),
         "id": uuid.uuid4().hex,
     }
+    if keep.name != ALL.name:
+        metadata["keep"] = keep.name
     # Without entries, one empty bag sets the shapes.
     ends = np.cumsum([len(bag.values) for bag in bags])[: len(entries)]
     arrays: dict[str, list[npt.NDArray[Any]]] = {
@@ -71,6 +75,11 @@ def hold_shard(
         "level": [bag.level for bag in bags],
         "moments": [_moments(bags)],
     }
+    if keep.basis is not None:
+        arrays["basis"] = [keep.basis]
+    if bags[0].values.dtype == np.uint8:
+        scales = [bag.scales for bag in bags if isinstance(bag, Codes)][: len(entries)]
+        arrays["scales"] = scales or [np.empty((0, bags[0].dim), np.float16)]
     with contextlib.ExitStack() as stack:
         try:
             number = max([time.time_ns(), after + 1, *(number_of(path) + 1 for path in shard_files(folder))])
@@ -88,33 +97,47 @@ def hold_shard(
 
 def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a shard: the header, the arrays, and the checksums of both."""
-    bags = list(zip(arrays["values"], arrays["boxes"], arrays["level"], strict=True))
     count = len(arrays["offsets"][0])  # one for the header, and one per photo
     checks = np.zeros(count, np.uint64)
     arrays = {**arrays, "checks": [checks.view(np.int64)]}
     header = header_of(arrays, metadata)
-    checks[0] = check_of([header, *arrays["offsets"], *arrays["moments"]])
-    checks[1:] = [check_of(bag) for bag in bags[: count - 1]]
+    checks[0] = check_of([header, *(part for name in COVERED for part in arrays.get(name, []))])
+    parts = [arrays[name][: count - 1] for name in ("values", "boxes", "level", "scales") if name in arrays]
+    checks[1:] = [check_of(bag) for bag in zip(*parts, strict=True)]
     yield header
     yield from content_of(arrays)
 
 
-def _moments(bags: Sequence[Bags]) -> npt.NDArray[np.float64]:
-    """Return the moments of all features and of the centres of the boxes, for whoever standardises them later."""
+def _moments(bags: Sequence[Bags | Codes]) -> npt.NDArray[np.float64]:
+    """Return the moments of all features and of the centres of the boxes, for whoever standardises them later.
+
+    Those of codes are the moments of the values that they stand for.
+    """
     moments, ends = Moments(), np.cumsum([len(bag.values) for bag in bags])
     groups = np.searchsorted(ends, np.arange(_ROWS, ends[-1], _ROWS))  # many small bags at once
     with np.errstate(over="ignore", invalid="ignore"):  # moments that are not finite are not used
         for part in np.split(np.arange(len(bags)), np.unique(groups)):
             chosen = [bags[index] for index in part if len(bags[index].values)]
             if chosen:
-                values = np.concatenate([to_float32(bag.values) for bag in chosen])
+                decoded = [bag.bag() if isinstance(bag, Codes) else bag for bag in chosen]
+                values = np.concatenate([to_float32(bag.values) for bag in decoded])
                 boxes = np.concatenate([bag.boxes for bag in chosen])
                 moments.update(np.concatenate([values, (boxes[:, :2] + boxes[:, 2:]) / 2], axis=1))
     return moments.as_array() if moments.weight else np.zeros((2, bags[0].dim + 2))
 
 
-def cast(name: str, bag: Bags, dtype: str) -> Bags:
-    """Convert the bag of the photo `name` to the dtype of the store.
+def cast(name: str, bag: Bags | Codes, dtype: str) -> Bags | Codes:
+    """Convert the bag of the photo `name` to the dtype of the store; raises as `check_fits` does."""
+    if isinstance(bag, Codes):
+        if dtype == "uint8":
+            return bag
+        bag = bag.bag()
+    check_fits(name, bag, dtype)
+    return encoded(bag) if dtype == "uint8" else bag.astype(DTYPES[dtype])
+
+
+def check_fits(name: str, bag: Bags, dtype: str) -> None:
+    """Refuse the bag of the photo `name` if the dtype of the store cannot represent it.
 
     Raises
     ------
@@ -122,10 +145,9 @@ def cast(name: str, bag: Bags, dtype: str) -> Bags:
         If a descriptor does not fit into that type, or is not finite.
     """
     largest = float(np.abs(bag.values).max(initial=0))  # NaN if any value is
-    if not largest <= float(np.finfo(DTYPES[dtype]).max):
+    if not largest <= float(np.finfo(np.float16 if dtype == "uint8" else DTYPES[dtype]).max):
         raise PhotoError(
             name,
             f"a descriptor of it is not finite, or does not fit into {dtype}. Keep descriptors in float32, and look at "
             "the network's preprocessing.",
         )
-    return bag.astype(DTYPES[dtype])

@@ -22,6 +22,7 @@ from ..utils.moments import Moments
 from ..utils.remote import place
 from .bags import Bags
 from .entries import Entry
+from .keep import has_parts, in_words
 from .shard import DTYPES, ENDING, SET_ASIDE, Shard, check_of, shard_files
 
 Labels = npt.NDArray[Any]
@@ -48,9 +49,18 @@ class Store:
         Classes of the photos, as text; None for a photo without one.
     sizes : array of int
         Number of descriptors per photo.
+    keep : str
+        What is kept of each bag: "all" descriptors, at most a number of them such as "64", or the "mean".
+    basis : array or None
+        Numbers with which that was computed, if it needs any.
+    extracted : array of int
+        Number of descriptors per photo that were extracted, of which fewer may be kept.
     damaged : list of str
         Shards that could not be read, with the reason; their photos are extracted again by the next run.
     """
+
+    keep: str = "all"
+    basis: npt.NDArray[np.float32] | None = None
 
     def __init__(self, path: Path, shards: Sequence[Shard], damaged: Sequence[str] = ()) -> None:
         self.path = path
@@ -65,18 +75,20 @@ class Store:
             if shard.kind != first.kind:
                 raise StoreError(
                     f"{path} holds bags of two kinds: {first.path.name} was made with {first.recipe} (network "
-                    f"{first.fingerprint}), {shard.path.name} with {shard.recipe} (network {shard.fingerprint}). "
-                    "Keep each in a folder of its own."
+                    f"{first.fingerprint}) and has {in_words(first.keep)}, {shard.path.name} with {shard.recipe} "
+                    f"(network {shard.fingerprint}) and has {in_words(shard.keep)}. Keep each in a folder of its own."
                 )
         self.recipe, self.fingerprint, self.dim = first.recipe, first.fingerprint, first.dim
+        self.keep, self.basis = first.keep, first.basis
         self.names = sorted(numbers)
         # The bags of all shards are numbered one after the other: a million tuples of shard and index take too much.
         self._numbers = np.array([numbers[name] for name in self.names], np.int64)
         self._entries: list[Entry] | None = None
         labels = list(itertools.chain.from_iterable(shard.entries.labels for shard in self.shards))
         self.labels: Labels = _label_array([labels[number] for number in self._numbers.tolist()])
-        self.sizes = self._sizes()
+        self.sizes, self.extracted = self._sizes()
         self._mend: Callable[[], None] | None = None
+        self._whole: Callable[[Sequence[Entry]], Bags] | None = None
 
     @classmethod
     def open(cls, path: str | Path) -> Store:
@@ -113,6 +125,12 @@ class Store:
             self._entries = [every[number] for number in self._numbers.tolist()]
         return self._entries
 
+    def written(self, index: int) -> Entry:
+        """Return the entry of a photo as it stands in its shard, maybe under another name of the same content."""
+        number, firsts = int(self._numbers[index]), self._firsts()
+        shard = int(np.searchsorted(firsts, number, side="right")) - 1
+        return self.shards[shard].entries[number - int(firsts[shard])]
+
     @property
     def dtype(self) -> npt.DTypeLike:
         """Smallest dtype that represents the descriptors of all shards exactly."""
@@ -138,10 +156,15 @@ class Store:
         part.names = list(names)
         part._numbers = self._numbers[chosen]
         part._entries = None if self._entries is None else [self._entries[index] for index in chosen]
-        part.labels, part.sizes = self.labels[chosen], self.sizes[chosen]
+        part.labels, part.sizes, part.extracted = self.labels[chosen], self.sizes[chosen], self.extracted[chosen]
         return part
 
-    def by_content(self, entries: Sequence[Entry], mend: Callable[[], None] | None = None) -> Store:
+    def by_content(
+        self,
+        entries: Sequence[Entry],
+        mend: Callable[[], None] | None = None,
+        whole: Callable[[Sequence[Entry]], Bags] | None = None,
+    ) -> Store:
         """Return a view of the store with only these photos, in this order, with these names and labels.
 
         Bags are found by content, whatever the name under which they were written. So each bag belongs to the content
@@ -153,6 +176,8 @@ class Store:
             Name, label and digest of each photo.
         mend : function, optional
             Called when a bag turns out to be damaged; it has to repair the store, and the bag is then read again.
+        whole : function, optional
+            Returns the whole bags of photos, of which the store keeps less; see `whole`.
 
         Raises
         ------
@@ -170,8 +195,9 @@ class Store:
         part = copy.copy(self)
         part.names, part._entries = [entry.name for entry in entries], list(entries)
         part._numbers = np.array([numbers[entry.digest] for entry in entries], np.int64)
-        part.labels, part.sizes = _label_array([entry.label for entry in entries]), part._sizes()
-        part._mend = mend
+        part.labels = _label_array([entry.label for entry in entries])
+        part.sizes, part.extracted = part._sizes()
+        part._mend, part._whole = mend, whole
         return part
 
     def load(self, indices: npt.ArrayLike | None = None, dtype: npt.DTypeLike = np.float32) -> tuple[Bags, Labels]:
@@ -216,6 +242,39 @@ class Store:
             places = (where[run] - firsts[number]).tolist()
             self.shards[number].read_into((place, bags[k]) for place, k in zip(places, run.tolist(), strict=True))
         return bags, self.labels[chosen]
+
+    def whole(self, indices: npt.ArrayLike) -> Bags:
+        """Return the bags of some photos with all the descriptors that the store, or whoever filled it, can provide.
+
+        Raises
+        ------
+        StoreError
+            If the store has no descriptors of parts of photos, and the photos are not at hand.
+        """
+        chosen = _whole_numbers(indices, len(self))
+        if has_parts(self.keep) or self._whole is None:
+            self.check_parts()
+            return self.load(chosen, self.dtype)[0]
+        return self._whole([self.entries[index] for index in chosen])
+
+    def check_parts(self, reader: str = "this") -> None:
+        """Refuse to take something computed from descriptors for descriptors.
+
+        Parameters
+        ----------
+        reader : str
+            Who needs descriptors, for the message.
+
+        Raises
+        ------
+        StoreError
+            If the store has no descriptors of parts of photos.
+        """
+        if not has_parts(self.keep):
+            raise StoreError(
+                f"{self.path} keeps {in_words(self.keep)}, but {reader} needs descriptors of its parts. Extract the "
+                "photos into another store (`patchvote extract PHOTOS STORE`)."
+            )
 
     def order_on_disk(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the photos in the order of their bags on disk, which is the fastest to read."""
@@ -306,6 +365,7 @@ class Store:
             "without_label": len(self) - sum(counts.values()),
             "descriptors": int(self.sizes.sum()),
             "descriptors_per_photo": [int(self.sizes.min()), float(self.sizes.mean()), int(self.sizes.max())],
+            "keep": self.keep,
             "features": self.dim,
             "dtype": sorted({shard.dtype for shard in self.shards}),
             "network": self.recipe.network,
@@ -323,8 +383,11 @@ class Store:
         """Return the number of the first bag of each shard, and at the end the number of all bags."""
         return np.cumsum([0, *(len(shard.entries) for shard in self.shards)])
 
-    def _sizes(self) -> npt.NDArray[np.int64]:
-        return np.concatenate([np.diff(shard.offsets) for shard in self.shards])[self._numbers]
+    def _sizes(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return how many descriptors each photo has in the store, and how many were extracted."""
+        sizes = np.concatenate([np.diff(shard.offsets) for shard in self.shards])[self._numbers]
+        counts = np.concatenate([shard.entries.descriptors for shard in self.shards])[self._numbers]
+        return sizes, np.where(counts > 0, counts, sizes)
 
 
 def _newest_numbers(shards: Sequence[Shard]) -> dict[str, int]:

@@ -12,15 +12,20 @@ import dataclasses
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import PhotoError, StoreError
 from ..photos.find import Photo
 from ..utils.engine import Lost
 from .entries import Entry
 from .extract import Described, Extractor
+from .keep import Keep, has_parts
 from .shard_writer import ShardWriter
-from .shard_writing import cast
+from .shard_writing import cast, check_fits
 from .stock import Stock
+
+if TYPE_CHECKING:
+    from .lending import Lender
 
 _SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then gives another time
 _PER_TASK = 64  # photos; their bags are about one shard, and a worker that ends loses no more
@@ -37,7 +42,7 @@ class Stored:
     entry : Entry
         Metadata of the photo, as it was read.
     descriptors : int
-        Number of descriptors that were written; 0 if the store has a bag of this content already.
+        Number of descriptors that were extracted; 0 if the store has a bag of this content already.
     error : PhotoError or None
         Reason why the photo has no bag.
     """
@@ -49,7 +54,7 @@ class Stored:
 
 
 def store_bags(
-    photos: Iterable[Photo], extractor: Extractor, stock: Stock, writer: ShardWriter
+    photos: Iterable[Photo], extractor: Extractor | Lender, stock: Stock, writer: ShardWriter
 ) -> Generator[Stored, None, None]:
     """Extract photos one after the other, and hand their bags to the writer; contents in the stock are not extracted.
 
@@ -57,8 +62,8 @@ def store_bags(
     ----------
     photos : iterable of Photo
         Photos, consumed as needed.
-    extractor : Extractor
-        Extractor that makes the bags.
+    extractor : Extractor or Lender
+        Extractor that makes the bags, or the store that lends them.
     stock : Stock
         What the store is known to hold.
     writer : ShardWriter
@@ -78,18 +83,25 @@ def store_bags(
 
     with contextlib.closing(extractor.stream(stamped(), stock.bags)) as stream:
         for item in stream:
-            entry = Entry(item.photo.name, item.photo.label, item.digest, *stamps.pop(item.photo.name))
-            yield _stored(item, entry, stock.dtype, writer)
+            stamp = stamps.pop(item.photo.name)
+            entry = Entry(item.photo.name, item.photo.label, item.digest, *(item.stamp or stamp))
+            yield _stored(item, entry, stock, writer)
 
 
-def _stored(item: Described, entry: Entry, dtype: str, writer: ShardWriter) -> Stored:
+def _stored(item: Described, entry: Entry, stock: Stock, writer: ShardWriter) -> Stored:
     if item.error is not None or item.bag is None:
         return Stored(item.photo, entry, error=item.error)
+    count = item.count or len(item.bag.values)
     try:
-        writer.add(entry, cast(entry.name, item.bag, dtype))
+        if not has_parts(stock.keep.name):  # something is computed from the descriptors in float16
+            check_fits(entry.name, item.bag, "float16")
+        bag = stock.keep.of(item.bag, entry.digest)
+        if len(bag.values) != count:
+            entry = dataclasses.replace(entry, descriptors=count)
+        writer.add(entry, cast(entry.name, bag, stock.dtype))
     except PhotoError as error:
         return Stored(item.photo, entry, error=error)
-    return Stored(item.photo, entry, len(item.bag.values))
+    return Stored(item.photo, entry, count)
 
 
 def stamp_of(photo: Photo) -> tuple[int, int]:
@@ -123,6 +135,8 @@ class StoringJob:
         Type of the descriptors on disk.
     shard_bytes : int
         Size of the descriptors at which a shard is written.
+    keep : Keep
+        What the store keeps of each bag.
     """
 
     path: Path
@@ -130,6 +144,7 @@ class StoringJob:
     fingerprint: str
     dtype: str
     shard_bytes: int
+    keep: Keep
     name: str = "extract"
     per_task: int = _PER_TASK
 
@@ -148,7 +163,7 @@ class StoringJob:
                 f"a worker has another network {spec.name!r} (fingerprint {spec.fingerprint}, expected "
                 f"{self.fingerprint}). All machines of the cluster need the same file or package."
             )
-        stock = Stock(self.path, extractor.recipe, spec.fingerprint, spec.dim, self.dtype)
+        stock = Stock(self.path, extractor.recipe, spec.fingerprint, spec.dim, self.dtype, keep=self.keep)
 
         def work(photos: Sequence[Photo]) -> list[Stored]:
             stock.look_around()
@@ -166,6 +181,7 @@ def lost_photo(name: str, lost: Lost) -> PhotoError:
 
 def writer_of(stock: Stock, shard_bytes: int) -> ShardWriter:
     """Return a writer for the store, whose shards are later than those of the stock."""
-    writer = ShardWriter(stock.path, stock.recipe, stock.fingerprint, stock.dim, stock.dtype, shard_bytes=shard_bytes)
+    kind = stock.recipe, stock.fingerprint, stock.dim, stock.dtype
+    writer = ShardWriter(stock.path, *kind, shard_bytes=shard_bytes, keep=stock.keep)
     writer.after = stock.last_number
     return writer

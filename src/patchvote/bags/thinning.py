@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -16,6 +17,32 @@ _MIN_PER_PHOTO = 24  # descriptors, even if there are more in total than that
 _AT_ONCE = 6_000  # descriptors read at once: few enough that the same memory is used again
 
 
+@dataclasses.dataclass(frozen=True)
+class Thinning:
+    """Choice of the descriptors that are read of each bag; workers that know it read the same ones.
+
+    Parameters
+    ----------
+    most : int
+        Most descriptors of a photo.
+    seed : int
+        Seed of the choice.
+    """
+
+    most: int
+    seed: int
+
+    @classmethod
+    def of(cls, photos: int, seed: int) -> Thinning:
+        """Return the choice for a collection of so many photos."""
+        return cls(max(_MIN_PER_PHOTO, _MAX_TRAINING_DESCRIPTORS // photos), seed)
+
+    def part(self, bag: Bags, photo: int) -> Bags:
+        """Return the chosen descriptors of the bag of one photo, given its number in the collection."""
+        rows = random_rows(0, len(bag.values), self.most, self.seed, photo)
+        return Bags(bag.values[rows], np.array([0, len(rows)]), bag.boxes[rows], bag.level[rows])
+
+
 def thinned(store: Store, seed: int, means: npt.NDArray[np.float32] | None = None) -> Bags:
     """Read the bags of all photos; for large collections, a random part of every bag.
 
@@ -25,7 +52,7 @@ def thinned(store: Store, seed: int, means: npt.NDArray[np.float32] | None = Non
     accuracy of all of them (93.5 and 93.6 % over three splits) in a tenth of the time. The first descriptor, that of
     the whole photo, is always among them.
     """
-    most = max(_MIN_PER_PHOTO, _MAX_TRAINING_DESCRIPTORS // len(store))
+    most = Thinning.of(len(store), seed).most
     sizes = np.minimum(store.sizes, most)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     n = int(offsets[-1])

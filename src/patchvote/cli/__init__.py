@@ -29,10 +29,12 @@ from .streams import Interrupted, close_streams, interruptible, open_streams
 
 # Modules of the commands; the function of a command has its name.
 _COMMANDS = {
+    "check": "check",
     "fit": "fit",
     "predict": "predict",
     "explain": "explain",
     "evaluate": "evaluate",
+    "suggest": "suggest",
     "add": "fit",
     "export": "export",
     "extract": "bags",

@@ -27,11 +27,13 @@ _QUOTED = re.compile('[,;"\\s]')  # characters that make quotes around a cell ne
 
 def answers_of(scores: Scores) -> Iterator[Answer]:
     """Yield the answers that were compared with labels."""
-    for name, probability in zip(scores.names, scores.probability, strict=True):
+    for index, (name, probability) in enumerate(zip(scores.names, scores.probability, strict=True)):
         first, second = np.argsort(-probability, kind="stable")[:2]
         highest, next_highest = float(probability[first]), float(probability[second])
         labels = scores.classes[first], scores.classes[second]
-        yield Answer(name, labels[0], highest, labels[1], next_highest, highest < scores.threshold)
+        rejected = bool(scores.rejected[index])
+        familiarity = None if scores.familiarity is None else float(scores.familiarity[index])
+        yield Answer(name, labels[0], highest, labels[1], next_highest, rejected, familiarity=familiarity)
 
 
 def row(answer: Answer) -> dict[str, Any]:
@@ -44,6 +46,7 @@ def row(answer: Answer) -> dict[str, Any]:
         "runner_up": answer.runner_up or "",
         "runner_up_probability": _rounded(answer, answer.runner_up_probability),
         "error": answer.error.reason if answer.error else "",
+        "familiarity": None if answer.familiarity is None else round(answer.familiarity, 4),
     }
 
 
@@ -59,9 +62,14 @@ def json_lines(answers: Iterable[Answer], more: Callable[[], Mapping[str, Any]] 
 
 def csv_lines(answers: Iterable[Answer]) -> Iterator[str]:
     """Yield a header and one row per answer, each on one line."""
-    header = None
-    for answer in answers:
-        cells = row(answer)
+    return csv_of(map(row, answers))
+
+
+def csv_of(rows: Iterable[Mapping[str, Any]], header: list[str] | None = None) -> Iterator[str]:
+    """Yield a header and one line per row; by default, the header has the columns of the first row."""
+    if header is not None:
+        yield _csv_row(header)
+    for cells in rows:
         if header is None:
             header = list(cells)
             yield _csv_row(header)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..engines.choose import EngineName
+from ..errors import StoreError
 from ..utils.counting import counted
 from ..utils.remote import place
 from ..utils.terminal import say, show, show_json
@@ -48,6 +49,7 @@ class Dtype(enum.StrEnum):
 
     float16 = "float16"
     float32 = "float32"
+    uint8 = "uint8"
 
 
 def extract(
@@ -86,7 +88,18 @@ def extract(
     activation: Annotated[
         Activation, typer.Option(help="Read descriptors after or before the last activation.")
     ] = Activation.after,
-    dtype: Annotated[Dtype | None, typer.Option(help="Type of the stored numbers.", show_default="float16")] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|mean|N",
+            help="What is kept of each photo: all descriptors, their mean, or at most N of them.",
+            show_default="all",
+        ),
+    ] = None,
+    dtype: Annotated[
+        Dtype | None,
+        typer.Option(help="Type of the stored numbers; uint8: codes of 8 bits.", show_default="float16, means float32"),
+    ] = None,
     device: Annotated[str, typer.Option(help="Where the network runs: cpu, cuda or mps.")] = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
@@ -102,17 +115,22 @@ def extract(
     """
     from ..bags.extract import Extractor
     from ..bags.fill import fill
+    from ..bags.keep import keep_of
     from ..bags.recipe import Recipe
     from ..photos.find import find_photos
     from .progress import ProgressLine
 
+    try:
+        kept = None if keep is None else keep_of(keep)
+    except StoreError as error:
+        raise MistypedError(f"--keep: {error}") from None
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
     recipe, found = Recipe(network, _sampling(mode, sides, patch), activation.value), find_photos(photos)
-    kept = f"interrupted. What was extracted is kept in {store}: run the same command again to continue."
-    with interruption(kept), workers_of(engine, address, workers, jobs) as (where, threads):
+    advice = f"interrupted. What was extracted is kept in {store}: run the same command again to continue."
+    with interruption(advice), workers_of(engine, address, workers, jobs) as (where, threads):
         extractor = Extractor(recipe, jobs=threads, device=device)
         with ProgressLine("extract", quiet) as line:
-            settings: dict[str, Any] = {"dtype": dtype and dtype.value, "strict": strict, "engine": where}
+            settings: dict[str, Any] = {"keep": kept, "dtype": dtype and dtype.value, "strict": strict, "engine": where}
             filled = fill(store, found, extractor, **settings, progress=functools.partial(_advance, line))
     _print_filled(filled, found.passed_over, store, quiet, as_json)
     if filled.skipped or found.passed_over.types:
@@ -143,7 +161,7 @@ def _print_filled(filled: Filled, passed_over: PassedOver, store: Path, quiet: b
         say(f"skipped {error}")
     say(*passed_over.sentences())
     if as_json:
-        record = {key: value for key, value in vars(filled).items() if key not in ("skipped", "digests")}
+        record = {key: value for key, value in vars(filled).items() if key not in ("skipped", "digests", "why")}
         record["skipped"] = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
         record["passed_over"] = passed_over.plain()
         show_json({"store": str(store), **record})
@@ -153,6 +171,7 @@ def _print_filled(filled: Filled, passed_over: PassedOver, store: Path, quiet: b
 
 def store_info(store: Path, as_json: bool) -> None:
     """Print what a store holds, without reading the descriptors."""
+    from ..bags.keep import in_words
     from ..bags.store import Store
 
     summary = Store.open(store).summary()
@@ -166,6 +185,7 @@ def store_info(store: Path, as_json: bool) -> None:
     rows = [
         ("photos", f"{summary['photos']:,}"),
         ("descriptors", f"{summary['descriptors']:,} ({least:,} to {most:,} per photo, {mean:,.1f} on average)"),
+        ("kept", in_words(summary["keep"])),
         ("features", f"{summary['features']:,} per descriptor, stored as {' and '.join(summary['dtype'])}"),
         (
             "network",
@@ -175,7 +195,11 @@ def store_info(store: Path, as_json: bool) -> None:
             "mode",
             f"{recipe['mode']}: " + ", ".join(f"{key} {_plain(value)}" for key, value in recipe["sampling"].items()),
         ),
-        ("on disk", f"{summary['bytes'] / 1e6:,.1f} MB in {counted(summary['shards'], 'shard')}"),
+        (
+            "on disk",
+            f"{summary['bytes'] / 1e6:,.1f} MB in {counted(summary['shards'], 'shard')}, "
+            f"{summary['bytes'] / summary['photos'] / 1e3:,.1f} kB per photo",
+        ),
     ]
     if summary["superseded"]:
         rows.append(

@@ -75,6 +75,15 @@ Insist = Annotated[
         "--insist", help="Adapt even if it looks unsafe; use it if you know that the photos show the model's classes."
     ),
 ]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=0.999,
+        help='Share of the photos of known classes that may be rejected: less familiar ones are "none of these".',
+        show_default="that of MODEL, 0.05",
+    ),
+]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace a model or report, or a file that patchvote did not write.")
 ]
@@ -166,12 +175,6 @@ def check_insist(insist: bool, needs: object, option: str) -> None:
     """Refuse --insist if nothing is to be adapted."""
     if insist and not needs:
         raise MistypedError(f"--insist can be used only with {option}: it adapts even if that looks unsafe.")
-
-
-def check_engine(engine: EngineName, adapt: bool) -> None:
-    """Refuse to adapt on workers: it needs the bags of all photos at once."""
-    if adapt and engine is not EngineName.local:
-        raise MistypedError("--adapt needs the bags of all photos in one process: leave out --engine.")
 
 
 def check_order(model: Path, photos: Sequence[Path]) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from ..engines.choose import EngineName
 from ..utils.counting import counted
-from ..utils.remote import RemotePath
+from ..utils.remote import RemotePath, place
 from ..utils.terminal import show, show_json
 from .common import (
     Address,
@@ -26,9 +26,9 @@ from .common import (
     PhotosArgument,
     Quiet,
     ReportOption,
+    Threshold,
     Workers,
     base_name,
-    check_engine,
     check_insist,
     check_order,
     leave,
@@ -41,11 +41,21 @@ from .common import (
 
 if TYPE_CHECKING:
     from ..models.scores import Scores
+    from ..models.strangers import Strangers
+
+_MAX_SHOWN_CLASSES = 10  # unknown classes that are printed, those that are rejected least; the report has all of them
 
 
 def evaluate(
     model: ModelArgument,
     photos: PhotosArgument,
+    unknown: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", parser=place, help="Photos of classes that MODEL does not know: how many are rejected?"
+        ),
+    ] = None,
+    threshold: Threshold = None,
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Adapt to PHOTOS without their labels; show before and after.")
     ] = False,
@@ -68,18 +78,18 @@ def evaluate(
     from .progress import ProgressLine
 
     check_insist(insist, adapt, "--adapt")
-    check_engine(engine, adapt)
-    check_order(model, [photos])
+    check_order(model, [photos, *([unknown] if unknown else [])])
     names = base_name(model), base_name(photos)
     beside = Path() if isinstance(model, RemotePath) else model.parent
     default = beside / f"{names[0]}-{names[1]}.html"
     page = report_file(default, report, no_report)
     with workers_of(engine, address, workers, jobs) as (where, threads):
         classifier = load(model, network=network, jobs=threads)
-        inputs = itertools.chain([model, photos], network_files(classifier.recipe.network))
+        inputs = itertools.chain([model, photos, unknown], network_files(classifier.recipe.network))
         check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default])
         with ProgressLine("evaluate", quiet) as line:
-            scores = classifier.evaluate(photos, adapt=adapt, insist=insist, progress=line.stage, engine=where)
+            settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": line.stage, "engine": where}
+            scores = classifier.evaluate(photos, unknown=unknown, threshold=threshold, **settings)
     tell_skipped(classifier)
     tell_refusal(classifier)
     before = classifier.before
@@ -95,6 +105,8 @@ def evaluate(
         record = {
             **scores.summary(),
             "accuracy_of_named": _plain(scores.accuracy_of_named),
+            "threshold": scores.threshold,
+            "unknown": scores.strangers and scores.strangers.summary(scores.decisive),
             "known": classifier.known,
             "passed_over": classifier.passed_over.plain(),
         }
@@ -140,6 +152,22 @@ def _scores_lines(scores: Scores) -> list[str]:
             f'{rejected:,} would be rejected as "none of these", which the figures above ignore; of the other '
             f"{len(scores) - rejected:,}, {_percent(scores.accuracy_of_named)} are classified correctly"
         )
+    if scores.strangers is not None:
+        lines.extend(_strangers_lines(scores, scores.strangers))
+    return lines
+
+
+def _strangers_lines(scores: Scores, strangers: Strangers) -> list[str]:
+    rejected, count = int(strangers.rejected.sum()), len(strangers)
+    lines = [
+        f"{100 * rejected / count:.1f} % of {counted(count, 'photo')} of unknown classes are rejected, at the price of "
+        f"{100 * scores.rejected.mean():.1f} % of the photos above; AUROC {strangers.auroc(scores.decisive):.3f}"
+    ]
+    rows = [row for row in strangers.by_class() if row[0]][:_MAX_SHOWN_CLASSES]
+    width = max((len(label) for label, *_ in rows), default=0)
+    for label, images, out, most in rows:
+        others = f", the others named {most} mostly" if most else ""
+        lines.append(f"  {label:<{width}} {100 * out / images:5.1f} % of {images:,}{others}")
     return lines
 
 

@@ -75,19 +75,27 @@ def explain(
     if as_json:
         show_json({"photo": str(photo), **_plain(evidence), "files": [str(path) for path in written]})
     elif not quiet:
-        show(*_lines(evidence, classifier.model.threshold), f"wrote {' and '.join(map(str, written))}")
+        show(*_lines(evidence, classifier.model.limit()), f"wrote {' and '.join(map(str, written))}")
 
 
 def _plain(evidence: Evidence) -> dict[str, Any]:
     probability = dict(zip(evidence.classes, evidence.probability.tolist(), strict=True))
     matches = [dataclasses.asdict(match) for match in evidence.matches[:5]]
-    return {"rejected": evidence.rejected, "probability": probability, "matches": matches}
+    return {
+        "rejected": evidence.rejected,
+        "familiarity": evidence.familiarity,
+        "probability": probability,
+        "matches": matches,
+    }
 
 
-def _lines(evidence: Evidence, threshold: float) -> list[str]:
+def _lines(evidence: Evidence, limit: float) -> list[str]:
     from ..voters.votes import NONE
 
-    lines = [f'"{NONE}" is the better answer: no class reaches {100 * threshold:.0f} %.'] if evidence.rejected else []
+    reason = f"no class reaches {100 * limit:.0f} %"
+    if evidence.familiarity is not None:
+        reason = f"at most {100 * max(evidence.familiarity, 0.001):.1f} % of known photos look as strange"
+    lines = [f'"{NONE}" is the better answer: {reason}.'] if evidence.rejected else []
     for name in evidence.ranking[:3]:
         lines.append(f"{100 * evidence.probability[evidence.number(name)]:5.1f} %  {name}")
     for match in evidence.matches[:5]:

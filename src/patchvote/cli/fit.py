@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..engines.choose import EngineName
 from ..utils.counting import counted
 from ..utils.remote import place
 from ..utils.terminal import show, show_json
 from ..voters.registry import OWN
 from .common import (
+    Address,
     Cache,
+    EngineOption,
     Force,
     Insist,
     Jobs,
@@ -30,6 +33,7 @@ from .common import (
     ReportOption,
     Seed,
     Verbose,
+    Workers,
     after_writing,
     base_name,
     cache_of,
@@ -42,6 +46,7 @@ from .common import (
     tell_hints,
     tell_refusal,
     tell_skipped,
+    workers_of,
 )
 from .streams import interruption
 
@@ -73,6 +78,9 @@ def fit(
     cache: Cache = None,
     no_cache: NoCache = False,
     jobs: Jobs = None,
+    engine: EngineOption = EngineName.local,
+    address: Address = None,
+    workers: Workers = None,
     seed: Seed = 0,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -95,11 +103,14 @@ def fit(
     check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force)
     _check_ending(model)
     recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
-    classifier = ImageClassifier(recipe, voter=voter, budget=budget, cache=bags_folder, jobs=jobs, seed=seed)
     tell_hints(photos)
     kept = "" if no_cache else " The bags that were extracted are kept: run the same command again to continue."
-    with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {model} was not written.{kept}"):
-        classifier.fit(photos, target=target, insist=insist, progress=line.stage)
+    interrupted = interruption(f"interrupted; {model} was not written.{kept}")
+    with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
+        settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}
+        classifier = ImageClassifier(recipe, voter=voter, **settings)
+        with ProgressLine("extract", quiet) as line:
+            classifier.fit(photos, target=target, insist=insist, progress=line.stage, engine=where)
     tell_skipped(classifier)
     tell_refusal(classifier)
     classifier.save(model)
@@ -117,10 +128,10 @@ def fit(
 
 def _check_ending(model: Path) -> None:
     """Refuse a model file with the ending of a photo, a manifest or a report."""
-    from ..photos.find import ENDINGS
+    from ..photos.formats import endings
     from ..photos.manifests import ENDINGS as MANIFESTS
 
-    if model.suffix.lower() in (*ENDINGS, *MANIFESTS, ".html"):
+    if model.suffix.lower() in (*endings(), *MANIFESTS, ".html"):
         raise MistypedError(
             f"{model} has the ending of another type of file: write {model.with_suffix('.patchvote')} instead."
         )
@@ -137,6 +148,9 @@ def add(
     cache: Cache = None,
     no_cache: NoCache = False,
     jobs: Jobs = None,
+    engine: EngineOption = EngineName.local,
+    address: Address = None,
+    workers: Workers = None,
     seed: Seed = 0,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -151,15 +165,21 @@ def add(
     target, bags_folder = output or model, cache_of(cache, no_cache)
     check_order(model, [photos])
 
-    def read() -> ImageClassifier:
-        return load(model, network=network, jobs=jobs, cache=bags_folder, seed=seed)
+    with (
+        interruption(f"interrupted; {target} was not written."),
+        workers_of(engine, address, workers, jobs) as (where, threads),
+    ):
 
-    classifier = read()
-    inputs = itertools.chain([photos], network_files(classifier.recipe.network))
-    check_outputs([(target, Kind.model)], inputs, force=force, updated=[model])
-    tell_hints(photos)
-    with ProgressLine("extract", quiet) as line, interruption(f"interrupted; {target} was not written."):
-        classifier, changed = add_and_save(classifier, photos, target, reload=read, progress=line.stage)
+        def read() -> ImageClassifier:
+            return load(model, network=network, jobs=threads, cache=bags_folder, seed=seed)
+
+        classifier = read()
+        inputs = itertools.chain([photos], network_files(classifier.recipe.network))
+        check_outputs([(target, Kind.model)], inputs, force=force, updated=[model])
+        tell_hints(photos)
+        with ProgressLine("extract", quiet) as line:
+            more: dict[str, Any] = {"reload": read, "progress": line.stage, "engine": where}
+            classifier, changed = add_and_save(classifier, photos, target, **more)
     tell_skipped(classifier)
     nothing: Added = {"date": "", "images": {}, "new_classes": []}
     added = classifier.model.about.added[-1] if changed else nothing
@@ -188,16 +208,27 @@ def _add_lines(classifier: ImageClassifier, target: Path, added: Added) -> list[
 
 def _record(classifier: ImageClassifier) -> dict[str, Any]:
     """Return what was learned, and from which photos, for JSON."""
+    from ..models.check.suspects import plain_labels
+
     about, filled = classifier.model.about, classifier.filled
     photos = {"extracted": filled.extracted, "kept": filled.kept, "reused": filled.reused}
     skipped = [{"name": error.name, "reason": error.reason} for error in classifier.skipped]
-    keys = ("images", "held_out", "copies", "tried", "chosen", "cut", "adapted", "seconds")
+    keys = ("images", "held_out", "curve", "copies", "tried", "chosen", "cut", "adapted", "seconds")
     record = {key: getattr(about, key) for key in keys} | {"refusal": classifier.refusal}
-    return {**record, "photos": photos, "skipped": skipped, "passed_over": classifier.passed_over.plain()}
+    found = {"suspects": plain_labels(classifier.scores), "passed_over": classifier.passed_over.plain()}
+    return {**record, "photos": photos, "skipped": skipped, **found}
 
 
 def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
-    from ..models.report.card import accuracy_sentence, copies_sentences, cut_sentences
+    from ..models.check.suspects import label_sentences
+    from ..models.learning_curve import enough_sentence
+    from ..models.report.card import (
+        accuracy_sentence,
+        copies_sentences,
+        cut_sentences,
+        few_sentences,
+        rejection_sentence,
+    )
 
     about = classifier.model.about
     photos = sum(about.images.values())
@@ -210,7 +241,13 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
         numbers = f"{100 * trial['accuracy']:5.1f} %  in {trial['seconds']:.1f} s"
         lines.append(f"  tried {trial['words']:<{width}}  {numbers}")
     lines.append(f"chose {about.chosen['words']}: {about.chosen['why']}.")
-    lines.extend([accuracy_sentence(about.held_out), *copies_sentences(about.copies), *cut_sentences(about.cut)])
+    lines.append(accuracy_sentence(about.held_out))
+    if sentence := rejection_sentence(about.held_out):
+        lines.append(sentence)
+    if about.held_out is not None and len(about.curve) > 1:
+        lines.append(enough_sentence(about.curve, about.held_out.get("classes", {})))
+    lines.extend([*copies_sentences(about.copies), *cut_sentences(about.cut)])
+    lines.extend([*label_sentences(classifier.scores), *few_sentences(classifier.model)])
     if adapted := about.adapted:
         lines.append(
             f"adapted to {counted(adapted['photos'], 'photo')} without classes: {adapted['taken']:,} with answers "

@@ -37,7 +37,7 @@ def info(
 def model_info(path: Path, card: bool, as_json: bool) -> None:
     """Print what a model holds and how accurate it is."""
     from ..models.file import checksum_of, read_model
-    from ..models.report.card import accuracy_of
+    from ..models.report.card import accuracy_of, rejects
 
     model, checksum = read_model(path), checksum_of(path)
     if card:
@@ -48,6 +48,7 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
         about = model.about.to_plain() | {"descriptors": dict(model.descriptors), "steps": model.steps}
         del about["photos"]  # digests, which only `add` needs
         record |= {"fingerprint": model.fingerprint, "checksum": checksum, "about": about}
+        record |= {"familiarity": model.familiarity and model.familiarity.settings}
         show_json({"model": str(path), **record})
         return
     images = model.about.images
@@ -56,6 +57,7 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
         ("network", f"{model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})"),
         ("checksum", f"{checksum}, verified" if checksum else _NO_CHECKSUM),
         ("accuracy", accuracy_of(model.about)),
+        ("rejects", rejects(model)),
         ("classes", ", ".join(f"{label} ({images.get(label, 0):,})" for label in model.classes)),
     ]
     for name, text in rows:

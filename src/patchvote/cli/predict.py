@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import itertools
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..engines.choose import EngineName
-from ..errors import PatchvoteError
 from ..utils.counting import counted
 from ..utils.remote import place
 from ..utils.terminal import emit, say
@@ -30,20 +27,21 @@ from .common import (
     ModelArgument,
     ModelNetwork,
     Quiet,
+    Threshold,
     Workers,
-    check_engine,
     check_insist,
     check_order,
     load,
     tell_refusal,
     workers_of,
 )
+from .paths import paths_of, photos_of
+from .sorting import Sorting
 from .streams import interruption
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
     from ..models.answers import Answer
-    from ..photos.find import Found
     from .progress import ProgressLine
 
 
@@ -55,10 +53,16 @@ def predict(
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")] = None,
     force: Force = False,
+    threshold: Threshold = None,
     adapt: Annotated[
         bool, typer.Option("--adapt", help="Adapt to PHOTOS first, if they are from another camera or place.")
     ] = False,
     insist: Insist = False,
+    sort_into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Copy photos into DIR, into a folder per class.")
+    ] = None,
+    link: Annotated[bool, typer.Option("--link", help="Make links in DIR instead of copies.")] = False,
+    move: Annotated[bool, typer.Option("--move", help="Move photos into DIR instead of copying them.")] = False,
     network: ModelNetwork = None,
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
@@ -73,10 +77,10 @@ def predict(
     from ..utils.marks import Kind
     from .progress import ProgressLine
 
-    _check_output(output, as_json)
+    check_output(output, as_json)
+    sorting = Sorting(sort_into, link, move)
     check_insist(insist, adapt, "--adapt")
-    check_engine(engine, adapt)
-    names = _paths(photos)
+    names = paths_of(photos)
     paths = [place(name) for name in names]
     check_order(model, paths)
     with workers_of(engine, address, workers, jobs) as (where, threads):
@@ -86,13 +90,16 @@ def predict(
         check_outputs([(output, Kind.answers)], inputs, force=force)
         progress = ProgressLine("extract", quiet or not adapt)
         settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": progress.stage, "engine": where}
+        settings["threshold"] = threshold
         counter = _Counter(classifier, adapt, quiet)
-        _write(counter.each(classifier.answers(_photos(names), **settings), progress), counter, output, as_json)
+        found = sorting.outside(photos_of(names))
+        answers = counter.each(classifier.answers(found, **settings), progress)
+        _write(sorting.each(answers, found, classifier.classes, quiet), counter, output, as_json)
     say(*classifier.damaged)
     say(*classifier.passed_over.sentences())
     if counter.failed == counter.total:
         raise typer.Exit(FAILED)
-    if counter.failed or classifier.passed_over.types:
+    if counter.failed or sorting.failed or classifier.passed_over.types:
         raise typer.Exit(SKIPPED)
 
 
@@ -141,58 +148,11 @@ class _Counter:
             yield answer
 
 
-def _check_output(output: Path | None, as_json: bool) -> None:
+def check_output(output: Path | None, as_json: bool) -> None:
+    """Refuse an output that is neither .csv nor .jsonl, and one beside --json."""
     if output is None:
         return
     if output.suffix.lower() not in (".csv", ".jsonl"):
         raise MistypedError(f"--output writes .csv or .jsonl, got {output}.")
     if as_json:
         raise MistypedError("--json prints and --output writes a file: leave one out. A .jsonl file also holds JSON.")
-
-
-def _paths(words: list[str]) -> list[str]:
-    """Return the paths in the arguments, or in the lines of standard input."""
-    from ..photos.manifests import lines
-
-    if "-" in words and len(words) > 1:
-        raise MistypedError("- reads paths from standard input, and stands alone; a file of that name is ./-.")
-    if words == ["-"]:
-        words = [line.strip() for line in lines(_standard_input(), "standard input") if line.strip()]
-        if not words:
-            raise PatchvoteError("standard input names no photo. Give one path per line.")
-    return words
-
-
-def _photos(names: list[str]) -> Found:
-    """Return the photos in all files, folders and manifests that were named.
-
-    The name of a photo is its path as it was typed; in a folder, it begins with the folder as it was typed; in a
-    manifest, it is the file_name unchanged. If two photos would have the same name, their full paths are used instead.
-    """
-    from ..photos.find import Found, find_photos
-    from ..photos.manifests import ENDINGS
-
-    found = Found()
-    for name in names:
-        path = place(name)
-        if path.is_dir():
-            inside = find_photos(path)
-            found.extend(dataclasses.replace(one, name=os.path.join(name, one.name)) for one in inside)  # noqa: PTH118
-            found.passed_over += inside.passed_over.without_folders()
-        else:
-            found.extend(find_photos(path if path.suffix.lower() in ENDINGS else [name]))
-    sources: dict[str, set[str]] = {}
-    for one in found:
-        sources.setdefault(one.name, set()).add(str(one.source))
-    return Found(
-        (one if len(sources[one.name]) == 1 else dataclasses.replace(one, name=str(one.source)) for one in found),
-        found.passed_over,
-    )
-
-
-def _standard_input() -> TextIO:
-    if sys.stdin is None:
-        raise PatchvoteError("standard input is closed, so it names no photo. Give paths instead of -.")
-    if isinstance(sys.stdin, io.TextIOWrapper):  # file names are bytes, whatever the locale
-        sys.stdin.reconfigure(errors="surrogateescape")
-    return sys.stdin

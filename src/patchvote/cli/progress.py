@@ -11,6 +11,7 @@ import time
 from types import TracebackType
 from typing import Any
 
+from ..utils.pace import Pace
 from ..utils.terminal import printable, say
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -28,11 +29,10 @@ class ProgressLine:
     """
 
     def __init__(self, what: str, quiet: bool = False) -> None:
-        self._what, self._quiet, self._unit = what, quiet, "photos"
+        self._pace, self._quiet = Pace(what), quiet
         self._bar: Any = None
         self._task: Any = None
-        self._last = self._began = time.monotonic()
-        self._first_done: int | None = None
+        self._last = time.monotonic()
 
     def __enter__(self) -> ProgressLine:
         if not self._quiet and sys.stderr.isatty():
@@ -42,7 +42,7 @@ class ProgressLine:
             plain = functools.partial(TextColumn, markup=False)  # brackets in a name are not markup
             columns = plain("{task.description}"), BarColumn(bar_width=28), plain("{task.fields[text]}")
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task(self._what, total=None, text="")
+            self._task = self._bar.add_task(self._pace.stage, total=None, text="")
             self._bar.start()
         return self
 
@@ -54,41 +54,16 @@ class ProgressLine:
 
     def stage(self, what: str, done: int, total: int) -> None:
         """Show how much of a stage is done; the rate of a new stage is measured from its beginning."""
-        what = printable(what)
-        if what != self._what:
-            self._what, self._first_done = what, None
-            self._unit = {"choose": "settings", "vote": "cells"}.get(what, "photos")
-            if self._bar is not None:
-                self._bar.update(self._task, description=what)
-        self.show(done, total)
-
-    def show(self, done: int, total: int) -> None:
-        """Show that `done` of `total` photos are processed."""
         if self._quiet:
             return
-        now = time.monotonic()
-        if self._first_done is None:  # photos that were done before do not count for the rate
-            self._first_done, self._began = done, now
-        rate = (done - self._first_done) / max(now - self._began, 1e-9)
-        text = f"{done:,} of {total:,} {self._unit}"
-        if done > self._first_done:
-            pace = f"{rate:.1f} per second" if rate >= 0.2 else f"{60 * rate:.1f} per minute"
-            text += f", {pace}, {duration((total - done) / rate)} left"
+        what = printable(what)
+        text = self._pace.text(what, done, total)
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total, text=text)
-        elif now - self._last >= _SECONDS_BETWEEN_LINES:
-            self._last = now
-            say(f"{self._what}: {text}")
+            self._bar.update(self._task, description=what, completed=done, total=total, text=text)
+        elif time.monotonic() - self._last >= _SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
+            say(f"{what}: {text}")
 
-
-def duration(seconds: float) -> str:
-    """Return a duration as short text.
-
-    Examples
-    --------
-    >>> duration(8), duration(125), duration(9000)
-    ('8 s', '2 min', '2.5 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    def show(self, done: int, total: int) -> None:
+        """Show that `done` of `total` items of the current stage are processed."""
+        self.stage(self._pace.stage, done, total)

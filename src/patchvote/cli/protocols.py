@@ -215,7 +215,7 @@ def _run(experiment: Experiment, results: Path, quiet: bool, as_json: bool, engi
 
 
 def _plan(experiment: Experiment, quiet: bool, as_json: bool) -> None:
-    from .progress import duration
+    from ..utils.pace import duration
     from .protocol_progress import announce
 
     if not quiet:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import importlib.util
-import os
 from collections.abc import Iterator
 
 from ..errors import PatchvoteError
@@ -46,9 +45,6 @@ def opened_engine(
         return
     if importlib.util.find_spec("ray") is None:
         raise PatchvoteError("--engine ray needs Ray, which is not installed: pip install 'patchvote[ray]'.")
-    if address is None and "RAY_ADDRESS" not in os.environ:
-        # Before Ray is imported: a cluster of this machine alone then listens on 127.0.0.1, not to the network.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     from .ray import RayEngine
 
     with RayEngine(address, workers=workers, threads=threads or 1) as engine:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import os
 import uuid
 from collections import deque
@@ -25,6 +24,7 @@ from ray.exceptions import RayError, RayTaskError
 from ..errors import PatchvoteError, first_line
 from ..utils.counting import counted
 from ..utils.engine import Item, Job, Lost, Result, TeamJob, tasks_of
+from .ray_cluster import connected
 from .ray_team import RayTeam
 
 _DEATHS_OF_ITEM = 2  # of its worker, when the item is alone; after that it is given up
@@ -53,16 +53,9 @@ class RayEngine:
     """
 
     def __init__(self, address: str | None = None, *, workers: int | None = None, threads: int = 1) -> None:
-        self._connected = not ray.is_initialized()
-        if self._connected:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # patchvote sends nothing anywhere
-            address = address or os.environ.get("RAY_ADDRESS") or "local"
-            try:
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            except Exception as error:  # Ray raises errors of many kinds, and plain exceptions
-                raise PatchvoteError(
-                    f"the Ray cluster {address!r} cannot be used: {first_line(error)}. `ray status` shows more."
-                ) from error
+        self._connection = contextlib.ExitStack()
+        if not ray.is_initialized():
+            self._connection.enter_context(connected(address))
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         fitting = int(resources.get("CPU", 0)) // threads
         if fitting < 1:
@@ -78,8 +71,7 @@ class RayEngine:
 
     def close(self) -> None:
         """Disconnect from the cluster, if this engine has connected to it."""
-        if self._connected:
-            ray.shutdown()
+        self._connection.close()
 
     def run(self, job: Job[Item, Result], items: Sequence[Item]) -> Generator[tuple[int, Result | Lost], None, None]:
         """Do all items; see `Engine.run`."""

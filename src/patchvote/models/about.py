@@ -43,6 +43,7 @@ class HeldOut(TypedDict):
     accuracy: float
     interval: list[float]
     rejected: NotRequired[int]
+    rejected_right: NotRequired[int]
     calibration_error: NotRequired[float | None]
     classes: NotRequired[dict[str, Any]]
     left_out: NotRequired[dict[str, str]]
@@ -63,6 +64,13 @@ class AdaptedTo(TypedDict, total=False):
     photos: int
     taken: int
     rejected: int
+
+
+class CurvePoint(TypedDict):
+    """Photos per class that were learned from, on average, and the accuracy on held-out photos."""
+
+    photos: float
+    accuracy: float
 
 
 class Copies(TypedDict):
@@ -89,6 +97,8 @@ class About:
         Duration of each part of the training.
     cut : list of str
         What the time budget cut short.
+    curve : list of CurvePoint
+        Accuracy on held-out photos after learning from a part of the photos, and from all.
     photos : dict
         Digests of the training photos per class (see `known`).
     more : dict
@@ -105,6 +115,7 @@ class About:
     copies: Copies | None = None
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     cut: list[str] = dataclasses.field(default_factory=list)
+    curve: list[CurvePoint] = dataclasses.field(default_factory=list)
     photos: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     more: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -133,6 +144,7 @@ _HELD_OUT = record(
     {"images": _COUNT, "accuracy": _SHARE, "interval": listed(_SHARE, length=2)},
     {
         "rejected": _COUNT,
+        "rejected_right": _COUNT,
         "calibration_error": either(_NONE, _SHARE),
         "classes": table(
             record({"images": _COUNT}, {"found": either(_NONE, _SHARE), "right": either(_NONE, _SHARE)}),
@@ -168,6 +180,7 @@ _ABOUT = record(
         "names": listed(_PATH),
         "copies": either(_NONE, _COPIES),
         "cut": listed(_WORDS),
+        "curve": listed(record({"photos": _SECONDS, "accuracy": _SHARE})),
         "photos": table(listed(text(64)), text(MAX_NAME)),
     },
 )

@@ -62,6 +62,8 @@ def adapt_model(
         scorer=adapted.scorer(),
         temperature=adapted.temperature_,
         threshold=adapted.rejection_threshold_,
+        # As temperature and threshold do, it stays that of the unadapted model where few photos have labels.
+        familiarity=model.familiarity if adapted.familiarity_ is None else adapted.familiarity_,
         about=dataclasses.replace(
             model.about,
             chosen={"words": source.words, "why": "stronger regularisation, to adapt to photos without classes"},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from ..errors import PatchvoteError, PhotoError
 from ..utils.timing import timed
 from ..voters.bag_svm import pooled
 from ..voters.base import Voter
+from ..voters.familiarity import Familiarity
 from ..voters.outputs import blaming, is_ours
 from .about import About, Added
 from .fit import Fitted
@@ -43,7 +45,7 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
     labels = store.labels.astype(str)
     with timed(seconds, "training"), blaming(voter):
         _learn(voter, store, labels, model.descriptors, seed)
-    counts, sizes = _by_class(labels, np.ones(len(store), np.int64)), _by_class(labels, store.sizes)
+    counts, sizes = _by_class(labels, np.ones(len(store), np.int64)), _by_class(labels, store.extracted)
     new = dataclasses.replace(
         model,
         scorer=voter.scorer(),
@@ -52,6 +54,7 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
         descriptors=_summed(model.descriptors, sizes),
         steps=int(getattr(voter, "steps_", model.steps)),
         about=_about_added(store, model, counts),
+        familiarity=_with_photos(model, store, labels, voter.classes_),
     )
     return Fitted(dataclasses.replace(new, card=card(new)), voter, known=known, refused=refused)
 
@@ -63,6 +66,16 @@ def _learn(voter: Voter, store: Store, labels: npt.NDArray[np.str_], seen: Mappi
         return
     bags = pooled(store) if voter.means_only else store.load(dtype=store.dtype)[0]
     voter.learn_more(bags if is_ours(voter) else bags.frozen(), labels, seen, np.random.default_rng(seed))
+
+
+def _with_photos(
+    model: Model, store: Store, labels: npt.NDArray[np.str_], classes: npt.NDArray[Any]
+) -> Familiarity | None:
+    """Return the familiarity of a model after it learned new photos, if it has one."""
+    if model.familiarity is None:
+        return None
+    numbers, places = np.searchsorted(classes, labels), np.searchsorted(classes, np.array(model.classes))
+    return model.familiarity.with_photos(pooled(store).values, numbers, places, len(classes))
 
 
 def _by_class(labels: npt.NDArray[np.str_], counts: npt.NDArray[np.int64]) -> dict[str, int]:

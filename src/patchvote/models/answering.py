@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ..bags.extract import Described
 from ..bags.storing import lost_photo
 from ..errors import ModelError, PatchvoteError, PhotoError
 from ..photos.find import Photo
@@ -31,6 +32,8 @@ class Answered:
     ----------
     probability : array of shape (classes,) or None
         Probability of each class; None if the photo could not be read.
+    familiarity : float or None
+        Familiarity of the photo, if the model has one.
     known : bool
         Whether the model has learned from this photo.
     error : PhotoError or None
@@ -38,6 +41,7 @@ class Answered:
     """
 
     probability: npt.NDArray[np.float64] | None = None
+    familiarity: float | None = None
     known: bool = False
     error: PhotoError | None = None
 
@@ -77,15 +81,13 @@ class AnsweringJob:
             raise ModelError(f"{self.path} has changed since the command began, or is another file on a worker.")
         known = known_photos(namer.model.about)
 
-        def work(photos: Sequence[Photo]) -> list[Answered]:
-            return [
-                Answered(error=item.error or PhotoError(item.photo.name, "could not be read."))
-                if item.bag is None
-                else Answered(namer.model.probability(item.bag), short(item.digest) in known)
-                for item in namer.extractor.stream(photos)
-            ]
+        def answer(item: Described) -> Answered:
+            if item.bag is None:
+                return Answered(error=item.error or PhotoError(item.photo.name, "could not be read."))
+            probability = namer.model.probability(item.bag)
+            return Answered(probability, namer.model.familiarity_of(item.bag, probability), short(item.digest) in known)
 
-        return work
+        return lambda photos: [answer(item) for item in namer.extractor.stream(photos)]
 
 
 def answered(engine: Engine, job: AnsweringJob, photos: Sequence[Photo]) -> Iterator[tuple[int, Answered]]:

@@ -37,6 +37,9 @@ class Answer:
         Whether "none of these" is the better answer.
     error : PhotoError or None
         Reason why the photo could not be read.
+    familiarity : float or None
+        Share of held-out photos of the model's classes that look at least as strange (see `voters.familiarity`); None
+        if the model does not know it.
     """
 
     name: str
@@ -46,15 +49,23 @@ class Answer:
     runner_up_probability: float = 0.0
     rejected: bool = False
     error: PhotoError | None = None
+    familiarity: float | None = None
 
 
-def answer_of(model: Model, name: str, bag: Bags) -> Answer:
-    """Return the answer for a photo, given its bag."""
-    return answer_from(model, name, model.probability(bag))
+def answer_of(model: Model, name: str, bag: Bags, threshold: float | None = None) -> Answer:
+    """Return the answer for a photo, given its bag; `threshold` as for `Model.limit`."""
+    probability = model.probability(bag)
+    return answer_from(model, name, probability, model.familiarity_of(bag, probability), threshold)
 
 
-def answer_from(model: Model, name: str, probability: npt.NDArray[np.float64]) -> Answer:
-    """Return the answer for a photo, given the probabilities of the classes."""
+def answer_from(
+    model: Model,
+    name: str,
+    probability: npt.NDArray[np.float64],
+    familiarity: float | None,
+    threshold: float | None = None,
+) -> Answer:
+    """Return the answer for a photo, given the probabilities of the classes and its familiarity."""
     first, second = np.argsort(-probability, kind="stable")[:2]
     return Answer(
         name,
@@ -62,7 +73,8 @@ def answer_from(model: Model, name: str, probability: npt.NDArray[np.float64]) -
         float(probability[first]),
         model.classes[second],
         float(probability[second]),
-        bool(probability[first] < model.threshold),
+        model.rejects(probability, familiarity, threshold),
+        familiarity=familiarity,
     )
 
 
@@ -74,13 +86,20 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
             f"({_MAX_VOTES:,} votes): a model of fewer classes or with fewer parts can be explained."
         )
     votes = votes_of(model.scorer, bag)
+    probability = model.probability(bag, votes)
+    familiarity = model.familiarity_of(bag, probability)
     evidence = Evidence(
-        name, model.classes, votes.astype(np.float64), bag.boxes.astype(np.float64), model.probability(bag, votes)
+        name,
+        model.classes,
+        votes.astype(np.float64),
+        bag.boxes.astype(np.float64),
+        probability,
+        rejected=model.rejects(probability, familiarity),
+        familiarity=familiarity,
     )
     matched = evidence.ranking[0] if label is None else label
     evidence.number(matched)
-    rejected = bool(evidence.probability.max() < model.threshold)
-    return dataclasses.replace(evidence, matches=_matches(model, bag, evidence, matched), rejected=rejected)
+    return dataclasses.replace(evidence, matches=_matches(model, bag, evidence, matched))
 
 
 def _matches(model: Model, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:

@@ -23,6 +23,7 @@ from ..bags.bags import Bags
 from ..bags.store import Store
 from ..voters.base import Candidate
 from ..voters.calibration import fit_temperature, threshold_for
+from ..voters.familiarity import HeldOut
 from ..voters.labels import hold_out, split_groups
 from ..voters.outputs import probability_of
 from ..voters.registry import is_own
@@ -69,6 +70,8 @@ class Choice:
         Voters that answered, one per split.
     voter_of : array of int
         Index of the voter that answered for each image.
+    kept : list of arrays of int
+        Indices of the images that each voter was trained on.
     not_asked : int
         Number of images that were to be held out, but for which there was no time.
     """
@@ -82,7 +85,16 @@ class Choice:
     why: str
     voters: list[Any] = dataclasses.field(default_factory=list)
     voter_of: npt.NDArray[np.int64] = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    kept: list[npt.NDArray[np.int64]] = dataclasses.field(default_factory=list)
     not_asked: int = 0
+
+    def folds(self) -> list[HeldOut]:
+        """Return the held-out images by the voter that answered for them."""
+        of_voters = [self.voter_of == number for number in range(len(self.kept))]
+        return [
+            HeldOut(kept, self.images[rows], self.probability[rows])
+            for kept, rows in zip(self.kept, of_voters, strict=True)
+        ]
 
 
 def choose(
@@ -129,7 +141,7 @@ def choose(
         none, note = np.zeros((0, int(numbers.max()) + 1)), "" if groups is None else " (not counting copies)"
         why = f"one image per class{note} leaves none to try settings on"
         return Choice(candidates[0], [], np.zeros(0, np.int64), none, 1.0, 0.0, why)
-    held_out = [whole(out) if whole is not None else _some(bags, out) for _, out in splits]
+    held_out = [whole(out) if whole is not None else some(bags, out) for _, out in splits]
     trials, chosen = _trials(candidates, bags, labels, splits, held_out, budget, tell)
     best, tried = trials[chosen], [trial.result for trial in trials]
     return Choice(
@@ -142,6 +154,7 @@ def choose(
         _why(tried, chosen, len(candidates)),
         best.voters,
         best.voter_of,
+        [keep for keep, _ in splits[: len(best.voters)]],
         sum(len(out) for _, out in splits) - len(best.images),
     )
 
@@ -212,12 +225,12 @@ def _try(
         if voters and now > until:
             break
         end = now + max(0.0, until - now) / (len(splits) - index + 1)
-        voters.append(_fitted(candidate.voter, bags, labels, keep, end))
+        voters.append(fitted_on(candidate.voter, bags, labels, keep, end))
         training = max(training, time.perf_counter() - now)
         chosen, votes = _test(voters[-1], part, end)
         images.append(out[chosen])
         means.append(votes)
-        tested_bags.append(part if len(chosen) == len(part) else _some(part, chosen))
+        tested_bags.append(part if len(chosen) == len(part) else some(part, chosen))
     tested, votes = np.concatenate(images), np.concatenate(means)
     temperature = fit_temperature(votes, numbers[tested])
     probability = np.concatenate(
@@ -250,13 +263,13 @@ def _test(voter: Any, bags: Bags | Store, until: float) -> tuple[npt.NDArray[np.
     """Return the mean votes for random bags, as many as there is time for, and their indices in ascending order."""
     order = np.random.default_rng(0).permutation(len(bags))
     start = time.perf_counter()
-    first = voter._mean_votes(_some(bags, order[:_FIRST_IMAGES]))
+    first = voter._mean_votes(some(bags, order[:_FIRST_IMAGES]))
     now = time.perf_counter()
     seconds_per_bag = max((now - start) / len(first), 1e-9)
     rest = order[_FIRST_IMAGES:]
     if seconds_per_bag * len(rest) > max(_MIN_SECONDS, until - now):
         rest = rest[: max(0, int((until - now) / seconds_per_bag))]
-    votes = np.concatenate([first, voter._mean_votes(_some(bags, rest))]) if len(rest) else first
+    votes = np.concatenate([first, voter._mean_votes(some(bags, rest))]) if len(rest) else first
     chosen = np.concatenate([order[:_FIRST_IMAGES], rest])
     ascending = np.argsort(chosen)
     return chosen[ascending], votes[ascending]
@@ -269,15 +282,17 @@ def _clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
     return mean > _TIE and mean > error
 
 
-def _some(bags: Bags | Store, images: npt.NDArray[np.int64]) -> Bags | Store:
+def some(bags: Bags | Store, images: npt.NDArray[np.int64]) -> Bags | Store:
     """Return some images, those of a store as a view of it."""
     return bags.only([bags.names[image] for image in images]) if isinstance(bags, Store) else bags[images]
 
 
-def _fitted(voter: Any, bags: Bags | Store, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float) -> Any:
+def fitted_on(
+    voter: Any, bags: Bags | Store, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float
+) -> Any:
     """Train a copy of a voter on some of the images."""
     if not (is_own(voter) and has_fit_parameter(voter, "sample_weight")):  # others may take weights and ignore them
-        part = _some(bags, keep)
+        part = some(bags, keep)
         return train(voter, until, part if isinstance(part, Store) else part.astype(np.float32), labels[keep])
     weight = np.zeros(len(bags))  # a weight of 0 leaves an image out without copying the others
     weight[keep] = 1

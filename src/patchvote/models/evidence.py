@@ -11,8 +11,10 @@ import io
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from ..errors import PatchvoteError
+from ..photos.find import Photo
 from ..utils.suggest import nearest
 from ..version import __version__
 
@@ -58,7 +60,11 @@ class Evidence:
     matches : tuple of Match
         Most similar parts of training photos, for voters that store those.
     rejected : bool
-        Whether "none of these" is the better answer, since no class is likely enough.
+        Whether "none of these" is the better answer.
+    familiarity : float or None
+        Share of held-out photos of the model's classes that look at least as strange; None if the model does not know.
+    photo : Photo or None
+        The photo itself, which `plot` shows.
 
     Examples
     --------
@@ -75,6 +81,8 @@ class Evidence:
     probability: npt.NDArray[np.float64]
     matches: tuple[Match, ...] = ()
     rejected: bool = False
+    familiarity: float | None = None
+    photo: Photo | None = dataclasses.field(default=None, repr=False)
 
     @property
     def decision(self) -> npt.NDArray[np.float64]:
@@ -85,6 +93,17 @@ class Evidence:
     def ranking(self) -> tuple[str, ...]:
         """Classes in the order of their probabilities, the likeliest first."""
         return tuple(self.classes[i] for i in np.argsort(-self.probability, kind="stable"))
+
+    def plot(self, labels: list[str] | None = None, side: int = 420) -> Image.Image:
+        """Return a picture of the photo beside its evidence for some classes, the two likeliest by default."""
+        from .notebook import picture_of
+
+        return picture_of(self, labels, side)
+
+    def _repr_html_(self) -> str:
+        from .notebook import evidence_html
+
+        return evidence_html(self)
 
     def as_npz(self) -> bytes:
         """Return classes, votes, boxes, probabilities and a map of 64 by 64 per class, as the bytes of an .npz file."""

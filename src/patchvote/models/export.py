@@ -15,6 +15,7 @@ from ..bags.boxes import Dense
 from ..errors import PatchvoteError
 from ..utils.files import write_file
 from ..utils.onnx_graph import GraphBuilder
+from ..voters.familiarity_nodes import familiarity_nodes, vetoed_nodes
 from .export_photo import FeatureMaps
 from .model import Model
 
@@ -27,7 +28,8 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
 
     The input is ``photo``, uint8 of shape (height, width, 3), RGB, upright. The outputs are ``scores`` and
     ``probability`` of shape (classes,), and for each scale a map of votes ``votes_<side>`` of shape (classes, rows,
-    columns). The metadata holds classes, threshold and recipe.
+    columns). If the model has a familiarity, ``familiarity`` of shape (1,) is an output as well. The metadata holds
+    classes, thresholds and recipe.
 
     Parameters
     ----------
@@ -61,13 +63,21 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
 
 
 def _build(model: Model, sampling: Dense, graph: GraphBuilder, maps: FeatureMaps) -> onnx.ModelProto:
-    added = model.scorer.to_onnx(graph, maps.at(sampling.sides), sampling.whole, model.temperature, model.threshold)
+    features = maps.at(sampling.sides)
+    added = model.scorer.to_onnx(graph, features, sampling.whole, model.temperature, model.threshold)
     outputs: dict[str, Sequence[int | str]] = {}
     for name, value in (("scores", added.scores), ("probability", added.probability)):
         outputs[graph.name(value, name)] = ["classes"]
     for side, value in zip(sampling.sides, added.votes, strict=True):
         outputs[graph.name(value, f"votes_{side}")] = ["classes", f"rows_{side}", f"columns_{side}"]
-    metadata = {
+    metadata = {}
+    if model.familiarity is not None:
+        share = familiarity_nodes(graph, model.familiarity, features, sampling.whole, added.probability)
+        if model.scorer.has_veto:
+            share = vetoed_nodes(graph, share, added.probability, model.threshold)
+        outputs[graph.name(share, "familiarity")] = [1]
+        metadata["familiarity_threshold"] = json.dumps(model.limit())
+    metadata |= {
         "classes": json.dumps(list(model.classes)),
         "threshold": json.dumps(model.threshold),
         "recipe": model.recipe.to_json(),

@@ -4,6 +4,9 @@ It is in the safetensors format: arrays, and a header of JSON with classes, reci
 settings, scores and a card for people. Reading a file runs no code: it yields numbers and text, which are all checked
 before they are used. A checksum over the whole content detects damage; files of versions that wrote no checksum are
 read without it.
+
+A bank of descriptors that would take most of the memory stays in the file: it is verified when the model is read, and
+its rows are read when they are searched (`RowFile`).
 """
 
 from __future__ import annotations
@@ -13,13 +16,11 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save
 
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
@@ -27,9 +28,13 @@ from ..utils.checksums import checksum
 from ..utils.files import write_atomically
 from ..utils.machine import memory
 from ..utils.reading import open_regular
+from ..utils.remote import RemotePath
 from ..utils.remote import place as path_of
+from ..utils.row_file import RowFile, opened_again
 from ..utils.schema import brief
+from ..utils.tensor_parts import content_of, header_of
 from ..utils.tensors import Place, check_bounds, contents, empty, fill, parse, read_header
+from ..voters.familiarity import ARRAYS, SETTINGS, Familiarity
 from ..voters.registry import kind_of, scorer_class
 from ..voters.scorer import Scorer, Spec
 from .about import About, check_about
@@ -40,6 +45,8 @@ _KEY, _CHECKSUM = "patchvote_model", "patchvote_checksum"
 _ALGORITHM = "xxh3_64"  # name of the checksum in the header
 _MAX_BYTES = 1 << 40  # of a file; a bank of 100 million descriptors would take a quarter
 _MAX_HEADER = 1 << 25  # characters of the header; in the file, where quotes are escaped, it may take twice as many
+_SHARE_IN_MEMORY = 4  # a bank of more than this part of the memory stays in the file: a search takes several copies
+_OF = "familiarity."  # prefix of the arrays of a familiarity: names of a scorer's arrays have no dots
 _NOT_METADATA = ("names", "descriptors", "steps")  # entries of `about` in a file that the model itself needs
 
 
@@ -60,13 +67,17 @@ def write_model(model: Model, path: str | Path) -> None:
         "card": model.card,
         "checksum": _ALGORITHM,
     }
+    if model.familiarity is not None:
+        header["familiarity"] = model.familiarity.settings
     path, text = path_of(path), json.dumps(header, allow_nan=False)
-    arrays = {name: np.ascontiguousarray(array) for name, array in model.scorer.arrays.items()}
-    metadata = {_KEY: text, _CHECKSUM: checksum([*contents(arrays), text.encode()])}
+    arrays = arrays_of(model)
+    metadata = {_KEY: text, _CHECKSUM: checksum(itertools.chain(contents(arrays), [text.encode()]))}
+    # Large numbers first, so that every array begins at a multiple of the size of its numbers.
+    parts = {name: [array] for name, array in sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)}
     try:
         _check_length(text)
         check_bounds(text.encode())
-        write_atomically(path, [save(arrays, metadata)])
+        write_atomically(path, itertools.chain([header_of(parts, metadata)], content_of(parts)))
     except OSError as error:
         raise ModelError(f"{path} cannot be written: {error.strerror or error}.") from error
     except ValueError as error:  # the file could not be read again
@@ -88,11 +99,14 @@ def read_model(path: str | Path) -> Model:
         metadata, places = read_header(file)
         header = _header(path, metadata.get(_KEY))
         scorer = _scorer_class(path, header.get("kind"))
-        known = {**scorer.schema.arrays, **scorer.schema.kept}
+        known = known_arrays(scorer)
         wanted = {name: places[name] for name in known if name in places}
-        _check_places(wanted, known)
-        arrays = empty(wanted)
+        stay = _staying(path, wanted, scorer.row_by_row)
+        _check_places(wanted, known, stay)
+        arrays: dict[str, Any] = empty({name: place for name, place in wanted.items() if name not in stay})
         computed = checksum(itertools.chain(fill(file, wanted, arrays), [metadata[_KEY].encode()]))
+        for name in stay:
+            arrays[name] = RowFile(opened_again(file), wanted[name].dtype, wanted[name].shape, wanted[name].start)
     if computed != metadata.get(_CHECKSUM, computed if "checksum" not in header else None):
         raise ModelError(
             f"{path} is damaged: its content does not have the checksum that it was written with. Take it from a "
@@ -104,6 +118,17 @@ def read_model(path: str | Path) -> Model:
         raise ModelError(f"{path} is damaged: {error}") from error
     except (PatchvoteError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ModelError(f"{path} is damaged: its header makes no sense ({str(error)[:300]}).") from error
+
+
+def arrays_of(model: Model) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a model's file: those of its scorer and, with their prefix, those of its familiarity."""
+    own = {} if model.familiarity is None else model.familiarity.arrays
+    return {**model.scorer.arrays, **{_OF + name: array for name, array in own.items()}}
+
+
+def known_arrays(scorer: type[Scorer]) -> dict[str, Spec]:
+    """Return the arrays that are read from the file of a model with such a scorer."""
+    return {**scorer.schema.arrays, **scorer.schema.kept, **{_OF + name: spec for name, spec in ARRAYS.items()}}
 
 
 def checksum_of(path: str | Path) -> str | None:
@@ -154,7 +179,15 @@ def _check_length(text: str) -> None:
         raise ValueError(f"its header has {len(text):,} characters, more than {_MAX_HEADER:,}")
 
 
-def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec]) -> None:
+def _staying(path: Path, places: Mapping[str, Place], row_by_row: Container[str]) -> list[str]:
+    """Return the names of the arrays that stay in the file, since they are large and can be read row by row."""
+    if isinstance(path, RemotePath):
+        return []
+    most = memory() // _SHARE_IN_MEMORY
+    return [name for name, place in places.items() if name in row_by_row and place.stop - place.start > most]
+
+
+def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec], stay: Container[str]) -> None:
     """Refuse arrays with an impossible type or size before memory is allocated: a file may claim any size.
 
     Raises
@@ -162,13 +195,13 @@ def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec]) -> Non
     ValueError
         An array has a wrong type or number of axes.
     MemoryError
-        All arrays together are larger than the memory.
+        All arrays that do not stay in the file are together larger than the memory.
     """
     for name, place in places.items():
         axes, types = known[name]
         if len(place.shape) != axes or place.dtype not in types:
             raise ValueError(f"the array {name!r} has {len(place.shape)} axes of {brief(place.dtype)}")
-    if sum(place.stop - place.start for place in places.values()) > memory():
+    if sum(place.stop - place.start for name, place in places.items() if name not in stay) > memory():
         raise MemoryError
 
 
@@ -209,7 +242,20 @@ def _from_header(scorer: type[Scorer], header: dict[str, Any], arrays: dict[str,
         tuple(stored_about.get("names", ())),
         stored_about.get("descriptors", {}),
         stored_about.get("steps", 0),
+        _familiarity(header.get("familiarity"), arrays),
     )
+
+
+def _familiarity(settings: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Familiarity | None:
+    """Return the familiarity of a file, checked as far as this is possible without the model; None if it has none."""
+    own = {name: arrays[_OF + name] for name in ARRAYS if _OF + name in arrays}
+    if settings is None and not own:
+        return None
+    if (fault := SETTINGS(settings)) is not None:
+        raise ModelError(f"familiarity{fault}.")
+    if missing := [name for name in ARRAYS if name not in own]:
+        raise ModelError(f"the array {_OF + missing[0]!r} is missing.")
+    return Familiarity(**own, power=float(settings["power"]), rejection=float(settings["rejection"]))
 
 
 def _number(value: Any, name: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,25 +15,30 @@ from ..bags.bags import Bags
 from ..bags.copies import copy_groups, describe_copies
 from ..bags.extract import Extractor
 from ..bags.store import Store
-from ..bags.thinning import thinned
+from ..bags.thinning import Thinning, thinned
 from ..errors import ModelError, PatchvoteError, PhotoError
 from ..utils.budget import cut_short
 from ..utils.counting import counted
+from ..utils.engine import Engine
 from ..utils.schema import brief
 from ..utils.timing import Progress, timed
 from ..version import __version__
 from ..voters.bag_svm import pooled
 from ..voters.base import Candidate, Voter
+from ..voters.familiarity import REJECTION, Familiarity
 from ..voters.outputs import named
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
-from .about import About
-from .choose import Choice, Tried, choose
+from .about import About, CurvePoint
+from .choose import Choice, Tried, choose, fitted_on, some
 from .evidence import Evidence
 from .known import with_photos
+from .learning_curve import Split, learning_curve
 from .model import Model
 from .report.card import card
 from .scores import Scores
 from .train import check_means_only, train
+
+_CURVE_SHARE = 0.3  # of the time that the choice of settings took; no training of the learning curve begins later
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,6 +82,7 @@ def fit_model(
     seed: int,
     progress: Progress | None,
     seconds: dict[str, float],
+    engine: Engine | None = None,
 ) -> Fitted:
     """Choose settings on held-out images, then train on all images.
 
@@ -96,6 +102,8 @@ def fit_model(
         Called with the name of the current part, the number of finished steps, and their total.
     seconds : dict
         Duration of each part so far; further parts are added.
+    engine : Engine, optional
+        Engine whose workers train on all images, if the voter can divide its training; the rest is done here.
     """
     classes, numbers = np.unique(store.labels.astype(str), return_inverse=True)
     if len(classes) < 2:
@@ -104,33 +112,74 @@ def fit_model(
     means_only = all(option.voter.means_only for option in options)
     reads_store = all(option.voter.reads_store for option in options)
     with timed(seconds, "reading"):
-        bags, groups = _bags_and_copies(store, means_only, reads_store, seed)
+        bags, means, groups = _bags_and_copies(store, means_only, reads_store, seed)
 
     def tell(tried: list[Tried]) -> None:
         if progress is not None:
             progress("choose", len(tried), len(options))
 
     def whole(images: npt.NDArray[np.int64]) -> Bags:
-        return store.load(images, store.dtype)[0]
+        return store.whole(images)
 
     start = time.perf_counter()
     with timed(seconds, "choosing"):
         whole_bags, labels = None if means_only or reads_store else whole, classes[numbers]
         choice = choose(options, bags, labels, groups=groups, whole=whole_bags, budget=budget, seed=seed, tell=tell)
     with timed(seconds, "training"):
-        fitted = train(choice.candidate.voter, start + budget, bags, labels)
+        more: dict[str, Any] = {}
+        if engine is not None:
+            thinning = Thinning.of(len(store), seed) if whole_bags is not None else None
+            more = {"method": "fit_on_workers", "engine": engine, "store": store, "thinning": thinning}
+        fitted = train(choice.candidate.voter, start + budget, bags, labels, **more)
         fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
+    with timed(seconds, "curve"):
+        until = min(start + budget, time.perf_counter() + max(1.0, _CURVE_SHARE * seconds["choosing"]))
+        curve = _curve(choice, bags, labels, numbers, whole_bags, until, seed)
+    rejection = getattr(choice.candidate.voter, "rejection", REJECTION)
+    familiarity, shares = Familiarity.learned(means, numbers, choice.folds(), rejection)
     if means_only:
         check_means_only(fitted, whole)
     fitted.remember(bags, numbers, np.random.default_rng(seed))
-    held_out, mistakes = _measured(store, classes, numbers, choice, whole)
+    with timed(seconds, "evidence"):  # if the store does not keep whole bags, a few photos are extracted again
+        held_out, mistakes = _measured(store, classes, numbers, choice, shares, familiarity, whole)
     about = _about(store, classes.tolist(), numbers, groups, choice, fitted, held_out)
-    about = dataclasses.replace(about, seconds={name: round(took, 2) for name, took in seconds.items()})
-    model = model_of(fitted, store, extractor, choice, about)
+    about = dataclasses.replace(about, curve=curve, seconds={name: round(took, 2) for name, took in seconds.items()})
+    model = model_of(fitted, store, extractor, choice, about, familiarity)
     return Fitted(dataclasses.replace(model, card=card(model)), fitted, held_out, mistakes)
 
 
-def model_of(fitted: Voter, store: Store, extractor: Extractor, choice: Choice, about: About) -> Model:
+def _curve(
+    choice: Choice,
+    bags: Bags | Store,
+    labels: npt.NDArray[Any],
+    numbers: npt.NDArray[np.int64],
+    whole: Callable[[npt.NDArray[np.int64]], Bags] | None,
+    until: float,
+    seed: int,
+) -> list[CurvePoint]:
+    """Return the learning curve of the chosen settings."""
+
+    def train_on(images: npt.NDArray[np.int64], until: float) -> Any:
+        return fitted_on(choice.candidate.voter, bags, labels, images, until)
+
+    def held_out(images: npt.NDArray[np.int64]) -> Bags | Store:
+        return whole(images) if whole is not None else some(bags, images)
+
+    splits = [
+        Split(fold.kept, fold.images, fold.probability.argmax(axis=1) == numbers[fold.images])
+        for fold in choice.folds()
+    ]
+    return learning_curve(splits, numbers, train_on, held_out, until, seed)
+
+
+def model_of(
+    fitted: Voter,
+    store: Store,
+    extractor: Extractor,
+    choice: Choice,
+    about: About,
+    familiarity: Familiarity | None,
+) -> Model:
     """Combine what was learned with its metadata."""
     labels, scorer = store.labels.astype(str), fitted.scorer()
     if scorer.features != store.dim:
@@ -147,8 +196,9 @@ def model_of(fitted: Voter, store: Store, extractor: Extractor, choice: Choice, 
         choice.threshold,
         about,
         names=tuple(store.names) if scorer.remembers else (),
-        descriptors={label: int(store.sizes[labels == label].sum()) for label in np.unique(labels).tolist()},
+        descriptors={label: int(store.extracted[labels == label].sum()) for label in np.unique(labels).tolist()},
         steps=int(getattr(fitted, "steps_", 0)),
+        familiarity=familiarity,
     )
 
 
@@ -157,27 +207,32 @@ def _measured(
     classes: npt.NDArray[np.str_],
     numbers: npt.NDArray[np.int64],
     choice: Choice,
+    shares: npt.NDArray[np.float64] | None,
+    familiarity: Familiarity | None,
     whole: Callable[[npt.NDArray[np.int64]], Bags],
 ) -> tuple[Scores | None, tuple[Evidence, ...]]:
     """Return the answers for held-out images, if any, and evidence of the worst mistakes among them."""
     if not len(choice.images):
         return None, ()
     names = tuple(store.names[i] for i in choice.images)
-    held_out = Scores(tuple(classes.tolist()), names, numbers[choice.images], choice.probability, choice.threshold)
-    return held_out, tuple(_evidence(held_out, choice, whole, int(index)) for index in held_out.worst())
+    limit = choice.threshold if familiarity is None else familiarity.rejection
+    expected = numbers[choice.images]
+    held_out = Scores(tuple(classes.tolist()), names, expected, choice.probability, limit, shares)
+    return held_out, tuple(_evidence(held_out, choice, whole, held_out.worst()))
 
 
 def _bags_and_copies(
     store: Store, means_only: bool, reads_store: bool, seed: int
-) -> tuple[Bags | Store, npt.NDArray[np.int64]]:
-    """Return what the voter learns from, and groups of photos that look alike."""
+) -> tuple[Bags | Store, npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """Return what the voter learns from, the mean descriptor of every photo, and groups of photos that look alike."""
     digests = [entry.digest for entry in store.entries]
     if means_only or reads_store:
         bags = pooled(store)
-        return (bags if means_only else store), copy_groups(bags.values, digests)
+        means = np.asarray(bags.values, np.float32)
+        return (bags if means_only else store), means, copy_groups(means, digests)
     means = np.empty((len(store), store.dim), np.float32)
-    bags = thinned(store, seed, means)
-    return bags, copy_groups(means, digests)
+    thin = thinned(store, seed, means)
+    return thin, means, copy_groups(means, digests)
 
 
 def _about(
@@ -235,11 +290,26 @@ def _left_out(held_out: Scores, numbers: npt.NDArray[np.int64], groups: npt.NDAr
     return reasons
 
 
-def _evidence(held_out: Scores, choice: Choice, whole: Callable[[npt.NDArray[np.int64]], Bags], index: int) -> Evidence:
-    """Return the evidence of a held-out image, from the voter that was trained without it."""
-    bag = whole(choice.images[index : index + 1])
-    votes = choice.voters[choice.voter_of[index]].votes(bag)
-    boxes = bag.boxes.astype(np.float64)
-    return Evidence(
-        held_out.names[index], held_out.classes, votes.astype(np.float64), boxes, held_out.probability[index]
-    )
+def _evidence(
+    held_out: Scores,
+    choice: Choice,
+    whole: Callable[[npt.NDArray[np.int64]], Bags],
+    indices: npt.NDArray[np.int64],
+) -> Iterator[Evidence]:
+    """Yield the evidence of held-out images, each from the voter that was trained without it.
+
+    Images whose photos have changed or vanished since, and of which the store keeps no whole bags, are left out.
+    """
+    if not len(indices):
+        return
+    try:
+        bags = list(whole(choice.images[indices]))
+    except PatchvoteError:
+        if len(indices) > 1:
+            for index in indices:
+                yield from _evidence(held_out, choice, whole, np.array([index]))
+        return
+    for index, bag in zip(indices.tolist(), bags, strict=True):
+        votes = choice.voters[choice.voter_of[index]].votes(bag)
+        boxes, probability = bag.boxes.astype(np.float64), held_out.probability[index]
+        yield Evidence(held_out.names[index], held_out.classes, votes.astype(np.float64), boxes, probability)

@@ -9,14 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from .answers import evidence_of
+from .answers import Answer, evidence_of
 from .evidence import Evidence
 from .model import Model
 from .scores import WORST, Scores
+from .strangers import Strangers
 
 
 def measure(
-    model: Model, bags: Iterable[tuple[str, Bags]], labels: Mapping[str, str]
+    model: Model, bags: Iterable[tuple[str, Bags]], labels: Mapping[str, str], threshold: float | None = None
 ) -> tuple[Scores | None, tuple[Evidence, ...]]:
     """Compare the answers for bags with their labels.
 
@@ -28,6 +29,8 @@ def measure(
         Names and bags of the photos, one at a time.
     labels : mapping
         Class of each photo, by name.
+    threshold : float, optional
+        Share of the photos of known classes that may be rejected (see `Model.limit`).
 
     Returns
     -------
@@ -38,6 +41,7 @@ def measure(
     """
     names: list[str] = []
     rows: list[npt.NDArray[np.float64]] = []
+    familiarity: list[float | None] = []
     mistakes: list[tuple[float, int, Bags]] = []
     for name, bag in bags:
         probability = model.probability(bag)
@@ -46,18 +50,41 @@ def measure(
             del mistakes[WORST:]
         names.append(name)
         rows.append(probability)
+        familiarity.append(model.familiarity_of(bag, probability))
     if not rows:
         return None, ()
-    scores = scores_of(model, names, rows, labels)
+    scores = scores_of(model, names, rows, familiarity, labels, threshold)
     return scores, tuple(evidence_of(model, names[index], bag) for _, index, bag in mistakes)
 
 
 def scores_of(
-    model: Model, names: Sequence[str], rows: Sequence[npt.NDArray[np.float64]], labels: Mapping[str, str]
+    model: Model,
+    names: Sequence[str],
+    rows: Sequence[npt.NDArray[np.float64]],
+    familiarity: Sequence[float | None],
+    labels: Mapping[str, str],
+    threshold: float | None = None,
 ) -> Scores:
-    """Return the scores of answers that are known: one row of probabilities per photo."""
+    """Return the scores of answers that are known: one row of probabilities and one familiarity per photo."""
     expected = np.array([model.classes.index(labels[name]) for name in names])
-    return Scores(model.classes, tuple(names), expected, np.stack(rows), model.threshold)
+    familiar = None if model.familiarity is None else np.array(familiarity, np.float64)
+    return Scores(model.classes, tuple(names), expected, np.stack(rows), model.limit(threshold), familiar)
+
+
+def strangers_of(
+    model: Model, answers: Iterable[Answer], labels: Mapping[str, str | None], threshold: float | None = None
+) -> Strangers | None:
+    """Return the answers for photos of unknown classes; None where none of them could be read."""
+    read = [answer for answer in answers if answer.error is None]
+    if not read:
+        return None
+    decisive = [answer.probability if answer.familiarity is None else answer.familiarity for answer in read]
+    return Strangers(
+        tuple(labels[answer.name] or "" for answer in read),
+        tuple(str(answer.label) for answer in read),
+        np.array(decisive, np.float64),
+        model.limit(threshold),
+    )
 
 
 def worst_mistakes(scores: Scores) -> list[str]:

@@ -19,6 +19,7 @@ from ..bags.bags import Bags
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
 from ..utils.schema import brief, text
+from ..voters.familiarity import VETOED, Familiarity
 from ..voters.outputs import blaming, probability_of, scores_of
 from ..voters.registry import check_registered, voter_class
 from ..voters.scorer import Scorer
@@ -46,7 +47,7 @@ class Model:
     fingerprint : str
         Fingerprint of the network.
     temperature, threshold : float
-        Temperature of the probabilities, and threshold below which the answer is "none of these".
+        Temperature of the probabilities, and smallest probability of an answer, if the model has no familiarity.
     about : About
         Metadata for people.
     card : str
@@ -57,6 +58,9 @@ class Model:
         Number of descriptors per class that were learned.
     steps : int
         Number of steps of the training, where it consists of steps.
+    familiarity : Familiarity or None
+        What decides which photos are "none of these"; None in models of earlier versions, and where no photo was held
+        out: then the probability decides.
     """
 
     scorer: Scorer
@@ -70,6 +74,7 @@ class Model:
     names: tuple[str, ...] = ()
     descriptors: Mapping[str, int] = dataclasses.field(default_factory=dict)
     steps: int = 0
+    familiarity: Familiarity | None = None
 
     def __post_init__(self) -> None:
         _check_classes(self.classes)
@@ -89,6 +94,8 @@ class Model:
         with blaming(self.scorer):
             self.scorer.check_settings(self.scorer.settings)
             self.scorer.check_all(len(self.names) if self.names else None)
+        if self.familiarity is not None and (fault := self.familiarity.fault(len(self.classes), self.features)):
+            raise ModelError(fault)
 
     @property
     def kind(self) -> str:
@@ -106,6 +113,50 @@ class Model:
         mean = None if votes is None else votes.mean(axis=0, dtype=np.float64, keepdims=True)
         scores = scores_of(self.scorer, bag) if mean is None else mean
         return np.asarray(probability_of(self.scorer, scores, bag, self.temperature, self.threshold)[0])
+
+    def familiarity_of(self, bag: Bags, probability: npt.NDArray[np.float64]) -> float | None:
+        """Return the familiarity of a photo, from its bag and the probabilities of the classes, if the model has one.
+
+        What an adapted model rejects by its probability, the veto of the unadapted one included, is not familiar.
+        """
+        if self.familiarity is None:
+            return None
+        share = float(self.familiarity.of(probability[None], bag.means())[0])
+        return share * VETOED if self.scorer.has_veto and probability.max() < self.threshold else share
+
+    def rejects(
+        self, probability: npt.NDArray[np.float64], familiarity: float | None, threshold: float | None = None
+    ) -> bool:
+        """Whether the answer for a photo is "none of these"; `threshold` as for `limit`."""
+        score = float(probability.max()) if familiarity is None else familiarity
+        return score < self.limit(threshold)
+
+    def limit(self, threshold: float | None = None) -> float:
+        """Return the smallest familiarity of an answer, or the smallest probability if the model has no familiarity.
+
+        Parameters
+        ----------
+        threshold : float, optional
+            Share of the photos of known classes that may be rejected; by default that of the model.
+
+        Raises
+        ------
+        PatchvoteError
+            The share is out of range, or the model has no familiarity to apply it to.
+        """
+        if threshold is None:
+            return self.threshold if self.familiarity is None else self.familiarity.rejection
+        if isinstance(threshold, bool) or not isinstance(threshold, (int, float)) or not 0 <= threshold < 1:
+            raise PatchvoteError(
+                f"threshold must be a share of photos, from 0 to less than 1, got {brief(threshold)}: 0.05 may reject "
+                "1 in 20 photos of the model's classes."
+            )
+        if self.familiarity is None:
+            raise PatchvoteError(
+                "the model does not know how strange photos of its classes may look, so no threshold can be set: it "
+                "was made by an earlier version, or from too few photos. Fit it again, with more photos."
+            )
+        return float(threshold)
 
 
 def voter_of(model: Model) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from ..bags.bags import Bags
 from ..bags.extract import Extractor
 from ..errors import ModelError, PatchvoteError, PhotoError
 from ..photos.decode import SHOWN, load_image
-from ..photos.find import Photo, Source, find_photos, labelled
+from ..photos.find import Found, Photo, Source, find_photos, labelled
 from ..photos.passed_over import PassedOver
 from ..utils.counting import none_readable
 from ..utils.engine import Engine, in_order
+from ..utils.pace import as_progress
 from ..utils.suggest import nearest
 from ..utils.timing import Progress
 from ..voters.votes import NONE
@@ -26,7 +28,7 @@ from .answers import Answer, answer_from, answer_of, evidence_of
 from .evidence import Evidence
 from .file import checksum_of
 from .known import known_photos, short
-from .measure import measure, scores_of, worst_mistakes
+from .measure import measure, scores_of, strangers_of, worst_mistakes
 from .model import Model
 from .saved import Saved
 from .scores import Scores
@@ -86,22 +88,38 @@ class Namer:
         """Extractor that turns photos into bags."""
         return self._extractor
 
-    def answers(self, photos: Source, *, engine: Engine | None = None) -> Iterator[Answer]:
+    def answers(
+        self, photos: Source, *, threshold: float | None = None, engine: Engine | None = None
+    ) -> Iterator[Answer]:
         """Name photos one by one, in order; the answer for a photo that cannot be read holds the reason.
 
-        With an engine, its workers read the model from its file and name the photos.
+        Parameters
+        ----------
+        photos : Source
+            Photos to predict.
+        threshold : float, optional
+            Share of the photos of known classes that may be rejected as "none of these"; by default that of the model,
+            0.05. A photo is rejected if its familiarity is below.
+        engine : Engine, optional
+            Engine whose workers read the model from its file and name the photos; by default this process does.
         """
+        self.model.limit(threshold)  # refuse a wrong one before any work is done
         found = find_photos(photos)
         self.passed_over = found.passed_over
-        if engine is not None:
-            for photo, one in zip(found, in_order(answered(engine, self._job("predict"), found)), strict=True):
-                if one.probability is None:
-                    yield Answer(photo.name, None, error=one.error)
-                else:
-                    yield answer_from(self.model, photo.name, one.probability)
+        yield from self._answers(found, threshold, engine, "predict")
+
+    def _answers(
+        self, photos: list[Photo], threshold: float | None, engine: Engine | None, stage: str
+    ) -> Iterator[Answer]:
+        if engine is None:
+            for item in self._extractor.stream(photos):
+                yield self._answer(item.photo.name, item.bag, item.error, threshold)
             return
-        for item in self._extractor.stream(found):
-            yield self._answer(item.photo.name, item.bag, item.error)
+        for photo, one in zip(photos, in_order(answered(engine, self._job(stage), photos)), strict=True):
+            if one.probability is None:
+                yield Answer(photo.name, None, error=one.error)
+            else:
+                yield answer_from(self.model, photo.name, one.probability, one.familiarity, threshold)
 
     def _job(self, name: str) -> AnsweringJob:
         """Return the job of workers that answer with this model, which they read from its file."""
@@ -110,8 +128,8 @@ class Namer:
         path, load = self._again[1:]
         return AnsweringJob(path, load, checksum_of(path), name)
 
-    def _answer(self, name: str, bag: Bags | None, error: PhotoError | None) -> Answer:
-        return Answer(name, None, error=error) if bag is None else answer_of(self.model, name, bag)
+    def _answer(self, name: str, bag: Bags | None, error: PhotoError | None, threshold: float | None = None) -> Answer:
+        return Answer(name, None, error=error) if bag is None else answer_of(self.model, name, bag, threshold)
 
     def predict(self, photos: Source) -> npt.NDArray[np.str_]:
         """Return the likeliest class of each photo, however unlikely; `predict_or_none` also rejects.
@@ -123,21 +141,78 @@ class Namer:
         """
         return np.asarray(np.array(self.classes)[self.predict_proba(photos).argmax(axis=1)])
 
-    def predict_or_none(self, photos: Source, none: Any = NONE) -> npt.NDArray[Any]:
-        """Return the class of each photo, or `none` where no class is likely enough; raises as `predict` does."""
-        probability = self.predict_proba(photos)
-        labels = np.array(self.classes, object)[probability.argmax(axis=1)]
-        labels[probability.max(axis=1) < self.model.threshold] = none
-        return np.asarray(labels)
+    def predict_or_none(self, photos: Source, none: Any = NONE, *, threshold: float | None = None) -> npt.NDArray[Any]:
+        """Return the class of each photo, or `none` where the photo looks like none of the classes.
+
+        Parameters
+        ----------
+        photos : Source
+            Photos to predict.
+        none : object
+            Answer for photos that are rejected.
+        threshold : float, optional
+            As for `answers`.
+
+        Raises
+        ------
+        PhotoError
+            A photo cannot be read; `answers` continues after such photos.
+        """
+        self.model.limit(threshold)
+        answers = [answer_of(self.model, name, bag, threshold) for name, bag in self._all_bags(photos)]
+        return np.array([none if answer.rejected else answer.label for answer in answers], object)
 
     def predict_proba(self, photos: Source) -> npt.NDArray[np.float64]:
         """Return the probability of each class of `classes` for each photo; raises as `predict` does."""
-        rows = []
+        return np.stack([self.model.probability(bag) for _, bag in self._all_bags(photos)])
+
+    def _all_bags(self, photos: Source) -> Iterator[tuple[str, Bags]]:
+        """Yield names and bags of photos, all of which must be readable."""
         for item in self._extractor.stream(find_photos(photos)):
             if item.bag is None:
                 raise item.error or PhotoError(item.photo.name, "could not be read.")
-            rows.append(self.model.probability(item.bag))
-        return np.stack(rows)
+            yield item.photo.name, item.bag
+
+    def suggest(self, photos: Source, count: int = 20, *, progress: Progress | None = None) -> list[Answer]:
+        """Return the answers for the unlabelled photos that would teach the model most, the most uncertain first.
+
+        They are uncertain and unlike one another (`next_labels`). Photos that the model has learned from are left out
+        (`known` counts them), as are those that cannot be read (`skipped`); of copies, one is enough.
+
+        Parameters
+        ----------
+        photos : Source
+            Unlabelled photos.
+        count : int, default 20
+            Number of photos to return; fewer where there are fewer.
+        progress : function, optional
+            Called with the name of the current part, the number of finished photos, and their total.
+        """
+        from ..bags.copies import copy_groups
+        from .next_labels import next_labels
+
+        found = find_photos(photos)
+        self.passed_over, self.skipped, self.known = found.passed_over, [], 0
+        known, answers, rows, means, digests = known_photos(self.model.about), [], [], [], []
+        for done, item in enumerate(self._extractor.stream(found)):
+            if progress is not None:
+                progress("predict", done + 1, len(found))
+            if item.bag is None:
+                self.skipped.append(item.error or PhotoError(item.photo.name, "could not be read."))
+            elif short(item.digest) in known:
+                self.known += 1
+            else:
+                probability = self.model.probability(item.bag)
+                familiarity = self.model.familiarity_of(item.bag, probability)
+                rows.append(probability)
+                answers.append(answer_from(self.model, item.photo.name, probability, familiarity))
+                means.append(item.bag.means()[0])
+                digests.append(item.digest)
+        if not rows:
+            return []
+        groups = copy_groups(np.stack(means), digests)
+        chosen = next_labels(np.stack(rows), np.stack(means), count, groups)
+        return [answers[i] for i in chosen]
 
     def explain(self, photo: Source, label: str | None = None) -> Evidence:
         """Return the evidence of one photo: where its votes come from.
@@ -155,7 +230,12 @@ class Namer:
         (item,) = self._extractor.stream(found)
         if item.bag is None:
             raise item.error or PhotoError(item.photo.name, "could not be read.")
-        return evidence_of(self.model, item.photo.name, item.bag, label)
+        return dataclasses.replace(evidence_of(self.model, item.photo.name, item.bag, label), photo=item.photo)
+
+    def _repr_html_(self) -> str:
+        from .notebook import model_html
+
+        return model_html(self._model, self.scores)
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
@@ -164,7 +244,9 @@ class Namer:
         photos: Source,
         labels: Sequence[str] | None = None,
         *,
-        progress: Progress | None = None,
+        unknown: Source | None = None,
+        threshold: float | None = None,
+        progress: Progress | bool | None = None,
         engine: Engine | None = None,
     ) -> Scores:
         """Compare answers for labelled photos with their labels; photos that cannot be read are listed in `skipped`.
@@ -175,25 +257,77 @@ class Namer:
             Labelled photos.
         labels : sequence of str, optional
             Class of each photo; required for a list, otherwise taken from folders or the manifest.
-        progress : function, optional
-            Called with the name of the current part, the number of finished photos, and their total.
+        unknown : Source, optional
+            Photos of classes that the model does not know, to measure how many are rejected: `strangers` of the result.
+        threshold : float, optional
+            As for `answers`.
+        progress : function or bool, optional
+            Called with the name of the current part, the number of finished photos, and their total; True shows them.
         engine : Engine, optional
             Engine whose workers answer, with the model from its file; by default this process does.
 
         Raises
         ------
         PatchvoteError
-            A photo has a class that the model does not know.
+            A photo has a class that the model does not know, or one of `unknown` a class that it knows.
         """
-        found = self._labelled(photos, labels)
+        found, strangers = self._labelled(photos, labels), self._unknown(unknown, threshold)
+        progress = as_progress(progress)
         expected = {photo.name: str(photo.label) for photo in found}
         if engine is not None:
-            return self._measured(*self._from_workers(engine, found, expected, progress), found)
-        bags = self._readable(found, known_photos(self.model.about), progress)
-        return self._measured(*measure(self.model, bags, expected), found)
+            measured = self._from_workers(engine, found, expected, threshold, progress)
+        else:
+            bags = self._readable(found, known_photos(self.model.about), progress)
+            measured = measure(self.model, bags, expected, threshold)
+        scores = self._measured(*measured, found)
+        return self._with_strangers(scores, strangers, threshold, progress, engine)
+
+    def _unknown(self, unknown: Source | None, threshold: float | None) -> list[Photo]:
+        """Find photos of classes that the model does not know; refuse a wrong threshold before any work is done."""
+        self.model.limit(threshold)
+        found = [] if unknown is None else find_photos(unknown)
+        known = sorted({photo.label for photo in found if photo.label is not None} & set(self.classes))
+        if known:
+            raise PatchvoteError(
+                f"the model knows {_quoted(known)}: photos of unknown classes must show none of its classes."
+            )
+        if isinstance(found, Found):
+            self.passed_over += found.passed_over.without_folders()
+        return found
+
+    def _with_strangers(
+        self,
+        scores: Scores,
+        photos: list[Photo],
+        threshold: float | None,
+        progress: Progress | None,
+        engine: Engine | None = None,
+    ) -> Scores:
+        """Add the answers for photos of unknown classes to the scores, if there are any."""
+        if not photos:
+            return scores
+
+        def answers() -> Iterator[Answer]:
+            for done, answer in enumerate(self._answers(photos, threshold, engine, "unknown")):
+                if progress is not None:
+                    progress("unknown", done + 1, len(photos))
+                if answer.error is not None:
+                    self.skipped.append(answer.error)
+                yield answer
+
+        strangers = strangers_of(self.model, answers(), {photo.name: photo.label for photo in photos}, threshold)
+        if strangers is None:
+            raise PatchvoteError(f"{none_readable(len(photos))} {self.skipped[-1]}")
+        self.scores = dataclasses.replace(scores, strangers=strangers)
+        return self.scores
 
     def _from_workers(
-        self, engine: Engine, photos: list[Photo], labels: dict[str, str], progress: Progress | None
+        self,
+        engine: Engine,
+        photos: list[Photo],
+        labels: dict[str, str],
+        threshold: float | None,
+        progress: Progress | None,
     ) -> tuple[Scores | None, tuple[Evidence, ...]]:
         """Measure the answers of workers. Only the bags of the worst mistakes are needed here, and made again."""
         answers: dict[int, Answered] = {}
@@ -203,11 +337,12 @@ class Namer:
                 progress("evaluate", len(answers), len(photos))
         self.skipped = [one.error for _, one in sorted(answers.items()) if one.error is not None]
         self.known = sum(one.known for one in answers.values())
-        rows = [(photos[number].name, one.probability) for number, one in sorted(answers.items())]
-        read = [(name, probability) for name, probability in rows if probability is not None]
+        read = {photos[number].name: one for number, one in sorted(answers.items()) if one.probability is not None}
         if not read:
             return None, ()
-        scores = scores_of(self.model, [name for name, _ in read], [row for _, row in read], labels)
+        rows = [one.probability for one in read.values() if one.probability is not None]
+        familiarity = [one.familiarity for one in read.values()]
+        scores = scores_of(self.model, list(read), rows, familiarity, labels, threshold)
         by_name = {photo.name: photo for photo in photos}
         worst = [by_name[name] for name in worst_mistakes(scores)]
         bags = ((item.photo.name, item.bag) for item in self._extractor.stream(worst))

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .strangers import Strangers
+
 WORST = 12  # mistakes that a report shows: they fit on a few screens
 
 
@@ -69,7 +71,12 @@ class Scores:
     probability : array of shape (images, classes)
         Probability of each class for each image.
     threshold : float
-        Smallest confidence of an answer; below it, the answer is "none of these".
+        Smallest familiarity of an answer, or smallest confidence if familiarity is not known; below it, the answer is
+        "none of these".
+    familiarity : array of shape (images,), optional
+        Familiarity of each image (see `voters.familiarity`).
+    strangers : Strangers, optional
+        Answers for images of classes that the model does not know.
 
     Examples
     --------
@@ -83,6 +90,8 @@ class Scores:
     expected: npt.NDArray[np.int64]
     probability: npt.NDArray[np.float64]
     threshold: float = 0.0
+    familiarity: npt.NDArray[np.float64] | None = None
+    strangers: Strangers | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -110,7 +119,17 @@ class Scores:
     @property
     def rejected(self) -> npt.NDArray[np.bool_]:
         """Which images are answered with "none of these"."""
-        return self.sure < self.threshold
+        return self.decisive < self.threshold
+
+    @property
+    def decisive(self) -> npt.NDArray[np.float64]:
+        """What decides whether an image is rejected: its familiarity or, if that is not known, its confidence."""
+        return self.sure if self.familiarity is None else self.familiarity
+
+    @property
+    def rejected_right(self) -> int:
+        """Number of rejected images whose likeliest class is the correct one."""
+        return int(np.sum(self.rejected & (self.predicted == self.expected)))
 
     @property
     def accuracy_of_named(self) -> float:
@@ -154,10 +173,37 @@ class Scores:
         """Expected calibration error: mean difference between confidence and accuracy of the groups."""
         return sum(group.images * abs(group.sure - group.right) for group in self.reliability()) / max(len(self), 1)
 
+    def plot(self) -> Any:
+        """Return a figure of matplotlib (the extra `plots`) with the confusion matrix."""
+        from .notebook import confusion_figure
+
+        return confusion_figure(self)
+
+    def _repr_html_(self) -> str:
+        from .notebook import scores_html
+
+        return scores_html(self)
+
     def worst(self, count: int = WORST) -> npt.NDArray[np.int64]:
         """Return the indices of the misclassified images, in descending order of confidence."""
         wrong = np.flatnonzero(self.predicted != self.expected)
         return np.asarray(wrong[np.argsort(-self.sure[wrong], kind="stable")][:count])
+
+    def named_curve(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return the share of images that is rejected, rising, and the accuracy on the others.
+
+        Examples
+        --------
+        >>> scores = Scores(("sea", "land"), ("a", "b"), np.array([0, 1]), np.array([[0.9, 0.1], [0.6, 0.4]]))
+        >>> [values.tolist() for values in scores.named_curve()]
+        [[0.0, 0.5], [0.5, 1.0]]
+        """
+        levels = np.unique(self.decisive)
+        order = np.argsort(self.decisive, kind="stable")
+        correct = (self.predicted == self.expected)[order]
+        rejected = np.searchsorted(self.decisive[order], levels, side="left")
+        remaining = np.cumsum(correct[::-1])[::-1][rejected]
+        return np.asarray(rejected / len(self)), np.asarray(remaining / (len(self) - rejected))
 
     def summary(self) -> dict[str, Any]:
         """Return the scores as plain numbers, for JSON."""
@@ -166,6 +212,7 @@ class Scores:
             "accuracy": _plain(self.accuracy),
             "interval": list(self.interval),
             "rejected": int(self.rejected.sum()),
+            "rejected_right": self.rejected_right,
             "calibration_error": _plain(self.calibration_error),
             "classes": {
                 one.label: {"images": one.images, "found": _plain(one.found), "right": _plain(one.right)}

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from ..errors import ModelChangedError
 from ..photos.find import Source
+from ..utils.engine import Engine
 from ..utils.timing import Progress
 
 
@@ -18,7 +19,7 @@ class Learner(Protocol):
     def model(self) -> Any:
         """Model that was learned."""
 
-    def add(self, photos: Source, *, progress: Progress | None = None) -> Any:
+    def add(self, photos: Source, *, progress: Progress | None = None, engine: Engine | None = None) -> Any:
         """Learn more photos."""
 
     def save(self, path: Path) -> None:
@@ -40,6 +41,7 @@ def add_and_save(
     *,
     reload: Callable[[], _Learner],
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> tuple[_Learner, bool]:
     """Add photos to a model and write it; if its file has changed meanwhile, add them to the new version.
 
@@ -55,7 +57,7 @@ def add_and_save(
         File to write; it is checked for changes only if the model was read from it.
     reload : function
         Reads the model again.
-    progress : function, optional
+    progress, engine
         As for `ImageClassifier.add`.
 
     Returns
@@ -67,7 +69,7 @@ def add_and_save(
     """
     for _ in range(_ATTEMPTS):
         before = classifier.model
-        classifier.add(photos, progress=progress)
+        classifier.add(photos, progress=progress, engine=engine)
         changed = classifier.model is not before
         if not changed and classifier.is_from(path):
             return classifier, changed

@@ -28,10 +28,10 @@ from ..utils.reading import open_regular
 from ..utils.room import Room
 from .find import Photo
 from .footprint import Longest, footprint
+from .formats import formats_of, reason_of
 from .headers import Header, read_header
 from .upright import BAND, from_array, upright
 
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 100_000_000
 # Bytes for files and decoding, of all threads together: a gigabyte, less a tenth that the C library may keep.
 MEMORY = Room(900_000_000)
@@ -70,7 +70,7 @@ def opened(
     PhotoError
         The file cannot be read or decoded, or would take too much memory.
     """
-    if not isinstance(photo.source, Path):
+    if not isinstance(photo.source, (Path, bytes)):
         with _room_for_given(photo):
             image, digest = _copy_given(photo)
             try:
@@ -81,10 +81,10 @@ def opened(
         return
     room = _USUAL
     while True:
-        size = _file_size(photo.name, photo.source)
+        size = _file_size(photo.name, photo.source) if isinstance(photo.source, Path) else 0
         _check_fits(photo.name, size, room)
         with _taken(size + room):
-            content = _read_file(photo.name, photo.source, size)
+            content = _read_file(photo.name, photo.source, size) if isinstance(photo.source, Path) else photo.source
             digest = hashlib.sha256(content).hexdigest()
             if digest in known:
                 yield None, digest
@@ -111,6 +111,8 @@ def read_photo(photo: Photo) -> tuple[bytes | Image.Image, str]:
     if isinstance(photo.source, Path):
         data = _read_file(photo.name, photo.source, _file_size(photo.name, photo.source))
         return data, hashlib.sha256(data).hexdigest()
+    if isinstance(photo.source, bytes):
+        return photo.source, hashlib.sha256(photo.source).hexdigest()
     with _room_for_given(photo):
         return _copy_given(photo)
 
@@ -215,7 +217,7 @@ def _decode_within(
         if header.opening > room:
             _check_fits(name, len(content), header.opening + _USUAL)
             return None, header.opening + _USUAL
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image, contextlib.closing(image):
+        with Image.open(io.BytesIO(content), formats=formats_of(content)) as image, contextlib.closing(image):
             size = image.size
             if longest is not None:
                 _decode_less(image, longest)
@@ -302,9 +304,7 @@ def _copy_given(photo: Photo) -> tuple[Image.Image, str]:
 
 def _reason(content: bytes | Image.Image, error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        if not content:
-            return "the file is empty."
-        return "is not an image that can be read (JPEG, PNG, WebP, GIF, BMP, TIFF), whatever its name says."
+        return reason_of(content if isinstance(content, bytes) else b"")
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
         return "claims to have more pixels than are safe to decode. Make it smaller if it really is a photo."
     if isinstance(error, MemoryError):

@@ -1,4 +1,4 @@
-"""Find the photos that a user means: a folder, a manifest, a list of files, arrays or Pillow images.
+"""Find the photos that a user means: a folder, a manifest, a table, or a list of files, contents, arrays or images.
 
 Nothing is decoded here. Damaged files are found as well, so that they can be reported later. Hidden files and other
 types of files are ignored; photos of types that cannot be read are counted (`passed_over`).
@@ -9,9 +9,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from ..errors import PatchvoteError, PhotoError
 from ..utils.counting import counted
 from ..utils.remote import RemotePath, place
 from ..utils.schema import brief
+from .formats import endings, how_to_read, is_photo
 from .hints import folder_of_classes
 from .labels import is_missing, label_texts
 from .manifests import ENDINGS as MANIFESTS
@@ -28,9 +29,19 @@ from .manifests import read_manifest
 from .passed_over import PHOTO_TYPES, PassedOver
 from .walk import is_folder, is_hidden, walk
 
-ENDINGS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
-Source = str | Path | Image.Image | npt.NDArray[Any] | Sequence["str | Path | Image.Image | npt.NDArray[Any] | Photo"]
+class Table(Protocol):
+    """A table with named columns, such as a DataFrame of pandas."""
+
+    columns: Any
+
+    def to_dict(self, orient: Any) -> Any:
+        """Return the rows, for `orient="records"`."""
+
+
+OnePhoto = str | Path | bytes | IO[bytes] | Image.Image | npt.NDArray[Any]
+Source = OnePhoto | Table | Sequence["OnePhoto | Photo"]
+_MAX_BYTES = 400_000_000  # of the content of one photo
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,14 +52,14 @@ class Photo:
     ----------
     name : str
         Path below the folder in which the photo was found, with forward slashes; unique within a collection.
-    source : Path, Pillow image or array
-        File or image that holds the pixels.
+    source : Path, bytes, Pillow image or array
+        File, content of a file, or image that holds the pixels.
     label : str or None
         Class of the photo, if known.
     """
 
     name: str
-    source: Path | Image.Image | npt.NDArray[Any]
+    source: Path | bytes | Image.Image | npt.NDArray[Any]
     label: str | None = None
 
 
@@ -65,12 +76,13 @@ def find_photos(source: Source) -> Found:
 
     Parameters
     ----------
-    source : path, array, Pillow image, or a list of these
+    source : path, bytes, open file, array, Pillow image, a list of these, or a DataFrame
         - a folder with one folder per class: the label of a photo is the name of the top folder that holds it; photos
           beside the class folders have none;
         - a folder of photos: no labels;
         - a manifest (`.csv` or `.jsonl`) with a `file_name`, relative to the manifest, and an optional `label`;
-        - one photo, or a list of photos.
+        - a DataFrame with the same columns, whose paths are relative to the current folder;
+        - one photo, or a list of photos: paths, contents of image files (bytes, open binary files), arrays or images.
 
     Raises
     ------
@@ -81,9 +93,12 @@ def find_photos(source: Source) -> Found:
         return source
     if isinstance(source, (str, Path)):
         return _from_path(place(source))
-    if isinstance(source, (np.ndarray, Image.Image)):
-        if isinstance(source, np.ndarray) and source.ndim == 4:
-            return Found(_from_list(list(source)))
+    if hasattr(source, "columns") and hasattr(source, "to_dict"):
+        rows = ({key: _known(value) for key, value in row.items()} for row in source.to_dict("records"))
+        return Found(_from_rows("the table", Path(), enumerate(rows)))
+    if isinstance(source, np.ndarray) and (source.ndim == 4 or source.dtype.kind in "OU"):
+        return Found(_from_list(list(source)))
+    if isinstance(source, (np.ndarray, Image.Image, bytes, bytearray)) or hasattr(source, "read"):
         return Found(_from_list([source]))
     if not isinstance(source, Iterable):
         raise PhotoError("", f"photos must be a folder, a manifest, a photo or a list of photos, got {brief(source)}.")
@@ -96,12 +111,12 @@ def _from_path(path: Path) -> Found:
     if not path.exists():
         raise PhotoError(str(path), "there is no such file or folder. Is the path right?")
     if path.suffix.lower() in MANIFESTS:
-        return Found(_from_manifest(path))
-    if path.suffix.lower() in ENDINGS:
+        return Found(_from_rows(str(path), path.parent, read_manifest(path)))
+    if is_photo(path):
         return Found([Photo(path.name, path)])
-    hint = " Convert it to .jpg or .png." if path.suffix.lower() in PHOTO_TYPES else ""
+    hint = f" {how_to_read(path.suffix.lower())}" if path.suffix.lower() in PHOTO_TYPES else ""
     raise PhotoError(
-        str(path), f"neither a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(ENDINGS)}).{hint}"
+        str(path), f"neither a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(endings())}).{hint}"
     )
 
 
@@ -115,7 +130,7 @@ def _from_folder(root: Path) -> Found:
         )  # `walk` returns a folder only if it cannot be listed; reading it later says why
         if unlisted and path == root:
             raise PhotoError(str(root), "the folder may not be read. Are you allowed to list it?")
-        if unlisted or ending in ENDINGS:
+        if unlisted or is_photo(path):
             label = relative.parts[0] if unlisted or len(relative.parts) > 1 else None
             photos.append(Photo(relative.as_posix(), path, label))
         else:
@@ -127,7 +142,7 @@ def _from_folder(root: Path) -> Found:
         raise PhotoError(
             str(root),
             f"no photos here or in the folders below. {'Files there: ' + counts + '. ' if counts else ''}"
-            f"Photos end in {', '.join(ENDINGS)}.{' Convert the others.' if types else ''}",
+            f"Photos end in {', '.join(endings())}.{' ' + how_to_read(next(iter(types))) if types else ''}",
         )
     links = tuple(path.relative_to(root).as_posix() for path in again)
     empty = tuple(name for name in _without_photos(root, photos) if name not in links)
@@ -144,28 +159,31 @@ def _without_photos(root: Path, photos: list[Photo]) -> tuple[str, ...]:
     return tuple(sorted(set(folders) - classes - {photo.name for photo in photos}))
 
 
-def _from_manifest(path: Path) -> list[Photo]:
+def _from_rows(name: str, folder: Path, rows: Iterable[tuple[int, Mapping[Any, Any]]]) -> list[Photo]:
+    """Return the photos of numbered rows with a file_name and an optional label."""
     photos: dict[str, Photo] = {}
-    for line, row in read_manifest(path):
+    for line, row in rows:
         file_name = row.get("file_name")
+        if isinstance(file_name, Path):
+            file_name = str(file_name)
         if not isinstance(file_name, str) or not file_name.strip():
             raise PhotoError(
-                str(path), f"line {line} has no file_name. It has: {', '.join(map(str, row))[:200] or 'nothing'}."
+                name, f"line {line} has no file_name. It has: {', '.join(map(str, row))[:200] or 'nothing'}."
             )
         label = row.get("label")
-        if label is not None and not isinstance(label, (str, int)):
-            raise PhotoError(str(path), f"line {line}: label must be text, got {repr(label)[:200]}.")
+        if label is not None and not isinstance(label, (str, int, np.integer)):
+            raise PhotoError(name, f"line {line}: label must be text, got {repr(label)[:200]}.")
         where = file_name.strip().replace("\\", "/")
-        # The name is the file_name unchanged, so that answers can be joined with the manifest.
-        # Relative to the manifest, never a URL: a manifest of a stranger must not choose where to connect.
-        photo = Photo(file_name, path.parent / where, str(label).strip() or None if label is not None else None)
+        # The name is the file_name unchanged, so that answers can be joined with the rows.
+        # Relative to the folder, never a URL: a manifest of a stranger must not choose where to connect.
+        photo = Photo(file_name, folder / where, str(label).strip() or None if label is not None else None)
         if where in photos and photos[where].label != photo.label:
             raise PhotoError(
-                str(path), f"line {line} labels {where} {photo.label!r}, an earlier line {photos[where].label!r}."
+                name, f"line {line} labels {where} {photo.label!r}, an earlier line {photos[where].label!r}."
             )
         photos.setdefault(where, photo)
     if not photos:
-        raise PhotoError(str(path), "the manifest lists no photos.")
+        raise PhotoError(name, f"{'the manifest' if name != 'the table' else 'it'} lists no photos.")
     return list(photos.values())
 
 
@@ -180,11 +198,30 @@ def _from_list(items: list[Any]) -> list[Photo]:
             photos.append(Photo(item if isinstance(item, str) else item.as_posix(), place(item)))
         elif isinstance(item, (np.ndarray, Image.Image)):
             photos.append(Photo(f"image {index}", item))
+        elif isinstance(item, (bytes, bytearray)) or hasattr(item, "read"):
+            photos.append(Photo(f"image {index}", _content(f"image {index}", item)))
         else:
             raise PhotoError(
-                f"image {index}", f"must be a path, an array or a Pillow image, got {type(item).__name__}."
+                f"image {index}",
+                "must be a path, the content of an image file (bytes or an open file), an array or a Pillow image, got "
+                f"{type(item).__name__}.",
             )
     return photos
+
+
+def _known(value: Any) -> Any:
+    """Return a value of a table; None for NaN, by which tables say that there is none."""
+    return None if is_missing(value) else value
+
+
+def _content(name: str, given: Any) -> bytes:
+    """Return the content of an image file that was passed as bytes, or as a file that is open for reading."""
+    content = given.read(_MAX_BYTES + 1) if hasattr(given, "read") else bytes(given)
+    if not isinstance(content, bytes):
+        raise PhotoError(name, "is a file that was opened as text. Open it with the mode 'rb'.")
+    if len(content) > _MAX_BYTES:
+        raise PhotoError(name, f"has more than {_MAX_BYTES / 1e6:.0f} MB, too much for a photo.")
+    return content
 
 
 def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found:

@@ -61,6 +61,8 @@ def read_header(content: bytes) -> Header:
         return _tiff(content)
     if content[:4] == b"RIFF" and content[8:12] == b"WEBP":  # the decoder gets the whole file, and copies it
         return Header(opening=_COPIES * len(content))
+    if content[4:8] == b"ftyp":  # AVIF and HEIC: likewise
+        return Header(opening=_COPIES * len(content))
     return Header()
 
 

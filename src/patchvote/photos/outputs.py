@@ -1,8 +1,8 @@
 """Check the outputs of a command before its work begins, so that no file is lost that somebody may want.
 
 An output may be new, or replace a file of the same kind that patchvote wrote (see `marks`). Models and reports of other
-runs, and files that patchvote did not write, are replaced only with `force`. A file that the command reads, or writes
-as another output, is never replaced, not even with `force`: that can only be a mistake.
+runs, lists that people edit, and files that patchvote did not write, are replaced only with `force`. A file that the
+command reads, or writes as another output, is never replaced, not even with `force`: that can only be a mistake.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from ..errors import PatchvoteError
 from ..utils.marks import Kind, kind_of
 from ..utils.remote import RemotePath
-from .find import ENDINGS, find_photos
+from .find import find_photos
+from .formats import is_photo
 from .manifests import ENDINGS as MANIFESTS
 
 
@@ -95,12 +96,12 @@ def _check_owner(path: Path, kind: Kind, updated: bool) -> None:
     except OSError as error:
         raise PatchvoteError(f"{path} exists, but cannot be read: {error.strerror}. Choose another name.") from error
     if existing_kind is kind:
-        if updated or kind not in (Kind.model, Kind.report):
+        if updated or kind not in (Kind.model, Kind.report, Kind.suspects):
             return
         what = f"there is {kind} already"
     elif existing_kind is not None:
         what = f"it is {existing_kind} of patchvote, not {kind}"
-    elif path.suffix.lower() in ENDINGS:
+    elif is_photo(path):
         what = "it is an image that patchvote did not make"
     else:
         what = "patchvote did not write it"

@@ -10,11 +10,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-# Endings of photos that patchvote does not decode.
+from .formats import how_to_read
+
+# Endings of photos that patchvote does not decode, or not everywhere (`formats.endings`).
 _MODERN = "heic heif hif avif jxl jp2 j2k jpf mpo"
 _EDITORS = "psd xcf tga ppm pgm pnm exr hdr"
 _CAMERAS = "raw dng cr2 cr3 crw nef nrw arw srf sr2 orf raf rw2 pef srw x3f 3fr fff iiq erf mrw kdc dcr mef mos rwl"
 PHOTO_TYPES = frozenset(f".{ending}" for ending in f"{_MODERN} {_EDITORS} {_CAMERAS}".split())
+_PHONES = frozenset({".heic", ".heif", ".hif"})
+_RAW = frozenset(f".{ending}" for ending in _CAMERAS.split())
 _MAX_SHOWN = 5  # endings, folders or links that a sentence lists
 
 
@@ -55,8 +59,8 @@ class PassedOver:
 
         Examples
         --------
-        >>> PassedOver({".heic": 2}, "cat/IMG_1.HEIC").sentences()[0]
-        'passed over files: 2 with .heic (the first is cat/IMG_1.HEIC): such photos cannot be read. Convert them ...
+        >>> PassedOver({".nef": 2}, "cat/IMG_1.NEF").sentences()[0]
+        'passed over files: 2 with .nef (the first is cat/IMG_1.NEF): such photos cannot be read here. Convert ...
         >>> PassedOver(empty=("tulip",)).sentences()
         ['no photo was found in the folder tulip: it does not become a class.']
         """
@@ -65,7 +69,7 @@ class PassedOver:
             most_first = sorted(self.types.items(), key=lambda pair: -pair[1])
             sentences.append(
                 f"passed over files: {_some([f'{count:,} with {ending}' for ending, count in most_first])} (the first "
-                f"is {self.first}): such photos cannot be read. Convert them to .jpg or .png."
+                f"is {self.first}): such photos cannot be read here. {how_to_read(most_first[0][0])}"
             )
         if self.empty:
             several = len(self.empty) > 1
@@ -79,6 +83,36 @@ class PassedOver:
                 f"passed over the link{'s' * several} {_some(list(self.links))}: "
                 + ("they lead to folders that were" if several else "it leads to a folder that was")
                 + " searched already."
+            )
+        return sentences
+
+    def advice(self) -> list[str]:
+        """Return sentences that say how photos of the unreadable types can be converted.
+
+        Examples
+        --------
+        >>> PassedOver({".cr2": 2}).advice()
+        [".cr2: cameras write it, undeveloped. Export such photos as .jpg with darktable, RawTherapee or ...
+        """
+        found = sorted(self.types)
+        phones, raw = [one for one in found if one in _PHONES], [one for one in found if one in _RAW]
+        others = [one for one in found if one not in _PHONES | _RAW]
+        sentences = []
+        if phones:
+            sentences.append(
+                f"{_some(phones)}: iPhones write it. `magick mogrify -format jpg FILES` (ImageMagick) or "
+                "`heif-convert` (libheif) converts such photos, as does exporting them as JPEG. Settings, Camera, "
+                "Formats, Most Compatible makes the phone write .jpg."
+            )
+        if raw:
+            sentences.append(
+                f"{_some(raw)}: cameras write it, undeveloped. Export such photos as .jpg with darktable, RawTherapee "
+                "or the program of the camera's maker; `darktable-cli PHOTO PHOTO.jpg` converts one."
+            )
+        if others:
+            sentences.append(
+                f"{_some(others)}: `magick mogrify -format png FILES` (ImageMagick) converts most such photos, and so "
+                "does the program that they were made with."
             )
         return sentences
 

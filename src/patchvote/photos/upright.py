@@ -11,6 +11,7 @@ from PIL import Image
 
 from ..errors import PhotoError
 from .footprint import REDUCIBLE, Longest, reduction
+from .profiles import to_srgb
 
 BAND = 1 << 18  # pixels processed at a time where the whole image would take too much memory
 _MAX_EXIF = 1 << 20  # bytes of EXIF that are parsed; one segment of a JPEG has at most 65,533
@@ -51,9 +52,12 @@ def _plain(image: Image.Image) -> Image.Image:
     """Return a copy of an image as RGB, or as L if it has no colour."""
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return Image.fromarray(_to_8_bit(np.asarray(image)))
+    profile = image.info.get("icc_profile")
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        return _on_white(image)
-    return image.convert("L" if image.mode in ("L", "1") else "RGB")
+        return to_srgb(_on_white(image), profile)
+    if image.mode == "CMYK":
+        return to_srgb(image, profile).convert("RGB")
+    return to_srgb(image.convert("L" if image.mode in ("L", "1") else "RGB"), profile)
 
 
 def _on_white(image: Image.Image) -> Image.Image:

@@ -13,6 +13,8 @@ from ..bags.store import Labels, Store
 from ..errors import PatchvoteError
 from ..utils.moments import Moments
 
+_AT_ONCE = 4096  # descriptors of each network that are read at once
+
 
 class JoinedStore(Store):
     """Bags of several networks: descriptors are normalised to length 1 and concatenated.
@@ -46,20 +48,29 @@ class JoinedStore(Store):
         """Return a store of these photos only, in this order."""
         return JoinedStore([part.only(names) for part in self._parts])
 
-    def load(self, indices: npt.ArrayLike | None = None, dtype: npt.DTypeLike = np.float32) -> tuple[Bags, Labels]:
-        """Read the bags and labels of all photos, or of those at `indices`, in that order."""
-        first, labels = self._parts[0].load(indices)
-        values, start = np.empty((len(first.values), self.dim), dtype), 0
-        for part in self._parts:  # one by one, to save memory
-            bags = first if part is self._parts[0] else part.load(indices)[0]
-            if not np.allclose(bags.boxes, first.boxes, atol=1e-3):
+    def _load(self, chosen: npt.NDArray[np.int64], dtype: npt.DTypeLike) -> tuple[Bags, Labels]:
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[chosen])]).astype(np.int64)
+        count, done = int(offsets[-1]), 0
+        boxes, level = np.empty((count, 4), np.float32), np.empty(count, np.int16)
+        joined = Bags(np.empty((count, self.dim), dtype), offsets, boxes, level)
+        # A few photos at a time: those of all networks, as they came, would take more memory than the result.
+        for blocks in zip(*(part.blocks(_AT_ONCE, indices=chosen) for part in self._parts), strict=True):
+            first = blocks[0][0]
+            self._join([bags for bags, _ in blocks], joined[done : done + len(first)])
+            done += len(first)
+        return joined, self.labels[chosen]
+
+    def _join(self, parts: Sequence[Bags], joined: Bags) -> None:
+        """Write the descriptors of all networks for some photos into `joined`."""
+        start = 0
+        for bags in parts:
+            if not np.allclose(bags.boxes, parts[0].boxes, atol=1e-3):
                 raise _position_error()
-            values[:, start : start + part.dim] = unit(np.asarray(bags.values, np.float32))
-            start += part.dim
-        joined = Bags(values, first.offsets, first.boxes, first.level)
+            joined.values[:, start : start + bags.dim] = unit(np.asarray(bags.values, np.float32))
+            start += bags.dim
+        joined.boxes[...], joined.level[...] = parts[0].boxes, parts[0].level
         if self.recipe.mode == "dense":
             _whole_from_cells(joined)
-        return joined, labels
 
     def moments(self, indices: npt.NDArray[np.int64]) -> tuple[Moments, npt.NDArray[np.int64]]:
         """Return no moments: those of the parts are of descriptors that are not normalised."""

@@ -2,8 +2,8 @@
 
 The budget covers the descriptors that the runner holds: one half is for the training photos of a split, the other for
 its test photos. If the training photos do not fit, the voter gets their store and reads means or blocks from it. If the
-test photos do not fit, they are read in blocks, once per voter. The memory of the voter comes on top: NBNN keeps all
-training descriptors.
+test photos do not fit, they are read in blocks, once per voter. The memory of the voter comes on top: NBNN copies bags
+that it is handed over, and keeps a store within its own budget (`memory`); DA-NBNN holds all photos.
 """
 
 from __future__ import annotations

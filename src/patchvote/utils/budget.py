@@ -13,7 +13,7 @@ from typing import Any
 from sklearn.base import clone
 
 
-def fit_until(voter: Any, until: float, *data: Any, **more: Any) -> Any:
+def fit_until(voter: Any, until: float, *data: Any, method: str = "fit", **more: Any) -> Any:
     """Train a copy of a voter; the training stops after the first pass that ends later than `until`.
 
     Parameters
@@ -22,14 +22,16 @@ def fit_until(voter: Any, until: float, *data: Any, **more: Any) -> Any:
         Voter to copy; it is not changed.
     until : float
         Deadline, in the time of `time.perf_counter`. A training that ends before is not affected.
+    method : str, default "fit"
+        Method that trains.
     *data, **more
-        Arguments of `fit`.
+        Arguments of the method.
     """
     copy = clone(voter)
     before = {name: value for name, value in copy.get_params().items() if name.split("__")[-1] == "callback"}
     for name, callback in before.items():  # also those of its members
         copy.set_params(**{name: _until(until, callback)})
-    fitted = copy.fit(*data, **more)
+    fitted = getattr(copy, method)(*data, **more)
     return fitted.set_params(**before) if before else fitted
 
 

@@ -2,7 +2,7 @@
 
 A room describes its work as a job and consumes the results. Where the job runs is decided by the engine that the caller
 passes (`engines/`: this process, or a cluster). Items and results travel between machines, so they have to be small:
-paths and row numbers, never pixels or descriptors.
+paths and row numbers, never pixels or training descriptors.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ class Team(Protocol):
         """End the workers."""
 
 
+@runtime_checkable
 class TeamEngine(Protocol):
     """Engine that can hold a team of workers."""
 

@@ -35,8 +35,15 @@ class Kind(enum.StrEnum):
     arrays = "arrays of evidence"
     graph = "an exported graph"
     answers = "a file of answers"
+    suspects = "a list of suspects"
     results = "a page of results"
     plot = "a plot"
+
+
+_COLUMNS = {  # the first columns of files that are lists
+    Kind.answers: ["file", "label", "probability", "likeliest"],
+    Kind.suspects: ["file_name", "label", "finding", "probability"],
+}
 
 
 def kind_of(path: Path) -> Kind | None:
@@ -69,15 +76,15 @@ def kind_of(path: Path) -> Kind | None:
         return Kind.results
     if head.startswith(b"<?xml"):
         return Kind.plot if f"<dc:title>{NAME}</dc:title>".encode() in head else None
-    return Kind.answers if _are_answers(head.partition(b"\n")[0]) else None
+    columns = _columns(head.partition(b"\n")[0])
+    return next((kind for kind, first in _COLUMNS.items() if columns[: len(first)] == first), None)
 
 
-def _are_answers(line: bytes) -> bool:
-    columns = ["file", "label", "probability", "likeliest"]
+def _columns(line: bytes) -> list[str]:
+    """Return the names of the columns, from the first line of a .csv or .jsonl file."""
     if line.startswith(b"{"):
         try:
-            record = json.loads(line)
+            return list(json.loads(line))
         except (ValueError, RecursionError):
-            return False
-        return list(record)[: len(columns)] == columns
-    return line.decode("utf-8", "replace").split(",")[: len(columns)] == columns
+            return []
+    return line.decode("utf-8", "replace").split(",")

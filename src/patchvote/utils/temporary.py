@@ -32,6 +32,7 @@ except ImportError:  # Windows
 
 _FILE = re.compile(r"\.writing-(?P<machine>[^@]*)@\d+-[0-9a-f]+")
 _FOLDER = re.compile(r"patchvote-(?P<machine>[^@]*)@\d+-[a-z0-9_]{8}")
+_PAUSE = 0.02  # seconds until a folder is tried again that another process is removing
 _MAX_AGE = 7 * 86400.0  # seconds without a write, for files whose lock says nothing; no writer pauses for a week
 
 
@@ -83,6 +84,34 @@ def temporary_folder() -> Iterator[Path]:
                 return
         finally:
             shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def passing_folder(path: Path) -> Iterator[list[str]]:
+    """Make a folder that several processes may use at once, and that the last of them removes.
+
+    Yields a list. If it holds anything at the end of the block, the folder has served its purpose, and is removed
+    unless another process uses it; otherwise, such as after Ctrl-C, it stays for the next run.
+    """
+    finished: list[str] = []
+    while True:
+        path.mkdir(parents=True, exist_ok=True)
+        with _opened(path) as handle:
+            if _lock(handle, shared=True) is False or not _is_at(handle, path):
+                time.sleep(_PAUSE)  # another process is removing it
+                continue
+            yield finished
+            if finished and _lock(handle) is not False:
+                shutil.rmtree(path, ignore_errors=True)
+            return
+
+
+def _is_at(handle: int | None, path: Path) -> bool:
+    """Whether an open folder is still the one at this path."""
+    try:
+        return handle is None or os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def remove_leavings(folder: Path) -> None:
@@ -145,12 +174,15 @@ def _opened(path: Path) -> Iterator[int | None]:
             os.close(handle)
 
 
-def _lock(handle: int | None) -> bool | None:
-    """Lock an open file until it is closed; False where another process has the lock, None where there are no locks."""
+def _lock(handle: int | None, *, shared: bool = False) -> bool | None:
+    """Lock an open file until it is closed; False where another process has the lock, None where there are no locks.
+
+    Several processes may have a shared lock.
+    """
     if fcntl is None or handle is None:
         return None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

@@ -15,18 +15,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .row_file import blocks_of, read_at
 from .tensors import Place
 
-_NAMES = {"float16": "F16", "float32": "F32", "float64": "F64", "int64": "I64", "int16": "I16"}
+_NAMES = {"float16": "F16", "float32": "F32", "float64": "F64", "int64": "I64", "int16": "I16", "uint8": "U8"}
 
 
 def header_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]], metadata: Mapping[str, str]) -> bytes:
-    """Return the header of a file; each array is given in parts, which are stacked in the given order."""
+    """Return the header of a file.
+
+    Each array is given in parts, which are stacked in the given order; a part may be in a file itself (`RowFile`).
+    """
     entries: dict[str, Any] = {"__metadata__": metadata}
     end = 0
     for name, parts in arrays.items():
         start, end = end, end + sum(part.nbytes for part in parts)
-        shape = [sum(len(part) for part in parts), *parts[0].shape[1:]]
+        shape = [sum(len(part) for part in parts), *parts[0].shape[1:]] if len(parts) > 1 else [*parts[0].shape]
         entries[name] = {"dtype": _NAMES[parts[0].dtype.name], "shape": shape, "data_offsets": [start, end]}
     header = json.dumps(entries).encode()
     header += b" " * (-len(header) % 8)  # arrays begin at a multiple of 8 bytes
@@ -37,7 +41,8 @@ def content_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]]) -> Iterator[mem
     """Yield the bytes that follow the header."""
     for parts in arrays.values():
         for part in parts:
-            yield np.ascontiguousarray(part).data
+            for block in blocks_of(part):
+                yield np.ascontiguousarray(block).data
 
 
 def header_bytes(file: io.BufferedReader) -> bytes:
@@ -50,18 +55,10 @@ def header_bytes(file: io.BufferedReader) -> bytes:
 def read_rows(file: io.BufferedReader, place: Place, first: int, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Fill `rows` with consecutive rows of an array, from the row `first` on.
 
-    Reads bypass the buffer of the file, which would make one more copy.
-
     Raises
     ------
     EOFError
         The file ends before the last of these rows.
     """
-    file.raw.seek(place.start + first * rows.itemsize * math.prod(place.shape[1:]), io.SEEK_SET)
-    rest = rows.reshape(-1).view(np.uint8).data
-    while rest:
-        count = file.raw.readinto(rest)
-        if not count:
-            raise EOFError("the file has become shorter")
-        rest = rest[count:]
+    read_at(file, place.start + first * rows.itemsize * math.prod(place.shape[1:]), rows)
     return rows

@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .row_file import blocks_of
 from .schema import brief, listed, record, text, whole
 
 _BLOCK = 1 << 20  # bytes read at once; few enough to stay in cache between reading and hashing
 _MAX_HEADER = 1 << 26  # bytes of the header; enough for the names and counts of a million photos
 _MAX_VALUES = 1 << 20  # values in the header; parsing and checking these takes less than a second
 
-# The types that patchvote writes, by their names in the format.
-_TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I16": "int16", "I64": "int64"}
-STORED = frozenset(_TYPES.values())
+# The types that patchvote writes, by their names in the format; bytes are codes of descriptors, which no model holds.
+_TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I16": "int16", "I64": "int64", "U8": "uint8"}
+STORED = frozenset(_TYPES.values()) - {"uint8"}
 _ENTRY = record({"dtype": text(10), "shape": listed(whole(0, 1 << 50)), "data_offsets": listed(whole(0, 1 << 50))})
 
 
@@ -125,10 +126,10 @@ def empty(places: Mapping[str, Place]) -> dict[str, npt.NDArray[Any]]:
     Raises
     ------
     ValueError
-        An array has a type that patchvote does not write.
+        An array has a type that no model has.
     """
     for name, place in places.items():
-        if place.dtype not in _TYPES.values():
+        if place.dtype not in STORED:
             raise ValueError(f"the array {brief(name)} has the unsupported type {brief(place.dtype)}")
     return {name: np.empty(place.shape, place.dtype) for name, place in places.items()}
 
@@ -136,13 +137,18 @@ def empty(places: Mapping[str, Place]) -> dict[str, npt.NDArray[Any]]:
 def fill(
     file: io.BufferedReader, places: Mapping[str, Place], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> Iterator[bytes | npt.NDArray[np.uint8]]:
-    """Read arrays from a file, and yield what `contents` yields of them block by block, as soon as it is read."""
-    for name in sorted(arrays):
-        yield _description(name, arrays[name])
-        file.seek(places[name].start)
-        data = arrays[name].reshape(-1).view(np.uint8)
-        for start in range(0, len(data), _BLOCK):
-            block = data[start : start + _BLOCK]
+    """Read arrays from a file, and yield what `contents` yields of them block by block, as soon as it is read.
+
+    Places without an array are read as well, since a checksum covers them, but their bytes are not kept.
+    """
+    for name, place in sorted(places.items()):
+        yield _description(name, place)
+        file.seek(place.start)
+        data = arrays[name].reshape(-1).view(np.uint8) if name in arrays else None
+        passing = np.empty(_BLOCK if data is None else 0, np.uint8)
+        for start in range(0, place.stop - place.start, _BLOCK):
+            size = min(_BLOCK, place.stop - place.start - start)
+            block = passing[:size] if data is None else data[start : start + size]
             if file.readinto(block.data) != len(block):
                 raise ValueError("it became shorter while it was read")
             yield block
@@ -152,8 +158,9 @@ def contents(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | npt.NDA
     """Yield what a checksum of arrays covers: name, type, shape and values of each."""
     for name in sorted(arrays):
         yield _description(name, arrays[name])
-        yield arrays[name]
+        yield from blocks_of(arrays[name])
 
 
-def _description(name: str, array: npt.NDArray[Any]) -> bytes:
-    return f"{name} {array.dtype.name} {array.shape} ".encode()
+def _description(name: str, array: npt.NDArray[Any] | Place) -> bytes:
+    dtype = array.dtype if isinstance(array, Place) else array.dtype.name
+    return f"{name} {dtype} {array.shape} ".encode()

@@ -35,6 +35,7 @@ from ..errors import PatchvoteError
 from .bag_svm import BagSVM
 from .base import Voter, joined
 from .doubts import AdaptationWarning, collapsed, too_few, unlike
+from .familiarity import Familiarity
 from .labels import check_weights, known_labels
 from .linear import LinearVotes
 from .scorer import Scorer
@@ -89,6 +90,9 @@ class Adapted(Voter):
         The classes, sorted.
     history_ : list of dict
         Record of each round: how many photos of the target were used, and how many predictions changed.
+    familiarity_ : Familiarity or None
+        Familiarity of photos of the target, for a model (see `familiarity`); None if the voter was not adapted, or too
+        few photos have labels.
 
     Examples
     --------
@@ -159,6 +163,7 @@ class Adapted(Voter):
         source, labels, weight = _weighted(voter, source, labels, sample_weight)
         self._set_classes(labels)
         self.history_: list[dict[str, Any]] = []
+        self.familiarity_: Familiarity | None = None
         self.refusal_: str | None = None
         if target is None:
             if unadapted is None:
@@ -187,14 +192,14 @@ class Adapted(Voter):
             self.refusal_ = far or too_few(int(np.sum(~self.unlike_)))
         if self.refusal_ is None:
             left_out = self.unlike_[~has_label] & (not self.insist)
-            self.voter_, self.history_ = adaptation.run(
+            self.voter_, self.history_, self.familiarity_ = adaptation.run(
                 self.unadapted_, left_out, self.gains, self.shares, agreeing=self.insist
             )
             if not left_out.all() and not self.insist:
                 before, after = (voter.predict(adaptation.unknown) for voter in (self.unadapted_, self.voter_))
                 self.refusal_ = collapsed(before[~left_out], after[~left_out])
         if self.refusal_ is not None:
-            self.voter_, self.history_ = self.unadapted_, []
+            self.voter_, self.history_, self.familiarity_ = self.unadapted_, [], None
             warnings.warn(self.refusal_, AdaptationWarning, stacklevel=3)
 
     # --- what a model needs -----------------------------------------------------------------------------------------
@@ -296,6 +301,7 @@ def _doubtful(voter: Any, bags: Bags) -> tuple[npt.NDArray[np.bool_], npt.NDArra
 def _bags(X: Any, voter: Any) -> Bags:
     """Read bags, as small as the voter can do with; a store is read block by block."""
     if isinstance(X, Store):
+        voter.check_store(X)
         return Bags.join([_condensed(bags, voter) for bags, _ in X.blocks(_AT_ONCE)])
     return _condensed(Bags.of(X), voter)
 

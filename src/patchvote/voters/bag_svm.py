@@ -17,6 +17,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from ..bags.bags import Bags
+from ..bags.keep import has_parts
 from ..bags.store import Store
 from . import veto
 from .base import Candidate, ToAdapt, Voter
@@ -250,10 +251,13 @@ class BagSVM(Voter):
 
 
 def pooled(store: Store) -> Bags:
-    """Read a store as bags of one descriptor each, the mean of the bag, which is all that `BagSVM` uses."""
+    """Read a store as bags of one descriptor each, the mean of the bag, which is all that `BagSVM` uses.
+
+    Of a store that keeps something computed from the bags, the first row of each is their mean.
+    """
     means, done = np.empty((len(store), store.dim), np.float32), 0
     for bags, _ in store.blocks(_AT_ONCE, dtype=store.dtype):
         check_bags(bags)
-        means[done : done + len(bags)] = bags.means()
+        means[done : done + len(bags)] = bags.means() if has_parts(store.keep) else bags.values[bags.offsets[:-1]]
         done += len(bags)
     return Bags.of(means)

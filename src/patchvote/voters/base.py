@@ -19,8 +19,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
+from ..bags.keep import ALL, Condenser, Keep, Mean
 from ..bags.store import Store
+from ..bags.thinning import Thinning
 from ..errors import PatchvoteError
+from ..utils.engine import Engine
+from ..utils.row_file import RowFile
 from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from .labels import check_labels, hold_out, labels_of
 from .outputs import is_ours, probability_of, scores_of, votes_of
@@ -134,7 +138,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         schema = self.scorer_class.schema
         names = [name for name in (*schema.arrays, *schema.kept) if hasattr(self, f"{name}_")]
-        arrays = {name: np.asarray(getattr(self, f"{name}_")) for name in names}
+        arrays = {name: getattr(self, f"{name}_") for name in names}
+        arrays = {name: array if isinstance(array, RowFile) else np.asarray(array) for name, array in arrays.items()}
         return self.scorer_class(arrays, self._plain_settings(), len(self.classes_), bool(self.positions_))
 
     @classmethod
@@ -177,10 +182,33 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.partial_fit(bags.astype(np.float32), labels)
 
+    def fit_on_workers(self, X: Any, y: Any, *, engine: Engine, store: Store, thinning: Thinning | None = None) -> Self:
+        """Learn as `fit` does, with the help of an engine's workers if the training can be divided among them.
+
+        By default it cannot, and this process learns alone.
+
+        Parameters
+        ----------
+        X, y
+            Training images and their classes, as for `fit`.
+        engine : Engine
+            Engine that runs the workers.
+        store : Store
+            Store from which the workers can read the same images.
+        thinning : Thinning, optional
+            Choice of the descriptors of each bag that are in `X`; all by default.
+        """
+        fitted: Self = self.fit(X, y)
+        return fitted
+
     def for_target(self) -> Voter:
         """Return the unfitted voter that adapting trains, of any kind; by default this one, with the same settings."""
         voter: Voter = clone(self)
         return voter
+
+    def needs(self) -> Keep | Condenser:
+        """Return what of a bag it learns from; a store that keeps no more gives the same model."""
+        return Mean() if self.means_only else ALL
 
     def condensed(self, bags: Bags) -> Bags:
         """Return smaller bags of which it learns the same, and to which it gives the same scores, if there are any."""
@@ -248,8 +276,13 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             yield self._read(X)
             return
         self._check_dim(X)
-        for bags, _ in X.blocks(_AT_ONCE):
+        self.check_store(X)
+        for bags, _ in X.blocks(self._at_once()):
             yield self._read(bags)
+
+    def _at_once(self) -> int:
+        """Return how many descriptors of a store are read and classified at once."""
+        return _AT_ONCE
 
     def _read(self, X: Any, *, fitting: bool = False) -> Bags:
         """Convert bags, a list of arrays or an array into checked `Bags`; those for other packages are read-only."""
@@ -275,6 +308,15 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"the store has {store.dim} features per descriptor, but the model has {self.n_features_in_}."
             )
 
+    def check_store(self, store: Store) -> None:
+        """Refuse a store that keeps too little of each photo; raises as `Store.check_parts` does."""
+        if not self._reads(store):
+            store.check_parts(type(self).__name__)
+
+    def _reads(self, store: Store) -> bool:
+        """Whether it can learn from what a store keeps that has no parts of photos."""
+        return self.means_only and store.keep == Mean().name
+
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags | Store, npt.NDArray[Any]]:
         """Return checked images and their labels; a store is not loaded."""
         if not isinstance(X, Store):
@@ -282,6 +324,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
             bags = self._read(X, fitting=reset)
             return bags, check_labels(y, len(bags))
+        self.check_store(X)
         if not reset:
             self._check_dim(X)
         self.n_features_in_ = X.dim

@@ -47,6 +47,9 @@ def fault_of_class(estimator: Any, kind: str) -> str | None:
         return f"has a scorer, {scorer.__qualname__}, whose `schema` is missing or no Schema"
     if (fault := _fault_of_schema(schema)) is not None:
         return f"has a scorer, {scorer.__qualname__}, whose schema is wrong: {fault}"
+    matrices = [name for name, (axes, _) in schema.arrays.items() if axes == 2]
+    if not isinstance(rows := scorer.row_by_row, tuple) or not all(name in matrices for name in rows):
+        return f"has a scorer, {scorer.__qualname__}, whose row_by_row, {brief(rows)}, is no tuple of its matrices"
     return None
 
 

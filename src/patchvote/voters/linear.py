@@ -60,7 +60,7 @@ class LinearVotes(Scorer):
     ) -> npt.NDArray[np.float64]:
         """Return the probabilities; those of bags that the unadapted model rejects stay below the threshold."""
         probability = softmax(scores / temperature)
-        if not veto.is_there(self.arrays):
+        if not self.has_veto:
             return probability
         return veto.with_veto(probability, bags.means(), self.arrays, self.power, threshold)
 
@@ -70,6 +70,11 @@ class LinearVotes(Scorer):
         """Return the scorer with the veto of the unadapted one."""
         kept = veto.veto_of(before.arrays["linear"], before.arrays["bias"], temperature, threshold, columns)
         return LinearVotes({**self.arrays, **kept}, self.settings, self.classes)
+
+    @property
+    def has_veto(self) -> bool:
+        """Whether it belongs to an adapted model."""
+        return veto.is_there(self.arrays)
 
     def check(self, images: int | None = None) -> None:
         """Refuse arrays that are inconsistent."""
@@ -111,7 +116,7 @@ class LinearVotes(Scorer):
         votes = [graph.node("Add", graph.node("MatMul", shared, one), bias) for one in flat]
         scores = graph.node("Squeeze", scores, graph.ints(1))
         probability = softmax_of(graph, scores, temperature)
-        if veto.is_there(self.arrays):
+        if self.has_veto:
             probability = limited_nodes(graph, probability, vector, self.arrays, self.classes, threshold)
         return Exported([as_map(graph, vote, one) for vote, one in zip(votes, maps, strict=True)], scores, probability)
 

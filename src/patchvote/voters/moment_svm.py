@@ -16,10 +16,12 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import StratifiedKFold
+from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
+from ..bags.keep import Condenser, Keep
 from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.machine import cores
@@ -29,6 +31,7 @@ from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from .labels import check_weights, split_groups
 from .linear_svm import fit_linear
 from .moment_features import PLACES, moment_vectors, moments, pair_count, rooted
+from .moment_keep import PAIRS, KeptMoments, MomentCondenser, keeps_moments, kept_in
 from .moment_votes import MomentVotes
 from .power import has_negative, resolved
 from .scorer import Scorer
@@ -40,6 +43,7 @@ _AT_ONCE = 20_000  # descriptors of a store that are held in memory at once
 _SAMPLE = 8_000  # descriptors from which directions are found
 _EXTRA, _ITERATIONS = 10, 5  # of the search for directions
 _HALF_FLOAT = 6e4  # moments up to this size are kept in float16
+_HALF_FLOAT_IN_SAMPLE = 6e3  # the same for moments of a sample: those of other photos may be larger
 _ROUNDING = 1e-4  # most of the variance between images that rounding to float16 may add
 
 Floats = npt.NDArray[Any]
@@ -113,7 +117,7 @@ class MomentSVM(Voter):
         *,
         power: float | str = "auto",
         layout: float = 0.36,
-        pairs: int = 128,
+        pairs: int = PAIRS,
         class_weight: Any = None,
         calibration: float = 0.2,
         rejection: float = 0.05,
@@ -142,7 +146,8 @@ class MomentSVM(Voter):
         Parameters
         ----------
         X : Bags, list of arrays, array, or Store
-            Training images. A store may be larger than memory: only its moments are held.
+            Training images. A store may be larger than memory: only its moments are held. One that keeps moments has
+            the directions of its own, which are used.
         y : array of shape (images,), optional
             Classes of the images; by default those of the store.
         sample_weight : array of shape (images,), optional
@@ -227,6 +232,12 @@ class MomentSVM(Voter):
         Whether features are negative is known for certain once all images were read. If only a few are, and were not
         in the first block, the images are read once more.
         """
+        if isinstance(source, Store) and keeps_moments(source):
+            kept = kept_in(source)
+            if self.power not in ("auto", kept.power) or kept.pairs != self.pairs:
+                raise ValueError(f"{source.path} keeps moments for other settings of power or pairs.")
+            self.power_, self.directions_, self.offset_ = kept.power, kept.directions, kept.offset
+            return self._statistics(source, images)[:2]
         negative = self.power == "auto" and has_negative(next(_blocks(source, images)).values)
         while True:
             self.power_ = resolved(self.power, negative)
@@ -270,6 +281,8 @@ class MomentSVM(Voter):
 
     def _statistics(self, source: Bags | Store, images: Numbers) -> tuple[Floats, Floats, bool]:
         """Return the moments and the mean descriptors of some images, and whether any of their features is negative."""
+        if isinstance(source, Store) and keeps_moments(source):
+            return self._kept_statistics(source, images)
         workers = cores()
         found: list[tuple[Floats, Floats, bool]] = []
 
@@ -286,6 +299,46 @@ class MomentSVM(Voter):
             return np.zeros((0, self._moments), np.float32), np.zeros((0, self.n_features_in_), np.float32), False
         stats, means, negative = zip(*found, strict=True)
         return np.concatenate(stats), np.concatenate(means), any(negative)
+
+    # --- moments in a store -----------------------------------------------------------------------------------------
+
+    def needs(self) -> Keep | Condenser:
+        """Return what it needs of a bag: its moments, along its own directions once it is fitted."""
+        if not hasattr(self, "vectors_"):
+            return MomentCondenser(self.pairs, self.power)
+        return self._kept(self.vectors_.dtype.name)
+
+    def _kept(self, dtype: str = "float16") -> KeptMoments:
+        return KeptMoments(self.power_, self.directions_, self.offset_, self.pairs, dtype)
+
+    def to_keep(self, sample: Store) -> KeptMoments:
+        """Return what a store has to keep of each bag, with directions found in the whole bags of a sample."""
+        self._check_settings()
+        self.n_features_in_ = sample.dim
+        found = self._moments_of_all(sample, np.arange(len(sample)))
+        small = all(np.abs(part).max(initial=0) < _HALF_FLOAT_IN_SAMPLE for part in found)
+        half = small and all(_stored(part, sample.dim).dtype == np.float16 for part in found)
+        return self._kept("float16" if half else "float32")
+
+    def _kept_statistics(self, store: Store, images: Numbers) -> tuple[Floats, Floats, bool]:
+        """Return the moments and means that a store keeps, which must be along the voter's own directions."""
+        kept = self._kept()
+        if kept.name != store.keep:
+            raise ValueError(f"{store.path} keeps moments along other directions than those that were learned.")
+        found = [kept.read(bags) for bags in _blocks(store, images)]
+        none = np.zeros((0, self._moments), np.float32), np.zeros((0, self.n_features_in_), np.float32)
+        stats, means = zip(*(found or [none]), strict=True)
+        return np.concatenate(stats), np.concatenate(means), False
+
+    def _mean_votes(self, X: Any) -> Floats:
+        if not (isinstance(X, Store) and keeps_moments(X)):
+            return super()._mean_votes(X)
+        check_is_fitted(self)
+        stats, _, _ = self._kept_statistics(X, np.arange(len(X)))
+        return np.asarray(moment_vectors(stats, self.n_features_in_) @ self.linear_.T + self.bias_)
+
+    def _reads(self, store: Store) -> bool:
+        return keeps_moments(store)
 
     # --- adapting ---------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from ..bags.bags import Bags
 from ..errors import ModelError, PatchvoteError
 from ..utils.float16 import all_finite
 from ..utils.onnx_graph import GraphBuilder
+from ..utils.row_file import blocks_of
 from ..utils.schema import Check, record
 from .confidence import part_weights, scaled
 from .onnx_nodes import Exported
@@ -92,12 +93,15 @@ class Scorer(abc.ABC):
     adapts : bool
         Whether its models can be adapted to another domain. Then its voter defines `to_adapt`, and the scorer of the
         voter that adapting trains defines `with_veto`.
+    row_by_row : tuple of str
+        Matrices of which it reads some rows at a time, so that they may stay in a file (`RowFile`) if they are large.
     """
 
     kind: ClassVar[str]
     schema: ClassVar[Schema]
     remembers: ClassVar[bool] = False
     adapts: ClassVar[bool] = False
+    row_by_row: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, arrays: Arrays, settings: Mapping[str, Any], classes: int, positions: bool = False) -> None:
         known = {**self.schema.arrays, **self.schema.kept}
@@ -167,6 +171,11 @@ class Scorer(abc.ABC):
             "Adapt a moment-svm (the default) or a bag-svm."
         )
 
+    @property
+    def has_veto(self) -> bool:
+        """Whether the probabilities are limited by the veto of an unadapted voter (see `veto`)."""
+        return False
+
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
         """Return the nearest training descriptor of a class for each descriptor, or None if the model holds none.
 
@@ -221,7 +230,8 @@ class Scorer(abc.ABC):
             if array.ndim != axes or array.dtype.name not in types:
                 expected = f"{axes} of {' or '.join(types)}"
                 raise ModelError(f"the array {name!r} has {array.ndim} axes of {array.dtype}, expected {expected}.")
-            _check_size(name, array)
+            for block in blocks_of(array):
+                _check_size(name, block)
         self.check(images)
 
     @classmethod

@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from ..bags.bags import Bags
 from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, temperature_for, threshold_for
+from .familiarity import REJECTION, Familiarity, HeldOut
 from .gains import moved
 from .labels import hold_out
 from .votes import softmax
@@ -59,8 +60,8 @@ class Adaptation:
         shares: Sequence[float],
         *,
         agreeing: bool = False,
-    ) -> tuple[Any, list[dict[str, Any]]]:
-        """Adapt the voter; return it, and a record per round of self-training.
+    ) -> tuple[Any, list[dict[str, Any]], Familiarity | None]:
+        """Adapt the voter; return it, a record per round of self-training, and the familiarity of photos.
 
         Parameters
         ----------
@@ -87,9 +88,10 @@ class Adaptation:
             changed = 0 if before is None else int(np.sum(named != before))
             history.append({"share": share, "taken": len(taken), "changed": changed})
             voter, before = self.learn(source, taken, names), named
+        familiarity = None
         if getattr(self.voter, "calibration", 0):
-            self._calibrate(voter, unadapted, source, taken, names, agreeing)
-        return voter, history
+            familiarity = self._calibrate(voter, unadapted, source, taken, names, agreeing)
+        return voter, history, familiarity
 
     def learn(
         self,
@@ -159,18 +161,17 @@ class Adaptation:
 
     def _held_out(
         self, source: Bags, taken: npt.NDArray[np.int64], names: npt.NDArray[Any]
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]] | None:
-        """Return the mean votes for labelled photos by a voter that has not seen them, and their class numbers.
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+        """Return the mean votes for labelled photos by a voter that has not seen them, and which it has and has not.
 
         None if there are too few labelled photos to hold any out.
         """
         labelled, labels = self._labelled(source)
-        classes, numbers = np.unique(labels, return_inverse=True)
+        _, numbers = np.unique(labels, return_inverse=True)
         keep, out = hold_out(np.arange(len(labels)), numbers, _HELD_OUT, 0)
         if not len(out) or len(labels) < FEWEST_TO_CALIBRATE:
             return None
-        voter = self.learn(source, taken, names, keep=keep)
-        return voter._mean_votes(labelled[out]), np.searchsorted(voter.classes_, classes[numbers[out]])
+        return self.learn(source, taken, names, keep=keep)._mean_votes(labelled[out]), keep, out
 
     def _calibrate(
         self,
@@ -180,8 +181,10 @@ class Adaptation:
         taken: npt.NDArray[np.int64],
         names: npt.NDArray[Any],
         agreeing: bool,
-    ) -> None:
-        """Set temperature and threshold from held-out labelled photos, with the same gains.
+    ) -> Familiarity | None:
+        """Set temperature and threshold from held-out labelled photos, with the same gains; return the familiarity.
+
+        Photos are compared with the labelled ones alone: those that the voter named itself may be strangers.
 
         With `agreeing`, where adapting looked unsafe, the temperature is raised until the mean confidence for the
         target's photos is no larger than the share of them for which both voters agree: there is no better evidence.
@@ -189,15 +192,18 @@ class Adaptation:
         held_out = self._held_out(source, taken, names)
         voter.temperature_, voter.rejection_threshold_ = unadapted.temperature_, unadapted.rejection_threshold_
         if held_out is None:
-            return
-        voter.temperature_ = fit_temperature(*held_out)
+            return None
+        votes_out, keep, out = held_out
+        labelled, labels = self._labelled(source)
+        numbers = np.searchsorted(voter.classes_, labels)
+        voter.temperature_ = fit_temperature(votes_out, numbers[out])
         if agreeing and len(self.unknown):
             votes = voter._mean_votes(self.unknown)
             agreement = float(np.mean(voter.classes_[votes.argmax(axis=1)] == unadapted.predict(self.unknown)))
             voter.temperature_ = temperature_for(votes, agreement, voter.temperature_)
-        votes, numbers = held_out
-        probability = softmax(votes / voter.temperature_)
-        voter.rejection_threshold_ = threshold_for(probability, numbers, getattr(self.voter, "rejection", 0.05))
+        probability, rejection = softmax(votes_out / voter.temperature_), getattr(self.voter, "rejection", REJECTION)
+        voter.rejection_threshold_ = threshold_for(probability, numbers[out], rejection)
+        return Familiarity.learned(labelled.means(), numbers, [HeldOut(keep, out, probability)], rejection)[0]
 
 
 def lead(means: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -29,6 +29,7 @@ PART = number(0, 0.9)  # share of the images that is held out
 WEIGHT = number(0, 1e12)
 CONFIDENCE = number(0, 10)  # exponent of a part's lead
 STRENGTH = number(1e-12, 1e12)
+MEMORY = number(1, 1e9)  # megabytes that a training may take
 NONE = one_of(None)
 SEED = either(NONE, whole(0, (1 << 32) - 1))
 CLASS_WEIGHT = either(NONE, one_of("balanced"), table(WEIGHT, _label))

@@ -44,6 +44,17 @@ def chunk_rows(width: int) -> int:
     return max(1, min(_CHUNK, _NUMBERS // width))
 
 
+def width_of(rows: int) -> int:
+    """Return the least width at which a chunk has at most this number of descriptors.
+
+    Examples
+    --------
+    >>> chunk_rows(width_of(1024))
+    1024
+    """
+    return -(-_NUMBERS // rows)
+
+
 def mean_votes(
     bags: Bags, positions: bool, vote: Vote, width: int = 1, confidence: float = 0.0
 ) -> npt.NDArray[np.float64]:

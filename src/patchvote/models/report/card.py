@@ -10,6 +10,8 @@ from ...utils.terminal import printable
 from ..about import About, AdaptedTo, Added, Copies, HeldOut
 from ..model import Model
 
+FEW = 10  # photos of a class below which more would help most
+
 
 def card(model: Model) -> str:
     """Return the card of a model, as Markdown."""
@@ -23,6 +25,7 @@ def card(model: Model) -> str:
         "## How good it is",
         "",
         accuracy_of(about, _text),
+        *([sentence] if (sentence := rejection_sentence(about.held_out)) else []),
         "",
         "## What it has seen",
         "",
@@ -109,6 +112,12 @@ def copies_sentences(copies: Copies | None, text: Callable[[str], str] = str) ->
     return sentences
 
 
+def few_sentences(model: Model, text: Callable[[str], str] = str) -> list[str]:
+    """Return a sentence on the classes of which few photos were seen, if there are any."""
+    few = [text(label) for label in model.classes if model.about.images.get(label, 0) < FEW]
+    return [f"Fewer than {FEW} photos were seen of: {_some(few)}. A few more would help most."] if few else []
+
+
 def cut_sentences(cut: list[str], text: Callable[[str], str] = str) -> list[str]:
     """Return a sentence on what the time budget cut short, if anything."""
     return (
@@ -125,18 +134,13 @@ def _some(names: list[str], most: int = 5) -> str:
 
 def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
     """Return sentences on the limits of a model; `text` escapes names for the format of the output."""
-    images = model.about.images
-    few = [label for label in model.classes if images.get(label, 0) < 10]
     sentences = [
         "It knows its classes and nothing else. A photo of something else gets one of their names, or "
-        f'"none of these" where its probability is below {model.threshold:.2f}.',
+        f'"none of these": it rejects {rejects(model)}.',
         "Photos from another camera, place or time may be classified less accurately than photos like those it has seen"
         + ("." if not model.scorer.adapts else "; `fit --target` and `predict --adapt` make up for much of that."),
     ]
-    if few:
-        sentences.append(
-            f"Fewer than 10 photos were seen of: {_some(list(map(text, few)))}. A few more would help most."
-        )
+    sentences.extend(few_sentences(model, text))
     sentences.extend(copies_sentences(model.about.copies, text))
     sentences.extend(cut_sentences(model.about.cut, text))
     if len(model.about.tried) > 1:
@@ -149,6 +153,30 @@ def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
     if model.about.added:
         sentences.append("Photos were added after the accuracy was measured; `patchvote evaluate` measures it anew.")
     return sentences
+
+
+def rejects(model: Model) -> str:
+    """Return in words which photos a model rejects as "none of these"."""
+    if model.familiarity is None:
+        return f"photos whose likeliest class has a probability below {model.threshold:.2f}"
+    share = f"{100 * model.familiarity.rejection:g} %"
+    return (
+        f"photos that look stranger than all but {share} of the photos of its classes that were held out, and so about "
+        f"{share} of new photos of its classes, more of those from another camera"
+    )
+
+
+def rejection_sentence(scores: HeldOut | None) -> str | None:
+    """Return a sentence on the held-out photos that are rejected, if their number is known."""
+    if not scores or "rejected_right" not in scores:
+        return None
+    rejected, right = scores.get("rejected", 0), scores["rejected_right"]
+    if not rejected:
+        return 'None of them would be rejected as "none of these".'
+    return (
+        f'{counted(rejected, "of them", "of them")} would be rejected as "none of these", {right:,} of which '
+        f"{'was' if right == 1 else 'were'} classified correctly."
+    )
 
 
 def _additions(added: list[Added]) -> list[str]:

@@ -85,6 +85,7 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
             plots.plot_settings(protocol, results, pictures / protocol.name)
             parts += ["## Settings: ours", _picture("Each setting changed alone", protocol.name)]
             parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+    parts += _published(Results(results.folder / "published"), protocols)
     if trials := read_trials(results.folder / "adaptation"):
         parts += ["## Adapting, where it helps and where it must not", adaptation_table(trials)]
         parts.append(_text(results.folder / "adaptation" / "notes.md"))
@@ -128,6 +129,20 @@ def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
         table = tables.all_pairs(protocol, setting, results)
         parts += [f"### All pairs, {setting.name}, `dense` (the paper's six are marked *)", table]
     return parts
+
+
+def _published(results: Results, protocols: list[Protocol]) -> list[str]:
+    """Return the tables of a later run on other versions of the same image sets, which may be incomplete."""
+    parts = []
+    for protocol in protocols:
+        if protocol.report not in ("scenes", "domains") or not any(results.all(protocol.name)):
+            continue
+        if protocol.report == "scenes":
+            parts += [f"### {protocol.title}", tables.scenes([protocol], results)]
+            continue
+        for setting in protocol.settings:
+            parts += [f"### {protocol.title}, {setting.name}", tables.domains(protocol, setting, results)]
+    return ["## The photos as published", _text(results.folder / "notes.md"), *parts] if parts else []
 
 
 def _times(protocol: Protocol, results: Results, pictures: Path) -> list[str]:

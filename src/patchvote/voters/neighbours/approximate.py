@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ...utils.int8 import MOST_MATRIX, MOST_ROW, int8_product
 from .bounds import EvenRotation, Floats, Indices, pair_distances, principal_axes, squares
 from .exact import Bank, on_all_cores, part_winners
+from .in_parts import BankInParts
 
 APPROXIMATE = ("pca", "hnsw", "ivf")
 _BLOCK = 1 << 22  # estimated distances per block of queries
@@ -191,5 +192,6 @@ def make_bank(
 
 def recall(bank: Any, queries: Floats, k: int = 1) -> float:
     """Return the share of neighbours of `queries` that are as near as the k-th nearest of the exact search."""
-    exact = Bank(bank.values).nearest(queries, k)[0][:, -1:]
+    whole = bank.exact() if isinstance(bank, BankInParts) else Bank(bank.values)
+    exact = whole.nearest(queries, k)[0][:, -1:]
     return float(np.mean(bank.nearest(queries, k)[0] <= exact * (1 + 1e-5) + 1e-12))

@@ -285,6 +285,9 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def _bags(X: Any) -> Bags:
     """Read any accepted form of bags, also a list of parts that are bags or stores."""
+    for part in X if isinstance(X, list) else [X]:
+        if isinstance(part, Store):
+            part.check_parts("DANBNN")
     if isinstance(X, Store):
         bags = X.load()[0]
     elif isinstance(X, list) and X and all(isinstance(part, (Bags, Store)) for part in X):

@@ -10,7 +10,7 @@ descriptors remain, the bank is searched by brute force.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -91,15 +91,27 @@ class Bank:
 
     def _brute_force(self, queries: Floats, k: int) -> tuple[Floats, Indices]:
         """Search the bank in parts of bounded size, and keep the best `k`."""
-        best = np.full((len(queries), 0), np.inf, np.float32)
-        indices = np.zeros((len(queries), 0), np.int64)
-        for start in range(0, len(self), _PART):
-            part = self.values[start : start + _PART].astype(np.float32, copy=False)
-            distances, chosen = _by_products(queries, part, min(k, len(part)))
-            best, indices = np.hstack([best, distances]), np.hstack([indices, chosen + start])
-            order = np.lexsort((indices, best), axis=1)[:, :k]
-            best, indices = np.take_along_axis(best, order, 1), np.take_along_axis(indices, order, 1)
-        return best, indices
+
+        def found() -> Iterator[tuple[Floats, Indices]]:
+            for start in range(0, len(self), _PART):
+                part = self.values[start : start + _PART].astype(np.float32, copy=False)
+                distances, chosen = _by_products(queries, part, min(k, len(part)))
+                yield distances, chosen + start
+
+        return best_of(found(), len(queries), k)
+
+
+def best_of(found: Iterable[tuple[Floats, Indices]], queries: int, k: int) -> tuple[Floats, Indices]:
+    """Merge the neighbours that were found in parts of a bank, and keep the `k` nearest of each query.
+
+    Of equally near ones, that of the lower index is kept, wherever the bank was cut.
+    """
+    best, indices = np.full((queries, 0), np.inf, np.float32), np.zeros((queries, 0), np.int64)
+    for distances, chosen in found:
+        best, indices = np.hstack([best, distances]), np.hstack([indices, chosen])
+        order = np.lexsort((indices, best), axis=1)[:, :k]
+        best, indices = np.take_along_axis(best, order, 1), np.take_along_axis(indices, order, 1)
+    return best, indices
 
 
 def _by_products(queries: Floats, bank: Floats, k: int) -> tuple[Floats, Indices]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from .base import BankVoter
+from .in_parts import DEFAULT_MEMORY
 from .votes import LocalVotes
 
 
@@ -25,7 +26,7 @@ class LocalNBNN(BankVoter):
         Number of nearest descriptors that vote; the next one is the background.
     search : {"exact", "pca", "hnsw", "ivf"}, default "exact"
         Search for neighbours. All but "exact" are approximate; `recall_` is the share of the neighbours they find.
-    normalise, power, position_weight, confidence, dtype, calibration, rejection
+    normalise, power, position_weight, confidence, dtype, calibration, rejection, memory
         As in `NBNN`.
     random_state : int or None, default 0
         Seed of the choice of held-out images.
@@ -59,6 +60,7 @@ class LocalNBNN(BankVoter):
         dtype: str = "float32",
         calibration: float = 0.2,
         rejection: float = 0.05,
+        memory: float = DEFAULT_MEMORY,
         random_state: Any = 0,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -70,4 +72,5 @@ class LocalNBNN(BankVoter):
         self.dtype = dtype
         self.calibration = calibration
         self.rejection = rejection
+        self.memory = memory
         self.random_state = random_state

@@ -11,14 +11,17 @@ Boiman, Shechtman and Irani, "In Defense of Nearest-Neighbor Based Image Classif
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.cluster import MiniBatchKMeans
 
+from ...bags.store import Store
 from ...utils.suggest import nearest
 from .base import BankVoter
+from .in_parts import DEFAULT_MEMORY, needed
 from .votes import NeighbourVotes
 
 
@@ -53,6 +56,10 @@ class NBNN(BankVoter):
         images at most. With 0, or fewer than 50 images in all, the temperature is 1.
     rejection : float, default 0.05
         Share of the correctly classified held-out images that may be rejected as "none of these".
+    memory : float, default 1500
+        Megabytes that fitting a store, and then classifying, may take. A bank that takes more in memory (about five
+        times its descriptors in float32) is kept in a temporary file (in the folder that ``TMPDIR`` names) and read
+        part by part in every search. Votes are the same; the exact search is then by brute force.
     random_state : int or None, default 0
         Seed of the choice of held-out images, and of the k-means of `condense`.
 
@@ -86,6 +93,7 @@ class NBNN(BankVoter):
         dtype: str = "float32",
         calibration: float = 0.2,
         rejection: float = 0.05,
+        memory: float = DEFAULT_MEMORY,
         random_state: Any = 0,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -98,6 +106,7 @@ class NBNN(BankVoter):
         self.dtype = dtype
         self.calibration = calibration
         self.rejection = rejection
+        self.memory = memory
         self.random_state = random_state
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
@@ -140,6 +149,14 @@ class NBNN(BankVoter):
         self.image_ = np.full(len(self.values_), -1)
         self.boxes_ = np.tile(np.array([0, 0, 1, 1], np.float32), (len(self.values_), 1))
         self._check_enough()
+
+    def _check_largest_class(self, store: Store, descriptors: int) -> None:
+        least = math.ceil(needed(descriptors, store.dim + 2))
+        if self.condense is not None and self.memory < least:
+            raise ValueError(
+                f"memory must be at least {least:,} megabytes to condense a class of {descriptors:,} descriptors of "
+                f"{store.dim:,} features, got {self.memory:g}."
+            )
 
     def _check_enough(self) -> None:
         """Refuse a class with fewer than `n_neighbors` descriptors."""

@@ -15,7 +15,8 @@ from ..labels import image_weights
 from ..outputs import scores_of
 from ..power import resolved
 from ..scorer import Scorer
-from .blocks import MEMORY, Limits, limits
+from ..settings import MEMORY
+from .blocks import Limits, limits
 from .memory import Memory
 from .minibatches import TrainingData
 

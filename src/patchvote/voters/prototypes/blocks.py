@@ -15,10 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bags.bags import Bags
-from ...utils.schema import number
 from ..votes import chunk_rows
-
-MEMORY = number(1, 1e9)  # megabytes
 
 # Bytes per descriptor beside its values: box, level, image, row, two orders (one is being drawn), owner.
 _BESIDE = 16 + 2 + 5 * 8

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bags.bags import Bags
+from ...bags.copies import means_of
 from ...bags.store import Store
 from ...utils.float16 import to_float32
 from ...utils.moments import Moments
@@ -26,7 +27,6 @@ from .blocks import Block, Limits, read_ahead
 # Descriptors gathered at once: so few that they stay in the processor's cache while they are standardised.
 _ROWS = 256
 _AT_ONCE = 50_000  # descriptors read at once for means and votes
-_FEWEST_FEATURES = 64  # of the mean of an image; fewer do not show which photos are copies
 
 # Descriptors, their class numbers, and their weights.
 Minibatch = tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]
@@ -114,13 +114,7 @@ class TrainingData:
         """Return the mean descriptor of each image, without positions; of very many images, only some features."""
         if isinstance(self.source, Bags):
             return self.source.means()
-        dim, parts = self.source.dim, -(-len(self.source) * self.source.dim // self.limits.features)
-        every = max(1, min(dim // _FEWEST_FEATURES, parts))
-        means, done = np.empty((len(self.source), -(-dim // every)), np.float32), 0
-        for bags in self.bags(np.arange(len(self.source))):
-            means[done : done + len(bags)] = bags.means()[:, ::every]
-            done += len(bags)
-        return means
+        return means_of(self.source, self.limits.features, min(self.limits.block, _AT_ONCE))
 
     def bags(self, images: npt.NDArray[np.int64]) -> Iterator[Bags]:
         """Yield the bags of some images, in their order; those of a store in small blocks."""

@@ -3,7 +3,8 @@
 Each worker reads the photos that it owns from the store and keeps them. In every step this process draws the same
 minibatch as one process would, sends each worker the row numbers of its descriptors and the prototypes, and adds up the
 gradients in the order of the workers. So the result does not depend on which worker is faster, and differs from that of
-one process by rounding only.
+one process by rounding only. If this process has a part of every bag in memory already (`thinning`), the workers read
+the same part from the store.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import numpy.typing as npt
 from ...bags.bags import Bags
 from ...bags.entries import Entry
 from ...bags.store import Store
+from ...bags.thinning import Thinning
 from ...utils.engine import Team, TeamEngine
+from ..labels import labels_of
 from ..power import raise_in_place
 from ..votes import check_bags, with_positions
 from .minibatches import Minibatch, TrainingData
@@ -30,7 +33,15 @@ from .stoml3 import Stoml3
 _Array = npt.NDArray[Any]
 
 
-def fit_on_workers(voter: SNBNL, store: Store, y: Any = None, *, engine: TeamEngine) -> SNBNL:
+def fit_on_workers(
+    voter: SNBNL,
+    store: Store,
+    y: Any = None,
+    *,
+    engine: TeamEngine,
+    bags: Bags | None = None,
+    thinning: Thinning | None = None,
+) -> SNBNL:
     """Fit sNBNL on the workers of an engine, with the result of `voter.fit(store, y)` up to rounding.
 
     Parameters
@@ -43,6 +54,11 @@ def fit_on_workers(voter: SNBNL, store: Store, y: Any = None, *, engine: TeamEng
         Classes of the images; by default those of the store.
     engine : TeamEngine
         Engine that runs the workers.
+    bags : Bags, optional
+        What to learn from if this process has it in memory: all bags of the store, or the part that `thinning`
+        chooses. The result is then that of `voter.fit(bags, y)`.
+    thinning : Thinning, optional
+        Choice of the descriptors in `bags`, which the workers repeat; all by default.
 
     Returns
     -------
@@ -51,8 +67,10 @@ def fit_on_workers(voter: SNBNL, store: Store, y: Any = None, *, engine: TeamEng
     """
     with contextlib.ExitStack() as stack:
         parted = _PartedSNBNL(**voter.get_params(deep=False))
-        parted._begin_team = lambda job: stack.enter_context(contextlib.closing(engine.team(job)))
-        parted.fit(store, y)
+        parted._begin_team = lambda most: stack.enter_context(
+            contextlib.closing(engine.team(GradientJob(store.path, store.entries, most, thinning)))
+        )
+        parted.fit(store if bags is None else bags, labels_of(store, y))
     del parted._begin_team, parted._team
     voter.__dict__.update(parted.__dict__)
     return voter
@@ -91,25 +109,27 @@ class Standard:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Descriptors of a minibatch, by number: image, and row in the image. As an array, they are read from the store."""
+    """Descriptors of a minibatch, by number: image, and row in the image. As an array, they are read."""
 
     images: _Array
     rows: _Array
     standard: Standard
-    store: Store
+    source: Bags | Store
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> _Array:
-        return self.standard.gathered(_Kept(self.store, len(self)).bag, self.images, self.rows)
+        source = self.source
+        bag_of = _Kept(source, len(self)).bag if isinstance(source, Store) else source.__getitem__
+        return self.standard.gathered(bag_of, self.images, self.rows)
 
 
 class _Kept:
     """Bags that were read from a store; all are dropped when there are more descriptors than `most`."""
 
-    def __init__(self, store: Store, most: int) -> None:
-        self._store, self._most = store, most
+    def __init__(self, store: Store, most: int, thinning: Thinning | None = None) -> None:
+        self._store, self._most, self._thinning = store, most, thinning
         self._bags: dict[int, Bags] = {}
         self._descriptors = 0
 
@@ -119,8 +139,8 @@ class _Kept:
                 self._bags, self._descriptors = {}, 0
             bag = self._store.load([image], self._store.dtype)[0]
             check_bags(bag)
-            self._bags[image] = bag
-            self._descriptors += int(self._store.sizes[image])
+            self._bags[image] = bag if self._thinning is None else self._thinning.part(bag, image)
+            self._descriptors += len(self._bags[image].values)
         return self._bags[image]
 
 
@@ -136,16 +156,19 @@ class GradientJob:
         Training images, in order.
     most : int
         Descriptors that a worker keeps in memory.
+    thinning : Thinning, optional
+        Choice of the descriptors of each bag; all by default.
     """
 
     path: Path
     entries: Sequence[Entry]
     most: int
+    thinning: Thinning | None = None
     name: str = "fit snbnl"
 
     def start(self) -> Callable[[Any, Any], tuple[float, _Array] | None]:
         """Open the store; return the function that computes the loss and gradient of some descriptors."""
-        kept = _Kept(Store.open(self.path).by_content(self.entries), self.most)
+        kept = _Kept(Store.open(self.path).by_content(self.entries), self.most, self.thinning)
 
         def part(shared: tuple[_Array, float, Standard], own: Any) -> tuple[float, _Array] | None:
             weights, q, standard = shared
@@ -200,7 +223,7 @@ class _PartedData(TrainingData):
             order, count = rng.permutation(len(image)), self._minibatches_of(part, size)
             for chosen in np.array_split(order, count)[skip:]:
                 images = image[chosen]
-                x: Any = Rows(images, place[chosen], standard, self.source)  # type: ignore[arg-type]
+                x: Any = Rows(images, place[chosen], standard, self.source)
                 yield x, self.labels[images], self.weight[images].astype(self.dtype)
             skip = max(0, skip - count)
 
@@ -208,12 +231,12 @@ class _PartedData(TrainingData):
 class _PartedSNBNL(SNBNL):
     """SNBNL whose steps are made by a team, which begins when it is known how much a worker may keep."""
 
-    _begin_team: Callable[[GradientJob], Team]
+    _begin_team: Callable[[int], Team]
     _team: Team
 
     def _training_data(self, X: Any, *what: Any, **more: Any) -> TrainingData:
         data = super()._training_data(X, *what, **more)
-        self._team = self._begin_team(GradientJob(X.path, X.entries, data.limits.whole))
+        self._team = self._begin_team(data.limits.whole)
         return _PartedData.of(data)
 
     def _learner(self, weights: _Array, step: int = 0) -> Stoml3:

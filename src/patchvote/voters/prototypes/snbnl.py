@@ -22,6 +22,9 @@ from sklearn.utils import check_random_state
 
 from ...bags.bags import Bags
 from ...bags.copies import copy_groups
+from ...bags.store import Store
+from ...bags.thinning import Thinning
+from ...utils.engine import Engine, TeamEngine
 from ..base import Candidate
 from ..labels import hold_out
 from .base import PrototypeVoter
@@ -213,6 +216,15 @@ class SNBNL(PrototypeVoter):
         """Learn prototypes from labelled images; see `PrototypeVoter.fit`."""
         self.device_ = self.device or _device_of(X)
         return super().fit(X, y, sample_weight)
+
+    def fit_on_workers(self, X: Any, y: Any, *, engine: Engine, store: Store, thinning: Thinning | None = None) -> Self:
+        """Learn as `fit` does; each worker computes its part of every gradient (see `parted`)."""
+        if self.device is not None or not isinstance(engine, TeamEngine):
+            return self.fit(X, y)
+        from .parted import fit_on_workers
+
+        fit_on_workers(self, store, y, engine=engine, bags=X if isinstance(X, Bags) else None, thinning=thinning)
+        return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more images, in one pass over them; they may be of classes never seen before.

@@ -1,0 +1,244 @@
+"""The command that looks at a collection of photos before a model is fitted to it."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..utils.counting import counted
+from ..utils.remote import RemotePath, place
+from ..utils.terminal import say, show, show_json
+from .common import (
+    SKIPPED,
+    Cache,
+    Force,
+    Jobs,
+    Json,
+    MistypedError,
+    Mode,
+    Network,
+    NoCache,
+    NoReport,
+    PhotosArgument,
+    Quiet,
+    Seed,
+    base_name,
+    cache_of,
+    report_file,
+    tell_hints,
+)
+from .streams import interruption
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from ..models.check.findings import Checked
+    from ..photos.moves import Move
+
+
+def check(
+    photos: PhotosArgument,
+    test: Annotated[
+        Path | None, typer.Option(metavar="DIR", parser=place, help="Test photos; copies of them are found in PHOTOS.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write a list of suspects, .csv or .jsonl, for --apply.")
+    ] = None,
+    move: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Move suspects into DIR, into folders of their classes.")
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Do what the column action of an edited list says: keep; relabel, to the class in the column to; "
+            "move or drop, into --move DIR.",
+        ),
+    ] = None,
+    undo: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Move photos back, by the record of an earlier run.")
+    ] = None,
+    network: Network = "efficientnet-lite0",
+    mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
+    report: Annotated[
+        Path | None, typer.Option(help="File of the page.", show_default="PHOTOS-check.html here")
+    ] = None,
+    no_report: NoReport = False,
+    force: Force = False,
+    cache: Cache = None,
+    no_cache: NoCache = False,
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Find copies, wrong labels, outliers and unreadable files among labelled PHOTOS, and write a page of them.
+
+    No photo is touched, except with --move, --apply or --undo.
+    """
+    if apply is not None or undo is not None:
+        _check_alone(apply, undo, {"--test": test, "--output": output, "--report": report})
+        moves = _edited(photos, move, apply, undo)
+        done = _carry_out(moves, photos, move, keep_record=undo is None)
+        _tell({}, [], done, quiet, as_json)
+        if done["failed"]:
+            raise typer.Exit(SKIPPED)
+        return
+    if move is not None:
+        _check_folders(photos, move)
+    page = report_file(default := Path(f"{base_name(photos)}-check.html"), report, no_report)
+    _check_outputs([photos, test], network, page, output, force, [] if report else [default])
+    checked = _checked(photos, test, network, mode, cache_of(cache, no_cache), jobs, seed, quiet)
+    if page:
+        _write_page(page, checked, photos)
+    if output:
+        _write_list(output, checked)
+    written = [str(path) for path in (page, output) if path]
+    lines = [*checked.sentences(), *([f"wrote {' and '.join(written)}"] if written else [])]
+    record = {"report": page and str(page), "list": output and str(output), **checked.plain()}
+    done = _carry_out(_moves(checked, photos, move), photos, move) if move else {}
+    _tell(record, lines, done, quiet, as_json)
+    if checked.skipped or checked.passed_over.types or done.get("failed"):
+        raise typer.Exit(SKIPPED)
+
+
+def _check_alone(apply: Path | None, undo: Path | None, others: dict[str, Path | None]) -> None:
+    """Refuse options that --apply or --undo would ignore: they move photos, and look at none."""
+    if apply is not None and undo is not None:
+        raise MistypedError("--apply and --undo exclude each other: leave one of them out.")
+    for option, value in others.items():
+        if value is not None:
+            raise MistypedError(f"{'--undo' if apply is None else '--apply'} checks nothing: leave out {option}.")
+
+
+def _check_folders(photos: Path, into: Path | None) -> None:
+    """Refuse to move photos unless they are in a local folder, and go into another one."""
+    from ..photos.placing import check_folder
+
+    if isinstance(photos, RemotePath) or not photos.is_dir():
+        raise MistypedError(
+            f"photos are moved within a folder on this machine, with one folder per class; got {photos}."
+        )
+    if into is not None:
+        check_folder(into)
+        if into.resolve().is_relative_to(photos.resolve()) or photos.resolve().is_relative_to(into.resolve()):
+            raise MistypedError(f"--move needs a folder outside of {photos}, and not around it; got {into}.")
+
+
+def _check_outputs(
+    inputs: list[Path | None], network: str, page: Path | None, output: Path | None, force: bool, updated: list[Path]
+) -> None:
+    from ..backbones.network_files import network_files
+    from ..photos.outputs import check_outputs
+    from ..utils.marks import Kind
+
+    if output is not None and output.suffix.lower() not in (".csv", ".jsonl"):
+        raise MistypedError(f"--output writes .csv or .jsonl, got {output}.")
+    outputs = [(page, Kind.report), (output, Kind.suspects)]
+    check_outputs(outputs, itertools.chain(inputs, network_files(network)), force=force, updated=updated)
+
+
+def _checked(
+    photos: Path,
+    test: Path | None,
+    network: str,
+    mode: Mode,
+    cache: Path | bool | None,
+    jobs: int | None,
+    seed: int,
+    quiet: bool,
+) -> Checked:
+    """Check the photos, and say what cannot be read."""
+    from ..bags.boxes import Dense, Patch
+    from ..bags.extract import Extractor
+    from ..bags.recipe import Recipe
+    from ..models.check.check import check_photos
+    from .progress import ProgressLine
+
+    tell_hints(photos)
+    extractor = Extractor(Recipe(network, Dense() if mode is Mode.dense else Patch()), jobs=jobs)
+    with ProgressLine("extract", quiet) as line:
+        checked = check_photos(photos, extractor, test=test, cache=cache, seed=seed, progress=line.stage)
+    say(*(f"skipped {error}" for error in checked.skipped))
+    say(*checked.passed_over.sentences(), *checked.passed_over.advice())
+    return checked
+
+
+def _write_page(page: Path, checked: Checked, photos: Path) -> None:
+    from ..models.check.page import write_check_page
+    from ..photos.decode import SHOWN, load_image
+    from ..photos.find import Photo, find_photos
+
+    sources = {photo.name: photo for photo in find_photos(photos)}
+
+    def load(name: str) -> Image.Image:
+        return load_image(sources.get(name) or Photo(name, photos / name), SHOWN)
+
+    command = f"patchvote check {shlex.quote(str(photos))} -o suspects.csv"
+    title = f"{base_name(photos)}: photos to look at"
+    write_check_page(page, checked, load, title=title, command=command)
+
+
+def _write_list(output: Path, checked: Checked) -> None:
+    from ..utils.files import write_file
+    from ..utils.terminal import printable_json
+    from .answers import csv_of
+
+    rows = [suspect.row() for suspect in checked.suspects]
+    if output.suffix.lower() == ".jsonl":
+        lines = [printable_json(row) for row in rows]
+    else:
+        lines = list(csv_of(rows, ["file_name", "label", "finding", "probability", "details", "action", "to"]))
+    write_file(output, (f"{line}\n".encode() for line in lines))
+
+
+def _moves(checked: Checked, photos: Path, into: Path) -> list[Move]:
+    """Return the moves of all suspects into a folder, which keeps the folders of their classes."""
+    from ..photos.moves import Move, Spot
+
+    return [Move(Spot(photos, suspect.name), Spot(into, suspect.name)) for suspect in checked.suspects]
+
+
+def _edited(photos: Path, into: Path | None, apply: Path | None, undo: Path | None) -> list[Move]:
+    """Return the moves that a file of the user asks for."""
+    from ..models.check.actions import moves_of
+    from ..photos.find import find_photos
+    from ..photos.moves import read_record
+    from .answers import cell
+
+    _check_folders(photos, into)
+    if undo is not None:
+        return read_record(undo, photos, into)
+    found = find_photos(photos)
+    empty = found.passed_over.empty
+    return moves_of(apply or Path(), found, photos, into, classes=empty, spelling=lambda name: str(cell(name)))
+
+
+def _carry_out(wanted: Sequence[Move], photos: Path, into: Path | None, *, keep_record: bool = True) -> dict[str, Any]:
+    """Move photos, after writing down where they were; return what was done."""
+    from ..photos.moves import make, plan, write_record
+
+    moves = plan(wanted) if keep_record else list(wanted)
+    record = write_record(Path(f"{base_name(photos)}-moves.jsonl"), moves) if keep_record and moves else None
+    words = ["patchvote", "check", str(photos), "--undo", str(record), *(["--move", str(into)] if into else [])]
+    undo = shlex.join(words) if record else None
+    with interruption(f"interrupted. To undo what was moved: {undo}" if undo else "interrupted."):
+        made, failed = make(moves)
+    say(*map(str, failed))
+    return {"moved": len(made), "failed": len(failed), "record": record and str(record), "undo": undo}
+
+
+def _tell(record: dict[str, Any], lines: list[str], done: dict[str, Any], quiet: bool, as_json: bool) -> None:
+    if as_json:
+        show_json(record | done)
+    elif not quiet:
+        show(*lines)
+        if done:
+            show(f"moved {counted(done['moved'], 'photo')}" + (f"; {done['failed']:,} not" if done["failed"] else ""))
+        if done.get("undo"):
+            show(f"to undo: {done['undo']}")

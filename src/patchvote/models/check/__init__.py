@@ -1,0 +1,1 @@
+"""Checking a collection of labelled photos: copies, wrong labels, outliers, and what is missing."""

@@ -1,0 +1,226 @@
+"""Check a collection of labelled photos, before a model is fitted to it.
+
+Photos go through the network once: their bags are kept in the cache, from which `fit` takes them later.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...bags.cache import cached_bags
+from ...bags.copies import copy_pairs, groups_of_several, linked
+from ...bags.extract import Extractor
+from ...bags.filled import Filled
+from ...errors import PhotoError
+from ...photos.find import Found, Source, find_photos, labelled
+from ...utils.timing import Progress
+from ...voters.bag_svm import pooled
+from ...voters.registry import AUTO, DEFAULT
+from ..needs import learned_from
+from .findings import Checked, Kind, Suspect
+from .held_out import HeldOut, hold_out_each
+from .suspects import doubtful_labels, outliers
+
+_CONFIRMED = 0.75  # held-out probability of a label from which on it is right, where copies have different ones
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Collection:
+    """Photos as a check sees them.
+
+    Parameters
+    ----------
+    names, labels, digests : sequences of str
+        Name, class and digest of the content of each photo.
+    means : array of shape (photos, features)
+        Mean descriptor of each photo.
+    """
+
+    names: Sequence[str]
+    labels: Sequence[str]
+    digests: Sequence[str]
+    means: npt.NDArray[Any]
+
+
+def check_photos(
+    photos: Source,
+    extractor: Extractor,
+    *,
+    test: Source | None = None,
+    cache: str | Path | bool | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Checked:
+    """Check a collection: copies, labels, outliers, classes with few photos, and files that cannot be read.
+
+    Parameters
+    ----------
+    photos : Source
+        Labelled photos: a folder with one folder per class, or a manifest.
+    extractor : Extractor
+        Extractor that makes their bags.
+    test : Source, optional
+        Photos that a model is to be tested on; copies of them are found among the photos.
+    cache : path, None or False
+        Folder of the cache, the user's by default; False keeps nothing.
+    seed : int, default 0
+        Seed of the choice of photos that are held out together.
+    progress : function, optional
+        Called with the name of the stage, how much of it is done, and its total.
+
+    Raises
+    ------
+    PatchvoteError
+        No photo has a class, or none can be read.
+    """
+    found = labelled(photos, None, 1)
+    others = None if test is None else find_photos(test)
+    collection, skipped = _collection(found, photos, extractor, cache, progress)
+    unreadable = list(skipped)
+    tested, passed_over = None, found.passed_over
+    if others is not None and test is not None:
+        tested, more = _collection(others, test, extractor, cache, progress)
+        unreadable += more
+        passed_over += others.passed_over.without_folders()
+    result = check_collection(collection, tested, seed=seed)
+    label_of = {photo.name: str(photo.label) for photo in found}
+    suspects = [Suspect(e.name, label_of[e.name], Kind.unreadable, reason=e.reason) for e in skipped]
+    return dataclasses.replace(
+        result, suspects=[*result.suspects, *suspects], skipped=unreadable, passed_over=passed_over
+    )
+
+
+def _collection(
+    photos: Found, source: Source, extractor: Extractor, cache: str | Path | bool | None, progress: Progress | None
+) -> tuple[Collection, list[PhotoError]]:
+    """Extract photos, and return what a check needs of them and which cannot be read."""
+
+    def show(filled: Filled) -> None:
+        if progress is not None:
+            progress("extract", filled.done, filled.photos)
+
+    need = learned_from(AUTO, DEFAULT, 0)  # it has the means, and a later `fit` finds it in the cache
+    with cached_bags(photos, source, extractor, need=need, cache=cache, progress=show) as (filled, store):
+        labels = ["" if label is None else str(label) for label in store.labels]
+        digests = [entry.digest for entry in store.entries]
+        return Collection(store.names, labels, digests, pooled(store).values), filled.skipped
+
+
+def check_collection(photos: Collection, test: Collection | None = None, *, seed: int = 0) -> Checked:
+    """Check photos whose descriptors are known.
+
+    Parameters
+    ----------
+    photos : Collection
+        Labelled photos.
+    test : Collection, optional
+        Photos that a model is to be tested on.
+    seed : int, default 0
+        Seed of the choice of photos that are held out together.
+    """
+    classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
+    count, means, digests = len(photos.names), photos.means, list(photos.digests)
+    if test is not None:
+        means, digests = np.concatenate([means, test.means]), [*digests, *test.digests]
+    pairs = copy_pairs(means, digests)
+    # Photos that look alike are held out together, also those that only a chain of others links. Two photos are called
+    # copies where they are alike themselves.
+    groups = linked(pairs, len(means))[:count]
+    copies = _copies(pairs, digests)
+    held_out = hold_out_each(photos.means, numbers, groups, seed)
+    # A photo is listed once, for the first of these reasons.
+    found: dict[str, Suspect] = {}
+    for suspect in (
+        *_in_several_classes(photos, copies, held_out, numbers),
+        *_mislabelled(photos, held_out, numbers, classes.tolist()),
+        *_in_test(photos, copies, test),
+        *_same_files(photos),
+        *(Suspect(photos.names[i], photos.labels[i], Kind.outlier) for i in outliers(held_out.unlike)),
+    ):
+        found.setdefault(suspect.name, suspect)
+    order = list(Kind)
+    own = pairs[(pairs < count).all(axis=1)]
+    alike = groups_of_several(linked(own[numbers[own[:, 0]] == numbers[own[:, 1]]], count))
+    return Checked(
+        dict(zip(classes.tolist(), np.bincount(numbers).tolist(), strict=True)),
+        sorted(found.values(), key=lambda suspect: order.index(suspect.kind)),
+        [[photos.names[i] for i in group] for group in alike],
+        _different(copies[:count], photos.labels),
+        int((~held_out.asked).sum()),
+        0 if test is None else len(test.names),
+    )
+
+
+def _copies(pairs: Numbers, digests: Sequence[str]) -> list[list[int]]:
+    """Return the copies of each photo, those of the same content first."""
+    found: list[set[int]] = [set() for _ in digests]
+    for one, other in pairs.tolist():
+        if one != other:
+            found[one].add(other)
+            found[other].add(one)
+    return [sorted(others, key=lambda j: (digests[j] != digests[i], j)) for i, others in enumerate(found)]
+
+
+def _different(copies: Sequence[Sequence[int]], labels: Sequence[str]) -> dict[str, int]:
+    """Return the number of photos of each class, without those that look like an earlier one that was counted."""
+    counted: set[int] = set()
+    for i, others in enumerate(copies):
+        if not any(j in counted and labels[j] == labels[i] for j in others):
+            counted.add(i)
+    return dict(sorted(collections.Counter(labels[i] for i in counted).items()))
+
+
+def _in_several_classes(
+    photos: Collection, copies: Sequence[Sequence[int]], held_out: HeldOut, numbers: Numbers
+) -> list[Suspect]:
+    """Return photos with copies in other classes, except those whose label the other photos confirm."""
+    suspects = []
+    for i, alike in enumerate(copies[: len(numbers)]):
+        others = [j for j in alike if j < len(numbers) and numbers[j] != numbers[i]]
+        chances = dict(zip(others, np.nan_to_num(held_out.probability[i, numbers[others]]).tolist(), strict=True))
+        others.sort(key=lambda j: (photos.digests[j] != photos.digests[i], -chances[j]))
+        is_confirmed = held_out.probability[i, numbers[i]] > _CONFIRMED  # never of NaN
+        if others and not is_confirmed:
+            exact = photos.digests[others[0]] == photos.digests[i]
+            names, label = tuple(photos.names[j] for j in others), photos.labels[others[0]]
+            suspects.append(Suspect(photos.names[i], photos.labels[i], Kind.classes, label, others=names, exact=exact))
+    return suspects
+
+
+def _mislabelled(photos: Collection, held_out: HeldOut, numbers: Numbers, classes: Sequence[str]) -> list[Suspect]:
+    images, others = doubtful_labels(held_out.probability, numbers)
+    return [
+        Suspect(photos.names[i], photos.labels[i], Kind.label, classes[j], float(held_out.probability[i, j]))
+        for i, j in zip(images.tolist(), others.tolist(), strict=True)
+    ]
+
+
+def _in_test(photos: Collection, copies: Sequence[Sequence[int]], test: Collection | None) -> list[Suspect]:
+    """Return photos that have copies among the test photos, whose numbers follow those of the photos."""
+    suspects, count = [], len(photos.names)
+    for i, alike in enumerate(copies[:count]):
+        others = [j - count for j in alike if j >= count]
+        if test is not None and others:
+            exact, names = test.digests[others[0]] == photos.digests[i], tuple(test.names[j] for j in others)
+            suspects.append(Suspect(photos.names[i], photos.labels[i], Kind.test, others=names, exact=exact))
+    return suspects
+
+
+def _same_files(photos: Collection) -> list[Suspect]:
+    """Return photos with the content of an earlier photo of the same class."""
+    first: dict[tuple[str, str], str] = {}
+    suspects = []
+    for name, label, digest in zip(photos.names, photos.labels, photos.digests, strict=True):
+        original = first.setdefault((label, digest), name)
+        if original != name:
+            suspects.append(Suspect(name, label, Kind.copy, others=(original,), exact=True))
+    return suspects

@@ -1,0 +1,185 @@
+"""Findings: what a check of a collection found, as values, plain data and sentences."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import PhotoError
+from ...photos.passed_over import PassedOver
+from ...utils.counting import counted
+from ..report.card import FEW
+
+_SHOWN = 8  # suspects of a kind that are printed; the page and the list have more
+
+
+class Kind(enum.StrEnum):
+    """Reasons to look at a photo, in the order in which they are told."""
+
+    label = "label"
+    classes = "two classes"
+    test = "in the test"
+    copy = "copy"
+    outlier = "outlier"
+    unreadable = "unreadable"
+
+
+@dataclasses.dataclass(frozen=True)
+class Suspect:
+    """A photo to look at.
+
+    Parameters
+    ----------
+    name : str
+        Name of the photo.
+    label : str
+        Its class.
+    kind : Kind
+        Why to look at it.
+    looks_like : str
+        Class that it was taken for when it was held out, or the class of its copy; empty if there is none.
+    probability : float or None
+        Probability of that class; None if there is none.
+    others : tuple of str
+        Names of the photos that look the same or nearly so, those of the same content first.
+    exact : bool
+        Whether the content of the first of these is the same.
+    reason : str
+        Why it cannot be read; otherwise empty.
+    """
+
+    name: str
+    label: str
+    kind: Kind
+    looks_like: str = ""
+    probability: float | None = None
+    others: tuple[str, ...] = ()
+    exact: bool = False
+    reason: str = ""
+
+    @property
+    def title(self) -> str:
+        """Name of the photo, with its class where that is not the folder that the name begins with."""
+        return self.name if self.name.startswith(f"{self.label}/") else f"{self.name} ({self.label})"
+
+    @property
+    def details(self) -> str:
+        """What was found, in words."""
+        if self.kind is Kind.label:
+            return f"looks like {self.looks_like} ({100 * (self.probability or 0):.0f} %)"
+        if self.kind is Kind.outlier:
+            return "unlike all other photos"
+        if self.kind is Kind.unreadable:
+            return self.reason
+        more = f" and {len(self.others) - 1:,} more" if len(self.others) > 1 else ""
+        where = {Kind.classes: f" ({self.looks_like})", Kind.test: " of the test photos"}.get(self.kind, "")
+        return f"{'the same' if self.exact else 'nearly the same'} as {self.others[0]}{where}{more}"
+
+    def row(self) -> dict[str, Any]:
+        """Return the suspect as a row of the list that `--apply` reads."""
+        return {
+            "file_name": self.name,
+            "label": self.label,
+            "finding": str(self.kind),
+            "probability": None if self.probability is None else round(self.probability, 4),
+            "details": self.details,
+            "action": "",
+            "to": self.looks_like,
+        }
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Checked:
+    """Result of a check.
+
+    Parameters
+    ----------
+    classes : mapping of str to int
+        Number of readable photos per class.
+    suspects : sequence of Suspect
+        Photos to look at, by kind; those of a kind with the surest first. A photo is listed once.
+    alike : sequence of sequence of str
+        Groups of photos of one class that look alike: copies, or nearly.
+    different : mapping of str to int
+        Number of photos per class, counting those that look alike once.
+    not_asked : int
+        Number of photos that could not be held out, because no other photo has their class.
+    tested : int
+        Number of test photos that were compared.
+    skipped : sequence of PhotoError
+        Photos, also of the test, that cannot be read.
+    passed_over : PassedOver
+        Files that were passed over, and class folders without photos.
+    """
+
+    classes: Mapping[str, int]
+    suspects: Sequence[Suspect] = ()
+    alike: Sequence[Sequence[str]] = ()
+    different: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    not_asked: int = 0
+    tested: int = 0
+    skipped: Sequence[PhotoError] = ()
+    passed_over: PassedOver = dataclasses.field(default_factory=PassedOver)
+
+    def of(self, kind: Kind) -> list[Suspect]:
+        """Return the suspects of a kind."""
+        return [suspect for suspect in self.suspects if suspect.kind is kind]
+
+    @property
+    def few(self) -> dict[str, int]:
+        """Number of different photos of each class that has few, the fewest first."""
+        return dict(sorted(((k, v) for k, v in self.different.items() if v < FEW), key=lambda pair: pair[1]))
+
+    def plain(self) -> dict[str, Any]:
+        """Return the result as plain values, for JSON."""
+        return {
+            "photos": sum(self.classes.values()),
+            "classes": dict(self.classes),
+            "counts": dict(collections.Counter(str(suspect.kind) for suspect in self.suspects)),
+            "suspects": [suspect.row() | {"others": list(suspect.others)} for suspect in self.suspects],
+            "alike": [list(group) for group in self.alike],
+            "few": self.few,
+            "not_asked": self.not_asked,
+            "tested": self.tested,
+            "skipped": [{"name": error.name, "reason": error.reason} for error in self.skipped],
+            "passed_over": self.passed_over.plain() | {"advice": self.passed_over.advice()},
+        }
+
+    def sentences(self) -> list[str]:
+        """Return the result in lines for people; what cannot be read and was passed over is told elsewhere."""
+        lines = [f"{counted(sum(self.classes.values()), 'photo')} of {counted(len(self.classes), 'class', 'classes')}"]
+        for kind, words in HEADINGS.items():
+            if found := self.of(kind):
+                lines.append(f"{counted(len(found), *words)}:")
+                lines += [f"  {one.title}: {one.details}" for one in found[:_SHOWN]]
+                lines += [f"  … and {len(found) - _SHOWN:,} more"] if len(found) > _SHOWN else []
+        if self.alike:
+            count = sum(map(len, self.alike))
+            lines.append(
+                f"{count:,} photos look alike within a class (copies, or nearly), in "
+                f"{counted(len(self.alike), 'group')}: they teach little more than one photo each."
+            )
+        if self.few:
+            counts = [f"{label} {count}" for label, count in self.few.items()]
+            more = f" and {len(counts) - _SHOWN:,} more" if len(counts) > _SHOWN else ""
+            lines.append(f"fewer than {FEW} different photos: {', '.join(counts[:_SHOWN])}{more}")
+        if self.not_asked:
+            lines.append(
+                f"{counted(self.not_asked, 'photo', 'photos')} could not be compared: no other photo has the class."
+            )
+        if not self.suspects:
+            lines.append("no photo looks mislabelled, doubled or out of place.")
+        return lines
+
+
+# Kinds in the order in which they are told, and what their photos are called; what cannot be read is told as always.
+HEADINGS: Mapping[Kind, tuple[str, str]] = {
+    Kind.label: ("photo is probably mislabelled", "photos are probably mislabelled"),
+    Kind.classes: ("photo is also in another class", "photos are also in other classes"),
+    Kind.test: ("photo is also among the test photos", "photos are also among the test photos"),
+    Kind.copy: ("file is the same as another of its class", "files are the same as others of their class"),
+    Kind.outlier: ("photo is unlike all others", "photos are unlike all others"),
+}

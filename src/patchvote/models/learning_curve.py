@@ -1,0 +1,160 @@
+"""The learning curve: how accurate a voter is that learns from a part of the photos, and whether more would help.
+
+The voter that was chosen learns again from a quarter and from half of the photos that it had learned from in each
+split, and answers for the same held-out photos as before. From half to all of the photos its errors shrink by some
+factor; the same factor is expected of twice as many. That is a guess from two points, and is worded as one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..bags.bags import Bags
+from ..bags.store import Store
+from ..utils.counting import counted
+from .about import CurvePoint
+
+_SHARES = (0.5, 0.25)  # of the photos of every class; at least one is kept
+_FEWEST = 30  # held-out photos below which a curve would show chance alone
+_SMALL = 0.005  # gain of accuracy by twice as many photos below which they are not worth the work
+
+Train = Callable[[npt.NDArray[np.int64], float], Any]  # learns from images until a time, and returns a voter
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Split:
+    """One split of the photos: those that were learned from, those that were held out, and which answers were right."""
+
+    keep: npt.NDArray[np.int64]
+    out: npt.NDArray[np.int64]
+    right: npt.NDArray[np.bool_]
+
+
+def learning_curve(
+    splits: Sequence[Split],
+    numbers: npt.NDArray[np.int64],
+    train: Train,
+    held_out: Callable[[npt.NDArray[np.int64]], Bags | Store],
+    until: float,
+    seed: int,
+) -> list[CurvePoint]:
+    """Return the points of the curve, the fewest photos first; none if there is too little time or too few photos.
+
+    Parameters
+    ----------
+    splits : sequence of Split
+        Splits with their answers after learning from all photos that were kept.
+    numbers : array of int
+        Class number of each photo.
+    train : function
+        Learns from some photos until a time, and returns the voter.
+    held_out : function
+        Returns the bags of held-out photos.
+    until : float
+        Time (`time.perf_counter`) after which no training begins.
+    seed : int
+        Seed of the choice of photos.
+    """
+    if sum(len(split.out) for split in splits) < _FEWEST:
+        return []
+    used: list[Split] = []
+    right: dict[float, list[npt.NDArray[np.bool_]]] = {share: [] for share in _SHARES}
+    for split in splits:
+        bags = held_out(split.out)
+        answers = {}
+        for share in _SHARES:
+            if time.perf_counter() > until:
+                break
+            voter = train(_part(split.keep, numbers, share, seed), until)
+            answers[share] = np.asarray(voter._mean_votes(bags)).argmax(axis=1) == numbers[split.out]
+        if len(answers) < len(_SHARES):
+            break
+        used.append(split)
+        for share, one in answers.items():
+            right[share].append(one)
+    if sum(len(split.out) for split in used) < _FEWEST:
+        return []
+    classes = int(numbers.max()) + 1
+    photos = float(np.mean([len(split.keep) for split in used])) / classes
+    points = [
+        CurvePoint(photos=round(photos * share, 1), accuracy=float(np.concatenate(right[share]).mean()))
+        for share in sorted(_SHARES)
+    ]
+    full = float(np.concatenate([split.right for split in used]).mean())
+    return [*points, CurvePoint(photos=round(photos, 1), accuracy=full)]
+
+
+def _part(images: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], share: float, seed: int) -> Any:
+    """Return a share of the images of every class, at least one; a smaller share is a part of a larger one."""
+    rng = np.random.default_rng(seed)
+    chosen = []
+    for number in np.unique(numbers[images]):
+        rows = rng.permutation(images[numbers[images] == number])
+        chosen.append(rows[: max(1, round(share * len(rows)))])
+    return np.sort(np.concatenate(chosen))
+
+
+def expected_gain(curve: Sequence[CurvePoint]) -> float:
+    """Return the gain of accuracy to expect of twice as many photos: errors shrink again as from half to all.
+
+    Examples
+    --------
+    >>> curve = [{"photos": 10, "accuracy": 0.8}, {"photos": 20, "accuracy": 0.9}]
+    >>> round(expected_gain(curve), 3)
+    0.05
+    """
+    before, now = 1 - curve[-2]["accuracy"], 1 - curve[-1]["accuracy"]
+    return max(0.0, now * (1 - now / before)) if before > 0 else 0.0
+
+
+def enough_sentence(curve: Sequence[CurvePoint], classes: dict[str, Any], text: Callable[[str], str] = str) -> str:
+    """Return whether more photos would help, and of which class.
+
+    Parameters
+    ----------
+    curve : sequence of CurvePoint
+        The learning curve.
+    classes : dict
+        Photos that were held out of each class (`images`), and the share of them that was found.
+    text : function
+        Escapes a name for the format of the output.
+    """
+    if len(curve) < 2:
+        return ""
+    half, full = curve[-2], curve[-1]
+    gain = expected_gain(curve)
+    seen = (
+        f"learning from half of the photos, {100 * half['accuracy']:.1f} % were right, from all "
+        f"{100 * full['accuracy']:.1f} %"
+    )
+    if gain < _SMALL:
+        return f"More photos of the same kind would probably help little: {seen}."
+    hardest = _hardest(classes)
+    of_class = ""
+    if hardest is not None:
+        label, missed, images = hardest
+        of_class = f", above all of {text(label)} ({missed} of {counted(images, 'photo')} missed)"
+    return (
+        f"More photos would probably help: {seen}; twice as many might bring about {100 * gain:.1f} points more"
+        f"{of_class}."
+    )
+
+
+def _hardest(classes: dict[str, Any]) -> tuple[str, int, int] | None:
+    """Return the class with the most missed photos, of equals the one with the smallest share found."""
+    missed = [
+        (round(one["images"] * (1 - one["found"])), -one["found"], label, one["images"])
+        for label, one in classes.items()
+        if one["images"] and one.get("found") is not None and not math.isnan(one["found"])
+    ]
+    if not missed or max(missed)[0] == 0:
+        return None
+    count, _, label, images = max(missed)
+    return label, count, images

@@ -1,0 +1,72 @@
+"""Elements of a page: sections, tables, bars and numbers, as HTML. Everything that comes from data is escaped."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import re
+from collections.abc import Iterable
+from html import escape
+
+from PIL import Image
+
+
+def section(heading: str, body: str) -> str:
+    """Return a section with its heading."""
+    return f"<section>\n<h2>{heading}</h2>\n{body}</section>\n"
+
+
+def table(header: str, rows: Iterable[str], kind: str = "plain") -> str:
+    """Return a table. The header is words, with "=" before columns of numbers and "^" before the sorted column."""
+    marks = {"=": ' class="number"', "^": ' aria-sort="ascending"'}
+    cells = "".join(f'<th scope="col"{marks.get(head[0], "")}>{head.lstrip("=^")}</th>' for head in header.split())
+    return f'<table class="{kind}">\n<thead><tr>{cells}</tr></thead>\n<tbody>\n{"".join(rows)}</tbody>\n</table>\n'
+
+
+def number(value: float, form: str = ",", unit: str = "") -> str:
+    """Return a cell with a number."""
+    return f'<td class="number">{value:{form}}{unit}</td>'
+
+
+def bar(share: float, low: float = 0, high: float = 0, digits: int = 0) -> str:
+    """Return a cell with a share as a number and a bar, with a thin line from `low` to `high`."""
+    bar = "" if math.isnan(share) else f'<i class="bar" style="{places(share, low, high)}"><i></i><b></b></i>'
+    return f'<td class="share"><div><span>{percent(share, digits)}</span>{bar}</div></td>'
+
+
+def places(share: float, low: float, high: float) -> str:
+    """Return the style that places a bar and its interval."""
+    return f"--v:{share:.3f};--low:{low:.3f};--high:{high:.3f}"
+
+
+def photos(count: int) -> str:
+    """Return a number of photos in words."""
+    return f"{count:,} photo{'' if count == 1 else 's'}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share as percent; a dash for a share of nothing."""
+    return "&ndash;" if math.isnan(share) else f"{100 * share:.{digits}f}&nbsp;%"
+
+
+def escaped(value: object) -> str:
+    """Return text from the data, escaped."""
+    return escape(str(value))
+
+
+def isolated(value: object) -> str:
+    """Return a name from the data, isolated so that right-to-left text does not reorder the words around it."""
+    return f"<bdi>{escaped(value)}</bdi>"
+
+
+def prose(words: str) -> str:
+    """Return text as HTML, with commands in backquotes as code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escaped(words)).replace(" %", "&nbsp;%")
+
+
+def data(image: Image.Image) -> str:
+    """Return a picture as an address that holds it."""
+    file = io.BytesIO()
+    image.convert("RGB").save(file, "JPEG", quality=82, optimize=True)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"

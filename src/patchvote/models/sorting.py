@@ -1,0 +1,76 @@
+"""Sort photos into a folder per class, by the answers of a model.
+
+The classes are those of a model file, which may come from a stranger: their folders are named so that none of them is
+elsewhere (`folder_names`). Rejected photos go into a folder that no class can have.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..photos.folder_names import folder_names
+from ..photos.placing import How, Placer
+from ..utils.counting import counted
+from ..voters.votes import NONE
+from .answers import Answer
+
+_SHOWN = 10  # folders that the summary lists
+
+
+class Sorter:
+    """Puts photos into the folders of their classes.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of the folders.
+    classes : iterable of str
+        Classes of the model.
+    how : How, default `How.copy`
+        Whether photos are copied, linked or moved.
+
+    Raises
+    ------
+    PatchvoteError
+        No photo can be put there.
+    """
+
+    def __init__(self, root: Path, classes: Iterable[str], how: How = How.copy) -> None:
+        self._placer, self._how = Placer(root, how), how
+        self._folders = dict(folder_names(classes, [NONE]))
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._there = 0
+        self._seen: set[Path] = set()
+
+    def put(self, answer: Answer, source: Path) -> None:
+        """Put a photo into the folder of its answer; one without an answer, or that was put already, stays.
+
+        Raises
+        ------
+        PhotoError
+            The photo cannot be put there.
+        """
+        if answer.label is None or source in self._seen:
+            return
+        self._seen.add(source)
+        folder = NONE if answer.rejected else self._folders[answer.label]
+        if self._placer.put(source, folder) is None:
+            self._there += 1
+        else:
+            self._counts[folder] += 1
+
+    def summary(self) -> str:
+        """Return in words how many photos went where.
+
+        Examples
+        --------
+        >>> Sorter(Path("sorted"), ["cat", "dog"]).summary()
+        'copied 0 photos into sorted'
+        """
+        counts = [f"{folder} {count:,}" for folder, count in self._counts.most_common()]
+        more = f" and {len(counts) - _SHOWN:,} folders more" if len(counts) > _SHOWN else ""
+        where = f": {', '.join(counts[:_SHOWN])}{more}" if counts else ""
+        before = f"; {counted(self._there, 'was', 'were')} there already" if self._there else ""
+        return f"{self._how} {counted(self._counts.total(), 'photo')} into {self._placer.root}{where}{before}"

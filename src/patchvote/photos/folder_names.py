@@ -1,0 +1,82 @@
+r"""Names of folders for classes, whatever the classes are called.
+
+The name of a class may come from a model file of a stranger, and may be anything: ``../x``, ``/etc``, a name with NUL,
+one that a system reserves, or one longer than any system allows. The name of its folder is one component of a path on
+every system, differs from the folders of all other classes even where case does not count, and is the name of the class
+itself where that is possible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+
+from ..utils.terminal import printable
+
+_MAX_BYTES = 120  # of a name; systems allow 255, and a number and the name of a temporary file have to fit in as well
+_DIGITS = 8  # of the digest that stands for the rest of a long name
+# Characters that some system does not allow in a name, or that would read as an escape.
+_UNSAFE = re.compile(r'[/\\:*?"<>|]|%(?=[0-9A-Fa-f]{2})')
+# At the beginning, a dot hides a folder and a tilde or dash is read by shells and programs; Windows drops a dot or a
+# space at the end.
+_UNSAFE_ENDS = re.compile(r"^[.~\-\s]|[.\s]$")
+_DEVICES = re.compile(r"^(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³]|conin\$|conout\$)(?:\.|$)", re.IGNORECASE)
+
+
+def folder_name(label: str) -> str:
+    r"""Return a name for the folder of a class: the class itself, with unsafe characters as percent and hexadecimals.
+
+    Examples
+    --------
+    >>> folder_name("Straße 桜"), folder_name("../x"), folder_name("a\0b"), folder_name("CON")
+    ('Straße 桜', '%2E.%2Fx', 'a%00b', '%43ON')
+    >>> folder_name("100 % wool"), folder_name("%41"), folder_name("")
+    ('100 % wool', '%2541', '%')
+    """
+    name = _UNSAFE.sub(_escape, label)
+    name = "".join(character if printable(character) == character else _escape(character) for character in name)
+    name = _UNSAFE_ENDS.sub(_escape, name)
+    name = _DEVICES.sub(lambda match: _escape(match[0][0]) + match[0][1:], name)
+    encoded = name.encode()
+    if len(encoded) > _MAX_BYTES:
+        digest = hashlib.sha256(label.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
+        name = f"{encoded[: _MAX_BYTES - _DIGITS - 1].decode(errors='ignore')}~{digest}"
+    return name or "%"
+
+
+def folder_names(labels: Iterable[str], reserved: Iterable[str] = ()) -> Mapping[str, str]:
+    """Return a name for the folder of each class; no two are the same, even where case does not count.
+
+    Parameters
+    ----------
+    labels : iterable of str
+        Classes.
+    reserved : iterable of str
+        Names that no class gets.
+
+    Examples
+    --------
+    >>> folder_names(["cat", "Cat", "None of these"], ["none of these"])
+    {'cat': 'cat', 'Cat': 'Cat (2)', 'None of these': 'None of these (2)'}
+    """
+    taken, names = {_key(name) for name in reserved}, {}
+    for label in dict.fromkeys(labels):
+        first = name = folder_name(label)
+        number = 2
+        while _key(name) in taken:
+            name, number = f"{first} ({number})", number + 1
+        taken.add(_key(name))
+        names[label] = name
+    return names
+
+
+def _escape(unsafe: str | re.Match[str]) -> str:
+    text = unsafe if isinstance(unsafe, str) else unsafe[0]
+    return "".join(f"%{byte:02X}" for byte in text.encode("utf-8", "surrogatepass"))
+
+
+def _key(name: str) -> str:
+    """Return a key that is equal for names that some file system holds equal."""
+    return unicodedata.normalize("NFKC", name).casefold()

@@ -1,0 +1,153 @@
+"""Moves of photos that are planned as a whole, recorded, made, and can be undone.
+
+The record is written before the first photo is moved, so that all can be undone whatever happens. Nothing is deleted,
+and nothing is overwritten. A record may have been edited, or come from a stranger: undoing it moves photos from the
+folders that the user names back into the first of them, and touches nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..errors import PatchvoteError, PhotoError
+from ..utils.files import write_file
+from ..utils.schema import flag, record, text
+from .formats import endings, is_photo
+from .manifests import read_manifest
+from .placing import check_movable, inside, move_new, numbered
+
+_MARK = "patchvote_moved"  # first key of every line of a record: whether the photo left the collection
+_PATH = text(1 << 15)  # characters of the longest path of any system
+_LINE = record({_MARK: flag, "was": _PATH, "is": _PATH})
+
+
+@dataclasses.dataclass(frozen=True)
+class Spot:
+    """A file in a folder that it must not leave.
+
+    Parameters
+    ----------
+    root : Path
+        The folder.
+    name : str
+        Path below the folder, with forward slashes.
+    """
+
+    root: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        """Path of the file."""
+        return self.root / self.name
+
+    def check(self) -> None:
+        """Raise an `OSError` unless the name leads to a place in the folder, by itself and not by a link."""
+        path = Path(self.name)
+        is_plain = path.parts and path.as_posix() == self.name and "\0" not in self.name
+        if not is_plain or path.anchor or ".." in path.parts:
+            raise OSError(errno.EINVAL, f"{self.name!r:.80} is not the name of a file in {self.root}")
+        folder = inside(self.root, path.parent.as_posix())
+        if Path(os.path.realpath(folder)) != Path(os.path.realpath(self.root), path.parent):
+            raise OSError(errno.EPERM, f"a link leads to {folder}, and photos are moved in {self.root} itself only")
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """A photo that is to be moved from one spot to another."""
+
+    source: Spot
+    target: Spot
+
+
+def plan(wanted: Iterable[Move]) -> list[Move]:
+    """Return the moves with targets that are free: no photo takes the name of a file that exists, or of another move.
+
+    Examples
+    --------
+    >>> spot = Spot(Path("photos"), "cat/1.jpg")
+    >>> [move.target.name for move in plan([Move(spot, Spot(Path("there"), "cat/1.jpg"))] * 2)]
+    ['cat/1.jpg', 'cat/1 (2).jpg']
+    """
+    moves, taken = [], set()
+    for move in wanted:
+        root, name, number = move.target.root, move.target.name, 2
+        while (root, name) in taken or os.path.lexists(root / name):
+            name, number = numbered(Path(move.target.name), number).as_posix(), number + 1
+        taken.add((root, name))
+        moves.append(Move(move.source, Spot(root, name)))
+    return moves
+
+
+def make(moves: Iterable[Move]) -> tuple[list[Move], list[PhotoError]]:
+    """Make moves one after the other; return those that were made, and the reasons why others were not."""
+    made, failed = [], []
+    for move in moves:
+        try:
+            check_photo(move.source)
+            move.target.check()
+            move.target.path.parent.mkdir(parents=True, exist_ok=True)
+            move_new(move.source.path, move.target.path)
+        except OSError as error:
+            failed.append(PhotoError(str(move.source.path), f"it was not moved: {error.strerror or error}."))
+        else:
+            made.append(move)
+    return made, failed
+
+
+def check_photo(spot: Spot) -> None:
+    """Raise an `OSError` unless the spot holds an ordinary file with the ending of a photo."""
+    spot.check()
+    if not is_photo(spot.path):
+        raise OSError(errno.EPERM, f"it is not a photo ({', '.join(endings())})")
+    check_movable(spot.path)
+
+
+def write_record(path: Path, moves: Sequence[Move]) -> Path:
+    """Write moves that are about to be made; return the file, whose name has a number if it was taken."""
+    number, first = 2, path
+    while os.path.lexists(path):
+        path, number = numbered(first, number), number + 1
+    lines = (
+        {_MARK: move.target.root != move.source.root, "was": move.source.name, "is": move.target.name} for move in moves
+    )
+    write_file(path, (f"{json.dumps(line)}\n".encode() for line in lines))
+    return path
+
+
+def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
+    """Return the moves that undo a record, the last first.
+
+    Parameters
+    ----------
+    path : Path
+        File that `write_record` wrote.
+    photos : Path
+        Folder of the collection.
+    moved : Path or None
+        Folder into which photos were moved, if they left the collection.
+
+    Raises
+    ------
+    PatchvoteError
+        The file is not a record, or names something outside of the folders.
+    """
+    moves = []
+    for number, row in read_manifest(path):
+        if (problem := _LINE(row)) is not None:
+            raise PatchvoteError(f"{path}: line {number}{problem}. Is it a record that `patchvote check` wrote?")
+        if row[_MARK] and moved is None:
+            raise PatchvoteError(f"{path} has moved photos into another folder: name that folder with --move.")
+        move = Move(Spot(moved if row[_MARK] and moved is not None else photos, row["is"]), Spot(photos, row["was"]))
+        try:
+            move.source.check()
+            move.target.check()
+        except OSError as error:
+            raise PatchvoteError(f"{path}: line {number}: {error.strerror}.") from error
+        moves.append(move)
+    return moves[::-1]

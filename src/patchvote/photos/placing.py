@@ -1,0 +1,235 @@
+"""Put photos into folders: copied, linked or moved, never onto another file, and never outside of the folder.
+
+A copy gets a temporary name first and its own name once it is whole, so that Ctrl-C or a full disk leaves no part of a
+photo. A name that is taken gets a number. A photo is moved by giving it a second name and removing the first; on
+another disk, by a whole copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+import filecmp
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from ..errors import PatchvoteError, PhotoError
+from ..utils.reading import open_regular
+from ..utils.remote import RemotePath
+from ..utils.temporary import remove_leavings, temporary_file
+from .folder_names import folder_name
+
+_BLOCK = 1 << 20  # bytes that are copied at once
+
+
+class How(enum.StrEnum):
+    """How a photo gets into a folder."""
+
+    copy = "copied"
+    link = "linked"
+    move = "moved"
+
+
+class Placer:
+    """Puts photos into folders below one folder.
+
+    Parameters
+    ----------
+    root : Path
+        Folder that nothing is put outside of; it is made when the first photo is put into it.
+    how : How, default `How.copy`
+        Whether photos are copied, linked or moved.
+
+    Raises
+    ------
+    PatchvoteError
+        No photo can be put there: it is no folder, or on a remote file system.
+    """
+
+    def __init__(self, root: Path, how: How = How.copy) -> None:
+        check_folder(root)
+        self.root, self._how = root, how
+        self._numbers: dict[Path, int] = {}  # the last number that a name got, so that no number is tried twice
+
+    def put(self, source: Path, folder: str = "") -> Path | None:
+        """Put a photo into a folder below the root, under its own name or that name with a number.
+
+        A photo that was copied or linked there before, under its own name, is not put there again.
+
+        Parameters
+        ----------
+        source : Path
+            File of the photo.
+        folder : str
+            Path of the folder below the root, with forward slashes.
+
+        Returns
+        -------
+        Path or None
+            Where it is now; None if it was there already.
+
+        Raises
+        ------
+        PhotoError
+            It cannot be put there; the message gives the reason.
+        """
+        try:
+            check_movable(source) if self._how is How.move else _check_linkable(source, self._how)
+            place = inside(self.root, folder)
+            place.mkdir(parents=True, exist_ok=True)
+            target = place / (folder_name(source.name) if isinstance(source, RemotePath) else source.name)
+            if self._how is not How.move and _is_there(source, target, self._how):
+                return None
+            return self._put(source, target)
+        except OSError as error:
+            raise PhotoError(str(source), f"it cannot be {self._how}: {error.strerror or error}.") from error
+
+    def _put(self, source: Path, target: Path) -> Path:
+        number = self._numbers.get(target, 1)
+        while True:
+            path = target if number == 1 else numbered(target, number)
+            number += 1
+            try:
+                {How.copy: copy_new, How.link: _link_new, How.move: move_new}[self._how](source, path)
+            except FileExistsError:
+                continue
+            self._numbers[target] = number
+            return path
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a place that photos cannot be put into.
+
+    Raises
+    ------
+    PatchvoteError
+        It is remote, or something that is no folder.
+    """
+    if isinstance(path, RemotePath):
+        raise PatchvoteError(f"{path}: photos are put into folders on this machine only. Name a local folder.")
+    if path.exists() and not path.is_dir():
+        raise PatchvoteError(f"{path}: photos cannot be put there, it is not a folder. Choose another name.")
+
+
+def inside(root: Path, below: str) -> Path:
+    """Return a path below a folder, which neither `..` nor a link leads out of.
+
+    Raises
+    ------
+    OSError
+        It is outside of the folder.
+    """
+    path, real = root / below, Path(os.path.realpath(root))
+    if not Path(os.path.realpath(path)).is_relative_to(real):
+        raise OSError(errno.EPERM, f"{path} leads outside of {root}", str(path))
+    return path
+
+
+def check_movable(path: Path) -> None:
+    """Raise an `OSError` unless the path is that of an ordinary local file, and no link."""
+    if isinstance(path, RemotePath):
+        raise OSError(errno.EPERM, "it is on a remote file system", str(path))
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        raise OSError(errno.EPERM, "it is a link, and only photos themselves are moved", str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EPERM, "it is not an ordinary file", str(path))
+
+
+def _check_linkable(path: Path, how: How) -> None:
+    if how is How.link and isinstance(path, RemotePath):
+        raise OSError(errno.EPERM, "it is on a remote file system", str(path))
+
+
+def numbered(path: Path, number: int) -> Path:
+    """Return a path with a number in its name.
+
+    Examples
+    --------
+    >>> numbered(Path("a/cat.1.jpg"), 2).as_posix()
+    'a/cat.1 (2).jpg'
+    """
+    return path.with_name(f"{path.stem} ({number}){path.suffix}")
+
+
+def copy_new(source: Path, target: Path) -> None:
+    """Copy a photo to a path that does not exist, with its time; the path exists once the copy is whole.
+
+    Raises
+    ------
+    FileExistsError
+        The path exists.
+    OSError
+        The photo cannot be read, or the copy cannot be written.
+    """
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, "there is a file already", str(target))
+    remove_leavings(target.parent)
+    with open_regular(source) as read, temporary_file(target.parent) as (temporary, file):
+        shutil.copyfileobj(read, file, _BLOCK)
+        file.flush()
+        os.fsync(file.fileno())
+        if os.name == "nt":  # Windows cannot rename an open file
+            file.close()
+        if not isinstance(source, RemotePath):
+            with contextlib.suppress(OSError):  # a file system may not keep times or modes
+                shutil.copystat(source, temporary)
+        _name(temporary, target)
+
+
+def move_new(source: Path, target: Path) -> None:
+    """Move a photo to a path that does not exist; at every moment it is whole under one of the names, or under both.
+
+    Raises
+    ------
+    FileExistsError
+        The path exists.
+    OSError
+        The photo cannot be moved; it is where it was.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:  # another disk, or a file system without hard links
+        copy_new(source, target)
+    try:
+        source.unlink()
+    except OSError:
+        target.unlink()
+        raise
+
+
+def _link_new(source: Path, target: Path) -> None:
+    target.symlink_to(os.path.realpath(source))
+
+
+def _name(temporary: Path, target: Path) -> None:
+    """Give a whole file its name, or raise `FileExistsError`."""
+    try:
+        os.link(temporary, target)
+        return
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links here: an empty file takes the name, and is replaced at once
+        target.open("xb").close()
+    try:
+        temporary.replace(target)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def _is_there(source: Path, target: Path, how: How) -> bool:
+    """Whether the same photo is there already under its own name: the same file, or a copy of it."""
+    if isinstance(source, RemotePath):
+        return False
+    try:
+        if how is How.link:
+            return target.is_symlink() and target.samefile(source)
+        return target.is_file() and filecmp.cmp(source, target, shallow=False)
+    except OSError:
+        return False

@@ -1,0 +1,84 @@
+"""Familiarity as nodes of an ONNX graph: `Familiarity.of`, for one photo."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..utils.onnx_graph import GraphBuilder
+from .familiarity import LEAST_ODDS, VETOED, Familiarity
+from .onnx_nodes import cells, mean_cell, size
+from .power import power_nodes
+
+_LEAST_GAP = 1e-6  # between two held-out photos: nearer ones are taken for equal, as float32 does
+
+
+def familiarity_nodes(
+    graph: GraphBuilder, familiarity: Familiarity, maps: list[str], whole: bool, probability: str
+) -> str:
+    """Add the familiarity of a photo, of shape (1,).
+
+    Parameters
+    ----------
+    graph : GraphBuilder
+        Graph to which the nodes are added.
+    familiarity : Familiarity
+        Familiarity of a model.
+    maps : list of str
+        Names of the feature maps of the photo, of shape (features, rows, columns), one per scale.
+    whole : bool
+        Whether the bag also holds the mean of the first map.
+    probability : str
+        Name of the probabilities, of shape (classes,).
+    """
+    signs = _doubt(graph, probability), _distance(graph, familiarity, maps, whole)
+    first, second = (
+        graph.node("Div", graph.node("Sub", sign, graph.constant([centre])), graph.constant([unit]))
+        for sign, (centre, unit) in zip(signs, familiarity.scales, strict=True)
+    )
+    most, least = graph.node("Max", first, second), graph.node("Min", first, second)
+    beyond = graph.node("Exp", graph.node("Sub", least, most))
+    strangeness = graph.node("Add", most, graph.node("Log", graph.node("Add", beyond, graph.constant([1.0]))))
+    held_out = familiarity.held_out.astype(np.float64)
+    # The part of each gap between held-out photos that lies beyond this one; the sum of all is the interpolated rank.
+    gaps = graph.node("Sub", graph.constant(held_out[1:]), strangeness)
+    gaps = graph.node("Div", gaps, graph.constant(np.maximum(np.diff(held_out), _LEAST_GAP)))
+    stranger = graph.sum(graph.node("Clip", gaps, graph.constant(0.0), graph.constant(1.0)), 0)
+    share = graph.node("Add", stranger, graph.constant([1.0]))
+    share = graph.node("Div", share, graph.constant([1.0 + len(held_out)]))
+    excess = graph.node("Relu", graph.node("Sub", strangeness, graph.constant(held_out[-1:])))
+    return graph.node("Mul", share, graph.node("Exp", graph.node("Neg", excess)))
+
+
+def vetoed_nodes(graph: GraphBuilder, share: str, probability: str, threshold: float) -> str:
+    """Make a photo unfamiliar whose largest probability is below the threshold, as an adapted model does."""
+    rejected = graph.node("Less", graph.node("ReduceMax", probability, keepdims=1), graph.constant([threshold]))
+    return graph.node("Mul", share, graph.node("Where", rejected, graph.constant([VETOED]), graph.constant([1.0])))
+
+
+def _doubt(graph: GraphBuilder, probability: str) -> str:
+    """Add the log odds against the likeliest class; the others are added up, which is more exact than 1 less it."""
+    first = graph.node("ArgMax", probability, axis=0, keepdims=1)
+    largest = graph.node("Gather", probability, first)
+    others = graph.sum(graph.node("ScatterElements", probability, first, graph.constant([0.0]), axis=0), 0)
+    least = graph.constant([LEAST_ODDS])
+    odds = graph.node("Div", graph.node("Max", others, least), graph.node("Max", largest, least))
+    return graph.node("Log", odds)
+
+
+def _distance(graph: GraphBuilder, familiarity: Familiarity, maps: list[str], whole: bool) -> str:
+    """Add the distance of the photo's vector to the nearest class mean."""
+    every = [cells(graph, one) for one in maps]
+    every = [mean_cell(graph, every[0]), *every] if whole else every
+    total, count = graph.sum(every[0], 1), size(graph, every[0])
+    for one in every[1:]:
+        total, count = graph.node("Add", total, graph.sum(one, 1)), graph.node("Add", count, size(graph, one))
+    vector = power_nodes(graph, graph.node("Div", total, count), familiarity.power)
+    length = graph.node("Sqrt", graph.sum(graph.node("Mul", vector, vector), 0))
+    none = graph.node("Equal", length, graph.constant(0.0))
+    vector = graph.node("Div", vector, graph.node("Where", none, graph.constant(1.0), length))
+    # As the sum of squared differences: in float32, a difference of squares would lose the small ones.
+    difference = graph.node("Sub", graph.constant(familiarity.means), graph.node("Transpose", vector, perm=[1, 0]))
+    squares = graph.sum(graph.node("Mul", difference, difference), 1, keep=False)
+    squares = graph.node("Mul", squares, graph.constant(1 / (1 + 1 / familiarity.counts.astype(np.float64))))
+    nearest = graph.node("ReduceMin", squares, keepdims=1)
+    return graph.node("Sqrt", nearest)

@@ -1,0 +1,255 @@
+"""What a check says of a collection: labels, copies, outliers, classes; beside the definitions written out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from patchvote.models.check.check import Collection, check_collection
+from patchvote.models.check.findings import Checked, Kind
+from patchvote.models.check.held_out import _ALPHA, folds, hold_out_each
+from patchvote.models.check.suspects import doubtful_labels, label_doubts, label_sentences, outliers, plain_labels
+from patchvote.models.scores import Scores
+from patchvote.photos.passed_over import PassedOver
+
+
+def photos_of(classes=4, each=12, features=96, seed=0):
+    """Means of photos that scatter around the centres of their classes, and class numbers."""
+    rng = np.random.default_rng(seed)
+    centres = rng.gamma(0.5, 1.0, (classes, features))
+    numbers = np.repeat(np.arange(classes), each)
+    return np.maximum(centres[numbers] + 0.35 * rng.standard_normal((len(numbers), features)), 0), numbers
+
+
+def collection(means, numbers, digests=None) -> Collection:
+    labels = [f"class {number}" for number in numbers]
+    names = [f"{label}/{index}.jpg" for index, label in enumerate(labels)]
+    digests = [str(index) for index in range(len(names))] if digests is None else digests
+    return Collection(names, labels, digests, means)
+
+
+# --- photos held out --------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_every_photo_is_held_out_once_with_its_copies_unless_its_class_would_be_lost(seed):
+    rng = np.random.default_rng(seed)
+    numbers = np.sort(rng.integers(0, 4, int(rng.integers(4, 40))))
+    _, numbers = np.unique(numbers, return_inverse=True)
+    groups = np.arange(len(numbers))
+    for one, other in rng.integers(0, len(numbers), (int(rng.integers(0, 5)), 2)):
+        groups[groups == groups[other]] = groups[one]
+    leaders = {number: np.flatnonzero(groups == number)[0] for number in np.unique(groups)}
+    groups = np.array([leaders[number] for number in groups])
+    times = np.zeros(len(numbers), int)
+    for keep, out in folds(numbers, groups, seed):
+        assert sorted([*keep, *out]) == list(range(len(numbers)))
+        assert not set(groups[keep]) & set(groups[out])
+        assert set(numbers[keep]) == set(numbers)
+        times[out] += 1
+    assert times.max(initial=0) <= 1
+    for number in np.flatnonzero(times == 0):  # a class is in one group, or in the groups of one fold, only
+        assert len(np.unique(groups)) < len(numbers) or np.sum(numbers == numbers[number]) == 1
+
+
+@pytest.mark.parametrize("features", [12, 200])  # fewer and more than photos
+def test_answers_and_unlikeness_equal_the_definition(features):
+    means, numbers = photos_of(features=features)
+    numbers = numbers[: len(means)].copy()
+    numbers[:3] = 3  # classes of different size
+    groups = np.arange(len(numbers))
+    groups[5] = 4
+    found = hold_out_each(means, numbers, groups, seed=1)
+    vectors = np.sqrt(means)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)  # of length 1, so the mean squared length is 1 as well
+    votes, unlike = np.full((len(numbers), 4), np.nan), np.full(len(numbers), np.nan)
+    for keep, out in folds(numbers, groups, 1):
+        weight = np.array([1 / np.sum(numbers[keep] == numbers[i]) for i in keep])
+        weight /= weight.sum()
+        mean = sum(w * vectors[i] for w, i in zip(weight, keep, strict=True))
+        centred = vectors[keep] - mean
+        inverse = np.linalg.inv((weight[:, None] * centred).T @ centred + _ALPHA * np.eye(features))
+        for i in out:
+            unlike[i] = (vectors[i] - mean) @ inverse @ (vectors[i] - mean)
+            for number in range(4):
+                target = np.where(numbers[keep] == number, 1.0, -1.0)
+                share = weight @ target
+                slope = inverse @ (weight[:, None] * centred).T @ (target - share)
+                votes[i, number] = (vectors[i] - mean) @ slope + share
+    np.testing.assert_allclose(found.unlike, unlike, rtol=1e-6)
+    order = np.argsort(votes, axis=1)
+    np.testing.assert_array_equal(np.argsort(found.probability, axis=1), order)
+    odds = np.log(found.probability[:, 1:]) - np.log(found.probability[:, :1])
+    ratio = odds / (votes[:, 1:] - votes[:, :1])  # one temperature for all
+    np.testing.assert_allclose(ratio, np.full(ratio.shape, ratio[0, 0]), rtol=1e-5)
+
+
+def test_a_photo_of_a_class_of_its_own_is_not_asked_about():
+    means, numbers = photos_of()
+    numbers = np.r_[numbers, 4]
+    found = hold_out_each(np.r_[means, means[:1] + 1], numbers, np.arange(len(numbers)))
+    assert found.asked.tolist() == [True] * (len(numbers) - 1) + [False]
+    assert np.isnan(found.probability[-1]).all()
+
+
+def test_features_that_are_all_equal_are_no_error():
+    found = hold_out_each(np.ones((12, 8)), np.arange(12) % 2, np.arange(12))
+    assert np.isfinite(found.probability).all()
+    found = hold_out_each(np.zeros((12, 8)), np.arange(12) % 2, np.arange(12))
+    assert np.isfinite(found.probability).all()
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10_000))
+def test_doubts_equal_the_loop_of_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    probability = rng.dirichlet(np.full(3, 0.1), 12) + 1e-9
+    probability[2] = np.nan
+    labels = rng.integers(0, 3, 12)
+    doubts, others = label_doubts(probability, labels)
+    for i in range(12):
+        if i == 2:
+            assert doubts[i] == 0
+            continue
+        best = max((number for number in range(3) if number != labels[i]), key=lambda number: probability[i, number])
+        same = [probability[j, best] for j in range(12) if j not in (i, 2) and labels[j] == labels[i]]
+        rate = float(np.mean(same)) if same else 0.0
+        assert others[i] == best
+        assert doubts[i] == pytest.approx(probability[i, best] / probability[i, labels[i]] / (rate + 0.05))
+    photos, classes = doubtful_labels(probability, labels)
+    assert sorted(photos) == [i for i in range(12) if doubts[i] > 150]
+    assert list(doubts[photos]) == sorted(doubts[photos], reverse=True)
+    np.testing.assert_array_equal(classes, others[photos])
+
+
+def test_a_contradiction_between_classes_that_are_often_confused_is_doubted_less():
+    sure = np.array([0.97, 0.02, 0.01])
+    probability = np.tile([0.01, 0.02, 0.97], (20, 1))
+    labels = np.full(20, 2)
+    probability[0] = sure
+    alone, _ = label_doubts(probability, labels)
+    probability[1:8] = sure  # many photos of the label look like that class
+    often, _ = label_doubts(probability, labels)
+    assert alone[0] > 5 * often[0]
+
+
+def test_planted_labels_are_found_and_named_best_first():
+    means, right = photos_of(each=25)
+    wrong = right.copy()
+    wrong[[3, 40, 77]] = (right[[3, 40, 77]] + 1) % 4
+    checked = check_collection(collection(means, wrong))
+    found = checked.of(Kind.label)
+    assert {suspect.name.split("/")[1] for suspect in found} == {"3.jpg", "40.jpg", "77.jpg"}
+    assert {(suspect.label, suspect.looks_like) for suspect in found} == {
+        (f"class {wrong[i]}", f"class {right[i]}") for i in (3, 40, 77)
+    }
+    assert "looks like" in found[0].details
+    assert check_collection(collection(means, right)).of(Kind.label) == []
+
+
+def test_two_training_photos_that_look_mislabelled_are_told_after_a_fit():
+    probability = np.array([[0.9, 0.1], [0.01, 0.99], [0.995, 0.005], [0.1, 0.9]])
+    scores = Scores(("cat", "dog"), ("a", "b", "c", "d"), np.array([0, 0, 1, 1]), probability)
+    (sentence,) = label_sentences(scores)
+    assert sentence.startswith("2 of the held-out photos look mislabelled: c (cat?), b (dog?). `patchvote check`")
+    assert plain_labels(scores)[0] == {"file_name": "c", "label": "dog", "looks_like": "cat", "probability": 0.995}
+    assert label_sentences(None) == plain_labels(None) == []
+    assert label_sentences(dataclasses.replace(scores, expected=probability.argmax(axis=1))) == []
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_in_another_class_is_told_unless_the_others_confirm_its_label():
+    means, numbers = photos_of(each=25)
+    means, numbers = np.r_[means, means[:1]], np.r_[numbers, 2]  # a photo of class 0 stands in class 2 as well
+    digests = [*map(str, range(100)), "0"]
+    checked = check_collection(collection(means, numbers, digests))
+    (suspect,) = checked.of(Kind.classes)
+    assert (suspect.name, suspect.label, suspect.looks_like) == ("class 2/100.jpg", "class 2", "class 0")
+    assert suspect.details == "the same as class 0/0.jpg (class 0)"
+    assert checked.alike == []
+
+
+def test_both_are_told_where_nothing_says_which_is_right():
+    rng = np.random.default_rng(0)
+    means, numbers = rng.random((40, 96)), np.arange(40) % 2  # classes that mean nothing
+    means[1] = means[0] * 1.001
+    checked = check_collection(collection(means, numbers))
+    assert {suspect.name for suspect in checked.of(Kind.classes)} == {"class 0/0.jpg", "class 1/1.jpg"}
+    assert "nearly the same as" in checked.of(Kind.classes)[0].details
+
+
+def test_copies_of_test_photos_are_told_and_links_of_links_are_not_copies():
+    means, numbers = photos_of(each=25)
+    test = collection(np.r_[means[:1] * 1.001, means[50:51]], [0, 2], ["new", "50"])
+    checked = check_collection(collection(means, numbers), test)
+    told = {suspect.name: suspect for suspect in checked.of(Kind.test)}
+    assert told.keys() == {"class 0/0.jpg", "class 2/50.jpg"}
+    assert told["class 0/0.jpg"].details == "nearly the same as class 0/0.jpg of the test photos"
+    assert told["class 2/50.jpg"].details == "the same as class 2/1.jpg of the test photos"
+    assert checked.tested == 2
+
+
+def test_photos_alike_in_one_class_are_groups_and_only_the_same_file_is_a_suspect():
+    means, numbers = photos_of(each=12)
+    means[1], means[2] = means[0], means[0] * 1.001
+    digests = [str(index) for index in range(48)]
+    digests[1] = "0"
+    checked = check_collection(collection(means, numbers, digests))
+    assert checked.alike == [["class 0/0.jpg", "class 0/1.jpg", "class 0/2.jpg"]]
+    assert [suspect.name for suspect in checked.of(Kind.copy)] == ["class 0/1.jpg"]
+    assert checked.different["class 0"] == 10
+    assert checked.few == {}
+
+
+def test_a_chain_of_photos_that_are_alike_in_pairs_counts_as_several():
+    means, numbers = photos_of(classes=2, each=12, features=200)
+    rng = np.random.default_rng(1)
+    step = np.abs(rng.standard_normal(200))
+    for index in range(1, 12):  # each is like the one before it, and unlike the first
+        means[index] = means[index - 1] + 0.17 * step * rng.random(200)
+    checked = check_collection(collection(means, numbers))
+    assert len(checked.alike) == 1
+    assert 1 < checked.different["class 0"] < 12
+
+
+# --- outliers and the rest --------------------------------------------------------------------------------------------
+
+
+def test_a_stranger_is_an_outlier_and_is_listed_once():
+    means, numbers = photos_of(each=25)
+    stranger = np.random.default_rng(9).gamma(0.5, 1.0, 96)
+    checked = check_collection(collection(np.r_[means, [stranger]], np.r_[numbers, 1]))
+    assert [suspect.name for suspect in checked.suspects] == ["class 1/100.jpg"]
+    assert checked.suspects[0].kind is Kind.outlier
+
+
+def test_few_photos_have_no_outliers():
+    assert outliers(np.r_[np.ones(10), 100]).tolist() == []
+    assert outliers(np.full(40, np.nan)).tolist() == []
+
+
+def test_one_class_alone_is_checked_for_copies_and_outliers():
+    means, numbers = photos_of(classes=1, each=30)
+    means[7] = means[6]
+    checked = check_collection(collection(means, numbers))
+    assert checked.alike == [["class 0/6.jpg", "class 0/7.jpg"]]
+    assert checked.of(Kind.label) == []
+
+
+def test_the_sentences_tell_all_and_are_few():
+    means, numbers = photos_of(each=9)
+    checked = check_collection(collection(means, numbers))
+    assert checked.sentences()[0] == "36 photos of 4 classes"
+    assert "fewer than 10 different photos: class 0 9, class 1 9, class 2 9, class 3 9" in checked.sentences()
+    assert checked.sentences()[-1] == "no photo looks mislabelled, doubled or out of place."
+    plain = Checked({"a": 3}, passed_over=PassedOver({".heic": 2, ".cr2": 1, ".psd": 1}, "a/1.heic")).plain()
+    assert [sentence.split(":")[0] for sentence in plain["passed_over"]["advice"]] == [".heic", ".cr2", ".psd"]

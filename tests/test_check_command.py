@@ -1,0 +1,327 @@
+"""The command `check`: what it prints and writes, and which photos it moves when it is told to."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.command import network_in
+from patchvote.photos import placing
+
+SHADES = {"dark": 0, "grey": 75, "light": 150}
+WRONG = "dark/planted.png"
+
+
+def noise(shade, seed):
+    pixels = np.random.default_rng(seed).integers(0, 90, (64, 64, 3)) + shade
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Three classes of ten photos; one photo of `light` stands in `dark`, one file is there twice, one is broken."""
+    folder = tmp_path_factory.mktemp("collection")
+    for number, (label, shade) in enumerate(SHADES.items()):
+        (folder / "photos" / label / "more").mkdir(parents=True)
+        for index in range(10):
+            where = "more/" if index == 9 else ""
+            noise(shade, [number, index]).save(folder / "photos" / label / f"{where}{index}.png")
+    noise(150, [9, 9]).save(folder / "photos" / WRONG)
+    shutil.copy(folder / "photos/grey/3.png", folder / "photos/grey/again.png")
+    (folder / "photos/light/broken.jpg").write_bytes(b"no photo")
+    (folder / "photos/light/IMG_1.NEF").write_bytes(b"no photo")
+    (folder / "photos/empty").mkdir()
+    (folder / "test").mkdir()
+    shutil.copy(folder / "photos/light/5.png", folder / "test/a.png")
+    network_in(folder)
+    return folder
+
+
+@pytest.fixture
+def here(made, tmp_path, monkeypatch):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+CHECK = ("check", "photos", "--network", "tiny.onnx", "--no-cache")
+
+
+def content(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def actions(path, rows):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["file_name", "action", "to"])
+        writer.writerows(rows)
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_prints_and_writes_what_it_found_and_touches_no_photo(here, command):
+    before = content(here / "photos")
+    done = command(*CHECK, "--test", "test", "-o", "suspects.csv")
+    assert done.code == 3  # a photo could not be read
+    assert "33 photos of 3 classes" not in done.out
+    assert "32 photos of 3 classes" in done.out
+    assert f"  {WRONG}: looks like light (" in done.out
+    assert "  grey/again.png: the same as grey/3.png" in done.out
+    assert "  light/5.png: the same as a.png of the test photos" in done.out
+    assert "wrote photos-check.html and suspects.csv" in done.out
+    assert "skipped light/broken.jpg: is not an image" in done.err
+    assert "passed over files: 1 with .nef" in done.err
+    assert ".nef: cameras write it" in done.err
+    assert "no photo was found in the folder empty" in done.err
+    assert content(here / "photos") == before
+    rows = list(csv.DictReader((here / "suspects.csv").open(newline="")))
+    assert [(row["file_name"], row["finding"], row["action"], row["to"]) for row in rows] == [
+        (WRONG, "label", "", "light"),
+        ("light/5.png", "in the test", "", ""),
+        ("grey/again.png", "copy", "", ""),
+        ("light/broken.jpg", "unreadable", "", ""),
+    ]
+
+
+def test_json_has_all_of_it(here, command):
+    done = command(*CHECK, "--json", "--no-report")
+    result = json.loads(done.out)
+    assert result["photos"] == 32
+    assert result["counts"] == {"label": 1, "copy": 1, "unreadable": 1}
+    assert result["suspects"][0]["file_name"] == WRONG
+    assert result["passed_over"]["empty"] == ["empty"]
+    assert result["passed_over"]["advice"][0].startswith(".nef")
+    assert result["report"] is None
+    assert not list(here.glob("*.html"))
+
+
+def test_a_second_check_renews_its_page_and_keeps_an_edited_list(here, command):
+    command(*CHECK, "-o", "suspects.csv")
+    done = command(*CHECK, "-o", "suspects.csv")
+    assert done.code == 1
+    assert "there is a list of suspects already" in done.err
+    assert command(*CHECK, "-o", "suspects.csv", "--force").code == 3
+    assert command(*CHECK, "-o", "photos/dark/1.png", "--force").code == 2
+    (here / "photos-check.html").write_text("mine")
+    assert "patchvote did not write it" in command(*CHECK).err
+
+
+def test_a_fit_after_a_check_takes_its_bags_from_the_cache(here, command):
+    command("check", "photos", "--network", "tiny.onnx", "--cache", "kept", "--no-report")
+    done = command("fit", "photos", "m.patchvote", "--network", "tiny.onnx", "--cache", "kept", "--json", "--no-report")
+    assert json.loads(done.out)["photos"]["extracted"] == 0
+
+
+def test_fit_tells_in_a_few_lines_what_looks_wrong(here, command):
+    done = command("fit", "photos", "m.patchvote", "--network", "tiny.onnx", "--no-cache", "--no-report")
+    assert f"1 of the held-out photos looks mislabelled: {WRONG} (light?). `patchvote check` shows them" in done.out
+    assert done.out.count("look alike") == 1
+    again = command("fit", "photos", "n.patchvote", "--network", "tiny.onnx", "--no-cache", "--no-report", "--json")
+    assert [row["file_name"] for row in json.loads(again.out)["suspects"]] == [WRONG]
+
+
+def test_the_page_shows_every_suspect_and_asks_for_nothing(here, command):
+    command(*CHECK)
+    page = (here / "photos-check.html").read_text()
+    assert page.count("<img src=") == page.count('<img src="data:image/jpeg;base64,') >= 2
+    assert re.search(r"<b><bdi>dark</bdi></b>, looks like <b><bdi>light</bdi></b>", page)
+    assert "Nothing was changed." in page
+
+
+# --- moving -----------------------------------------------------------------------------------------------------------
+
+
+def test_suspects_are_moved_with_their_folders_and_come_back_when_it_is_undone(here, command):
+    before = content(here / "photos")
+    done = command(*CHECK, "--move", "away", "--no-report")
+    assert "moved 3 photos" in done.out
+    assert "to undo: patchvote check photos --undo photos-moves.jsonl --move away" in done.out
+    moved = content(here / "away")
+    assert moved.keys() == {WRONG, "grey/again.png", "light/broken.jpg"}
+    assert content(here / "photos") == {name: data for name, data in before.items() if name not in moved}
+    back = command("check", "photos", "--undo", "photos-moves.jsonl", "--move", "away")
+    assert (back.code, back.out) == (0, "moved 3 photos\n")
+    assert content(here / "photos") == before
+    assert content(here / "away") == {}
+
+
+def test_nothing_in_the_folder_is_overwritten(here, command):
+    (here / "away" / "dark").mkdir(parents=True)
+    (here / "away" / WRONG).write_text("mine")
+    command(*CHECK, "--move", "away", "--no-report")
+    assert (here / "away" / WRONG).read_text() == "mine"
+    assert (here / "away" / "dark" / "planted (2).png").exists()
+    command("check", "photos", "--undo", "photos-moves.jsonl", "--move", "away")
+    assert (here / "photos" / WRONG).exists()
+
+
+def test_an_edited_list_relabels_moves_and_drops(here, command):
+    before = content(here / "photos")
+    rows = [
+        (WRONG, " Relabel ", "light"),
+        ("dark/1.png", "move", ""),
+        ("dark/2.png", "drop", ""),
+        ("dark/3.png", "", ""),
+    ]
+    rows += [
+        ("grey/more/9.png", "relabel", "empty"),
+        ("grey/1.png", "keep", "light"),
+        ("light/2.png", "relabel", "light"),
+    ]
+    actions(here / "todo.csv", rows)
+    done = command("check", "photos", "--apply", "todo.csv", "--move", "away", "--json")
+    assert done.code == 0, done.err
+    result = json.loads(done.out)
+    assert (result["moved"], result["failed"]) == (4, 0)
+    after = content(here / "photos")
+    assert after["light/planted.png"] == before[WRONG]
+    assert after["empty/more/9.png"] == before["grey/more/9.png"]
+    assert content(here / "away").keys() == {"dark/1.png", "dropped/dark/2.png"}
+    assert len(after) == len(before) - 2
+    assert command(*shlex.split(result["undo"])[1:]).code == 0
+    assert content(here / "photos") == before
+
+
+def test_relabelling_overwrites_nothing(here, command):
+    actions(here / "todo.csv", [("dark/1.png", "relabel", "light")])
+    before = content(here / "photos")
+    assert command("check", "photos", "--apply", "todo.csv").code == 0
+    after = content(here / "photos")
+    assert after["light/1.png"] == before["light/1.png"]
+    assert after["light/1 (2).png"] == before["dark/1.png"]
+
+
+def test_the_list_that_a_check_wrote_can_be_applied_in_either_format(here, command):
+    for name in ("todo.csv", "todo.jsonl"):
+        command(*CHECK, "-o", name, "--no-report")
+        text = (here / name).read_text()
+        edited = text.replace('"action": ""', '"action": "relabel"', 1) if name.endswith("l") else None
+        if edited is None:
+            rows = list(csv.DictReader(text.splitlines()))
+            rows[0]["action"] = "relabel"
+            actions(here / name, [(row["file_name"], row["action"], row["to"]) for row in rows])
+        else:
+            (here / name).write_text(edited)
+        done = command("check", "photos", "--apply", name, "--json")
+        assert json.loads(done.out)["moved"] == 1, done.err
+        assert (here / "photos/light/planted.png").exists()
+        assert command(*shlex.split(json.loads(done.out)["undo"])[1:]).code == 0
+
+
+def test_names_that_a_spreadsheet_would_take_for_formulas_are_found_again(here, command):
+    name = "=1+1;@x\n.png"
+    shutil.copy(here / "photos" / WRONG, here / "photos" / "dark" / name)
+    command(*CHECK, "-o", "todo.csv", "--no-report")
+    (row,) = [row for row in csv.DictReader((here / "todo.csv").open(newline="")) if "+1" in row["file_name"]]
+    actions(here / "todo.csv", [(row["file_name"], "relabel", "light")])
+    assert command("check", "photos", "--apply", "todo.csv").code == 0
+    assert (here / "photos" / "light" / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"file_name": "../secret.png", "action": "move"}, "there is no photo '../secret.png' in photos"),
+        ({"file_name": "/etc/passwd", "action": "move"}, "there is no photo '/etc/passwd'"),
+        ({"file_name": "dark/../../secret.png", "action": "drop"}, "there is no photo"),
+        ({"file_name": "dark/0.png", "action": "relabel", "to": "../outside"}, "there is no class '../outside'"),
+        ({"file_name": "dark/0.png", "action": "relabel", "to": "lihgt"}, "Did you mean 'light'?"),
+        ({"file_name": "dark/0.png", "action": "relabel"}, "there is no class None"),
+        ({"file_name": "dark/0.png", "action": "relabel", "to": ["light"]}, "there is no class ['light']"),
+        ({"file_name": "dark/0.png", "action": "delete"}, "action must be one of keep, relabel, move, drop or empty"),
+        ({"file_name": "dark/0.png", "action": 7}, "action must be one of"),
+        ({"file_name": 7, "action": "move"}, "there is no photo 7"),
+        ({"action": "move"}, "there is no photo None"),
+        ({"file_name": "light/IMG_1.NEF", "action": "move"}, "there is no photo"),
+    ],
+)
+def test_a_list_that_asks_for_anything_else_moves_nothing(row, says, here, command):
+    (here / "secret.png").write_text("secret")
+    lines = [{"file_name": "dark/1.png", "action": "move"}, row]
+    (here / "todo.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    before = content(here)
+    done = command("check", "photos", "--apply", "todo.jsonl", "--move", "away")
+    assert done.code == 1
+    assert f"todo.jsonl: line 2: {says}" in done.err or says in done.err
+    assert content(here) == before
+
+
+def test_photos_that_a_link_leads_to_are_not_moved(here, command):
+    (here / "elsewhere").mkdir()
+    noise(0, 1).save(here / "elsewhere/1.png")
+    (here / "photos/linked").symlink_to(here / "elsewhere")
+    (here / "photos/dark/link.png").symlink_to(here / "elsewhere/1.png")
+    actions(
+        here / "todo.csv", [("linked/1.png", "move", ""), ("dark/link.png", "move", ""), ("dark/1.png", "move", "")]
+    )
+    before = content(here / "elsewhere")
+    done = command("check", "photos", "--apply", "todo.csv", "--move", "away")
+    assert done.code == 3
+    assert "linked/1.png: it was not moved: photos/linked leads outside of photos" in done.err
+    assert "dark/link.png: it was not moved: it is a link" in done.err
+    assert "moved 1 photo; 2 not" in done.out
+    assert content(here / "elsewhere") == before
+    (here / "photos/away").symlink_to(here / "elsewhere")
+    actions(here / "todo.csv", [("dark/2.png", "relabel", "away")])
+    assert command("check", "photos", "--apply", "todo.csv").code in (1, 3)
+    assert content(here / "elsewhere") == before
+
+
+def test_ctrl_c_while_photos_are_moved_says_how_to_undo_it(here, command, monkeypatch):
+    real, before = placing.move_new, content(here / "photos")
+
+    def interrupted(source, target):
+        if source.name == "again.png":
+            raise KeyboardInterrupt
+        real(source, target)
+
+    monkeypatch.setattr("patchvote.photos.moves.move_new", interrupted)
+    done = command(*CHECK, "--move", "away", "--no-report")
+    assert done.code == 130
+    assert "To undo what was moved: patchvote check photos --undo photos-moves.jsonl --move away" in done.err
+    monkeypatch.undo()
+    os.chdir(here)
+    command("check", "photos", "--undo", "photos-moves.jsonl", "--move", "away")
+    assert content(here / "photos") == before
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--apply", "a.csv", "--undo", "b.jsonl"), "--apply and --undo exclude each other"),
+        (("--apply", "a.csv", "--test", "test"), "--apply checks nothing: leave out --test"),
+        (("--undo", "a.jsonl", "-o", "x.csv"), "--undo checks nothing: leave out --output"),
+        (("--move", "photos/away"), "--move needs a folder outside of photos"),
+        (("--move", "."), "--move needs a folder outside of photos"),
+        (("-o", "list.txt"), "--output writes .csv or .jsonl"),
+        (("--report", "a.html", "--no-report"), "exclude each other"),
+    ],
+)
+def test_words_that_exclude_each_other_are_refused_before_any_work(words, says, here, command):
+    before = content(here)
+    done = command("check", "photos", *words)
+    assert done.code == 2
+    assert says in done.err
+    assert content(here) == before
+
+
+def test_photos_of_a_manifest_are_checked_and_not_moved(here, command):
+    rows = [f"photos/{label}/{index}.png,{label}\n" for label in SHADES for index in range(9)]
+    (here / "list.csv").write_text("file_name,label\n" + "".join(rows))
+    done = command("check", "list.csv", "--network", "tiny.onnx", "--no-cache")
+    assert done.code == 0, done.err
+    assert "27 photos of 3 classes" in done.out
+    assert (here / "list-check.html").exists()
+    done = command("check", "list.csv", "--move", "away")
+    assert done.code == 2
+    assert "photos are moved within a folder on this machine" in done.err

@@ -1,0 +1,122 @@
+"""ImageClassifier and Extractor as estimators of scikit-learn, and the photos that Python users have at hand."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from patchvote import BagSVM, Dense, Extractor, ImageClassifier, PatchvoteError, PhotoError, Recipe
+from patchvote.photos.find import find_photos
+
+SMALL = Recipe(sampling=Dense(sides=(96,)))
+
+
+@pytest.fixture(scope="module")
+def photos(photo_folder):
+    found = find_photos(photo_folder)
+    return [photo.source for photo in found], [photo.label for photo in found]
+
+
+@pytest.fixture(scope="module")
+def fitted(photos, tmp_path_factory):
+    return ImageClassifier(SMALL, cache=tmp_path_factory.mktemp("cache")).fit(*photos)
+
+
+def test_parameters_are_read_and_set_by_name():
+    classifier = ImageClassifier(SMALL, voter="bag-svm", budget=3, cache=False, seed=7)
+    params = classifier.get_params()
+    assert (params["voter"], params["budget"], params["cache"], params["seed"]) == ("bag-svm", 3, False, 7)
+    assert classifier.set_params(seed=8, voter="snbnl") is classifier
+    assert classifier.get_params() == {**params, "seed": 8, "voter": "snbnl"}
+    with pytest.raises(PatchvoteError, match="has no parameter 'sead'. Did you mean 'seed'?"):
+        classifier.set_params(sead=1)
+
+
+def test_a_clone_has_the_parameters_and_nothing_learned(fitted):
+    copy = clone(fitted)
+    assert copy.get_params() == fitted.get_params()
+    assert is_classifier(copy)
+    check_is_fitted(fitted)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(copy)
+    assert not hasattr(copy, "classes_")
+    assert fitted.classes_.tolist() == list(fitted.classes)
+
+
+def test_a_pickle_holds_the_model_itself(fitted, photos):
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict_proba(photos[0][:5]), fitted.predict_proba(photos[0][:5]))
+    assert again.scores.accuracy == fitted.scores.accuracy
+    assert clone(again).get_params() == fitted.get_params()
+
+
+def test_the_score_is_the_accuracy_of_evaluate(fitted, photos):
+    assert fitted.score(*photos) == fitted.evaluate(*photos).accuracy
+
+
+def test_cross_validation_and_grid_search_take_photos_as_samples(photos, tmp_path):
+    paths, labels = np.array([str(path) for path in photos[0]]), np.array(photos[1])
+    classifier = ImageClassifier(SMALL, voter="bag-svm", cache=tmp_path)
+    assert cross_val_score(classifier, paths, labels, cv=2).mean() > 0.7
+    search = GridSearchCV(classifier, {"voter": ["bag-svm", BagSVM(C=0.1)]}, cv=2).fit(list(paths), labels)
+    assert len(search.cv_results_["mean_test_score"]) == 2
+    assert search.predict(list(paths[:2])).shape == (2,)
+
+
+def test_an_extractor_is_a_transformer_in_a_pipeline(photos):
+    pipeline = make_pipeline(Extractor(SMALL), BagSVM()).fit(*photos)
+    assert pipeline.score(*photos) > 0.9
+    assert clone(pipeline[0]).get_params() == pipeline[0].get_params()
+    again = pickle.loads(pickle.dumps(pipeline[0]))
+    np.testing.assert_array_equal(again.transform(photos[0][:1]).values, pipeline[0](photos[0][:1]).values)
+
+
+def test_contents_and_open_files_are_photos(fitted, photos):
+    paths = photos[0][:3]
+    expected = fitted.predict_proba(paths)
+    contents = [path.read_bytes() for path in paths]
+    np.testing.assert_array_equal(fitted.predict_proba(contents), expected)
+    np.testing.assert_array_equal(fitted.predict_proba([io.BytesIO(content) for content in contents]), expected)
+    with paths[0].open("rb") as file:
+        np.testing.assert_array_equal(fitted.predict_proba(file), expected[:1])
+    np.testing.assert_array_equal(fitted.predict_proba(contents[0]), expected[:1])
+
+
+def test_contents_can_be_learned_from(photos, tmp_path):
+    contents = [path.read_bytes() for path in photos[0]]
+    classifier = ImageClassifier(SMALL, voter="bag-svm", cache=tmp_path).fit(contents, photos[1])
+    assert classifier.score(*photos) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"", "the file is empty"), (b"no photo", "is not an image"), (io.StringIO("text"), "opened as text")],
+)
+def test_what_is_no_photo_is_told_by_its_place_in_the_list(fitted, photos, content, says):
+    with pytest.raises(PhotoError, match=f"image 1: .*{says}"):
+        fitted.predict([photos[0][0].read_bytes(), content])
+
+
+def test_a_table_of_paths_and_labels_is_learned_from(fitted, photos, tmp_path):
+    table = pd.DataFrame({"file_name": [str(path) for path in photos[0]], "label": photos[1]})
+    classifier = ImageClassifier(SMALL, cache=tmp_path).fit(table)
+    assert classifier.classes == fitted.classes
+    assert classifier.score(table) == fitted.score(*photos)
+    np.testing.assert_array_equal(fitted.predict(table["file_name"]), fitted.predict(photos[0]))
+
+
+def test_a_table_with_other_columns_is_refused_with_their_names(photos):
+    with pytest.raises(PhotoError, match="line 0 has no file_name. It has: path, kind"):
+        ImageClassifier(SMALL).fit(pd.DataFrame({"path": ["a.jpg"], "kind": ["a"]}))
+    missing = pd.DataFrame({"file_name": [str(path) for path in photos[0]], "label": [None, *photos[1][1:]]})
+    with pytest.raises(PatchvoteError, match="1 photo has no class"):
+        ImageClassifier(SMALL).fit(missing)

@@ -1,0 +1,95 @@
+"""Whether more photos would help: the learning curve of `fit`."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from helpers.quick_network import QUICK, QuickNetwork
+from patchvote import Bags, BagSVM, ImageClassifier
+from patchvote.models.about import check_about
+from patchvote.models.learning_curve import Split, enough_sentence, expected_gain, learning_curve
+
+
+def collection(per_class, classes=4, features=40, spread=1.6, seed=0):
+    rng = np.random.default_rng(seed)
+    numbers = np.repeat(np.arange(classes), per_class)
+    centres = np.random.default_rng(1).normal(size=(classes, features))
+    values = centres[numbers] + spread * rng.normal(size=(len(numbers), features))
+    return Bags.of([row[None].astype(np.float32) for row in values]), numbers
+
+
+def curve_of(per_class, until=None, **settings):
+    bags, numbers = collection(per_class, **settings)
+    out = np.arange(len(numbers)) % 3 == 0
+    keep, held = np.flatnonzero(~out), np.flatnonzero(out)
+    asked: list[np.ndarray] = []
+
+    def train(images, end):
+        asked.append(images)
+        return BagSVM().fit(bags[images], numbers[images])
+
+    right = train(keep, 0).predict(bags[held]) == numbers[held]
+    end = time.perf_counter() + 60 if until is None else until
+    curve = learning_curve([Split(keep, held, right)], numbers, train, lambda images: bags[images], end, 0)
+    return curve, asked[1:], keep, numbers
+
+
+def test_points_are_a_quarter_half_and_all_of_the_photos_of_every_class():
+    curve, (half, quarter), keep, numbers = curve_of(30)
+    assert [point["photos"] for point in curve] == [5, 10, 20]
+    np.testing.assert_array_equal(np.bincount(numbers[half]), 10)
+    np.testing.assert_array_equal(np.bincount(numbers[quarter]), 5)
+    assert set(quarter) <= set(half) <= set(keep)
+
+
+def test_a_hard_problem_wants_more_photos_and_an_easy_one_does_not():
+    hard = curve_of(30, spread=3.0)[0]
+    easy = curve_of(30, spread=0.1)[0]
+    assert "would probably help: learning from half" in enough_sentence(hard, {})
+    assert "would probably help little" in enough_sentence(easy, {})
+
+
+def test_the_expected_gain_repeats_the_factor_of_the_errors():
+    curve = [{"photos": 5, "accuracy": 0.6}, {"photos": 10, "accuracy": 0.8}]
+    assert expected_gain(curve) == pytest.approx(0.1)
+    assert expected_gain([{"photos": 5, "accuracy": 0.9}, {"photos": 10, "accuracy": 0.8}]) == 0
+    assert expected_gain([{"photos": 5, "accuracy": 1.0}, {"photos": 10, "accuracy": 1.0}]) == 0
+
+
+def test_the_class_with_the_most_missed_photos_is_named():
+    curve = [{"photos": 5, "accuracy": 0.6}, {"photos": 10, "accuracy": 0.8}]
+    classes = {
+        "cat": {"images": 10, "found": 0.9},
+        "dog": {"images": 20, "found": 0.7},
+        "owl": {"images": 0, "found": None},
+    }
+    assert "above all of dog (6 of 20 photos missed)" in enough_sentence(curve, classes)
+    assert "above all" not in enough_sentence(curve, {"cat": {"images": 3, "found": 1.0}})
+
+
+def test_without_time_or_photos_there_is_no_curve():
+    assert curve_of(30, until=0.0)[0] == []
+    assert curve_of(6)[0] == []
+
+
+def test_fit_keeps_the_curve_in_the_model_and_draws_it(photo_folder, tmp_path):
+    classifier = ImageClassifier(QUICK, voter="bag-svm", backbone=QuickNetwork(), cache=False).fit(photo_folder)
+    curve = classifier.model.about.curve
+    assert [point["photos"] for point in curve] == sorted(point["photos"] for point in curve)
+    assert curve[-1]["accuracy"] == pytest.approx(classifier.scores.accuracy)
+    classifier.save(tmp_path / "m.patchvote")
+    again = ImageClassifier.load(tmp_path / "m.patchvote", backbone=QuickNetwork())
+    assert again.model.about.curve == curve
+    classifier.report(tmp_path / "r.html", title="t", measured="held out")
+    page = (tmp_path / "r.html").read_text()
+    assert "Would more photos help?" in page
+    assert '<svg class="curve"' in page
+
+
+@pytest.mark.parametrize("curve", [[{"photos": -1, "accuracy": 0.5}], [{"photos": 1, "accuracy": 2}], [{}], "x"])
+def test_a_curve_in_a_file_is_checked(curve):
+    assert check_about({"curve": [{"photos": 3, "accuracy": 0.5}]}) is None
+    assert check_about({"curve": curve}) is not None

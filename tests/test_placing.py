@@ -1,0 +1,231 @@
+"""Photos that are put into folders: whole, never onto another file, never outside of the folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from patchvote import PatchvoteError, PhotoError
+from patchvote.photos import placing
+from patchvote.photos.folder_names import folder_name, folder_names
+from patchvote.photos.placing import How, Placer, copy_new, move_new
+from patchvote.utils.remote import place as place_of
+
+HOSTILE = (
+    "../x",
+    "..",
+    ".",
+    "",
+    "/etc",
+    "a/b",
+    "a\\b",
+    "C:\\x",
+    "nul\0",
+    "x" * 5000,
+    "桜" * 400,
+    "CON",
+    "lpt1.txt",
+    " x",
+    "x.",
+    ".hidden",
+    "~root",
+    "-rf",
+    "a\nb",
+    "\x1b[2J",
+    "one\u202eowt",
+    "caf\udce9",
+    "%2E%2E",
+    "none of these",
+)
+
+
+@pytest.fixture
+def photo(tmp_path):
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "1.jpg"
+    path.write_bytes(b"a photo")
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    return path
+
+
+# --- names of folders -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", HOSTILE)
+def test_no_class_is_named_so_that_its_folder_is_elsewhere(label, tmp_path):
+    name = folder_name(label)
+    assert (tmp_path / name).resolve().parent == tmp_path.resolve()
+    assert len(name.encode()) <= 120
+    (tmp_path / name).mkdir()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@given(st.lists(st.text(st.characters(codec=None), max_size=8), unique=True, max_size=8))
+def test_all_classes_get_folders_of_their_own_on_every_file_system(labels):
+    names = folder_names(labels, ["none of these"])
+    keys = [unicodedata.normalize("NFC", name).casefold() for name in [*names.values(), "none of these"]]
+    assert list(names) == labels
+    assert len(set(keys)) == len(keys)
+    for name in names.values():
+        assert name not in ("", ".", "..")
+        assert not set('/\\:*?"<>|\0') & set(name)
+        assert name == name.strip()
+
+
+def test_ordinary_classes_keep_their_names():
+    labels = ["cat", "Straße & Café", "桜", "living room", "100 % wool", "it's", "a.b", "v2.0-final"]
+    assert folder_names(labels) == {label: label for label in labels}
+
+
+def test_classes_that_differ_by_case_get_different_folders():
+    assert list(folder_names(["cat", "CAT", "Cat"]).values()) == ["cat", "CAT (2)", "Cat (3)"]
+
+
+# --- copies, links and moves ------------------------------------------------------------------------------------------
+
+
+def test_a_copy_has_the_content_and_the_time_and_the_photo_stays(photo, tmp_path):
+    there = Placer(tmp_path / "out").put(photo, "cat")
+    assert there == tmp_path / "out" / "cat" / "1.jpg"
+    assert there.read_bytes() == photo.read_bytes()
+    assert there.stat().st_mtime == photo.stat().st_mtime
+
+
+def test_a_link_leads_to_the_photo_wherever_it_is_read_from(photo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    there = Placer(Path("out"), How.link).put(Path("in/1.jpg"), "cat")
+    assert there.is_symlink()
+    monkeypatch.chdir("/")
+    assert (tmp_path / there).read_bytes() == b"a photo"
+
+
+def test_a_moved_photo_is_in_one_place_alone(photo, tmp_path):
+    there = Placer(tmp_path / "out", How.move).put(photo, "cat")
+    assert there.read_bytes() == b"a photo"
+    assert there.stat().st_nlink == 1
+    assert not photo.exists()
+
+
+@pytest.mark.parametrize("how", How)
+def test_names_that_are_taken_get_a_number_and_nothing_is_overwritten(how, tmp_path):
+    placer = Placer(tmp_path / "out", how)
+    (tmp_path / "out" / "cat").mkdir(parents=True)
+    (tmp_path / "out" / "cat" / "1.jpg").write_bytes(b"mine")
+    (tmp_path / "out" / "cat" / "1 (3).jpg").symlink_to(tmp_path / "nowhere")
+    there = []
+    for number in range(3):
+        source = tmp_path / str(number) / "1.jpg"
+        source.parent.mkdir()
+        source.write_bytes(str(number).encode())
+        there.append(placer.put(source, "cat"))
+    assert [path.name for path in there] == ["1 (2).jpg", "1 (4).jpg", "1 (5).jpg"]
+    assert [path.read_bytes() for path in there] == [b"0", b"1", b"2"]
+    assert (tmp_path / "out" / "cat" / "1.jpg").read_bytes() == b"mine"
+    assert (tmp_path / "out" / "cat" / "1 (3).jpg").is_symlink()
+
+
+@pytest.mark.parametrize("how", [How.copy, How.link])
+def test_the_same_photo_is_not_put_there_twice(how, photo, tmp_path):
+    assert Placer(tmp_path / "out", how).put(photo, "cat") is not None
+    assert Placer(tmp_path / "out", how).put(photo, "cat") is None
+    assert len(list((tmp_path / "out" / "cat").iterdir())) == 1
+
+
+def test_without_hard_links_copies_and_moves_are_the_same(photo, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    copy_new(photo, tmp_path / "copy.jpg")
+    with pytest.raises(FileExistsError):
+        copy_new(photo, tmp_path / "copy.jpg")
+    move_new(photo, tmp_path / "moved.jpg")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["copy.jpg", "in", "moved.jpg"]
+    assert (tmp_path / "copy.jpg").read_bytes() == (tmp_path / "moved.jpg").read_bytes() == b"a photo"
+
+
+@pytest.mark.parametrize("hard_links", [True, False])
+def test_ctrl_c_leaves_no_part_of_a_copy(hard_links, photo, tmp_path, monkeypatch):
+    def interrupted(read, file, size):
+        file.write(b"a ph")
+        raise KeyboardInterrupt
+
+    def refused(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    if not hard_links:
+        monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(placing.shutil, "copyfileobj", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Placer(tmp_path / "out").put(photo, "cat")
+    with pytest.raises(KeyboardInterrupt):
+        copy_new(photo, tmp_path / "copy.jpg")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [photo]
+
+
+def test_ctrl_c_between_the_name_and_the_content_leaves_no_empty_file(photo, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        copy_new(photo, tmp_path / "copy.jpg")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [photo]
+
+
+def test_a_photo_that_cannot_be_removed_is_not_moved(photo, tmp_path, monkeypatch):
+    unlink = Path.unlink
+
+    def refused(path, *more, **options):
+        if path == photo:
+            raise PermissionError(errno.EACCES, "not yours", str(path))
+        return unlink(path, *more, **options)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    with pytest.raises(PhotoError, match="it cannot be moved: not yours"):
+        Placer(tmp_path / "out", How.move).put(photo, "cat")
+    assert photo.exists()
+    assert not (tmp_path / "out" / "cat" / "1.jpg").exists()
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_put_outside_of_the_folder_by_dots_or_links(photo, tmp_path):
+    placer = Placer(tmp_path / "out")
+    with pytest.raises(PhotoError, match="leads outside of"):
+        placer.put(photo, "../elsewhere")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / "cat").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PhotoError, match="leads outside of"):
+        placer.put(photo, "cat/young")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_links_are_not_moved_and_pipes_are_not_copied(photo, tmp_path):
+    (tmp_path / "in" / "2.jpg").symlink_to(photo)
+    os.mkfifo(tmp_path / "in" / "3.jpg")
+    with pytest.raises(PhotoError, match="it is a link, and only photos themselves are moved"):
+        Placer(tmp_path / "out", How.move).put(tmp_path / "in" / "2.jpg", "cat")
+    for how, reason in ((How.copy, "it is a pipe"), (How.move, "it is not an ordinary file")):
+        with pytest.raises(PhotoError, match=reason):
+            Placer(tmp_path / "out", how).put(tmp_path / "in" / "3.jpg", "cat")
+    assert (tmp_path / "in" / "2.jpg").is_symlink()
+
+
+def test_a_file_or_a_remote_place_is_no_folder_for_photos(photo, tmp_path):
+    with pytest.raises(PatchvoteError, match="it is not a folder"):
+        Placer(photo)
+    with pytest.raises(PatchvoteError, match="on this machine only"):
+        Placer(place_of("memory://out"))

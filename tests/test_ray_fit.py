@@ -1,0 +1,296 @@
+"""Training with an engine: extraction on workers, sNBNL in parts, and workers or a driver that are killed meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.command import network_in
+from helpers.quick_network import QUICK
+from helpers.same_bags import assert_same_bags
+from helpers.worker_networks import TracedNetwork
+from patchvote import SNBNL, Extractor, ImageClassifier, Store, StoreError, fill
+from patchvote.bags.thinning import Thinning, thinned
+from patchvote.engines.local import LocalEngine
+from patchvote.models.file import read_model
+from patchvote.utils.engine import Engine, TeamEngine
+from patchvote.voters.prototypes.parted import fit_on_workers
+
+pytest.importorskip("patchvote.engines.ray")
+
+SMALL = {"batch_size": 40, "min_steps": 30, "n_prototypes": 3}
+
+
+@pytest.fixture
+def store(photo_folder, tmp_path, trace):
+    fill(tmp_path / "store", photo_folder, Extractor(QUICK, backbone=TracedNetwork(trace)))
+    return Store.open(tmp_path / "store")
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def stages():
+    """Collect the names of the actors that the cluster runs meanwhile."""
+    from ray.util import list_named_actors
+
+    names, ended = set(), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.05):
+            names.update(actor["name"].rpartition(" ")[0] for actor in list_named_actors(all_namespaces=True))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    yield names
+    ended.set()
+    looking.join()
+
+
+@pytest.mark.parametrize("voter", ["auto", "snbnl"])
+def test_fit_on_workers_gives_the_model_of_one_process(voter, cluster, command, photo_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("patchvote.bags.thinning._MAX_TRAINING_DESCRIPTORS", 480)  # 30 descriptors of each photo
+    monkeypatch.chdir(tmp_path)  # workers understand relative paths
+    network_in(tmp_path)
+    shutil.copytree(photo_folder, "photos", ignore=shutil.ignore_patterns("*no. [4-9].*"))
+    (tmp_path / "photos" / "grass" / "broken.jpg").write_bytes(b"no photo")
+    words = ["fit", "photos", "--voter", voter, "--network", "tiny.onnx", "--no-report", "--budget", 600]
+    one = command(*words, "one.patchvote", "--cache", "one")
+    with stages() as names:
+        many = command(*words, "many.patchvote", "--cache", "many", "--engine", "ray", "--workers", 2)
+    assert (one.code, many.code) == (3, 3)
+    assert "skipped grass/broken.jpg: is not an image" in many.err
+    assert names == {"patchvote extract"} | ({"patchvote fit snbnl"} if voter == "snbnl" else set())
+    (bags,), (reference,) = (tmp_path / "many").iterdir(), (tmp_path / "one").iterdir()
+    assert_same_bags(bags, reference)
+    assert_same_models(read_model("many.patchvote"), read_model("one.patchvote"), exact=voter != "snbnl")
+
+
+def assert_same_models(model, expected, *, exact: bool) -> None:
+    assert (model.kind, model.classes) == (expected.kind, expected.classes)
+    assert (model.temperature, model.threshold) == (expected.temperature, expected.threshold)  # chosen in this process
+    assert model.scorer.arrays.keys() == expected.scorer.arrays.keys()
+    for name, array in expected.scorer.arrays.items():
+        if exact:
+            np.testing.assert_array_equal(model.scorer.arrays[name], array)
+        else:
+            np.testing.assert_allclose(model.scorer.arrays[name], array, rtol=1e-5, atol=1e-5)
+
+
+def test_add_and_adapt_extract_on_workers(cluster, place, command, monkeypatch):
+    (place / "more" / "tulip").mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    for index in range(6):
+        Image.fromarray(rng.integers(0, 255, (64, 64, 3)).astype(np.uint8)).save(f"more/tulip/{index}.jpg")
+    outcomes = []
+    for name, words in (("one", []), ("many", ["--engine", "ray", "--workers", 2])):
+        monkeypatch.setenv("PATCHVOTE_CACHE", name)
+        added = command("add", "m.patchvote", "more", "--output", f"{name}.patchvote", "--json", *words)
+        adapted = command("predict", "m.patchvote", "photos", "--adapt", "--insist", *words)
+        assert (added.code, adapted.code) == (0, 0)
+        outcomes.append((json.loads(added.out)["photos"], adapted.out))
+    assert outcomes[0] == outcomes[1]
+    assert_same_models(read_model("many.patchvote"), read_model("one.patchvote"), exact=True)
+
+
+# --- from Python ------------------------------------------------------------------------------------------------------
+
+
+class RunsOnly:
+    """An engine that holds no team."""
+
+    def run(self, job, items):
+        return LocalEngine().run(job, items)
+
+
+def test_a_classifier_learns_adapts_and_learns_more_with_any_engine(photo_folder, tmp_path, trace):
+    assert isinstance(RunsOnly(), Engine)
+    assert not isinstance(RunsOnly(), TeamEngine)
+    models = []
+    for number, engine in enumerate((None, RunsOnly(), LocalEngine())):
+        settings = {"backbone": TracedNetwork(trace), "cache": tmp_path / str(number), "budget": 600.0}
+        linear = ImageClassifier(QUICK, **settings).fit(photo_folder, target=photo_folder, insist=True, engine=engine)
+        nets = ImageClassifier(QUICK, voter="snbnl", **settings).fit(photo_folder, engine=engine)
+        models.append((linear.model, nets.model, linear.add(photo_folder, engine=engine).known))
+    for linear, nets, known in models[1:]:
+        assert_same_models(linear, models[0][0], exact=True)
+        assert_same_models(nets, models[0][1], exact=False)
+        assert known == models[0][2] == 40
+
+
+class Elsewhere(LocalEngine):
+    """An engine whose workers see another folder under the path of the store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def run(self, job, items):
+        self.folder.mkdir()
+        return super().run(dataclasses.replace(job, path=self.folder), items)
+
+
+def test_a_cache_that_workers_write_elsewhere_is_an_error_that_says_so(photo_folder, tmp_path, trace):
+    classifier = ImageClassifier(QUICK, backbone=TracedNetwork(trace), cache=tmp_path / "cache")
+    with pytest.raises(StoreError, match="does not hold here what the workers have written .* PATCHVOTE_CACHE"):
+        classifier.fit(photo_folder, engine=Elsewhere(tmp_path / "elsewhere"))
+
+
+# --- sNBNL ------------------------------------------------------------------------------------------------------------
+
+
+def assert_same_prototypes(many: SNBNL, one: SNBNL, store: Store) -> None:
+    assert (many.steps_, many.n_iter_) == (one.steps_, one.n_iter_)
+    np.testing.assert_allclose(many.weights_, one.weights_, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(many.predict(store), one.predict(store))
+
+
+@pytest.mark.parametrize("settings", [{}, {"block": 100, "power": 0.5}, {"standardise": False, "position_weight": 0.0}])
+def test_gradients_in_parts_train_the_prototypes_of_one_process(settings, store):
+    many = fit_on_workers(SNBNL(**SMALL, **settings), store, engine=LocalEngine())
+    assert_same_prototypes(many, SNBNL(**SMALL, **settings).fit(store), store)
+
+
+def test_gradients_of_a_part_of_every_bag_train_the_prototypes_of_that_part(store, monkeypatch):
+    monkeypatch.setattr("patchvote.bags.thinning._MAX_TRAINING_DESCRIPTORS", 80)
+    monkeypatch.setattr("patchvote.bags.thinning._MIN_PER_PHOTO", 2)
+    thin, thinning = thinned(store, seed=3), Thinning.of(len(store), seed=3)
+    assert thinning.most == 2 < store.sizes.max()
+    many = fit_on_workers(SNBNL(**SMALL), store, engine=LocalEngine(), bags=thin, thinning=thinning)
+    assert_same_prototypes(many, SNBNL(**SMALL).fit(thin, store.labels), store)
+
+
+def test_workers_train_the_prototypes_of_one_process(engine, store):
+    many = fit_on_workers(SNBNL(**SMALL, block=100), store, engine=engine)
+    assert_same_prototypes(many, SNBNL(**SMALL, block=100).fit(store), store)
+
+
+@pytest.mark.parametrize("block", [None, 100])
+def test_a_training_on_workers_continues_from_its_checkpoint(block, store, tmp_path, monkeypatch):
+    monkeypatch.setattr("patchvote.voters.prototypes.passes._SECONDS_BETWEEN", 0)
+    common, saved = {**SMALL, "block": block}, {"checkpoint": tmp_path / "training"}
+    ended = SNBNL(**common, **saved, callback=lambda record: "share_of_pass" in record and record["steps"] >= 9)
+    assert fit_on_workers(ended, store, engine=LocalEngine()).steps_ == 9
+    assert ended.history_[-1]["share_of_pass"] < 1
+    many = fit_on_workers(SNBNL(**common, **saved), store, engine=LocalEngine())
+    assert many.steps_ > 9
+    assert_same_prototypes(many, SNBNL(**common).fit(store), store)
+
+
+def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(engine, store, monkeypatch):
+    import ray
+
+    monkeypatch.setattr("patchvote.voters.prototypes.passes._SECONDS_BETWEEN", 0)
+    killed = []
+
+    def kill_one(record) -> None:
+        if record["steps"] == 12 and not killed:
+            members = ray.util.list_named_actors(all_namespaces=True)
+            member = next(one for one in members if one["name"].startswith("patchvote fit snbnl"))
+            actor = ray.get_actor(member["name"], member["namespace"])
+            killed.append(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    many = fit_on_workers(SNBNL(**SMALL, calibration=0, callback=kill_one), store, engine=engine)
+    assert killed
+    assert_same_prototypes(many, SNBNL(**SMALL, calibration=0).fit(store), store)
+
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+from patchvote import SNBNL, Store
+from patchvote.engines.ray import RayEngine
+from patchvote.voters.prototypes import passes
+from patchvote.voters.prototypes.parted import fit_on_workers
+passes._SECONDS_BETWEEN = 0
+store, file, address = sys.argv[1:]
+with RayEngine(address, workers=2) as engine:
+    settings = {"calibration": 0, "checkpoint": file, "checkpoint_seconds": 0}
+    voter = SNBNL(3, batch_size=40, min_steps=30, **settings, callback=lambda record: time.sleep(0.1))
+    fit_on_workers(voter, Store.open(store), engine=engine)
+"""
+
+
+def test_a_training_whose_process_was_killed_continues_on_workers(cluster, engine, store, tmp_path, monkeypatch):
+    file = tmp_path / "training"
+    with subprocess.Popen([sys.executable, "-c", DRIVER, store.path, file, cluster]) as driver:
+        deadline = time.monotonic() + 180
+        written: set[int] = set()
+        while len(written) < 5:  # before the first steps
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            if file.exists():
+                written.add(file.stat().st_mtime_ns)
+        driver.kill()
+    assert driver.returncode == -signal.SIGKILL
+    monkeypatch.setattr("patchvote.voters.prototypes.passes._SECONDS_BETWEEN", 0)
+    steps: list[int] = []
+    rest = SNBNL(**SMALL, calibration=0, checkpoint=file, callback=lambda record: steps.append(record["steps"]))
+    many = fit_on_workers(rest, store, engine=engine)
+    one = SNBNL(**SMALL, calibration=0).fit(store)
+    assert 2 <= steps[0] < one.steps_
+    assert_same_prototypes(many, one, store)
+
+
+# --- who can reach a cluster ------------------------------------------------------------------------------------------
+
+LISTENING = """
+import os, sys
+from pathlib import Path
+from helpers.worker_jobs import Doubling
+from patchvote.engines.ray import RayEngine
+
+def listening():
+    mark, sockets = os.environ["PATCHVOTE_TEST_MARK"].encode(), {}
+    for kind in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == "0A":  # it listens
+                sockets[f"socket:[{words[9]}]"] = words[1].partition(":")[0]
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and mark in (process / "environ").read_bytes():
+                for file in (process / "fd").iterdir():
+                    if (address := sockets.get(os.readlink(file))) is not None:
+                        yield process.name, address
+        except OSError:  # it has ended
+            pass
+
+with RayEngine(workers=1) as engine:
+    assert sorted(engine.run(Doubling(), range(3))) == [(0, 0), (1, 2), (2, 4)]
+    for process, address in listening():
+        print(process, address)
+with RayEngine(workers=1):  # the token of the first cluster is forgotten, else the second would not start
+    pass
+assert [name for name in os.environ if name.startswith("RAY_AUTH")] == []
+"""
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}  # as /proc/net has them
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sockets are looked up in /proc")
+def test_a_cluster_that_is_started_listens_on_this_machine_alone_and_leaves_no_token(tmp_path):
+    root = Path(__file__).parent.parent
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment |= {"PATCHVOTE_TEST_MARK": f"mark-of-{tmp_path}", "HOME": str(tmp_path)}
+    environment |= {"PYTHONPATH": os.pathsep.join([str(root / "src"), str(root / "tests")])}
+    words = [sys.executable, "-c", LISTENING]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = [line.split() for line in done.stdout.splitlines()]
+    assert len({process for process, _ in found}) >= 4  # this process, two of Ray's own at least, and the worker
+    assert {address for _, address in found} <= LOOPBACK
+    assert not (tmp_path / ".ray").exists()

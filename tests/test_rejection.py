@@ -1,0 +1,335 @@
+"""Photos of none of the classes, asked of a model of every voter, by every way that leads to an answer."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import pickle
+
+import numpy as np
+import onnxruntime
+import pytest
+from PIL import Image
+
+from helpers.quick_network import QUICK, QuickNetwork
+from patchvote import ImageClassifier, PatchvoteError, export_model
+from patchvote.engines.local import LocalEngine
+from patchvote.models.file import write_model
+from patchvote.models.scores import Scores
+from patchvote.models.strangers import Strangers
+from patchvote.voters.registry import OWN
+
+COLOURS = {"brick": (180, 60, 40), "grass": (60, 160, 50), "sky": (90, 140, 220)}
+STRANGE = {"static": 250, "print": 170}  # black and white pixels, of so much contrast
+NONE = "none of these"
+
+
+def photos(kinds, count, seed, spread=40):
+    """Photos of one colour each, more or less, with some noise, or of black and white pixels; and their labels."""
+    rng = np.random.default_rng(seed)
+    images = []
+    for kind in kinds.values():
+        for _ in range(count):
+            if isinstance(kind, int):
+                pixels = 128 + kind * (rng.integers(0, 2, (64, 64, 1)) - 0.5) + rng.normal(0, 5, (64, 64, 3))
+            else:
+                pixels = np.array(kind) + rng.normal(0, spread, 3) + rng.normal(0, 15, (64, 64, 3))
+            images.append(Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)))
+    return images, [label for label in kinds for _ in range(count)]
+
+
+def folder_of(root, colours, count, seed):
+    for image, label, index in zip(*photos(colours, count, seed, 12), range(10**6), strict=False):
+        (root / label).mkdir(parents=True, exist_ok=True)
+        image.save(root / label / f"{index}.png")
+    return root
+
+
+def classifier_of(voter="bag-svm", **more):
+    return ImageClassifier(QUICK, voter=voter, backbone=QuickNetwork(), cache=False, jobs=1, **more)
+
+
+@pytest.fixture(scope="module")
+def learned():
+    return classifier_of().fit(*photos(COLOURS, 10, 0))
+
+
+@pytest.mark.parametrize("voter", OWN)
+def test_every_voter_rejects_strangers_and_keeps_the_price(voter, tmp_path):
+    classifier = classifier_of(voter).fit(*photos(COLOURS, 10, 0))
+    known, labels = photos(COLOURS, 12, 1)
+    strangers, _ = photos(STRANGE, 8, 2)
+    assert np.mean(classifier.predict_or_none(strangers) == NONE) > 0.9
+    named = classifier.predict_or_none(known)
+    assert np.mean(named == NONE) < 0.25
+    assert np.mean(named[named != NONE] == np.array(labels)[named != NONE]) > 0.9
+    scores = classifier.evaluate(known, labels, unknown=strangers)
+    assert scores.strangers.auroc(scores.decisive) > 0.97
+    assert scores.rejected.sum() == np.sum(named == NONE)
+    answers = list(classifier.answers(strangers + known))
+    assert [answer.familiarity < 0.05 for answer in answers] == [answer.rejected for answer in answers]
+    assert classifier.explain([strangers[0]]).familiarity == pytest.approx(answers[0].familiarity, abs=1e-6)
+    classifier.save(tmp_path / "m.patchvote")
+    again = ImageClassifier.load(tmp_path / "m.patchvote", backbone=QuickNetwork(), cache=False, jobs=1)
+    assert [answer.familiarity for answer in again.answers(known)] == [answer.familiarity for answer in answers[16:]]
+    assert (pickle.loads(pickle.dumps(again.model)).familiarity.held_out == again.model.familiarity.held_out).all()
+
+
+@pytest.mark.parametrize("voter", OWN)
+def test_what_was_strange_is_known_once_it_is_learned(voter):
+    classifier = classifier_of(voter).fit(*photos(COLOURS, 10, 0))
+    strangers, labels = photos(STRANGE, 10, 2)
+    if voter == "nbnl":
+        with pytest.raises(PatchvoteError, match="cannot learn more"):
+            classifier.add(strangers, labels)
+        return
+    before = classifier.model.familiarity
+    classifier.add(strangers, labels)
+    after = classifier.model.familiarity
+    assert after.counts.tolist() == [10] * 5
+    assert (after.held_out == before.held_out).all()
+    means = np.concatenate([bag.means() for _, bag in classifier._all_bags(photos(STRANGE, 10, 3)[0])])
+    sure = np.eye(5)[[3] * len(means)]
+    assert before.of(sure[:, :3], means).max() < 0.05 < 0.5 < after.of(sure, means).min()
+
+
+def test_a_smaller_threshold_rejects_fewer_photos(learned):
+    asked = photos(COLOURS | {"dusk": (120, 90, 110)}, 12, 4)[0]
+    counts = [np.sum(learned.predict_or_none(asked, threshold=share) == NONE) for share in (0, 0.01, 0.1, 0.4, 0.99)]
+    assert counts == sorted(counts)
+    assert counts[0] == 0 < counts[-1]
+    assert learned.predict_or_none(asked, threshold=0.05).tolist() == learned.predict_or_none(asked).tolist()
+    with pytest.raises(PatchvoteError, match="threshold must be a share"):
+        learned.predict_or_none(asked, threshold=5)
+    with pytest.raises(PatchvoteError, match="threshold must be a share"):
+        list(learned.answers(asked, threshold=-1))
+    with pytest.raises(PatchvoteError, match="threshold must be a share"):
+        learned.evaluate(*photos(COLOURS, 1, 0), threshold=1)
+
+
+def test_the_threshold_costs_about_the_share_of_held_out_photos_that_was_asked_for(learned):
+    scores = learned.scores
+    assert scores.familiarity is not None
+    assert np.mean(scores.familiarity < 0.2) == pytest.approx(0.2, abs=0.04)
+    summary = learned.model.about.held_out
+    assert summary["rejected"] == scores.rejected.sum() == 1  # of 30 photos, less than 1 in 20
+    assert summary["rejected_right"] == scores.rejected_right <= 1
+
+
+def test_the_share_that_a_voter_was_made_with_is_that_of_its_model():
+    from patchvote import BagSVM
+
+    assert classifier_of(BagSVM(rejection=0.2)).fit(*photos(COLOURS, 10, 0)).model.limit() == 0.2
+
+
+def test_workers_of_an_engine_give_the_same_answers(learned, tmp_path):
+    folder = folder_of(tmp_path / "known", COLOURS, 4, 5)
+    strange = folder_of(tmp_path / "strange", STRANGE, 4, 6)
+    learned.save(tmp_path / "m.patchvote")
+    loaded = ImageClassifier.load(tmp_path / "m.patchvote", backbone=QuickNetwork(), cache=False, jobs=1)
+    plain, by_workers = (list(loaded.answers(folder, engine=engine)) for engine in (None, LocalEngine()))
+    assert plain == by_workers
+    here, there = (loaded.evaluate(folder, unknown=strange, engine=engine) for engine in (None, LocalEngine()))
+    assert here.summary() == there.summary()
+    assert here.strangers.summary(here.decisive) == there.strangers.summary(there.decisive)
+    assert there.strangers.summary(there.decisive)["classes"]["static"] == {"images": 4, "rejected": 4, "named": ""}
+
+
+def test_photos_of_unknown_classes_must_be_unknown(learned, tmp_path):
+    folder = folder_of(tmp_path / "known", COLOURS, 2, 5)
+    with pytest.raises(PatchvoteError, match="the model knows the classes 'brick', 'grass', 'sky'"):
+        learned.evaluate(folder, unknown=folder)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "a.png").write_bytes(b"no photo")
+    with pytest.raises(PatchvoteError, match="a.png"):
+        learned.evaluate(folder, unknown=tmp_path / "broken")
+
+
+def test_strangers_that_cannot_be_read_are_skipped(learned, tmp_path):
+    folder = folder_of(tmp_path / "known", COLOURS, 2, 5)
+    strange = folder_of(tmp_path / "strange", STRANGE, 2, 6)
+    (strange / "a.png").write_bytes(b"no photo")
+    scores = learned.evaluate(folder, unknown=strange)
+    assert len(scores.strangers) == 4
+    assert [error.name for error in learned.skipped] == ["a.png"]
+
+
+# --- adapting -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("voter", ["bag-svm", "moment-svm"])
+def test_an_adapted_model_has_a_familiarity_of_its_own_and_the_veto_stays(voter, tmp_path):
+    classifier = classifier_of(voter).fit(*photos(COLOURS, 20, 0))
+    before = classifier.model.familiarity
+    other = {label: tuple(0.7 * part + 40 for part in colour) for label, colour in COLOURS.items()}
+    target, labels = photos(other, 12, 7)
+    classifier.adapt(target, insist=True)
+    model = classifier.model
+    assert model.scorer.has_veto
+    assert not np.array_equal(model.familiarity.means, before.means)
+    answers = list(classifier.answers(target))
+    assert np.mean([answer.label == label for answer, label in zip(answers, labels, strict=True)]) > 0.8
+    vetoed = [answer.probability < model.threshold for answer in answers]
+    assert any(vetoed)
+    assert not all(vetoed)
+    for answer, veto in zip(answers, vetoed, strict=True):  # what the unadapted model rejects stays rejected
+        assert (0 < answer.familiarity < 1e-5) == veto
+        assert answer.rejected >= veto
+    assert sum(answer.rejected for answer in answers) <= sum(vetoed) + 3
+    strangers, _ = photos(STRANGE, 8, 2)
+    assert np.mean(classifier.predict_or_none(strangers) == NONE) > 0.9
+    classifier.save(tmp_path / "m.patchvote")
+    again = ImageClassifier.load(tmp_path / "m.patchvote", backbone=QuickNetwork(), cache=False, jobs=1)
+    assert list(again.answers(target)) == list(classifier.answers(target))
+
+
+def test_adapted_with_few_photos_a_model_keeps_its_familiarity():
+    classifier = classifier_of().fit(*photos(COLOURS, 10, 0))
+    before = classifier.model.familiarity
+    target, labels = photos(COLOURS, 8, 7)
+    scores = classifier.evaluate(target, labels, adapt=True, insist=True, threshold=0.01)
+    assert classifier.model.scorer.has_veto
+    assert classifier.model.familiarity is before
+    assert scores.threshold == 0.01
+
+
+# --- the exported graph ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("voter", ["bag-svm", "moment-svm", "snbnl", "jury", "adapted"])
+def test_an_exported_graph_returns_the_familiarity(voter, tmp_path):
+    from helpers.command import network_in
+    from patchvote import Dense, Recipe
+
+    recipe = Recipe(str(network_in(tmp_path)), Dense((64, 96)))
+    kind = "bag-svm" if voter == "adapted" else voter
+    classifier = ImageClassifier(recipe, voter=kind, cache=False, jobs=1).fit(*photos(COLOURS, 20, 0, 12))
+    asked = photos(COLOURS | STRANGE, 4, 8, 12)[0]
+    if voter == "adapted":
+        classifier.adapt(asked, insist=True)
+    graph = export_model(classifier.model, tmp_path / "m.onnx", network=recipe.network)
+    metadata = {entry.key: entry.value for entry in graph.metadata_props}
+    assert json.loads(metadata["familiarity_threshold"]) == 0.05
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"))
+    step = 1 / (1 + len(classifier.model.familiarity.held_out))  # rounding may move a photo past a held-out one
+    for image, answer in zip(asked, classifier.answers(asked), strict=True):
+        (found,) = session.run(["familiarity"], {"photo": np.asarray(image)})
+        assert found.shape == (1,)
+        assert found[0] == pytest.approx(answer.familiarity, abs=1.1 * step)
+        assert (found[0] < 0.05) == answer.rejected or abs(answer.familiarity - 0.05) < 1.1 * step
+
+
+def test_a_graph_of_a_model_without_familiarity_has_no_such_output(learned, tmp_path):
+    from helpers.command import network_in
+    from patchvote import Dense, Recipe
+
+    recipe = Recipe(str(network_in(tmp_path)), Dense((64,)))
+    fitted = ImageClassifier(recipe, voter="bag-svm", cache=False, jobs=1).fit(*photos(COLOURS, 4, 0))
+    old = dataclasses.replace(fitted.model, familiarity=None)
+    graph = export_model(old, tmp_path / "m.onnx", network=recipe.network)
+    assert "familiarity" not in [value.name for value in graph.graph.output]
+    assert "familiarity_threshold" not in [entry.key for entry in graph.metadata_props]
+
+
+# --- the command line -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch, command):
+    """A model, photos of its classes, and photos of others, in the current folder."""
+    from helpers.command import network_in
+
+    monkeypatch.chdir(tmp_path)
+    network_in(tmp_path)
+    folder_of(tmp_path / "photos", COLOURS, 10, 0)
+    folder_of(tmp_path / "test", COLOURS, 6, 1)
+    folder_of(tmp_path / "strange", STRANGE, 5, 2)
+    words = ("fit", "photos", "m.patchvote", "--network", "tiny.onnx", "--no-cache", "--voter", "bag-svm")
+    done = command(*words)
+    assert done.code == 0, done.err
+    assert 'would be rejected as "none of these", ' in done.out
+    return tmp_path
+
+
+def test_predict_rejects_at_the_threshold_and_tells_the_familiarity(files, command):
+    rows = list(csv.DictReader(io.StringIO(command("predict", "m.patchvote", "strange", "test").out)))
+    columns = ["file", "label", "probability", "likeliest", "runner_up", "runner_up_probability", "error"]
+    assert list(rows[0]) == [*columns, "familiarity"]
+    assert [float(row["familiarity"]) < 0.05 for row in rows] == [row["label"] == NONE for row in rows]
+    assert all(row["label"] == NONE for row in rows[:10])
+    all_named = csv.DictReader(io.StringIO(command("predict", "m.patchvote", "strange", "--threshold", 0).out))
+    assert all(row["label"] == row["likeliest"] for row in all_named)
+    strict = command("predict", "m.patchvote", "test", "--threshold", 0.9, "--json").out.splitlines()
+    assert sum(json.loads(line)["label"] == NONE for line in strict) > 9
+    assert command("predict", "m.patchvote", "test", "--threshold", 1.5).code == 2
+    assert "of known photos look as strange" in command("explain", "m.patchvote", "strange/static/0.png").out
+
+
+def test_evaluate_measures_strangers(files, command):
+    done = command("evaluate", "m.patchvote", "test", "--unknown", "strange")
+    assert done.code == 0
+    assert "100.0 % of 10 photos of unknown classes are rejected, at the price of " in done.out
+    assert "; AUROC 1.000" in done.out
+    assert "  print  100.0 % of 5\n" in done.out
+    told = json.loads(command("evaluate", "m.patchvote", "test", "--unknown", "strange", "--json").out)
+    assert told["threshold"] == 0.05
+    assert told["unknown"]["auroc"] == 1.0
+    assert (told["unknown"]["images"], told["unknown"]["rejected"]) == (10, 10)
+    lenient = json.loads(
+        command("evaluate", "m.patchvote", "test", "--unknown", "strange", "--json", "--threshold", 0).out
+    )
+    assert (lenient["unknown"]["rejected"], lenient["rejected"]) == (0, 0)
+    assert lenient["unknown"]["auroc"] == 1.0  # whatever the threshold
+    assert json.loads(command("evaluate", "m.patchvote", "test", "--json").out)["unknown"] is None
+    page = (files / "m-test.html").read_text()
+    assert page.count('<path class="curve"') == 1
+    command("evaluate", "m.patchvote", "test", "--unknown", "strange")
+    page = (files / "m-test.html").read_text()
+    assert page.count('<path class="curve"') == 2
+    assert "rejected strangers in %" in page
+    assert "Unknown classes" in page
+    refused = command("evaluate", "m.patchvote", "test", "--unknown", "test")
+    assert refused.code == 1
+    assert "the model knows the classes 'brick'" in refused.err
+
+
+def test_a_model_of_an_earlier_version_has_no_threshold_to_set(files, command):
+    from patchvote.models.file import read_model
+
+    write_model(dataclasses.replace(read_model("m.patchvote"), familiarity=None), "old.patchvote")
+    refused = command("predict", "old.patchvote", "test", "--threshold", 0.01)
+    assert refused.code == 1
+    assert "Fit it again" in refused.err
+    told = json.loads(command("evaluate", "old.patchvote", "test", "--unknown", "strange", "--json").out)
+    assert 0.5 <= told["unknown"]["auroc"] <= 1  # by the probability
+    row = next(csv.DictReader(io.StringIO(command("predict", "old.patchvote", "test").out)))
+    assert row["familiarity"] == ""
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+def test_the_auroc_is_that_of_all_pairs():
+    rng = np.random.default_rng(0)
+    known, strange = rng.integers(0, 8, 30) / 8, rng.integers(0, 5, 20) / 8  # with ties
+    strangers = Strangers(("",) * 20, ("",) * 20, strange, 0.3)
+    pairs = [1.0 if one > other else 0.5 if one == other else 0.0 for one in known for other in strange]
+    assert strangers.auroc(known) == pytest.approx(np.mean(pairs))
+    of_known, of_strangers = strangers.curve(known)
+    assert np.trapezoid(of_strangers, of_known) == pytest.approx(np.mean(pairs))
+    for level in (0.0, 0.3, 1.1):
+        at = np.mean(known < level), np.mean(strange < level)
+        assert at in set(zip(of_known.tolist(), of_strangers.tolist(), strict=True))
+
+
+def test_the_accuracy_on_those_named_is_that_of_each_threshold():
+    rng = np.random.default_rng(1)
+    probability = rng.dirichlet(np.ones(3), 40)
+    scores = Scores(("a", "b", "c"), ("",) * 40, rng.integers(0, 3, 40), probability, 0.0, rng.integers(0, 9, 40) / 9)
+    for share, accuracy in zip(*scores.named_curve(), strict=True):
+        level = np.sort(scores.familiarity)[round(share * 40)]
+        at_level = dataclasses.replace(scores, threshold=level)
+        assert at_level.rejected.mean() == pytest.approx(share)
+        assert at_level.accuracy_of_named == pytest.approx(accuracy)

@@ -1,0 +1,164 @@
+"""`predict --sort-into`: photos in a folder per class; nothing is overwritten, lost or put elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.command import network_in
+from patchvote import ImageClassifier, Recipe
+from patchvote.models.answers import Answer
+from patchvote.models.file import write_model
+from patchvote.models.sorting import Sorter
+from test_placing import HOSTILE
+
+
+def content(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def folders(folder):
+    return {path.parent.name for path in folder.rglob("*") if path.is_file()}
+
+
+def test_photos_are_copied_into_a_folder_per_class(place, command):
+    before = content(place / "photos")
+    done = command("predict", "m.patchvote", "photos", "--sort-into", "sorted")
+    assert done.code == 0, done.err
+    assert content(place / "photos") == before
+    rows = [line.split(",") for line in done.out.splitlines()[1:]]
+    expected = sorted((row[0].split("/")[-1], row[1].strip('"')) for row in rows)
+    found = [path for path in (place / "sorted").rglob("*") if path.is_file()]
+    assert sorted((path.name.replace(" (2)", ""), path.parent.name) for path in found) == expected
+    assert done.err.startswith("copied 12 photos into sorted: ")
+
+
+def test_rejected_photos_go_into_a_folder_of_their_own(place, command):
+    model = ImageClassifier.load("m.patchvote").model
+    write_model(dataclasses.replace(model, threshold=1.0, familiarity=None), place / "strict.patchvote")
+    done = command("predict", "strict.patchvote", "photos/iris", "--sort-into", "sorted", "-q")
+    assert done.code == 0, done.err
+    assert folders(place / "sorted") == {"none of these"}
+    assert done.err == ""
+
+
+def test_links_lead_to_the_photos(place, command):
+    assert command("predict", "m.patchvote", "photos/iris", "--sort-into", "sorted", "--link").code == 0
+    links = [path for path in (place / "sorted").rglob("*") if not path.is_dir()]
+    assert {path.resolve() for path in links} == set((place / "photos/iris").iterdir())
+    assert all(path.is_symlink() for path in links)
+
+
+def test_photos_are_moved_only_when_it_is_told(place, command):
+    before = sorted(content(place / "photos").values())
+    done = command("predict", "m.patchvote", "photos", "photos/iris/1.jpg", "--sort-into", "sorted", "--move")
+    assert done.code == 0, done.err
+    assert "moved 12 photos into sorted" in done.err
+    assert content(place / "photos") == {}
+    assert sorted(content(place / "sorted").values()) == before
+
+
+def test_a_second_run_adds_nothing_and_a_folder_inside_the_photos_is_left_out(place, command):
+    command("predict", "m.patchvote", "photos", "--sort-into", "photos/sorted")
+    before = content(place)
+    done = command("predict", "m.patchvote", "photos", "--sort-into", "photos/sorted")
+    assert done.code == 0
+    assert "left out 12 photos in photos/sorted, where the others go." in done.err
+    assert "copied 0 photos into photos/sorted; " in done.err
+    assert len(content(place)) - len(before) in range(
+        7
+    )  # photos of one name in one class got numbers, and get them again
+    done = command("predict", "m.patchvote", "photos", "--sort-into", "photos")
+    assert done.code == 1
+    assert "all photos are in photos already" in done.err
+
+
+def test_photos_that_cannot_be_read_or_put_there_are_told_and_the_others_are_sorted(place, command):
+    (place / "photos/iris/broken.jpg").write_bytes(b"no photo")
+    (place / "photos/iris/link.jpg").symlink_to(place / "photos/iris/1.jpg")
+    done = command("predict", "m.patchvote", "photos/iris", "--sort-into", "sorted", "--move")
+    assert done.code == 3
+    assert "skipped photos/iris/broken.jpg: is not an image" in done.err
+    assert "photos/iris/link.jpg: it cannot be moved: it is a link" in done.err
+    assert {path.name for path in (place / "photos/iris").iterdir()} == {"broken.jpg", "link.jpg"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "code"),
+    [
+        (("--link",), "--link can be used only with --sort-into", 2),
+        (("--move",), "--move can be used only with --sort-into", 2),
+        (("--sort-into", "sorted", "--link", "--move"), "--link and --move exclude each other", 2),
+        (("--sort-into", "m.patchvote"), "it is not a folder", 1),
+        (("--sort-into", "photos/iris/1.jpg"), "it is not a folder", 1),
+    ],
+)
+def test_words_that_cannot_be_meant_are_refused_before_any_work(words, says, code, place, command):
+    before = content(place)
+    done = command("predict", "m.patchvote", "photos", *words)
+    assert (done.code, says in done.err) == (code, True)
+    assert content(place) == before
+
+
+def test_no_class_of_a_model_leads_out_of_the_folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    sorter = Sorter(tmp_path / "a" / "b" / "sorted", HOSTILE)
+    for index, label in enumerate(HOSTILE):
+        source = tmp_path / "in" / f"{index}.jpg"
+        source.write_text(label, encoding="utf-8", errors="surrogatepass")
+        sorter.put(Answer(source.name, label, 0.9, label, 0.1), source)
+    rejected = tmp_path / "in" / "rejected.jpg"
+    rejected.write_text("rejected")
+    sorter.put(Answer("rejected.jpg", HOSTILE[0], 0.1, HOSTILE[1], 0.1, rejected=True), rejected)
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.parent.name != "in"]
+    assert {path.parents[1] for path in files} == {tmp_path / "a" / "b" / "sorted"}
+    assert len({path.parent for path in files}) == len(HOSTILE) + 1
+    assert (tmp_path / "a/b/sorted/none of these").is_dir()
+    assert content(tmp_path / "a/b/sorted/none of these") == {"rejected.jpg": b"rejected"}
+
+
+def test_a_model_with_hostile_classes_sorts_photos_inside_the_folder(tmp_path, command, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    photos = [
+        (np.random.default_rng(i).integers(0, 90, (64, 64, 3)) + 150 * (i % 2)).astype(np.uint8) for i in range(8)
+    ]
+    (tmp_path / "new").mkdir()
+    for index, pixels in enumerate(photos):
+        Image.fromarray(pixels).save(tmp_path / "new" / f"{index}.png")
+    recipe = Recipe(str(network_in(tmp_path)))
+    classifier = ImageClassifier(recipe, cache=False).fit(photos, ["../../out", "/etc/cron.d"] * 4)
+    write_model(dataclasses.replace(classifier.model, threshold=0.0), tmp_path / "m.patchvote")
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+    assert command("predict", "m.patchvote", "new", "--sort-into", "sorted").code == 0
+    after = {path for path in tmp_path.rglob("*") if path.is_file()} - before
+    assert len(after) == 8
+    assert {path.parent.name for path in after} == {"%2E.%2F..%2Fout", "%2Fetc%2Fcron.d"}
+    assert {path.parents[1] for path in after} == {tmp_path / "sorted"}
+
+
+def test_ctrl_c_leaves_whole_files_only(place):
+    (place / "many").mkdir()
+    for index in range(400):
+        shutil.copy(place / "photos" / ("iris", "rose")[index % 2] / "1.jpg", place / "many" / f"{index}.jpg")
+    words = [sys.executable, "-m", "patchvote", "predict", "m.patchvote", "many", "--sort-into", "sorted"]
+    running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and len(list((place / "sorted").rglob("*.jpg"))) < 5:
+        time.sleep(0.005)
+    running.send_signal(signal.SIGINT)
+    said = running.communicate(timeout=60)[1]
+    assert running.returncode in (0, 130), said
+    assert "photos into sorted" in said
+    files = [path for path in (place / "sorted").rglob("*") if path.is_file()]
+    assert len(files) >= 5
+    for path in files:
+        assert path.read_bytes() == (place / "many" / path.name).read_bytes()
