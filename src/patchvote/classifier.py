@@ -310,9 +310,7 @@ class ImageClassifier(Parameters, Namer):
 
     def described(self, photos: list[Photo]) -> Iterator[Described]:
         """Yield what the model needs of the bags of photos, in order: from the cache, or else from the network."""
-        return kept_stream(
-            photos, self._extractor, self.model.scorer.needs(), cache=self.cache, damaged=self.damaged
-        )
+        return kept_stream(photos, self._extractor, self.model.scorer.needs(), cache=self.cache, damaged=self.damaged)
 
     def answers(
         self,

@@ -84,9 +84,7 @@ def cached_bags(
         yield bags
 
 
-def _kept(
-    stores: CachedStores, need: Keep | Condenser, stack: contextlib.ExitStack
-) -> tuple[Filled, Store] | None:
+def _kept(stores: CachedStores, need: Keep | Condenser, stack: contextlib.ExitStack) -> tuple[Filled, Store] | None:
     """Bring the stores of a cache up to date; None, with a warning, if they cannot be used."""
     plan = stores.plan(need)
     if not is_writable(plan[1]):

@@ -1,8 +1,8 @@
 """The files of a cache of bags: which there are, how many bytes they may take, and which are removed first.
 
-A cache is a folder of stores. Only shards count, by the names that patchvote gives them, and damaged shards that were
-set aside. Nothing else is ever removed, and no link is followed. A shard is removed as a whole: the one that was used
-longest ago first. Its time of change says when it was used.
+A cache is a folder of stores. Only shards in folders of a cache count, by the names that patchvote gives them, and
+damaged shards that were set aside. Nothing else is ever removed, and no link is followed. A shard is removed as a
+whole: the one that was used longest ago first. Its time of change says when it was used.
 
 A command that uses the cache holds a lock. While another command does, nothing is removed: the last one cuts the cache
 down to its bound.
@@ -28,6 +28,7 @@ from .shard import SET_ASIDE, is_own_name
 # Bytes of all bags in the user's cache: what moments of 150,000 photos take, or the whole bags of 9,000.
 DEFAULT_BOUND = 5_000_000_000
 VARIABLE = "PATCHVOTE_CACHE_SIZE"
+_STORE = re.compile(r".+-[0-9a-f]{12}(-.+)?", re.DOTALL)  # names of the folders of a cache (`cache.base_of`)
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNUSED = 86400.0  # seconds without use after which a shard may be removed where the system has no locks
 
@@ -160,9 +161,10 @@ def files_in(root: Path) -> Iterator[CacheFile]:
 
 
 def folders_in(root: Path) -> list[Path]:
-    """Return the folders of the stores of a cache; links are left out."""
+    """Return the folders of the stores of a cache, by their names; other stores in the same place and links are not."""
     with contextlib.suppress(OSError), os.scandir(root) as entries:
-        return sorted(root / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        return sorted(root / name for name in folders if _STORE.fullmatch(name))
     return []
 
 
