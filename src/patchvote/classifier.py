@@ -71,8 +71,8 @@ class ImageClassifier(Parameters, Namer):
     budget : float, default 60
         Seconds for trying settings and training, not counting the network. At least one setting is always tried.
     cache : path, None or False
-        Folder to keep what the voter learns from, so that a photo goes through the network once; the user's cache
-        folder by default. False keeps nothing.
+        Folder to keep what voters learn and answer from, so that a photo goes through the network once; the user's
+        cache folder by default. False keeps nothing.
     jobs : int, optional
         Number of threads; one per core by default.
     seed : int, default 0
@@ -310,7 +310,7 @@ class ImageClassifier(Parameters, Namer):
 
     def described(self, photos: list[Photo]) -> Iterator[Described]:
         """Yield what the model needs of the bags of photos, in order: from the cache, or else from the network."""
-        return kept_stream(photos, self._extractor, self.model.scorer.needs(), cache=self.cache, damaged=self.damaged)
+        return kept_stream(photos, self._extractor, self.model.scorer.needs, cache=self.cache, damaged=self.damaged)
 
     def answers(
         self,

@@ -56,7 +56,7 @@ Cache = Annotated[
         help="Folder to keep bags in, so that no photo goes through the network twice.", show_default="your cache"
     ),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no bags.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no bags, and use none that are kept.")]
 PhotosArgument = Annotated[
     Path,
     typer.Argument(
