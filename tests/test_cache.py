@@ -277,12 +277,14 @@ def test_only_files_that_patchvote_wrote_into_its_folders_are_removed(model, pho
     outside = tmp_path / "outside-0123456789ab"
     shutil.copytree(folder, outside)
     (cache / "link-0123456789ab").symlink_to(outside)
-    (folder / shard.name.replace("0", "1")).symlink_to(outside / shard.name)
+    link = folder / shard.name.replace("0", "1")
+    link.symlink_to(outside / shard.name)
     (folder / "notes.txt").write_text("mine")
     (folder / "weights.safetensors").write_text("mine")
     fill(cache / "store", photos, Extractor(QUICK, backbone=QuickNetwork()))  # of `patchvote extract`
     trim(cache, 0)
     assert not shard.exists()
+    assert link.is_symlink()
     assert (outside / shard.name).exists()
     assert {path.name for path in folder.iterdir()} >= {"notes.txt", "weights.safetensors"}
     assert len(Store.open(cache / "store")) == 20

@@ -111,8 +111,8 @@ class MomentVotes(Scorer):
         from .moment_keep import KeptMoments
 
         directions, offset = self.arrays["directions"], self.arrays["offset"]
-        pairs = int(self.settings.get("pairs", directions.shape[1]))
-        return KeptMoments(self.power, directions, offset, pairs, self.arrays["vectors"].dtype.name)
+        pairs = self.settings["pairs"] if "pairs" in self.settings else directions.shape[1]
+        return KeptMoments(self.power, directions, offset, int(pairs), self.arrays["vectors"].dtype.name)
 
     def _stats(self, bags: Bags) -> npt.NDArray[np.float32]:
         if isinstance(bags, MomentBags):
