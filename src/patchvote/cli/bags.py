@@ -215,9 +215,9 @@ def store_info(store: Path, as_json: bool) -> None:
         damaged = counted(len(summary["set_aside"]), "damaged shard")
         rows.append(("set aside", f"{damaged}, such as {summary['set_aside'][0]}"))
     for row in rows:
-        show(f"{row[0]:<12} {row[1]}")
+        show(f"{row[0]:<12} {row[1]}", indent=13)
     for shard in summary["damaged"]:
-        show(f"{'damaged':<12} {shard.rstrip('.')}. The next run extracts its photos again.")
+        show(f"{'damaged':<12} {shard.rstrip('.')}. The next run extracts its photos again.", indent=13)
     if summary["classes"]:
         width = max(map(len, summary["classes"]))
         most_photos = max(summary["classes"].values())

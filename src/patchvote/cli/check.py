@@ -241,4 +241,4 @@ def _tell(record: dict[str, Any], lines: list[str], done: dict[str, Any], quiet:
         if done:
             show(f"moved {counted(done['moved'], 'photo')}" + (f"; {done['failed']:,} not" if done["failed"] else ""))
         if done.get("undo"):
-            show(f"to undo: {done['undo']}")
+            show("to undo:", f"  {done['undo']}")

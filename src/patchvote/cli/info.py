@@ -10,7 +10,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..utils.remote import place
-from ..utils.terminal import show, show_json
+from ..utils.terminal import emit, printable, show, show_json
 from .common import Json, MistypedError, size
 
 _NO_CHECKSUM = "none: an earlier version wrote this file, and damage to it may go unnoticed"
@@ -41,7 +41,8 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
 
     model, checksum = read_model(path), checksum_of(path)
     if card:
-        show(*model.card.split("\n"))
+        for line in model.card.split("\n"):  # Markdown, whose tables must not be wrapped
+            emit(printable(line))
         return
     if as_json:
         record = {"kind": model.kind, "classes": list(model.classes), "recipe": json.loads(model.recipe.to_json())}
@@ -61,4 +62,4 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
         ("classes", ", ".join(f"{label} ({images.get(label, 0):,})" for label in model.classes)),
     ]
     for name, text in rows:
-        show(f"{name:<10} {text}")
+        show(f"{name:<10} {text}", indent=11)
