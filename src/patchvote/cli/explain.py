@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.terminal import show, show_json
+from ..utils.terminal import say, show, show_json
 from .common import Force, Jobs, Json, MistypedError, ModelArgument, ModelNetwork, Quiet, check_order, load
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def explain(
 ) -> None:
     """Draw where in PHOTO the votes for a class come from."""
     from ..backbones.network_files import network_files
+    from ..models.report.captions import missing_sentence
     from ..models.report.picture import draw, draw_matches, encoded
     from ..photos.decode import SHOWN, load_image
     from ..photos.find import Photo, find_photos
@@ -63,6 +64,7 @@ def explain(
     evidence = classifier.explain(photo, label[0] if label else None)
     image = load_image(Photo(photo.name, photo), SHOWN)
     write_file(target, [encoded(draw(evidence, image, label))])
+    say(*filter(None, [missing_sentence([evidence.name, *(label or evidence.ranking[:2])])]))
     written = [target]
     if evidence.matches and photos is not None and parts is not None:
         wanted = {match.name for match in evidence.matches[:5]}
