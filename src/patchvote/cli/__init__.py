@@ -25,7 +25,7 @@ from ..utils.terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .checked import Checked
 from .common import FAILED, INTERRUPTED, MISTYPED, Force, MistypedError
-from .streams import Interrupted, close_streams, interruptible, open_streams
+from .streams import Interrupted, close_streams, interruptible, interruption, open_streams
 
 # Modules of the commands; the function of a command has its name.
 _COMMANDS = {
@@ -86,7 +86,9 @@ def _demo(
     """Fit, test and explain a model on crops of a few real photos, and write it all into FOLDER."""
     from .demo import run
 
-    run(folder, force=force)
+    kept = f"What {folder} holds is complete, and kept: run the same command again to go on."
+    with interruption(f"interrupted. {kept}"):
+        run(folder, force=force)
 
 
 def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:

@@ -38,6 +38,7 @@ from .common import (
     tell_skipped,
     workers_of,
 )
+from .streams import interruption
 
 if TYPE_CHECKING:
     from ..models.scores import Scores
@@ -83,7 +84,8 @@ def evaluate(
     beside = Path() if isinstance(model, RemotePath) else model.parent
     default = beside / f"{names[0]}-{names[1]}.html"
     page = report_file(default, report, no_report)
-    with workers_of(engine, address, workers, jobs) as (where, threads):
+    interrupted = interruption("interrupted; the photos were not all classified, and no report was written.")
+    with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         classifier = load(model, network=network, jobs=threads)
         inputs = itertools.chain([model, photos, unknown], network_files(classifier.recipe.network))
         check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default])

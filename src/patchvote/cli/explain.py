@@ -11,6 +11,7 @@ import typer
 
 from ..utils.terminal import say, show, show_json
 from .common import Force, Jobs, Json, MistypedError, ModelArgument, ModelNetwork, Quiet, check_order, load
+from .streams import interruption
 
 if TYPE_CHECKING:
     from ..models.evidence import Evidence
@@ -61,7 +62,8 @@ def explain(
     for option, file, ending in (("--output", output, ".png"), ("--arrays", arrays, ".npz")):
         if file is not None and file.suffix.lower() != ending:
             raise MistypedError(f"{option} writes a {ending} file, got {file}.")
-    evidence = classifier.explain(photo, label[0] if label else None)
+    with interruption("interrupted; no picture was written."):
+        evidence = classifier.explain(photo, label[0] if label else None)
     image = load_image(Photo(photo.name, photo), SHOWN)
     write_file(target, [encoded(draw(evidence, image, label))])
     say(*filter(None, [missing_sentence([evidence.name, *(label or evidence.ranking[:2])])]))

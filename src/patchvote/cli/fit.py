@@ -48,7 +48,7 @@ from .common import (
     tell_skipped,
     workers_of,
 )
-from .streams import interruption
+from .streams import KEPT, interruption
 
 _MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` prints all of them
 _VOTERS = f"auto, {', '.join(OWN)}, or a voter of another package."
@@ -104,8 +104,7 @@ def fit(
     _check_ending(model)
     recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
     tell_hints(photos)
-    kept = "" if no_cache else " The bags that were extracted are kept: run the same command again to continue."
-    interrupted = interruption(f"interrupted; {model} was not written.{kept}")
+    interrupted = interruption(f"interrupted; {model} was not written." + ("" if no_cache else f" {KEPT}"))
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}
         classifier = ImageClassifier(recipe, voter=voter, **settings)
@@ -164,9 +163,9 @@ def add(
 
     target, bags_folder = output or model, cache_of(cache, no_cache)
     check_order(model, [photos])
-
+    is_left = "was not written" if output else "is as it was"
     with (
-        interruption(f"interrupted; {target} was not written."),
+        interruption(f"interrupted; {target} {is_left}." + ("" if no_cache else f" {KEPT}")),
         workers_of(engine, address, workers, jobs) as (where, threads),
     ):
 

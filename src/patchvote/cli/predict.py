@@ -37,7 +37,7 @@ from .common import (
 )
 from .paths import paths_of, photos_of
 from .sorting import Sorting
-from .streams import interruption
+from .streams import Interrupted, interruption
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
@@ -124,8 +124,12 @@ def _write(answers: Iterator[Answer], counter: _Counter, names: list[str], outpu
     lines = json_rows if as_json else csv_lines
     if terminal and not as_json:
         lines = Table.of(names, counter.classifier.classes, columns_of(sys.stdout)).lines
-    for number, line in enumerate(lines(answers)):
-        emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
+    try:
+        for number, line in enumerate(lines(answers)):
+            emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
+    except KeyboardInterrupt:
+        done = f"{counter.total:,} of {counted(len(names), 'photo')}"
+        raise Interrupted(f"interrupted after {done}; answers that were printed are complete.") from None
 
 
 @dataclasses.dataclass

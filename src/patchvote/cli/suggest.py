@@ -28,6 +28,7 @@ from .common import (
 )
 from .paths import paths_of, photos_of
 from .predict import check_output
+from .streams import interruption
 
 if TYPE_CHECKING:
     from ..models.answers import Answer
@@ -72,7 +73,7 @@ def suggest(
     inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
     check_outputs([(output, Kind.answers)], inputs, force=force)
     found = photos_of(names)
-    with ProgressLine("predict", quiet) as line:
+    with interruption("interrupted; nothing was written or copied."), ProgressLine("predict", quiet) as line:
         answers = classifier.suggest(found, count, progress=line.stage)
     tell_skipped(classifier)
     if classifier.known and not quiet:
