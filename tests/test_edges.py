@@ -183,7 +183,7 @@ WHOLE = "Files that were written are complete; all others are as they were."
     [
         (("fit", "photos", "new.patchvote", *FIT), STREAM, "new.patchvote was not written.\n"),
         (
-            ("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--cache", "store"),
+            ("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--cache", "cache"),
             STREAM,
             "new.patchvote was not written. What was extracted is kept: run the same command again to continue.",
         ),
@@ -224,7 +224,8 @@ def test_ctrl_c_ends_every_command_with_130_and_a_line(parts, where, says, place
     assert done.err.count("\n") == 1
     assert done.out == ""
     assert (place / "m.patchvote").read_bytes() == model
-    assert sorted({path.name for path in place.iterdir()} - {"store"}) == sorted({*before} - {"store"})
+    kept = {"store", "cache"}
+    assert sorted({path.name for path in place.iterdir()} - kept) == sorted({*before} - kept)
 
 
 def test_ctrl_c_at_the_very_end_is_no_traceback(monkeypatch, capsys):
