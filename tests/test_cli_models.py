@@ -34,8 +34,7 @@ def test_fit_says_what_it_did_and_writes_model_and_report(made):
     folder, said = made
     for part in (
         "40 photos of 4 classes",
-        "tried votes by features, their products and places",
-        "chose ",
+        "method: moment-svm: each part of a photo votes by its features, their products and its place (the default).",
         "95 % confidence",
         "wrote ",
         "network",

@@ -84,7 +84,7 @@ def cached_bags(
         except StoreError as error:
             if cache is False or not isinstance(error.__cause__, OSError):
                 raise
-            raise StoreError(f"{error} Or keep no bags: --no-cache, in Python cache=False.") from error
+            raise StoreError(f"{error} Or do without a cache: --no-cache, in Python cache=False.") from error
         yield bags
 
 

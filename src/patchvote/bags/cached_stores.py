@@ -116,7 +116,7 @@ class CachedStores:
                 lender = Lender(store, self.extractor)
                 lend(path, [photo for photo in self.by_key.values() if lender.has(photo)], lender, keep)
             elif self.by_key.keys() & set(store.names):
-                self.why = f"the cache has only {in_words(store.keep)}"
+                self.why = f"the cache keeps {in_words(store.keep)}, and this takes more"
 
     # --- a store that begins with a sample --------------------------------------------------------------------------
 

@@ -28,7 +28,10 @@ def explain(
         Path | None, typer.Option("--output", "-o", help="PNG to write.", show_default="PHOTO-evidence.png here")
     ] = None,
     force: Force = False,
-    arrays: Annotated[Path | None, typer.Option(help="Also write votes, boxes and maps to this .npz file.")] = None,
+    arrays: Annotated[
+        Path | None,
+        typer.Option(help="Also write the votes of all parts for all classes, their boxes and maps to this .npz file."),
+    ] = None,
     photos: Annotated[
         Path | None,
         typer.Option(help="Folder of the training photos, to draw the parts that match, if MODEL stores them."),
@@ -38,7 +41,7 @@ def explain(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw where in PHOTO the votes for a class come from."""
+    """Draw which parts of PHOTO vote for a class: it is bright where they do."""
     from ..backbones.network_files import network_files
     from ..models.report.captions import missing_sentence
     from ..models.report.picture import draw, draw_matches, encoded

@@ -51,11 +51,11 @@ from .common import (
 from .streams import KEPT, interruption
 
 _MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` prints all of them
-_VOTERS = f"auto, {', '.join(OWN)}, or a voter of another package."
+_VOTERS = f"How parts of a photo vote for its class: auto, {', '.join(OWN)}, or a voter of another package."
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
-    from ..models.about import Added
+    from ..models.about import About, Added
 
 
 def fit(
@@ -235,11 +235,7 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
     more = f", and {len(counts) - _MAX_SHOWN_CLASSES:,} more" if len(counts) > _MAX_SHOWN_CLASSES else ""
     shown = ", ".join(counts[:_MAX_SHOWN_CLASSES])
     lines = [f"{counted(photos, 'photo')} of {len(classifier.classes):,} classes: {shown}{more}"]
-    width = max((len(trial["words"]) for trial in about.tried), default=0)
-    for trial in about.tried:
-        numbers = f"{100 * trial['accuracy']:5.1f} %  in {trial['seconds']:.1f} s"
-        lines.append(f"  tried {trial['words']:<{width}}  {numbers}")
-    lines.append(f"chose {about.chosen['words']}: {about.chosen['why']}.")
+    lines.extend(_method_lines(classifier.model.kind, about))
     lines.append(accuracy_sentence(about.held_out))
     if sentence := rejection_sentence(about.held_out):
         lines.append(sentence)
@@ -255,6 +251,19 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
         )
     lines.append(f"wrote {model} ({size(model)})" + (f" and {page}" if page else ""))
     return lines
+
+
+def _method_lines(kind: str, about: About) -> list[str]:
+    """Return how the model decides and, where several settings were tried, how good each was."""
+    words, why = about.chosen["words"], about.chosen["why"]
+    if len(about.tried) < 2:
+        how = "" if words == kind else f": {words}"
+        return [f"method: {kind}{how} ({why})."]
+    tried = [
+        f"tried {trial['words']}: {100 * trial['accuracy']:.1f} % of the held-out photos in {trial['seconds']:.1f} s."
+        for trial in about.tried
+    ]
+    return [*tried, f"chose {words}: {why}."]
 
 
 def _seconds_lines(seconds: dict[str, float], classifier: ImageClassifier) -> list[str]:

@@ -17,11 +17,13 @@ _NO_CHECKSUM = "none: an earlier version wrote this file, and damage to it may g
 
 
 def info(
-    path: Annotated[Path, typer.Argument(metavar="MODEL|STORE", parser=place, help="A model, or a folder of bags.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="MODEL|STORE", parser=place, help="A model, or a folder that `extract` filled.")
+    ],
     card: Annotated[bool, typer.Option("--card", help="Print a model's whole card, as Markdown.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a model or a store of bags holds."""
+    """Show what a model holds, or a store of descriptors (a folder that `extract` filled)."""
     if not path.exists():
         raise PatchvoteError(f"{path} is neither a model nor a store: there is no such file or folder.")
     if path.is_dir():
@@ -55,7 +57,7 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
     images = model.about.images
     rows = [
         ("model", f"{path} ({size(path)}), {model.kind}: {model.about.chosen.get('words', '')}"),
-        ("network", f"{model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})"),
+        ("network", f"{model.recipe.network}, {model.recipe.mode}; checksum of its weights {model.fingerprint}"),
         ("checksum", f"{checksum}, verified" if checksum else _NO_CHECKSUM),
         ("accuracy", accuracy_of(model.about)),
         ("rejects", rejects(model)),

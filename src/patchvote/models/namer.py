@@ -421,8 +421,9 @@ class Namer:
         spec = self._extractor.backbone.spec
         if spec.fingerprint != model.fingerprint:
             raise ModelError(
-                f"{path} was made with a network of fingerprint {model.fingerprint}, but {spec.name} has "
-                f"{spec.fingerprint}: its votes would mean nothing. Load it with the network that it was made with."
+                f"{path} was made with another network than {spec.name} (checksum of the weights "
+                f"{model.fingerprint}, not {spec.fingerprint}): its answers would mean nothing. "
+                "Load it with the network that it was made with."
             )
         if spec.dim != model.features:
             raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")

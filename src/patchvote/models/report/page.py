@@ -18,14 +18,15 @@ from ..evidence import Evidence
 from ..learning_curve import enough_sentence
 from ..model import Model
 from ..scores import Scores, interval
-from .card import accuracy_of, accuracy_sentence, limits
-from .elements import bar, data, escaped, isolated, number, percent, photos, places, prose, section, table
+from .card import accuracy_of, accuracy_sentence, limits, some
+from .elements import bar, data, escaped, folded, isolated, number, percent, photos, places, prose, section, table
 from .html import write_page
 from .picture import glow
 from .rejection import rejection
 
 _MAX_WITH_NUMBERS = 30  # classes up to which the cells of the confusion matrix have room for numbers
 _MAX_IN_MATRIX = 150  # classes up to which the confusion matrix can be read
+_MAX_LISTED = 20  # classes that are listed of photos that were added at once
 _SIDE = 320  # longest side of a photo in pixels: three fit side by side
 
 
@@ -150,7 +151,7 @@ def _classes(scores: Scores) -> str:
         "95&nbsp;% interval. <b>Right</b> is the share of the photos named so that are of the class (precision). The "
         "hardest classes come first."
     )
-    return section("Class by class", f"<p>{legend}</p>\n{table('class =photos ^found right', rows, 'sortable')}")
+    return section("Class by class", f"<p>{legend}</p>\n{folded('class =photos ^found right', rows, 'classes')}")
 
 
 def _confusion(scores: Scores) -> str:
@@ -278,17 +279,17 @@ def _making(model: Model) -> str:
     counts = [about.images.get(label, 0) for label in model.classes]
     added = [
         f"{escaped(one['date'])}: "
-        + ", ".join(f"{count:,} of {isolated(label)}" for label, count in one["images"].items())
+        + some([f"{count:,} of {isolated(label)}" for label, count in one["images"].items()], _MAX_LISTED)
         for one in about.added
     ]
     each = " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
     facts = {
         "learned from": f"{photos(sum(counts))} of {len(counts):,} classes, {each} each",
         "added later": "<br>".join(added),
-        "network": f"{isolated(recipe.network)}, {escaped(recipe.activation)} its last activation, "
-        f"<code>{escaped(model.fingerprint)}</code>",
-        "recipe": f"{recipe.mode}, {_settings(dataclasses.asdict(recipe.sampling))}",
-        "voter": f"{model.kind}, {escaped(chosen.get('words', 'as requested'))} ({escaped(chosen.get('why', '?'))})",
+        "network": f"{isolated(recipe.network)}, read {escaped(recipe.activation)} its last activation; checksum of "
+        f"its weights <code>{escaped(model.fingerprint)}</code>",
+        "parts": f"{recipe.mode}, {_settings(dataclasses.asdict(recipe.sampling))}",
+        "method": f"{model.kind}: {escaped(chosen.get('words', 'as requested'))} ({escaped(chosen.get('why', '?'))})",
         "settings": _settings(model.scorer.settings),
         "calibration": f"temperature {model.temperature:.3g}, &ldquo;none of these&rdquo; below a "
         f"{'probability' if model.familiarity is None else 'familiarity'} of {model.limit():.2f}",
@@ -305,9 +306,13 @@ def _making(model: Model) -> str:
         for part, took in seconds.items()
         if took > 0
     ]
+    lead = (
+        "A network describes parts of a photo by numbers, one vector per part; each part votes for the classes, and "
+        "the mean of the votes decides."
+    )
     return section(
         "How it was made",
-        f"<dl>\n{body}</dl>\n"
+        f"<p>{lead}</p>\n<dl>\n{body}</dl>\n"
         + (f"<h3>What was tried</h3>\n{table('settings accuracy =log&nbsp;loss =time', tried)}" if tried else "")
         + (f"<h3>Where the time went</h3>\n{table('part =time share', times)}" if times else ""),
     )
