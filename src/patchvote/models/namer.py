@@ -380,7 +380,7 @@ class Namer:
                 self.known += short(item.digest) in known
                 yield item.photo.name, item.bag
 
-    def report(self, path: str | Path, *, title: str, measured: str) -> None:
+    def report(self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = ()) -> None:
         """Write the results of the last `fit` or `evaluate` to one HTML file.
 
         Parameters
@@ -391,14 +391,19 @@ class Namer:
             Title of the report.
         measured : str
             Description of the photos on which the answers were measured.
+        examples : sequence of Source
+            Photos to show beside the parts that vote for their classes.
         """
         from .report.page import mistakes_of, write_report
 
+        explained = [self.explain(photo) for photo in examples]
+        drawn = [(one, load_image(one.photo, SHOWN)) for one in explained if one.photo is not None]
         shown = []
         for evidence in self._mistakes:
             with contextlib.suppress(PhotoError):  # the photo may have been removed
                 shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
-        write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
+        mistakes = mistakes_of(self.scores, shown)
+        write_report(path, self.model, self.scores, mistakes, title=title, kind=measured, shown=drawn)
 
     # --- storing ----------------------------------------------------------------------------------------------------
 

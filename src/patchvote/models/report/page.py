@@ -20,6 +20,7 @@ from ..model import Model
 from ..scores import Scores, interval
 from .card import accuracy_of, accuracy_sentence, limits, some
 from .elements import bar, data, escaped, folded, isolated, number, percent, photos, places, prose, section, table
+from .examples import examples
 from .html import write_page
 from .picture import glow
 from .rejection import rejection
@@ -59,7 +60,14 @@ def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Ima
 
 
 def write_report(
-    path: str | Path, model: Model, scores: Scores | None, mistakes: Sequence[Mistake] = (), *, title: str, kind: str
+    path: str | Path,
+    model: Model,
+    scores: Scores | None,
+    mistakes: Sequence[Mistake] = (),
+    *,
+    title: str,
+    kind: str,
+    shown: Iterable[tuple[Evidence, Image.Image]] = (),
 ) -> None:
     """Write a report as one self-contained HTML file, atomically.
 
@@ -77,6 +85,8 @@ def write_report(
         Title of the report.
     kind : str
         Photos on which the scores were measured, such as "on photos held out of the training".
+    shown : iterable of (Evidence, Pillow image)
+        Examples to show, with the photos upright.
 
     Raises
     ------
@@ -85,10 +95,10 @@ def write_report(
     """
     accuracy, after = accuracy_of(model.about), _making(model) + _limits(model)
     if scores is None or not len(scores):
-        body = f'<p class="big none">Not measured</p>\n<p class="lead">{prose(accuracy)}</p>\n'
+        body = f'<p class="big none">Not measured</p>\n<p class="lead">{prose(accuracy)}</p>\n{examples(shown)}'
     else:
-        body = _headline(scores, kind) + _curve(model) + _classes(scores) + _confusion(scores) + _confidence(scores)
-        body += rejection(scores)
+        body = _headline(scores, kind) + examples(shown) + _curve(model) + _classes(scores) + _confusion(scores)
+        body += _confidence(scores) + rejection(scores)
     write_page(path, title, body + _mistakes(mistakes) + after)
 
 
@@ -132,7 +142,7 @@ def _curve(model: Model) -> str:
         for (x, y), point in zip(places, curve, strict=True)
     )
     drawing = (
-        '<svg class="curve" viewBox="0 0 480 200" role="img" aria-label="Accuracy against photos per class">'
+        '<svg class="growth" viewBox="0 0 480 200" role="img" aria-label="Accuracy against photos per class">'
         f'<line x1="60" y1="150" x2="420" y2="150"/><polyline points="{line}"/>{dots}{words}'
         '<text x="240" y="194">photos per class that were learned from</text></svg>'
     )
