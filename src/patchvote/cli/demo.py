@@ -3,8 +3,8 @@
 Six photos of surfaces and small things are each cut in two. Crops of the left sides are for training, crops of the
 right sides for testing, and a collage of four right sides shows whether the evidence points at the right places. Test
 crops are thus of the same photos as the training crops: an easy task, which shows how the program is used and what it
-draws, not how accurate it is. No package with a free licence was found that ships photos of several classes with a test
-set of their own (docs/architecture.md).
+draws, not how accurate it is. No package was found that ships photos of several classes with a test set of their own,
+under a free licence and large enough to look at (docs/architecture.md).
 """
 
 from __future__ import annotations
