@@ -85,3 +85,21 @@ def test_info_tells_what_a_file_is_that_is_neither_model_nor_store(place, comman
     assert (done.code, "it is a JPEG photo" in done.err) == (1, True)
     (place / "metadata.json").write_text(json.dumps({"a": 1}))
     assert "it is a text file" in command("info", "metadata.json").err
+
+
+def test_a_mistyped_path_gets_the_nearest_one(place, command):
+    assert "there is no such file. Did you mean m.patchvote?" in command("predict", "mm.patchvote", "photos").err
+    assert "Is the path right? Did you mean photos?" in command("fit", "fotos", "new.patchvote").err
+    assert "Did you mean photos?" in command("info", "photo").err
+    assert "Did you mean" not in command("fit", "elsewhere", "new.patchvote").err
+
+
+def test_the_folder_of_one_class_gets_a_hint_at_the_folder_above(place, command):
+    for words in (("fit", "photos/iris", "new.patchvote"), ("evaluate", "m.patchvote", "photos/iris")):
+        assert "If its name is a class, pass the folder above, photos." in command(*words).err
+
+
+def test_info_of_a_folder_of_photos_says_what_to_do_with_photos(place, command):
+    done = command("info", "photos")
+    assert done.code == 1
+    assert "`patchvote fit photos` learns from them" in done.err

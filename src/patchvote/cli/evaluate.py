@@ -147,12 +147,12 @@ def _scores_lines(scores: Scores) -> list[str]:
         f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
     ]
     measured = [one for one in scores.by_class() if one.images]
-    if more := max(0, len(measured) - _MAX_LISTED_CLASSES):
+    if left_out := max(0, len(measured) - _MAX_LISTED_CLASSES):
         measured = sorted(measured, key=lambda one: one.found)[:_MAX_LISTED_CLASSES]
     for one in measured:
         lines.append(f"  {padded(printable(one.label), columns)} {100 * one.found:5.1f} % of {one.images:,}")
-    if more:
-        lines.append(f"  {more:,} more classes do better; the report and --json have all of them")
+    if left_out:
+        lines.append(f"  {left_out:,} more classes do better; the report and --json have all of them")
     missing = [one.label for one in scores.by_class() if not one.images]
     if missing:
         more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""

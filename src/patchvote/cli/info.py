@@ -25,12 +25,22 @@ def info(
 ) -> None:
     """Show what a model holds, or a store of descriptors (a folder that `extract` filled)."""
     if not path.exists():
-        raise PatchvoteError(f"{path} is neither a model nor a store: there is no such file or folder.")
+        from ..photos.hints import near_path
+
+        raise PatchvoteError(
+            f"{path} is neither a model nor a store: there is no such file or folder.{near_path(path)}"
+        )
     if path.is_dir():
         if card:
             raise MistypedError(f"--card prints the card of a model, and {path} is a folder.")
+        from ..bags.shard import shard_files
         from .bags import store_info
 
+        if not shard_files(path):
+            raise PatchvoteError(
+                f"{path} is neither a model nor a store of descriptors: it is a folder of other files. If it holds "
+                f"photos, `patchvote check {path}` looks at them and `patchvote fit {path}` learns from them."
+            )
         store_info(path, as_json)
     else:
         model_info(path, card, as_json)

@@ -97,12 +97,10 @@ def _write(answers: list[Answer], classes: Sequence[str], output: Path | None, a
         if not quiet:
             say(f"wrote {output}")
         return
+    lines = json_lines if as_json else csv_lines
     if not as_json and sys.stdout.isatty():
-        table = Table.of([answer.name for answer in answers], classes, columns_of(sys.stdout))
-        lines = table.lines(answers)
-    else:
-        lines = (json_lines if as_json else csv_lines)(answers)
-    for text in lines:
+        lines = Table.of([answer.name for answer in answers], classes, columns_of(sys.stdout)).lines
+    for text in lines(answers):
         emit(text)
 
 

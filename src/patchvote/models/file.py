@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
+from ..photos.hints import near_path
 from ..utils.checksums import checksum
 from ..utils.files import write_atomically
 from ..utils.machine import memory
@@ -144,7 +145,8 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
         file = open_regular(path)
     except FileNotFoundError:
         raise ModelError(
-            f"{path} is not a model: there is no such file. `patchvote fit PHOTOS {path.name}` makes one."
+            f"{path} is not a model: there is no such file.{near_path(path)} "
+            f"`patchvote fit PHOTOS {path.name}` makes one."
         ) from None
     except OSError as error:
         raise ModelError(_wrong(path) or f"{path} is not a model: {error.strerror}.") from None
