@@ -84,9 +84,9 @@ def test_a_photo_that_is_read_alone_is_verified_too_and_named_with_its_shard(tmp
     data = path.read_bytes()
     flip(path, 8 * data.index(make_bag(3).values.tobytes()) + 6)
     store = Store.open(tmp_path / "store")
-    with pytest.raises(StoreError, match=rf"{path.name} is damaged: the bag of photo 3.jpg"):
+    with pytest.raises(StoreError, match=rf"{path.name} is damaged: what it holds of photo 3.jpg"):
         store.load([3])
-    with pytest.raises(StoreError, match=rf"{path.name} is damaged: the bag of photo 3.jpg"):
+    with pytest.raises(StoreError, match=rf"{path.name} is damaged: what it holds of photo 3.jpg"):
         store.load()
     np.testing.assert_array_equal(store.load([4])[0].values, make_bag(4).values.astype(np.float32))
     assert path.exists()  # whoever only reads a store changes nothing in it

@@ -207,10 +207,10 @@ def test_a_voter_that_needs_more_has_it_extracted_and_the_progress_says_why(phot
     assert {what for what, _, _ in told} == {"extract", "choose"}
     moments_after_means = fit("auto")
     assert (moments_after_means.filled.extracted, moments_after_means.filled.kept) == (24, 0)
-    assert ("extract (the cache has only the mean of each photo)", 24, 24) in told
+    assert ("extract (the cache keeps the mean of each photo, and this takes more)", 24, 24) in told
     whole_after_both = fit("nbnn")
     assert (whole_after_both.filled.extracted, whole_after_both.filled.kept) == (24, 0)
-    assert any(what.startswith("extract (the cache has only ") for what, _, _ in told)
+    assert any(what.startswith("extract (the cache keeps ") for what, _, _ in told)
     assert sorted(stores(tmp_path / "cache").values()) == ["all", "mean", "moments"]
     for voter in ("bag-svm", "auto", "nbnn", "snbnl", "jury"):
         assert fit(voter).filled.extracted == 0, voter

@@ -194,7 +194,8 @@ def test_explain_says_that_a_photo_is_rejected(strict, command):
 def test_evaluate_tells_the_share_of_those_that_are_not_rejected(strict, command):
     done = command("evaluate", strict, "photos", "--no-report")
     assert (
-        '12 would be rejected as "none of these", which the figures above ignore; of the other 0, none are' in done.out
+        '12 would be rejected as "none of these", which the figures above ignore; the likeliest class is right for '
+        "all of these photos. Of the other 0, none are" in done.out
     )
     assert json.loads(command("evaluate", strict, "photos", "--no-report", "--json").out)["accuracy_of_named"] is None
     told = json.loads(command("evaluate", "n.patchvote", "photos", "--no-report", "--json").out)

@@ -139,7 +139,7 @@ class CachedStores:
                 lender = Lender(store, self.extractor, self._seen)
                 lend(path, [photo for photo in self.by_key.values() if lender.has(photo)], lender, keep)
             elif self._count(store):
-                self.why = f"the cache has only {in_words(store.keep)}"
+                self.why = f"the cache keeps {in_words(store.keep)}, and this takes more"
 
     # --- a store that begins with a sample --------------------------------------------------------------------------
 

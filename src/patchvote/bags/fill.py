@@ -175,7 +175,7 @@ def up_to_date(
             raise
         raise StoreError(
             f"{path} does not hold here what the workers have written ({error}) Every machine of the cluster has to "
-            "see the folder of the bags under the same path; PATCHVOTE_CACHE names another."
+            "see the folder of the descriptors under the same path; PATCHVOTE_CACHE names another."
         ) from error
 
 

@@ -179,7 +179,7 @@ def in_words(name: str) -> str:
     if _is_count(name):
         return f"at most {int(name):,} descriptors of each photo"
     words = {"all": "all descriptors of each photo", "mean": "the mean of each photo"}
-    return words.get(name, f"{name.partition(' ')[0][:20]} of each photo")
+    return words.get(name, "a summary of each photo")
 
 
 def _is_count(text: str) -> bool:

@@ -74,7 +74,7 @@ class Store:
         for shard in self.shards[1:]:
             if shard.kind != first.kind:
                 raise StoreError(
-                    f"{path} holds bags of two kinds: {first.path.name} was made with {first.recipe} (network "
+                    f"{path} holds descriptors of two kinds: {first.path.name} was made with {first.recipe} (network "
                     f"{first.fingerprint}) and has {in_words(first.keep)}, {shard.path.name} with {shard.recipe} "
                     f"(network {shard.fingerprint}) and has {in_words(shard.keep)}. Keep each in a folder of its own."
                 )
@@ -110,7 +110,7 @@ class Store:
             except StoreError as error:
                 damaged.append(str(error))
         if not shards:
-            why = f"every shard in it is damaged ({damaged[0]})" if damaged else "there is no shard in it"
+            why = f"every file in it is damaged ({damaged[0]})" if damaged else "it holds no descriptors of photos"
             raise StoreError(f"{path} is not a store: {why}. `patchvote extract PHOTOS {path}` fills it.")
         return cls(path, shards, damaged)
 

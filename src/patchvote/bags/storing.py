@@ -176,8 +176,8 @@ class StoringJob:
         spec = extractor.backbone.spec
         if spec.fingerprint != self.fingerprint:
             raise StoreError(
-                f"a worker has another network {spec.name!r} (fingerprint {spec.fingerprint}, expected "
-                f"{self.fingerprint}). All machines of the cluster need the same file or package."
+                f"a worker has another network {spec.name!r} (checksum of its weights {spec.fingerprint}, "
+                f"expected {self.fingerprint}). All machines of the cluster need the same file or package."
             )
         stock = Stock(self.path, extractor.recipe, spec.fingerprint, spec.dim, self.dtype, keep=self.keep)
 

@@ -390,7 +390,7 @@ class Namer:
         (item,) = self._extractor.stream([photo])
         return item.bag
 
-    def report(self, path: str | Path, *, title: str, measured: str) -> None:
+    def report(self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = ()) -> None:
         """Write the results of the last `fit` or `evaluate` to one HTML file.
 
         Parameters
@@ -401,14 +401,19 @@ class Namer:
             Title of the report.
         measured : str
             Description of the photos on which the answers were measured.
+        examples : sequence of Source
+            Photos to show beside the parts that vote for their classes.
         """
         from .report.page import mistakes_of, write_report
 
+        explained = [self.explain(photo) for photo in examples]
+        drawn = [(one, load_image(one.photo, SHOWN)) for one in explained if one.photo is not None]
         shown = []
         for evidence in self._mistakes:
             with contextlib.suppress(PhotoError):  # the photo may have been removed
                 shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
-        write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
+        mistakes = mistakes_of(self.scores, shown)
+        write_report(path, self.model, self.scores, mistakes, title=title, kind=measured, shown=drawn)
 
     # --- storing ----------------------------------------------------------------------------------------------------
 
@@ -431,8 +436,9 @@ class Namer:
         spec = self._extractor.backbone.spec
         if spec.fingerprint != model.fingerprint:
             raise ModelError(
-                f"{path} was made with a network of fingerprint {model.fingerprint}, but {spec.name} has "
-                f"{spec.fingerprint}: its votes would mean nothing. Load it with the network that it was made with."
+                f"{path} was made with another network than {spec.name} (checksum of the weights "
+                f"{model.fingerprint}, not {spec.fingerprint}): its answers would mean nothing. "
+                "Load it with the network that it was made with."
             )
         if spec.dim != model.features:
             raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")
