@@ -33,7 +33,7 @@ from .cache import cached_graph
 from .names import NetworkName
 from .onnx_backbone import OnnxBackbone
 
-_BUILD = 1  # version of the conversion; increment it, and all cached networks are converted again
+_BUILD = 2  # version of the conversion; increment it, and all cached networks are converted again
 _OPTIONS = ("weights", "pretrained", "size")
 
 
