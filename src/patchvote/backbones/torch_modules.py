@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 from typing import Any
@@ -121,9 +122,10 @@ def _of_torchvision(network: NetworkName) -> Made:
     _refuse_random_weights(network)
     pretrained = network.options.get("pretrained") == "yes"
     module = models.get_model(network.what, weights="DEFAULT" if pretrained else None)
-    # Published weights state their preprocessing, which is known without downloading them.
-    published = getattr(models.get_model_weights(network.what), "DEFAULT", None)
-    transforms = None if published is None else published.transforms()
+    transforms = None
+    with contextlib.suppress(ValueError, AttributeError):  # a network that somebody registered may have no weights
+        # Published weights state their preprocessing, which is known without downloading them.
+        transforms = models.get_model_weights(network.what).DEFAULT.transforms()
     return Made(
         module,
         int(getattr(transforms, "crop_size", [_SIZE])[0]),
