@@ -2,7 +2,9 @@
 
 A graph of a transformer returns tokens ``(n, 1 + cells, d)``, the class token first. Here they become a feature map
 ``(n, d, rows, columns)``: patch tokens of one or several blocks side by side, with the class token at every cell if it
-is wanted, and pooled over neighbouring cells where another network with a coarser stride stands beside it.
+is wanted, and pooled over neighbouring cells where another network with a coarser stride stands beside it. Several of
+them have length 1 each, as descriptors of several networks do: an earlier block may have features a hundred times as
+large as the last.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ CLASS = "cls"  # output with the class token, (n, d)
 PREPROCESSING = "mean = 127.5\nscale = 127.5\n"  # of ViT-Tiny: pixels from -1 to 1
 
 
-def write_token_maps(source: Path, path: Path, outputs: tuple[str, ...], pool: int = 1) -> Path:
+def write_token_maps(source: Path, path: Path, outputs: tuple[str, ...], pool: int = 1, *, unit: bool = True) -> Path:
     """Write the tokens of a transformer as a network of feature maps, with its preprocessing beside it.
 
     Parameters
@@ -33,17 +35,19 @@ def write_token_maps(source: Path, path: Path, outputs: tuple[str, ...], pool: i
         Outputs of the transformer whose tokens stand side by side.
     pool : int, default 1
         Number of cells per side over which tokens are averaged.
+    unit : bool, default True
+        Whether each of several outputs has length 1.
     """
     import onnx
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    onnx.save(token_maps(onnx.load(source), outputs, pool), path)
+    onnx.save(token_maps(onnx.load(source), outputs, pool, unit and len(outputs) > 1), path)
     path.with_suffix(".toml").write_text(f'{PREPROCESSING}size = 224\nstride = {PATCH * pool}\noutput = "map"\n')
     return path
 
 
-def token_maps(model: onnx.ModelProto, outputs: tuple[str, ...], pool: int = 1) -> onnx.ModelProto:
-    """Return the graph with one more output, ``map``."""
+def token_maps(model: onnx.ModelProto, outputs: tuple[str, ...], pool: int, unit: bool) -> onnx.ModelProto:
+    """Return the graph with one more output, ``map``; see `write_token_maps`."""
     from onnx import helper, numpy_helper
 
     graph = model.graph
@@ -71,9 +75,10 @@ def token_maps(model: onnx.ModelProto, outputs: tuple[str, ...], pool: int = 1) 
         else:
             tokens = node("Slice", output, one, end, one)
             maps.append(node("Reshape", node("Transpose", tokens, perm=[0, 2, 1]), size))
-    joined = node("Concat", *maps, axis=1)
     if pool > 1:
-        joined = node("AveragePool", joined, kernel_shape=[pool, pool], strides=[pool, pool])
-    graph.node.append(helper.make_node("Identity", [joined], ["map"]))
+        maps = [node("AveragePool", one, kernel_shape=[pool, pool], strides=[pool, pool]) for one in maps]
+    if unit:
+        maps = [node("LpNormalization", one, axis=1, p=2) for one in maps]
+    graph.node.append(helper.make_node("Concat", maps, ["map"], axis=1))
     graph.output.append(helper.make_empty_tensor_value_info("map"))
     return model
