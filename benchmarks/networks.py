@@ -1,10 +1,11 @@
 """Networks: what each brings in accuracy, and what it costs per photo.
 
-EfficientNet-Lite0 and Lite2 and a ViT-Tiny (tokens of the last block, of block 9, the class token, and two of them), one
-and two networks side by side, on Scene-15 and on pairs of Office+Caltech-10, for the default voter, `bag-svm` and the
-pooled image at equal resolution; on the pairs also adapted to the test photos without their labels. The cost is the
+EfficientNet-Lite0 and Lite2 and a ViT-Tiny (tokens of the last block, of block 9, the class token, and two of them),
+one and two networks side by side, on Scene-15 and on pairs of Office+Caltech-10, for the default voter, `bag-svm` and
+the pooled image at equal resolution; on the pairs also adapted to the test photos without their labels. The cost is the
 processor time of one thread per photo, for both scales. Every finished cell is a record, and a run that was interrupted
-continues where it ended. Without `--data`, or with `--quick`, a folder of class folders or photos of scikit-image are used.
+continues where it ended. With `--quick`, or without the image sets, a folder of class folders (`--photos`) or photos of
+scikit-image are used. All cells of two splits take about 17 GB of bags in the folder of `--stores`.
 
     python benchmarks/networks.py --quick --json networks.json
     python benchmarks/networks.py --results results/networks --stores DIR
@@ -231,7 +232,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, help="threads of the extraction; one per core by default")
     parser.add_argument("--stores", type=Path, metavar="DIR", help="keep the bags in DIR, for the next run")
     parser.add_argument("--results", type=Path, metavar="DIR", help="keep a record per cell in a file in DIR")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="renew the table of this page from DIR, and run nothing")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="renew the table of this page, and run nothing")
     args = parser.parse_args()
     if args.page is not None:
         renew(args.page, NAME, lines_of(read_records(args.results)))

@@ -1,7 +1,7 @@
 """Bags of the networks that `networks.py` compares: every network is extracted once, and variants are columns of it.
 
-All tokens of the transformer stand in one store: those of the last block, of block 9, and the class token. It has a cell
-every 16 pixels; beside a network that has one every 32, tokens are averaged over four cells.
+All tokens of the transformer stand in one store: those of the last block, of block 9, and the class token. It has a
+cell every 16 pixels; beside a network that has one every 32, tokens are averaged over four cells.
 """
 
 from __future__ import annotations

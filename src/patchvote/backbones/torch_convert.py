@@ -78,10 +78,7 @@ def _stride(size: int, cells: int, graph: onnx.ModelProto, fixed: bool) -> int:
     Cells that a network without padding loses at the edges are as many for any size, so the cells that come with twice
     the height tell. For a network of one size, such as a transformer, cells are taken to tile the image.
     """
-    if fixed:
-        more = cells
-    else:
-        more = _run(graph, np.zeros((1, 3, 2 * size, size), np.float32)).shape[2] - cells
+    more = cells if fixed else _run(graph, np.zeros((1, 3, 2 * size, size), np.float32)).shape[2] - cells
     return size // more if more > 0 and size % more == 0 else stride_of(size, cells)
 
 

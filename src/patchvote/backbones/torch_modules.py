@@ -105,7 +105,9 @@ def _sized(timm: Any, network: NetworkName) -> Any:
     except RuntimeError as error:
         raise _unfit(network.options.get("weights", network.what), error) from None
     except (AssertionError, ValueError) as error:
-        raise NetworkError(f"{network.what} cannot take images of {size} x {size} pixels: {first_line(error)}") from None
+        raise NetworkError(
+            f"{network.what} cannot take images of {size} x {size} pixels: {first_line(error)}"
+        ) from None
     patch = getattr(getattr(module, "patch_embed", None), "patch_size", None) or (1, 1)
     if size % patch[0]:
         raise NetworkError(
