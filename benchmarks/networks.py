@@ -142,7 +142,7 @@ def run_task(
 
 
 def cost_of(network: str, photos: list[Photo], transformer: Path, folder: Path) -> dict[str, Any]:
-    """Measure the processor time of a network per photo: decoded, resized, and seen at both scales by one thread."""
+    """Measure the processor time of a network per decoded photo: resized, and seen at both scales, by one thread."""
     extractor = Extractor(Recipe(name_of(network, transformer, folder)), jobs=1)
     images = [np.asarray(load_image(photo).convert("RGB")) for photo in photos]
     bag = extractor(images[0])  # the first call prepares the network

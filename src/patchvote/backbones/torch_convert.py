@@ -76,10 +76,14 @@ def _stride(size: int, cells: int, graph: onnx.ModelProto, fixed: bool) -> int:
     """Return the pixels between two cells of a feature map, which need not be a power of two.
 
     Cells that a network without padding loses at the edges are as many for any size, so the cells that come with twice
-    the height tell. For a network of one size, such as a transformer, cells are taken to tile the image.
+    the height tell. For a network of one size, such as a transformer, cells are taken to tile the image. Where they do
+    not divide the size, there may be one too many or too few: then a power of two that is possible is likelier.
     """
     more = cells if fixed else _run(graph, np.zeros((1, 3, 2 * size, size), np.float32)).shape[2] - cells
-    return size // more if more > 0 and size % more == 0 else stride_of(size, cells)
+    power = stride_of(size, cells)
+    if more < 2 or (size % more and size / (more + 1) <= power <= size / (more - 1)):
+        return power
+    return round(size / more)
 
 
 def _layer(module: Any, name: str) -> Any:
