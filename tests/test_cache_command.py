@@ -35,7 +35,7 @@ def test_the_command_shows_folder_size_bound_and_content(cached, command, monkey
     lines = command("cache").out.splitlines()
     assert lines[0] == f"folder     {cached / 'mine'}"
     assert "of 12 photos; at most 5.0 GB ($PATCHVOTE_CACHE_SIZE)" in lines[1]
-    assert "tiny.onnx, dense: moments of each photo, 12 photos, last used just now" in lines[2]
+    assert "tiny.onnx, dense: a summary of each photo, 12 photos, last used just now" in lines[2]
     assert lines[3] == "networks   2.0 kB in 1 built network, beside the bound"
     record = json.loads(command("cache", "--json").out)
     assert (record["photos"], record["bound"], record["network_bytes"]) == (12, 5 * 10**9, 2000)
