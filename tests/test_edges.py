@@ -60,8 +60,8 @@ def full_disk(size: int = 1000):
     [
         (("export", "m.patchvote", "full.onnx"), "full.onnx"),
         (("explain", "m.patchvote", "photos/iris/0.jpg", "-o", "full.png"), "full.png"),
-        (("predict", "m.patchvote", "photos", "-o", "full.csv"), "full.csv"),
-        (("evaluate", "m.patchvote", "photos", "--report", "full.html"), "full.html"),
+        (("predict", "m.patchvote", "photos", "-o", "full.csv", "--no-cache"), "full.csv"),
+        (("evaluate", "m.patchvote", "photos", "--report", "full.html", "--no-cache"), "full.html"),
         (("add", "m.patchvote", "photos", "--output", "full.patchvote", "--no-cache"), "full.patchvote"),
     ],
 )

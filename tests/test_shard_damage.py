@@ -7,6 +7,7 @@ import random
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -220,13 +221,12 @@ def test_a_photo_that_changed_since_its_bag_was_damaged_is_not_mistaken(photos, 
     fitted(photos, tmp_path / "cache", "nbnn")
     path = the_shard(tmp_path / "cache")
     flip_a_value(path)
-    opened = Store.open
 
     def change_first(folder):
         Image.new("RGB", (64, 64), "white").save(photos / "red" / "0.png")
-        return opened(folder)
+        return Store.open(folder)
 
-    monkeypatch.setattr(Store, "open", change_first)
+    monkeypatch.setattr("patchvote.bags.fill.Store", SimpleNamespace(open=change_first))  # once all photos were seen
     with pytest.raises(StoreError, match="does not hold red/0.png as it was seen"):
         fitted(photos, tmp_path / "cache", "nbnn")
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import PatchvoteError, PhotoError, StoreError
+from ..errors import ForeignStoreError, PatchvoteError, PhotoError, StoreError
 from ..photos.find import Photo, Source, find_photos
 from ..utils.counting import none_readable
 from ..utils.engine import Engine, Lost
@@ -381,4 +381,6 @@ def _make_folder(path: Path) -> None:
     except OSError as error:
         raise StoreError(f"{path} cannot be used as a store: {error.strerror}.") from error
     if foreign:
-        raise StoreError(f"{path} holds other files ({foreign[0]}, …). Choose a new or empty folder for the store.")
+        raise ForeignStoreError(
+            f"{path} holds other files ({foreign[0]}, …). Choose a new or empty folder for the store."
+        )

@@ -60,6 +60,10 @@ class Keep:
         """Return what is kept of the bag of one photo, whose content has this digest."""
         return bag
 
+    def restored(self, kept: Bags) -> Bags:
+        """Return bags with the means of the whole ones, to which scorers that need no more give the same scores."""
+        return kept
+
 
 ALL = Keep()
 

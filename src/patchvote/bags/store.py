@@ -276,6 +276,11 @@ class Store:
                 "photos into another store (`patchvote extract PHOTOS STORE`)."
             )
 
+    def files(self) -> list[Path]:
+        """Return the files of the shards that hold the bags of its photos."""
+        shards = np.unique(np.searchsorted(self._firsts(), self._numbers, side="right") - 1)
+        return [self.shards[number].path for number in shards.tolist()]
+
     def order_on_disk(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the photos in the order of their bags on disk, which is the fastest to read."""
         return np.argsort(self._numbers, kind="stable")

@@ -40,6 +40,7 @@ _COMMANDS = {
     "export": "export",
     "extract": "bags",
     "info": "info",
+    "cache": "cache",
 }
 
 

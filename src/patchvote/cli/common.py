@@ -57,7 +57,9 @@ Cache = Annotated[
         show_default="your cache",
     ),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep nothing of what the network computes.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Keep nothing of what the network computes, and use nothing that is kept.")
+]
 PhotosArgument = Annotated[
     Path,
     typer.Argument(

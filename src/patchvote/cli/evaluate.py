@@ -16,6 +16,7 @@ from ..utils.remote import RemotePath, place
 from ..utils.terminal import printable, show, show_json
 from .common import (
     Address,
+    Cache,
     EngineOption,
     Force,
     Insist,
@@ -23,6 +24,7 @@ from .common import (
     Json,
     ModelArgument,
     ModelNetwork,
+    NoCache,
     NoReport,
     PhotosArgument,
     Quiet,
@@ -30,6 +32,7 @@ from .common import (
     Threshold,
     Workers,
     base_name,
+    cache_of,
     check_insist,
     check_order,
     leave,
@@ -67,6 +70,8 @@ def evaluate(
     no_report: NoReport = False,
     network: ModelNetwork = None,
     force: Force = False,
+    cache: Cache = None,
+    no_cache: NoCache = False,
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -81,6 +86,7 @@ def evaluate(
     from .progress import ProgressLine
 
     check_insist(insist, adapt, "--adapt")
+    kept = cache_of(cache, no_cache)
     check_order(model, [photos, *([unknown] if unknown else [])])
     names = base_name(model), base_name(photos)
     beside = Path() if isinstance(model, RemotePath) else model.parent
@@ -88,7 +94,7 @@ def evaluate(
     page = report_file(default, report, no_report)
     interrupted = interruption("interrupted; the photos were not all classified, and no report was written.")
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
-        classifier = load(model, network=network, jobs=threads)
+        classifier = load(model, network=network, jobs=threads, cache=kept)
         inputs = itertools.chain([model, photos, unknown], network_files(classifier.recipe.network))
         check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default])
         with ProgressLine("evaluate", quiet) as line:

@@ -19,6 +19,7 @@ from .common import (
     FAILED,
     SKIPPED,
     Address,
+    Cache,
     EngineOption,
     Force,
     Insist,
@@ -26,9 +27,11 @@ from .common import (
     MistypedError,
     ModelArgument,
     ModelNetwork,
+    NoCache,
     Quiet,
     Threshold,
     Workers,
+    cache_of,
     check_insist,
     check_order,
     load,
@@ -64,6 +67,8 @@ def predict(
     link: Annotated[bool, typer.Option("--link", help="Make links in DIR instead of copies.")] = False,
     move: Annotated[bool, typer.Option("--move", help="Move photos into DIR instead of copying them.")] = False,
     network: ModelNetwork = None,
+    cache: Cache = None,
+    no_cache: NoCache = False,
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -80,11 +85,12 @@ def predict(
     check_output(output, as_json)
     sorting = Sorting(sort_into, link, move)
     check_insist(insist, adapt, "--adapt")
+    kept = cache_of(cache, no_cache)
     names = paths_of(photos)
     paths = [place(name) for name in names]
     check_order(model, paths)
     with workers_of(engine, address, workers, jobs) as (where, threads):
-        classifier = load(model, network=network, jobs=threads)
+        classifier = load(model, network=network, jobs=threads, cache=kept)
         listed = 0 if photos == ["-"] else None  # standard input, which may be redirected from the output file
         inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
         check_outputs([(output, Kind.answers)], inputs, force=force)

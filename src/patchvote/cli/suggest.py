@@ -17,11 +17,14 @@ from ..utils.terminal import columns_of, emit, say
 from .common import (
     FAILED,
     SKIPPED,
+    Cache,
     Force,
     Jobs,
     ModelArgument,
     ModelNetwork,
+    NoCache,
     Quiet,
+    cache_of,
     check_order,
     load,
     tell_skipped,
@@ -48,6 +51,8 @@ def suggest(
     ] = None,
     force: Force = False,
     network: ModelNetwork = None,
+    cache: Cache = None,
+    no_cache: NoCache = False,
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per photo.")] = False,
@@ -63,12 +68,13 @@ def suggest(
     from .progress import ProgressLine
 
     check_output(output, as_json)
+    kept = cache_of(cache, no_cache)
     if copy_into is not None:
         check_folder(copy_into)
     names = paths_of(photos)
     paths = [place(name) for name in names]
     check_order(model, paths)
-    classifier = load(model, network=network, jobs=jobs)
+    classifier = load(model, network=network, jobs=jobs, cache=kept)
     listed = 0 if photos == ["-"] else None
     inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
     check_outputs([(output, Kind.answers)], inputs, force=force)
