@@ -24,7 +24,7 @@ from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarn
 from ..utils.terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .checked import Checked
-from .common import FAILED, INTERRUPTED, MISTYPED, Force, MistypedError
+from .common import FAILED, INTERRUPTED, MISTYPED, Device, Force, MistypedError
 from .streams import Interrupted, close_streams, interruptible, open_streams
 
 # Modules of the commands; the function of a command has its name.
@@ -81,12 +81,13 @@ def _global(
 
 def _demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
+    device: Device = "cpu",
     force: Force = False,
 ) -> None:
     """Fit, test and explain a model on crops of a few real photos, and write it all into FOLDER."""
     from .demo import run
 
-    run(folder, force=force)
+    run(folder, device=device, force=force)
 
 
 def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:

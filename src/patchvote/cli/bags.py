@@ -18,6 +18,8 @@ from ..utils.terminal import say, show, show_json
 from .common import (
     SKIPPED,
     Address,
+    ColumnsOption,
+    Device,
     EngineOption,
     Jobs,
     Json,
@@ -26,6 +28,8 @@ from .common import (
     Network,
     Quiet,
     Workers,
+    columns_of,
+    source_of,
     workers_of,
 )
 from .streams import interruption
@@ -65,6 +69,7 @@ def extract(
         Path,
         typer.Argument(metavar="STORE", parser=place, help="Folder to keep the bags in; created if it does not exist."),
     ],
+    columns: ColumnsOption = None,
     network: Network = "efficientnet-lite0",
     mode: Annotated[
         Mode, typer.Option(help="dense: all cells of the feature map. patch: the paper's patches.")
@@ -100,7 +105,7 @@ def extract(
         Dtype | None,
         typer.Option(help="Type of the stored numbers; uint8: codes of 8 bits.", show_default="float16, means float32"),
     ] = None,
-    device: Annotated[str, typer.Option(help="Where the network runs: cpu, cuda or mps.")] = "cpu",
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -125,7 +130,8 @@ def extract(
     except StoreError as error:
         raise MistypedError(f"--keep: {error}") from None
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
-    recipe, found = Recipe(network, _sampling(mode, sides, patch), activation.value), find_photos(photos)
+    recipe = Recipe(network, _sampling(mode, sides, patch), activation.value)
+    found = find_photos(source_of(photos, columns_of(columns, [photos])))
     advice = f"interrupted. What was extracted is kept in {store}: run the same command again to continue."
     with interruption(advice), workers_of(engine, address, workers, jobs) as (where, threads):
         extractor = Extractor(recipe, jobs=threads, device=device)

@@ -37,7 +37,7 @@ COLLAGE = ("brick", "tissue", "stars", "gravel")  # left to right, top to bottom
 _TRAIN, _TEST = 6, 20  # crops per class
 
 
-def run(folder: Path, *, force: bool = False) -> None:
+def run(folder: Path, *, device: str = "cpu", force: bool = False) -> None:
     """Fit, evaluate, predict and explain; print the results, and write everything into `folder`.
 
     Raises
@@ -48,7 +48,7 @@ def run(folder: Path, *, force: bool = False) -> None:
     _check_folder(folder, force)
     train, test, collage = make_photos(folder / "photos")
     show(f"{_TRAIN * len(PHOTOS)} crops to learn from, {_TEST * len(PHOTOS)} from other parts of the photos to test on")
-    classifier = ImageClassifier(cache=folder / "bags").fit(train)
+    classifier = ImageClassifier(cache=folder / "bags", device=device).fit(train)
     about = classifier.model.about
     for trial in about.tried:
         show(f"  tried {trial['words']}: {100 * trial['accuracy']:.0f} % of the held-out crops")

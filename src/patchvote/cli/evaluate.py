@@ -15,6 +15,8 @@ from ..utils.remote import RemotePath, place
 from ..utils.terminal import show, show_json
 from .common import (
     Address,
+    ColumnsOption,
+    Device,
     EngineOption,
     Force,
     Insist,
@@ -31,9 +33,11 @@ from .common import (
     base_name,
     check_insist,
     check_order,
+    columns_of,
     leave,
     load,
     report_file,
+    source_of,
     tell_refusal,
     tell_skipped,
     workers_of,
@@ -60,10 +64,12 @@ def evaluate(
         bool, typer.Option("--adapt", help="Adapt to PHOTOS without their labels; show before and after.")
     ] = False,
     insist: Insist = False,
+    columns: ColumnsOption = None,
     report: ReportOption = None,
     no_report: NoReport = False,
     network: ModelNetwork = None,
     force: Force = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -79,17 +85,19 @@ def evaluate(
 
     check_insist(insist, adapt, "--adapt")
     check_order(model, [photos, *([unknown] if unknown else [])])
+    named = columns_of(columns, [photos, unknown])
     names = base_name(model), base_name(photos)
     beside = Path() if isinstance(model, RemotePath) else model.parent
     default = beside / f"{names[0]}-{names[1]}.html"
     page = report_file(default, report, no_report)
     with workers_of(engine, address, workers, jobs) as (where, threads):
-        classifier = load(model, network=network, jobs=threads)
+        classifier = load(model, network=network, jobs=threads, device=device)
         inputs = itertools.chain([model, photos, unknown], network_files(classifier.recipe.network))
-        check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default])
+        check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default], columns=named)
         with ProgressLine("evaluate", quiet) as line:
             settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": line.stage, "engine": where}
-            scores = classifier.evaluate(photos, unknown=unknown, threshold=threshold, **settings)
+            settings["unknown"] = unknown and source_of(unknown, named)
+            scores = classifier.evaluate(source_of(photos, named), threshold=threshold, **settings)
     tell_skipped(classifier)
     tell_refusal(classifier)
     before = classifier.before

@@ -16,6 +16,8 @@ from ..voters.registry import OWN
 from .common import (
     Address,
     Cache,
+    ColumnsOption,
+    Device,
     EngineOption,
     Force,
     Insist,
@@ -39,10 +41,12 @@ from .common import (
     cache_of,
     check_insist,
     check_order,
+    columns_of,
     leave,
     load,
     report_file,
     size,
+    source_of,
     tell_hints,
     tell_refusal,
     tell_skipped,
@@ -69,6 +73,7 @@ def fit(
         typer.Option(help="Unlabelled photos like those to be predicted, if these are from another camera or place."),
     ] = None,
     insist: Insist = False,
+    columns: ColumnsOption = None,
     budget: Annotated[float, typer.Option(min=0, help="Seconds for trying settings and training.")] = 60.0,
     network: Network = "efficientnet-lite0",
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
@@ -77,6 +82,7 @@ def fit(
     force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -97,20 +103,23 @@ def fit(
 
     check_insist(insist, target, "--target")
     check_order(model, [photos])
+    named = columns_of(columns, [photos, target])
     default, bags_folder = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache)
     page = report_file(default, report, no_report)
     inputs = itertools.chain([photos, target], network_files(network))
-    check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force)
-    _check_ending(model)
+    check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force, columns=named)
+    check_ending(model)
+    source, others = source_of(photos, named), target and source_of(target, named)
     recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
-    tell_hints(photos)
+    tell_hints(photos, named)
     kept = "" if no_cache else " The bags that were extracted are kept: run the same command again to continue."
     interrupted = interruption(f"interrupted; {model} was not written.{kept}")
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}
+        settings["device"] = device
         classifier = ImageClassifier(recipe, voter=voter, **settings)
         with ProgressLine("extract", quiet) as line:
-            classifier.fit(photos, target=target, insist=insist, progress=line.stage, engine=where)
+            classifier.fit(source, target=others, insist=insist, progress=line.stage, engine=where)
     tell_skipped(classifier)
     tell_refusal(classifier)
     classifier.save(model)
@@ -126,7 +135,7 @@ def fit(
     leave(classifier)
 
 
-def _check_ending(model: Path) -> None:
+def check_ending(model: Path) -> None:
     """Refuse a model file with the ending of a photo, a manifest or a report."""
     from ..photos.formats import endings
     from ..photos.manifests import ENDINGS as MANIFESTS
@@ -143,10 +152,12 @@ def add(
     output: Annotated[
         Path | None, typer.Option(help="File to write.", show_default="MODEL itself, once all is done")
     ] = None,
+    columns: ColumnsOption = None,
     network: ModelNetwork = None,
     force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -164,6 +175,7 @@ def add(
 
     target, bags_folder = output or model, cache_of(cache, no_cache)
     check_order(model, [photos])
+    named = columns_of(columns, [photos])
 
     with (
         interruption(f"interrupted; {target} was not written."),
@@ -171,15 +183,15 @@ def add(
     ):
 
         def read() -> ImageClassifier:
-            return load(model, network=network, jobs=threads, cache=bags_folder, seed=seed)
+            return load(model, network=network, jobs=threads, cache=bags_folder, seed=seed, device=device)
 
         classifier = read()
         inputs = itertools.chain([photos], network_files(classifier.recipe.network))
-        check_outputs([(target, Kind.model)], inputs, force=force, updated=[model])
-        tell_hints(photos)
+        check_outputs([(target, Kind.model)], inputs, force=force, updated=[model], columns=named)
+        tell_hints(photos, named)
         with ProgressLine("extract", quiet) as line:
             more: dict[str, Any] = {"reload": read, "progress": line.stage, "engine": where}
-            classifier, changed = add_and_save(classifier, photos, target, **more)
+            classifier, changed = add_and_save(classifier, source_of(photos, named), target, **more)
     tell_skipped(classifier)
     nothing: Added = {"date": "", "images": {}, "new_classes": []}
     added = classifier.model.about.added[-1] if changed else nothing

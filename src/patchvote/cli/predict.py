@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
@@ -19,6 +20,8 @@ from .common import (
     FAILED,
     SKIPPED,
     Address,
+    ColumnsOption,
+    Device,
     EngineOption,
     Force,
     Insist,
@@ -31,17 +34,19 @@ from .common import (
     Workers,
     check_insist,
     check_order,
+    columns_of,
     load,
     tell_refusal,
     workers_of,
 )
-from .paths import paths_of, photos_of
+from .paths import Null, paths_of, photos_of
 from .sorting import Sorting
 from .streams import interruption
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
     from ..models.answers import Answer
+    from .answers import Wanted
     from .progress import ProgressLine
 
 
@@ -51,7 +56,14 @@ def predict(
         list[str],
         typer.Argument(metavar="PHOTOS…", help="Photos, folders or lists; - reads paths from standard input."),
     ],
+    null: Null = False,
+    columns: ColumnsOption = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="K", help="Also write the K likeliest classes, each with its probability."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also write the probability of every class.")] = False,
     force: Force = False,
     threshold: Threshold = None,
     adapt: Annotated[
@@ -64,6 +76,7 @@ def predict(
     link: Annotated[bool, typer.Option("--link", help="Make links in DIR instead of copies.")] = False,
     move: Annotated[bool, typer.Option("--move", help="Move photos into DIR instead of copying them.")] = False,
     network: ModelNetwork = None,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -75,26 +88,29 @@ def predict(
     from ..backbones.network_files import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
+    from .answers import Wanted
     from .progress import ProgressLine
 
     check_output(output, as_json)
     sorting = Sorting(sort_into, link, move)
     check_insist(insist, adapt, "--adapt")
-    names = paths_of(photos)
+    names = paths_of(photos, null)
     paths = [place(name) for name in names]
     check_order(model, paths)
+    named = columns_of(columns, paths)
     with workers_of(engine, address, workers, jobs) as (where, threads):
-        classifier = load(model, network=network, jobs=threads)
+        classifier = load(model, network=network, jobs=threads, device=device)
         listed = 0 if photos == ["-"] else None  # standard input, which may be redirected from the output file
         inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
-        check_outputs([(output, Kind.answers)], inputs, force=force)
+        check_outputs([(output, Kind.answers)], inputs, force=force, columns=named)
         progress = ProgressLine("extract", quiet or not adapt)
         settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": progress.stage, "engine": where}
         settings["threshold"] = threshold
         counter = _Counter(classifier, adapt, quiet)
-        found = sorting.outside(photos_of(names))
+        found = sorting.outside(photos_of(names, named))
         answers = counter.each(classifier.answers(found, **settings), progress)
-        _write(sorting.each(answers, found, classifier.classes, quiet), counter, output, as_json)
+        wanted = Wanted(classifier.classes, top or 0, every)
+        _write(sorting.each(answers, found, classifier.classes, quiet), counter, wanted, output, as_json)
     say(*classifier.damaged)
     say(*classifier.passed_over.sentences())
     if counter.failed == counter.total:
@@ -103,23 +119,26 @@ def predict(
         raise typer.Exit(SKIPPED)
 
 
-def _write(answers: Iterator[Answer], counter: _Counter, output: Path | None, as_json: bool) -> None:
+def _write(answers: Iterator[Answer], counter: _Counter, wanted: Wanted, output: Path | None, as_json: bool) -> None:
     """Write answers to a file, or print them as they come."""
     from ..utils.files import write_file
     from .answers import csv_lines, json_lines, table_lines
 
     def json_rows(answers: Iterable[Answer]) -> Iterator[str]:
-        return json_lines(answers, lambda: {"adapted": counter.classifier.refusal is None} if counter.adapt else {})
+        return json_lines(
+            answers, wanted, lambda: {"adapted": counter.classifier.refusal is None} if counter.adapt else {}
+        )
 
+    rows, table = functools.partial(csv_lines, wanted=wanted), functools.partial(table_lines, wanted=wanted)
     if output is not None:
-        lines = json_rows if output.suffix.lower() == ".jsonl" else csv_lines
+        lines = json_rows if output.suffix.lower() == ".jsonl" else rows
         with interruption(f"interrupted; {output} was not written."):
             write_file(output, (f"{line}\n".encode() for line in lines(answers)))
         if not counter.quiet:
             say(f"wrote {output}")
         return
     terminal = sys.stdout.isatty()
-    lines = json_rows if as_json else table_lines if terminal else csv_lines
+    lines = json_rows if as_json else table if terminal else rows
     for number, line in enumerate(lines(answers)):
         emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
 

@@ -16,16 +16,19 @@ from ..utils.terminal import emit, say
 from .common import (
     FAILED,
     SKIPPED,
+    ColumnsOption,
+    Device,
     Force,
     Jobs,
     ModelArgument,
     ModelNetwork,
     Quiet,
     check_order,
+    columns_of,
     load,
     tell_skipped,
 )
-from .paths import paths_of, photos_of
+from .paths import Null, paths_of, photos_of
 from .predict import check_output
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ def suggest(
         list[str],
         typer.Argument(metavar="UNLABELLED…", help="Photos, folders or lists; - reads paths from standard input."),
     ],
+    null: Null = False,
+    columns: ColumnsOption = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of photos to suggest.")] = 20,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")] = None,
     copy_into: Annotated[
@@ -46,6 +51,7 @@ def suggest(
     ] = None,
     force: Force = False,
     network: ModelNetwork = None,
+    device: Device = "cpu",
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per photo.")] = False,
@@ -63,14 +69,15 @@ def suggest(
     check_output(output, as_json)
     if copy_into is not None:
         check_folder(copy_into)
-    names = paths_of(photos)
+    names = paths_of(photos, null)
     paths = [place(name) for name in names]
     check_order(model, paths)
-    classifier = load(model, network=network, jobs=jobs)
+    named = columns_of(columns, paths)
+    classifier = load(model, network=network, jobs=jobs, device=device)
     listed = 0 if photos == ["-"] else None
     inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
-    check_outputs([(output, Kind.answers)], inputs, force=force)
-    found = photos_of(names)
+    check_outputs([(output, Kind.answers)], inputs, force=force, columns=named)
+    found = photos_of(names, named)
     with ProgressLine("predict", quiet) as line:
         answers = classifier.suggest(found, count, progress=line.stage)
     tell_skipped(classifier)

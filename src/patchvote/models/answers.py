@@ -40,6 +40,16 @@ class Answer:
     familiarity : float or None
         Share of held-out photos of the model's classes that look at least as strange (see `voters.familiarity`); None
         if the model does not know it.
+    classes : tuple of str
+        Classes of the model; empty where the photo could not be read.
+    probabilities : array of shape (classes,) or None
+        Probability of each class.
+
+    Examples
+    --------
+    >>> answer = Answer("a.jpg", "sea", 0.6, classes=("ice", "land", "sea"), probabilities=np.array([0.1, 0.3, 0.6]))
+    >>> answer.top(2)
+    [('sea', 0.6), ('land', 0.3)]
     """
 
     name: str
@@ -50,6 +60,15 @@ class Answer:
     rejected: bool = False
     error: PhotoError | None = None
     familiarity: float | None = None
+    classes: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
+    probabilities: npt.NDArray[np.float64] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def top(self, count: int | None = None) -> list[tuple[str, float]]:
+        """Return the likeliest classes with their probabilities, the likeliest first; all classes by default."""
+        if self.probabilities is None:
+            return []
+        order = np.argsort(-self.probabilities, kind="stable")[:count]
+        return [(self.classes[i], float(self.probabilities[i])) for i in order]
 
 
 def answer_of(model: Model, name: str, bag: Bags, threshold: float | None = None) -> Answer:
@@ -75,6 +94,8 @@ def answer_from(
         float(probability[second]),
         model.rejects(probability, familiarity, threshold),
         familiarity=familiarity,
+        classes=model.classes,
+        probabilities=probability,
     )
 
 

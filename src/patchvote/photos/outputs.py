@@ -17,6 +17,7 @@ from pathlib import Path
 from ..errors import PatchvoteError
 from ..utils.marks import Kind, kind_of
 from ..utils.remote import RemotePath
+from .columns import Columns
 from .find import find_photos
 from .formats import is_photo
 from .manifests import ENDINGS as MANIFESTS
@@ -28,6 +29,7 @@ def check_outputs(
     *,
     force: bool = False,
     updated: Sequence[Path] = (),
+    columns: Columns | None = None,
 ) -> None:
     """Refuse outputs that would replace files they must not replace.
 
@@ -42,6 +44,8 @@ def check_outputs(
         Also replace models and reports, and files that patchvote did not write, unless the command reads them.
     updated : sequence of paths
         Models and reports whose purpose is to be replaced by this command.
+    columns : Columns, optional
+        Columns of the manifests among the inputs, if they have other names than usual.
 
     Raises
     ------
@@ -59,7 +63,7 @@ def check_outputs(
     existing = [(path, kind) for path, kind in wanted if path.exists()]
     if not existing:
         return
-    inputs_by_identity = {key: path for path in _files(inputs) if (key := _identity(path))}
+    inputs_by_identity = {key: path for path in _files(inputs, columns) if (key := _identity(path))}
     for path, kind in existing:
         identity = _identity(path)
         if identity in inputs_by_identity:
@@ -110,7 +114,7 @@ def _check_owner(path: Path, kind: Kind, updated: bool) -> None:
     )
 
 
-def _files(inputs: Iterable[Path | int | None]) -> Iterator[Path | int]:
+def _files(inputs: Iterable[Path | int | None], columns: Columns | None) -> Iterator[Path | int]:
     """Yield every file that the command reads."""
     for path in inputs:
         if path is None or isinstance(path, RemotePath):  # outputs are local
@@ -120,7 +124,11 @@ def _files(inputs: Iterable[Path | int | None]) -> Iterator[Path | int]:
             continue
         listed = path.suffix.lower() in MANIFESTS and os.path.isfile(path)  # noqa: PTH113 - Path raises for invalid names
         if listed or os.path.isdir(path):  # noqa: PTH112
-            yield from (photo.source for photo in find_photos(path) if isinstance(photo.source, Path))
+            yield from (
+                photo.source
+                for photo in find_photos(path, columns if listed else None)
+                if isinstance(photo.source, Path)
+            )
 
 
 def _identity(path: Path | int) -> tuple[int, int] | None:
