@@ -11,12 +11,15 @@ import glob
 import io
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
 from ..errors import PatchvoteError
+from ..utils.counting import counted
 from ..utils.remote import RemotePath, place
+from ..utils.terminal import say
 from .common import MistypedError
 
 if TYPE_CHECKING:
@@ -91,6 +94,25 @@ def photos_of(names: list[str], columns: Columns | None = None) -> Found:
         (one if len(sources[one.name]) == 1 else dataclasses.replace(one, name=str(one.source)) for one in found),
         found.passed_over,
     )
+
+
+def outside(folder: Path, photos: Found) -> Found:
+    """Leave out photos that are in the folder that a command writes into, which may be inside a folder of photos."""
+    from ..photos.find import Found
+
+    real = os.path.realpath(folder)
+    kept = [photo for photo in photos if not _is_inside(photo.source, real)]
+    if not kept:
+        raise PatchvoteError(f"all photos are in {folder} already. Choose another folder to write into.")
+    if len(kept) < len(photos):
+        say(f"left out {counted(len(photos) - len(kept), 'photo')} in {folder}, where the others go.")
+    return Found(kept, photos.passed_over)
+
+
+def _is_inside(source: object, folder: str) -> bool:
+    if not isinstance(source, Path) or isinstance(source, RemotePath):
+        return False
+    return Path(os.path.realpath(source.parent)).is_relative_to(folder)
 
 
 def _standard_input() -> TextIO:

@@ -13,6 +13,7 @@ from ..errors import PatchvoteError, PhotoError
 from ..voters.outputs import blaming, named, votes_of
 from .evidence import Evidence, Match
 from .model import Model
+from .pulling import pulls_of
 
 _MAX_VOTES = 50_000_000  # in the evidence of one photo: 400 MB as float64
 
@@ -120,7 +121,8 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
     )
     matched = evidence.ranking[0] if label is None else label
     evidence.number(matched)
-    return dataclasses.replace(evidence, matches=_matches(model, bag, evidence, matched))
+    evidence = dataclasses.replace(evidence, matches=_matches(model, bag, evidence, matched))
+    return dataclasses.replace(evidence, pulls=pulls_of(model.scorer, model.names, bag, evidence, matched))
 
 
 def _matches(model: Model, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:

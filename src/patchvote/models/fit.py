@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from .evidence import Evidence
 from .known import with_photos
 from .learning_curve import Split, learning_curve
 from .model import Model
+from .pulling import MAX_NAMED, pulls_of
 from .report.card import card
 from .scores import Scores
 from .train import check_means_only, train
@@ -195,7 +196,7 @@ def model_of(
         choice.temperature,
         choice.threshold,
         about,
-        names=tuple(store.names) if scorer.remembers else (),
+        names=tuple(store.names) if scorer.remembers or (scorer.traces and len(store) <= MAX_NAMED) else (),
         descriptors={label: int(store.extracted[labels == label].sum()) for label in np.unique(labels).tolist()},
         steps=int(getattr(fitted, "steps_", 0)),
         familiarity=familiarity,
@@ -218,7 +219,7 @@ def _measured(
     limit = choice.threshold if familiarity is None else familiarity.rejection
     expected = numbers[choice.images]
     held_out = Scores(tuple(classes.tolist()), names, expected, choice.probability, limit, shares)
-    return held_out, tuple(_evidence(held_out, choice, whole, held_out.worst()))
+    return held_out, tuple(_evidence(held_out, choice, whole, held_out.worst(), store.names))
 
 
 def _bags_and_copies(
@@ -295,6 +296,7 @@ def _evidence(
     choice: Choice,
     whole: Callable[[npt.NDArray[np.int64]], Bags],
     indices: npt.NDArray[np.int64],
+    names: Sequence[str],
 ) -> Iterator[Evidence]:
     """Yield the evidence of held-out images, each from the voter that was trained without it.
 
@@ -307,9 +309,13 @@ def _evidence(
     except PatchvoteError:
         if len(indices) > 1:
             for index in indices:
-                yield from _evidence(held_out, choice, whole, np.array([index]))
+                yield from _evidence(held_out, choice, whole, np.array([index]), names)
         return
     for index, bag in zip(indices.tolist(), bags, strict=True):
         votes = choice.voters[choice.voter_of[index]].votes(bag)
         boxes, probability = bag.boxes.astype(np.float64), held_out.probability[index]
-        yield Evidence(held_out.names[index], held_out.classes, votes.astype(np.float64), boxes, probability)
+        number = choice.voter_of[index]
+        evidence = Evidence(held_out.names[index], held_out.classes, votes.astype(np.float64), boxes, probability)
+        scorer, learned = choice.voters[number].scorer(), choice.kept[number].tolist()
+        pulls = pulls_of(scorer, names, bag, evidence, evidence.ranking[0], learned)
+        yield dataclasses.replace(evidence, pulls=pulls)

@@ -226,11 +226,21 @@ class Namer:
         """
         found = find_photos(photo)
         if len(found) != 1:
-            raise PatchvoteError(f"evidence is drawn for one photo at a time, got {len(found)}.")
-        (item,) = self._extractor.stream(found)
-        if item.bag is None:
-            raise item.error or PhotoError(item.photo.name, "could not be read.")
-        return dataclasses.replace(evidence_of(self.model, item.photo.name, item.bag, label), photo=item.photo)
+            raise PatchvoteError(f"evidence of one photo is returned, got {len(found)}: explain_each takes many.")
+        evidence = list(self.explain_each(found, label))
+        if self.skipped:
+            raise self.skipped[0]
+        return evidence[0]
+
+    def explain_each(self, photos: Source, label: str | None = None) -> Iterator[Evidence]:
+        """Yield the evidence of photos, in order; those that cannot be read are left out, and listed in `skipped`."""
+        found = find_photos(photos)
+        self.passed_over, self.skipped = found.passed_over, []
+        for item in self._extractor.stream(found):
+            if item.bag is None:
+                self.skipped.append(item.error or PhotoError(item.photo.name, "could not be read."))
+            else:
+                yield dataclasses.replace(evidence_of(self.model, item.photo.name, item.bag, label), photo=item.photo)
 
     def _repr_html_(self) -> str:
         from .notebook import model_html

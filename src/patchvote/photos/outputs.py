@@ -8,7 +8,6 @@ command reads, or writes as another output, is never replaced, not even with `fo
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -55,11 +54,12 @@ def check_outputs(
     wanted = [(path, kind) for path, kind in outputs if path is not None]
     for path, _ in wanted:
         _check_place(path)
-    for (one, kind), (other, other_kind) in itertools.combinations(wanted, 2):
-        if _key(one) == _key(other) or _same(one, other):
-            raise PatchvoteError(
-                f"{one} would be {kind} and {other_kind} at once. Choose another name for one of them."
-            )
+    seen: dict[object, tuple[Path, Kind]] = {}
+    for path, kind in wanted:
+        for key in filter(None, (_key(path), _identity(path))):
+            one, other = seen.setdefault(key, (path, kind))
+            if one is not path:
+                raise PatchvoteError(f"{one} would be {other} and {kind} at once. Choose another name for one of them.")
     existing = [(path, kind) for path, kind in wanted if path.exists()]
     if not existing:
         return
