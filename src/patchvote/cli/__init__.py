@@ -31,6 +31,7 @@ from .streams import Interrupted, close_streams, interruptible, open_streams
 _COMMANDS = {
     "check": "check",
     "fit": "fit",
+    "fine-tune": "fine_tune",
     "predict": "predict",
     "explain": "explain",
     "evaluate": "evaluate",
@@ -55,7 +56,8 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
     app.callback()(_global)
     named = [word for word in words[:1] if word in _COMMANDS]
     for name in named or _COMMANDS:
-        command = getattr(importlib.import_module(f".{_COMMANDS[name]}", __package__), name)
+        module = importlib.import_module(f".{_COMMANDS[name]}", __package__)
+        command = getattr(module, name.replace("-", "_"))
         app.command(name, cls=Checked)(interruptible(command))
     if not named:
         from .protocols import app as protocols

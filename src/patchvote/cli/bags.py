@@ -29,6 +29,7 @@ from .common import (
     Quiet,
     Workers,
     columns_of,
+    numbers_of,
     source_of,
     workers_of,
 )
@@ -152,7 +153,7 @@ def _sampling(mode: Mode, sides: str | None, patch: dict[str, Any]) -> Dense | P
     """Return the sampling that the options of one mode describe; options of the other mode are refused."""
     from ..bags.boxes import Dense, Patch
 
-    dense = _given(sides=_numbers("--sides", sides) if sides is not None else None)
+    dense = _given(sides=numbers_of("--sides", sides) if sides is not None else None)
     if dense if mode is Mode.patch else patch:
         other = Mode.dense if mode is Mode.patch else Mode.patch
         raise MistypedError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
@@ -234,15 +235,6 @@ def store_info(store: Path, as_json: bool) -> None:
         show("", f"{counted(summary['without_label'], 'photo')} without a class")
     if summary["damaged"]:
         raise typer.Exit(SKIPPED)
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise MistypedError(
-            f"{option} takes whole numbers separated by commas, such as 224,448; got {text!r}."
-        ) from None
 
 
 def _given(**settings: Any) -> dict[str, Any]:

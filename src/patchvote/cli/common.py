@@ -234,6 +234,16 @@ def is_model(path: Path) -> bool:
     return False
 
 
+def numbers_of(option: str, text: str) -> tuple[int, ...]:
+    """Return the whole numbers that an option lists."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise MistypedError(
+            f"{option} takes whole numbers separated by commas, such as 224,448; got {text!r}."
+        ) from None
+
+
 def base_name(path: Path) -> str:
     """Return the name of a file or folder, without the ending of a known type of file.
 

@@ -55,7 +55,7 @@ from .common import (
 from .streams import interruption
 
 _MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` prints all of them
-_VOTERS = f"auto, {', '.join(OWN)}, or a voter of another package."
+VOTERS = f"auto, {', '.join(OWN)}, or a voter of another package."
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
@@ -67,7 +67,7 @@ def fit(
     model: Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File to write.")] = Path(
         "model.patchvote"
     ),
-    voter: Annotated[str, typer.Option(help=_VOTERS)] = "auto",
+    voter: Annotated[str, typer.Option(help=VOTERS)] = "auto",
     target: Annotated[
         Path | None,
         typer.Option(help="Unlabelled photos like those to be predicted, if these are from another camera or place."),
@@ -128,10 +128,10 @@ def fit(
         classifier.report(page, title=title, measured="on photos held out of the training")
     with after_writing(model):
         if as_json:
-            show_json({"model": str(model), "report": page and str(page), **_record(classifier)})
+            show_json({"model": str(model), "report": page and str(page), **record_of(classifier)})
         elif not quiet:
             seconds = _seconds_lines(classifier.model.about.seconds, classifier) if verbose else []
-            show(*_fit_lines(classifier, model, page), *seconds)
+            show(*fit_lines(classifier, model, page), *seconds)
     leave(classifier)
 
 
@@ -197,7 +197,7 @@ def add(
     added = classifier.model.about.added[-1] if changed else nothing
     with after_writing(target):
         if as_json:
-            record = {**added, **_record(classifier), "changed": changed, "known": classifier.known}
+            record = {**added, **record_of(classifier), "changed": changed, "known": classifier.known}
             show_json({"model": str(target), **record})
         elif not quiet:
             show(*_add_lines(classifier, target, added))
@@ -218,7 +218,7 @@ def _add_lines(classifier: ImageClassifier, target: Path, added: Added) -> list[
     ]
 
 
-def _record(classifier: ImageClassifier) -> dict[str, Any]:
+def record_of(classifier: ImageClassifier) -> dict[str, Any]:
     """Return what was learned, and from which photos, for JSON."""
     from ..models.check.suspects import plain_labels
 
@@ -231,7 +231,8 @@ def _record(classifier: ImageClassifier) -> dict[str, Any]:
     return {**record, "photos": photos, "skipped": skipped, **found}
 
 
-def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
+def fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
+    """Return what was tried, chosen and measured, for people; the last line says what was written."""
     from ..models.check.suspects import label_sentences
     from ..models.learning_curve import enough_sentence
     from ..models.report.card import (

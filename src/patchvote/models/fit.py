@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ..version import __version__
 from ..voters.bag_svm import pooled
 from ..voters.base import Candidate, Voter
 from ..voters.familiarity import REJECTION, Familiarity
+from ..voters.labels import hold_out
 from ..voters.outputs import named
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
 from .about import About, CurvePoint
@@ -84,6 +85,7 @@ def fit_model(
     progress: Progress | None,
     seconds: dict[str, float],
     engine: Engine | None = None,
+    held_out: float | Collection[str] | None = None,
 ) -> Fitted:
     """Choose settings on held-out images, then train on all images.
 
@@ -105,6 +107,9 @@ def fit_model(
         Duration of each part so far; further parts are added.
     engine : Engine, optional
         Engine whose workers train on all images, if the voter can divide its training; the rest is done here.
+    held_out : float or collection of str, optional
+        Share of the images of every class, or names of the images, that are held out once; by default, few images are
+        held out in turns.
     """
     classes, numbers = np.unique(store.labels.astype(str), return_inverse=True)
     if len(classes) < 2:
@@ -125,9 +130,10 @@ def fit_model(
     start = time.perf_counter()
     with timed(seconds, "choosing"):
         whole_bags, labels = None if means_only or reads_store else whole, classes[numbers]
-        choice = choose(options, bags, labels, groups=groups, whole=whole_bags, budget=budget, seed=seed, tell=tell)
+        more: dict[str, Any] = {"groups": groups, "split": _split(held_out, store.names, numbers, groups, seed)}
+        choice = choose(options, bags, labels, **more, whole=whole_bags, budget=budget, seed=seed, tell=tell)
     with timed(seconds, "training"):
-        more: dict[str, Any] = {}
+        more = {}
         if engine is not None:
             thinning = Thinning.of(len(store), seed) if whole_bags is not None else None
             more = {"method": "fit_on_workers", "engine": engine, "store": store, "thinning": thinning}
@@ -147,6 +153,29 @@ def fit_model(
     about = dataclasses.replace(about, curve=curve, seconds={name: round(took, 2) for name, took in seconds.items()})
     model = model_of(fitted, store, extractor, choice, about, familiarity)
     return Fitted(dataclasses.replace(model, card=card(model)), fitted, held_out, mistakes)
+
+
+def _split(
+    held_out: float | Collection[str] | None,
+    names: Sequence[str],
+    numbers: npt.NDArray[np.int64],
+    groups: npt.NDArray[np.int64],
+    seed: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """Return the images to train on and to hold out, if the caller has said which."""
+    if held_out is None:
+        return None
+    images = np.arange(len(names))
+    if isinstance(held_out, (int, float)):
+        return hold_out(images, numbers, held_out, seed, groups)
+    if isinstance(held_out, str):
+        raise PatchvoteError(f"held_out must be a share or a collection of names of photos, got {held_out!r:.80}.")
+    wanted = set(held_out)
+    out = np.array([name in wanted for name in names], bool)
+    if len(missing := np.setdiff1d(numbers, numbers[~out])):
+        first = names[int(np.flatnonzero(numbers == missing[0])[0])]
+        raise PatchvoteError(f"held_out leaves no photo of the class of {first} to learn from: hold out fewer.")
+    return images[~out], images[out]
 
 
 def _curve(
