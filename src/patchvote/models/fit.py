@@ -148,11 +148,11 @@ def fit_model(
         check_means_only(fitted, whole)
     fitted.remember(bags, numbers, np.random.default_rng(seed))
     with timed(seconds, "evidence"):  # if the store does not keep whole bags, a few photos are extracted again
-        held_out, mistakes = _measured(store, classes, numbers, choice, shares, familiarity, whole)
-    about = _about(store, classes.tolist(), numbers, groups, choice, fitted, held_out)
+        measured, mistakes = _measured(store, classes, numbers, choice, shares, familiarity, whole)
+    about = _about(store, classes.tolist(), numbers, groups, choice, fitted, measured)
     about = dataclasses.replace(about, curve=curve, seconds={name: round(took, 2) for name, took in seconds.items()})
     model = model_of(fitted, store, extractor, choice, about, familiarity)
-    return Fitted(dataclasses.replace(model, card=card(model)), fitted, held_out, mistakes)
+    return Fitted(dataclasses.replace(model, card=card(model)), fitted, measured, mistakes)
 
 
 def _split(

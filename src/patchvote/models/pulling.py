@@ -71,7 +71,7 @@ def _added(scorer: Scorer, bag: Bags, evidence: Evidence, label: str) -> npt.NDA
     number = evidence.number(label)
     if scorer.remembers and (nearest := scorer.matches(bag, number)) is not None:
         images = np.asarray(nearest[0])
-        return np.bincount(images, np.maximum(evidence.advantage(label), 0.0))
+        return np.asarray(np.bincount(images, np.maximum(evidence.advantage(label), 0.0)), np.float64)
     added = scorer.pulls(bag, number) if scorer.traces else None
     return None if added is None else np.asarray(added, np.float64)
 

@@ -56,8 +56,9 @@ def check_outputs(
         _check_place(path)
     seen: dict[object, tuple[Path, Kind]] = {}
     for path, kind in wanted:
-        for key in filter(None, (_key(path), _identity(path))):
-            one, other = seen.setdefault(key, (path, kind))
+        identity = _identity(path)
+        for mark in (_key(path), *([identity] if identity else [])):
+            one, other = seen.setdefault(mark, (path, kind))
             if one is not path:
                 raise PatchvoteError(f"{one} would be {other} and {kind} at once. Choose another name for one of them.")
     existing = [(path, kind) for path, kind in wanted if path.exists()]
