@@ -183,11 +183,12 @@ class ImageClassifier(Parameters, Namer):
         if target is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += find_photos(target).passed_over.without_folders()
             check_target(self._kind)
-        # Training needs scikit-learn, whose import takes a second or two: do it while the network works.
-        threading.Thread(target=importlib.import_module, args=(f"{__package__}.models.fit",), daemon=True).start()
         from .models.needs import learned_from
 
         need = learned_from(self.voter, self._kind, self.seed)
+        # Import what training needs while the network works. Not earlier: `learned_from` imports scikit-learn as well,
+        # and two threads that import the same modules in another order may find one of them half imported.
+        threading.Thread(target=importlib.import_module, args=(f"{__package__}.models.fit",), daemon=True).start()
         with self._bags_of(found, photos, progress, seconds, engine, need) as store:
             from .models.fit import fit_model
 

@@ -101,7 +101,10 @@ def explain(
     named = columns_of(columns, [*paths, training])
     one = names == photos and len(names) == 1 and not paths[0].is_dir() and not is_manifest(paths[0])
     many = not one or (output is not None and output.is_dir())
-    _check_endings(output, arrays, many)
+    endings = (("--output", output, ".png"), ("--arrays", arrays, ".npz"))
+    for option, path, ending in endings if many else ():
+        if path is not None and path.suffix.lower() == ending and not path.is_dir():
+            raise MistypedError(f"{option} is a folder for the files of several photos, got {path}.")
     classifier = load(model, network=network, jobs=jobs, device=device)
     if training is not None and not classifier.model.scorer.remembers:
         raise MistypedError(
@@ -115,6 +118,9 @@ def explain(
     lists = [path for path in paths if not path.is_dir()]  # pictures may be in a folder of photos
     inputs = itertools.chain([model, training, *lists], sources, _network_files(classifier))
     _check_outputs(files, inputs, force, named, [folder, arrays] if many else [])
+    for option, path, ending in () if many else endings:
+        if path is not None and path.suffix.lower() != ending:
+            raise MistypedError(f"{option} writes a {ending} file, got {path}.")
     matching = {} if training is None else _by_name(source_of(training, named))
     explained = _Explained(classifier, label, matching, as_json)
     advice = f"interrupted. Pictures that were drawn are in {folder}." if many else "interrupted."
@@ -178,17 +184,6 @@ class _Explained:
             write_file(files.arrays, [evidence.as_npz()])
             written.append(files.arrays)
         return written
-
-
-def _check_endings(output: Path | None, arrays: Path | None, many: bool) -> None:
-    """Refuse files with other endings than those that are written, and files where folders are meant."""
-    for option, path, ending in (("--output", output, ".png"), ("--arrays", arrays, ".npz")):
-        if path is None:
-            continue
-        if many and path.suffix.lower() == ending and not path.is_dir():
-            raise MistypedError(f"{option} is a folder for the files of several photos, got {path}.")
-        if not many and path.suffix.lower() != ending:
-            raise MistypedError(f"{option} writes a {ending} file, got {path}.")
 
 
 def _files(
