@@ -111,7 +111,7 @@ def test_a_tuned_network_that_is_no_better_is_left(place, command):
 def test_json_has_both_figures(here, textures, command):
     words = ("--network", "same.onnx", "--passes", "1", *WORDS, "--json")
     told = json.loads(command("fine-tune", textures, "my.patchvote", *words).out)
-    assert set(told["compared"]) == {"photos", "tuned", "frozen", "better"}
+    assert set(told["compared"]) == {"photos", "tuned", "frozen", "better", "tuned_loss", "frozen_loss"}
     assert told["tuned"] == told["compared"]["better"]
     assert (told["network"] is not None) == told["tuned"]
 
@@ -172,6 +172,11 @@ def test_what_cannot_be_tuned_is_refused_before_any_photo_is_read(here, textures
     patches = ImageClassifier(Recipe("same.onnx", Patch(count=4)))
     with pytest.raises(PatchvoteError, match="only networks that see photos densely"):
         tune_or_keep(patches, textures)
+
+
+def test_a_network_that_sees_the_same_in_all_photos_can_be_learned_from(here, textures):
+    classifier = ImageClassifier(Recipe("same.onnx", Dense((64,))), cache=False).fit(textures)
+    assert np.abs(classifier.model.scorer.arrays["linear"]).max() < 1e3
 
 
 def test_one_photo_per_class_leaves_nothing_to_choose_on(here, textures):
@@ -274,5 +279,12 @@ def test_a_clear_gain_on_the_same_photos_is_better_and_a_gain_by_chance_is_not()
     assert Comparison.of(strong, weak).better
     assert not Comparison.of(weak, strong).better
     assert not Comparison.of(weak, weak).better
+    hit = np.eye(2)[expected] * 0.2 + 0.4  # all right, with little confidence
+    missed = np.where(np.arange(100)[:, None] % 10 == 0, 1 - hit, hit)  # every tenth is wrong, as little confident
+    timid, worse = (dataclasses.replace(weak, probability=probability) for probability in (hit, missed))
+    assert Comparison.of(timid, worse).better  # by accuracy
+    certain = dataclasses.replace(weak, probability=np.where(missed > 0.5, 0.99, 0.01))
+    assert not Comparison.of(timid, dataclasses.replace(weak, probability=np.eye(2)[expected] * 0.98 + 0.01)).better
+    assert Comparison.of(certain, worse).tuned == Comparison.of(certain, worse).frozen == 0.9
     other = dataclasses.replace(strong, names=tuple(map(str, range(50, 150))))
     assert Comparison.of(other, weak).photos == 50

@@ -2,14 +2,15 @@
 
 A fifth of the photos is held out. A voter learns from the others with the frozen network; the network is tuned on the
 others; a voter learns from the others with the tuned network. Neither the tuned network nor the voters have seen the
-held-out photos, so their answers for these can be compared. The tuned network is kept if its log loss is smaller by
-more than the standard error, and its accuracy not lower: with few photos, tuning loses more often than it wins. In the
-end, the voter of the network that is kept learns from all photos.
+held-out photos, so their answers for these can be compared. The tuned network is kept if its accuracy or its log loss
+is better by more than the standard error, and neither is worse: with few photos, tuning loses more often than it wins.
+In the end, the voter of the network that is kept learns from all photos.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ class Comparison:
         Accuracies on them.
     better : bool
         Whether the tuned network is clearly better, and is kept.
+    tuned_loss, frozen_loss : float
+        Mean log losses on them.
 
     Examples
     --------
@@ -59,14 +62,18 @@ class Comparison:
     tuned: float
     frozen: float
     better: bool
+    tuned_loss: float = math.nan
+    frozen_loss: float = math.nan
 
     @classmethod
     def of(cls, tuned: Scores, frozen: Scores) -> Comparison:
         """Compare the answers for the photos that both have answered."""
         common = sorted(set(tuned.names) & set(frozen.names))
         (new, new_losses), (old, old_losses) = (_right_and_losses(scores, common) for scores in (tuned, frozen))
-        better = clearly_less(new_losses, old_losses) and new.mean() >= old.mean()
-        return cls(len(common), float(new.mean()), float(old.mean()), bool(better))
+        gain = clearly_less(new_losses, old_losses) or clearly_less(1.0 - new, 1.0 - old)
+        better = gain and new.mean() >= old.mean() and not clearly_less(old_losses, new_losses)
+        losses = float(new_losses.mean()), float(old_losses.mean())
+        return cls(len(common), float(new.mean()), float(old.mean()), bool(better), *losses)
 
     @property
     def figures(self) -> str:

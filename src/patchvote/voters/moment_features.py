@@ -29,6 +29,7 @@ from .votes import centres
 Floats = npt.NDArray[np.float32]
 
 PLACES = 4  # means of r, a r, b r and a b r
+_LEAST_SIZE = 1e-9  # of differences between images whose vectors have the length 1: smaller ones are rounding
 
 
 def places(bags: Bags, rows: slice) -> Floats:
@@ -130,7 +131,7 @@ def scales(sizes: Sequence[float], count: int, dim: int, layout: float) -> npt.N
     """
     scale, total = np.zeros(count), 0.0
     for block, size, importance in zip(parts_of(dim), sizes, (1.0, layout, 1.0), strict=True):
-        if size > 0 and importance > 0:
+        if size > _LEAST_SIZE and importance > 0:
             scale[block] = np.sqrt(importance) / size
             total += importance
     return np.asarray(scale / np.sqrt(total or 1.0))
