@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from patchvote import ImageClassifier
-from patchvote.cli.answers import Wanted, csv_lines, table_lines
+from patchvote.cli.answer_table import Table
+from patchvote.cli.answers import Wanted, csv_lines
 from patchvote.models.answers import Answer
 from test_cli import patchvote, words
 
@@ -71,18 +72,18 @@ def test_a_terminal_lists_them_below_the_likeliest(model, photo_folder):
     subprocess.run(words("predict", model, photo, "--top", "3"), stdout=slave, check=True, timeout=120)
     os.close(slave)
     lines = os.read(master, 10_000).decode().splitlines()
-    assert len(lines) == 3
-    assert "gravel" in lines[0]
-    assert "else" not in lines[0]
-    assert lines[1].startswith(" " * 48)
+    assert len(lines) == 1 + 3
+    assert lines[0].split() == ["photo", "class", "probability"]
+    assert "gravel" in lines[1]
+    assert all(line.startswith(" " * 16) for line in lines[2:])
 
 
 def test_a_table_of_all_classes_leaves_out_those_that_nothing_speaks_for():
     classes = tuple("abcd")
     answer = Answer("1.jpg", "a", 0.9, "b", 0.098, classes=classes, probabilities=np.array([0.9, 0.098, 0.002, 0.0]))
-    assert len(list(table_lines([answer], Wanted(classes, 0, True)))) == 2
-    assert len(list(table_lines([answer], Wanted(classes, 3, True)))) == 3
-    assert len(list(table_lines([answer]))) == 1
+    for wanted, classes_shown in ((Wanted(classes, 0, True), 2), (Wanted(classes, 3, True), 3), (Wanted(classes), 1)):
+        table = Table.of(["1.jpg"], classes, None, wanted)
+        assert len(list(table.lines([answer]))) == 1 + classes_shown
 
 
 def test_names_of_classes_in_the_header_are_no_formulas():

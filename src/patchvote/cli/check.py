@@ -31,12 +31,12 @@ from .common import (
     Seed,
     base_name,
     cache_of,
-    columns_of,
+    named_columns,
     report_file,
     source_of,
     tell_hints,
 )
-from .streams import interruption
+from .streams import KEPT, interruption
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -108,14 +108,16 @@ def check(
     if move is not None:
         _check_folders(photos, move)
     page = report_file(default := Path(f"{base_name(photos)}-check.html"), report, no_report)
-    named, bags_folder = columns_of(columns, [photos, test]), cache_of(cache, no_cache)
+    named, bags_folder = named_columns(columns, [photos, test]), cache_of(cache, no_cache)
     outputs = [(page, Kind.report), (output, Kind.suspects)]
     inputs = itertools.chain([photos, test], network_files(network))
     check_outputs(outputs, inputs, force=force, updated=[] if report else [default], columns=named)
     tell_hints(photos, named)
-    extractor = Extractor(Recipe(network, Dense() if mode is Mode.dense else Patch()), jobs=jobs, device=device)
-    source, others = source_of(photos, named), test and source_of(test, named)
-    checked = _checked(source, others, extractor, bags_folder, seed, quiet)
+    kept = "" if no_cache else f" {KEPT}"
+    with interruption(f"interrupted; nothing was written, and no photo was moved.{kept}"):
+        extractor = Extractor(Recipe(network, Dense() if mode is Mode.dense else Patch()), jobs=jobs, device=device)
+        source, others = source_of(photos, named), test and source_of(test, named)
+        checked = _checked(source, others, extractor, bags_folder, seed, quiet)
     if page:
         _write_page(page, checked, photos, source)
     if output:
@@ -234,7 +236,8 @@ def _carry_out(wanted: Sequence[Move], photos: Path, into: Path | None, *, keep_
     record = write_record(Path(f"{base_name(photos)}-moves.jsonl"), moves) if keep_record and moves else None
     words = ["patchvote", "check", str(photos), "--undo", str(record), *(["--move", str(into)] if into else [])]
     undo = shlex.join(words) if record else None
-    with interruption(f"interrupted. To undo what was moved: {undo}" if undo else "interrupted."):
+    how = f"To undo what was moved: `{undo}`" if undo else "Run the same command again to move the others."
+    with interruption(f"interrupted; every photo is whole, some were moved. {how}"):
         made, failed = make(moves)
     say(*map(str, failed))
     return {"moved": len(made), "failed": len(failed), "record": record and str(record), "undo": undo}
@@ -248,4 +251,4 @@ def _tell(record: dict[str, Any], lines: list[str], done: dict[str, Any], quiet:
         if done:
             show(f"moved {counted(done['moved'], 'photo')}" + (f"; {done['failed']:,} not" if done["failed"] else ""))
         if done.get("undo"):
-            show(f"to undo: {done['undo']}")
+            show("to undo:", f"  {done['undo']}")

@@ -25,9 +25,9 @@ from .common import (
     ModelNetwork,
     Quiet,
     check_order,
-    columns_of,
     is_manifest,
     load,
+    named_columns,
     source_of,
 )
 from .paths import Null, outside, paths_of, photos_of
@@ -78,7 +78,9 @@ def explain(
     force: Force = False,
     arrays: Annotated[
         Path | None,
-        typer.Option(help="Also write votes, boxes and maps to this .npz file; of several photos, to this folder."),
+        typer.Option(
+            help="Also write the votes of all parts for all classes, their boxes and maps to this .npz file, or folder."
+        ),
     ] = None,
     training: Annotated[
         Path | None,
@@ -92,13 +94,13 @@ def explain(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw where in PHOTOS the votes for a class come from, and name the training photos that pulled them there."""
+    """Draw which parts of PHOTOS vote for a class, bright where they do; name the training photos that pulled them."""
     from ..models.pulling import cannot_tell
 
     names = paths_of(photos, null)
     paths = [place(name) for name in names]
     check_order(model, paths)
-    named = columns_of(columns, [*paths, training])
+    named = named_columns(columns, [*paths, training])
     one = names == photos and len(names) == 1 and not paths[0].is_dir() and not is_manifest(paths[0])
     many = not one or (output is not None and output.is_dir())
     endings = (("--output", output, ".png"), ("--arrays", arrays, ".npz"))
@@ -123,7 +125,9 @@ def explain(
             raise MistypedError(f"{option} writes a {ending} file, got {path}.")
     matching = {} if training is None else _by_name(source_of(training, named))
     explained = _Explained(classifier, label, matching, as_json)
-    advice = f"interrupted. Pictures that were drawn are in {folder}." if many else "interrupted."
+    advice = (
+        f"interrupted. Pictures that were drawn are in {folder}." if many else "interrupted; no picture was written."
+    )
     with interruption(advice):
         for photo, evidence in explained.each(found, strict=not many):
             written = explained.write(photo, evidence, files[id(photo)])
@@ -168,12 +172,14 @@ class _Explained:
 
     def write(self, photo: Photo, evidence: Evidence, files: _Files) -> list[Path]:
         """Write the files of a photo; return which were written."""
+        from ..models.report.captions import missing_sentence
         from ..models.report.picture import draw, draw_matches, encoded
         from ..photos.decode import SHOWN, load_image
         from ..utils.files import write_file
 
         image = load_image(photo, SHOWN)
         write_file(files.picture, [encoded(draw(evidence, image, self.label))])
+        say(*filter(None, [missing_sentence([evidence.name, *(self.label or evidence.ranking[:2])])]))
         written = [files.picture]
         if files.matches is not None and evidence.matches:
             wanted = [match.name for match in evidence.matches[:_SHOWN_MATCHES] if match.name in self.matching]

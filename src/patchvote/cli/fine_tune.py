@@ -27,8 +27,8 @@ from .common import (
     base_name,
     cache_of,
     check_order,
-    columns_of,
     leave,
+    named_columns,
     numbers_of,
     report_file,
     source_of,
@@ -81,7 +81,7 @@ def fine_tune(
     from .progress import ProgressLine
 
     check_order(model, [photos])
-    named, all_sides = columns_of(columns, [photos]), numbers_of("--sides", sides)
+    named, all_sides = named_columns(columns, [photos]), numbers_of("--sides", sides)
     page = report_file(model.parent / f"{base_name(model)}.html", report, no_report)
     outputs = [(model, Kind.model), (page, Kind.report), (model.with_suffix(".onnx"), Kind.graph)]
     outputs.append((model.with_suffix(".toml"), Kind.settings))

@@ -15,11 +15,12 @@ import typer
 from ..engines.choose import EngineName
 from ..utils.counting import counted
 from ..utils.remote import place
-from ..utils.terminal import emit, say
+from ..utils.terminal import columns_of, emit, say
 from .common import (
     FAILED,
     SKIPPED,
     Address,
+    Cache,
     ColumnsOption,
     Device,
     EngineOption,
@@ -29,19 +30,21 @@ from .common import (
     MistypedError,
     ModelArgument,
     ModelNetwork,
+    NoCache,
     Quiet,
     Threshold,
     Workers,
+    cache_of,
     check_insist,
     check_order,
-    columns_of,
     load,
+    named_columns,
     tell_refusal,
     workers_of,
 )
 from .paths import Null, paths_of, photos_of
 from .sorting import Sorting
-from .streams import interruption
+from .streams import Interrupted, interruption
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
@@ -76,6 +79,8 @@ def predict(
     link: Annotated[bool, typer.Option("--link", help="Make links in DIR instead of copies.")] = False,
     move: Annotated[bool, typer.Option("--move", help="Move photos into DIR instead of copying them.")] = False,
     network: ModelNetwork = None,
+    cache: Cache = None,
+    no_cache: NoCache = False,
     device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
@@ -94,12 +99,13 @@ def predict(
     check_output(output, as_json)
     sorting = Sorting(sort_into, link, move)
     check_insist(insist, adapt, "--adapt")
+    kept = cache_of(cache, no_cache)
     names = paths_of(photos, null)
     paths = [place(name) for name in names]
     check_order(model, paths)
-    named = columns_of(columns, paths)
+    named = named_columns(columns, paths)
     with workers_of(engine, address, workers, jobs) as (where, threads):
-        classifier = load(model, network=network, jobs=threads, device=device)
+        classifier = load(model, network=network, jobs=threads, cache=kept, device=device)
         listed = 0 if photos == ["-"] else None  # standard input, which may be redirected from the output file
         inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
         check_outputs([(output, Kind.answers)], inputs, force=force, columns=named)
@@ -109,8 +115,8 @@ def predict(
         counter = _Counter(classifier, adapt, quiet)
         found = sorting.outside(photos_of(names, named))
         answers = counter.each(classifier.answers(found, **settings), progress)
-        wanted = Wanted(classifier.classes, top or 0, every)
-        _write(sorting.each(answers, found, classifier.classes, quiet), counter, wanted, output, as_json)
+        wanted, names = Wanted(classifier.classes, top or 0, every), [photo.name for photo in found]
+        _write(sorting.each(answers, found, classifier.classes, quiet), counter, wanted, names, output, as_json)
     say(*classifier.damaged)
     say(*classifier.passed_over.sentences())
     if counter.failed == counter.total:
@@ -119,17 +125,25 @@ def predict(
         raise typer.Exit(SKIPPED)
 
 
-def _write(answers: Iterator[Answer], counter: _Counter, wanted: Wanted, output: Path | None, as_json: bool) -> None:
+def _write(
+    answers: Iterator[Answer],
+    counter: _Counter,
+    wanted: Wanted,
+    names: list[str],
+    output: Path | None,
+    as_json: bool,
+) -> None:
     """Write answers to a file, or print them as they come."""
     from ..utils.files import write_file
-    from .answers import csv_lines, json_lines, table_lines
+    from .answer_table import Table
+    from .answers import csv_lines, json_lines
 
     def json_rows(answers: Iterable[Answer]) -> Iterator[str]:
         return json_lines(
             answers, wanted, lambda: {"adapted": counter.classifier.refusal is None} if counter.adapt else {}
         )
 
-    rows, table = functools.partial(csv_lines, wanted=wanted), functools.partial(table_lines, wanted=wanted)
+    rows = functools.partial(csv_lines, wanted=wanted)
     if output is not None:
         lines = json_rows if output.suffix.lower() == ".jsonl" else rows
         with interruption(f"interrupted; {output} was not written."):
@@ -138,9 +152,15 @@ def _write(answers: Iterator[Answer], counter: _Counter, wanted: Wanted, output:
             say(f"wrote {output}")
         return
     terminal = sys.stdout.isatty()
-    lines = json_rows if as_json else table if terminal else rows
-    for number, line in enumerate(lines(answers)):
-        emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
+    lines = json_rows if as_json else rows
+    if terminal and not as_json:
+        lines = Table.of(names, counter.classifier.classes, columns_of(sys.stdout), wanted).lines
+    try:
+        for number, line in enumerate(lines(answers)):
+            emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
+    except KeyboardInterrupt:
+        done = f"{counter.total:,} of {counted(len(names), 'photo')}"
+        raise Interrupted(f"interrupted after {done}; answers that were printed are complete.") from None
 
 
 @dataclasses.dataclass
