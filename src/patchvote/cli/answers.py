@@ -1,9 +1,9 @@
-r"""Answers as text: rows of CSV, lines of JSON, a table for people.
+r"""Answers as text for programs: rows of CSV, lines of JSON. `answer_table` has the table for people.
 
 JSON holds names exactly. CSV is read by spreadsheets and shown by terminals, so it differs in two ways. Text that a
 spreadsheet would take for a formula gets a leading apostrophe, as OWASP advises, also after a semicolon, which is the
 separator in many locales. Control characters and bytes that are not UTF-8 are written as escapes such as ``\x1b`` and
-``\udcff``, so that each row is one line. The table shows names as a terminal can show them.
+``\udcff``, so that each row is one line.
 """
 
 from __future__ import annotations
@@ -93,17 +93,3 @@ def cell(value: Any) -> Any:
 def _csv_row(cells: list[Any]) -> str:
     texts = map(str, cells)
     return ",".join('"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text for text in texts)
-
-
-def table_lines(answers: Iterable[Answer]) -> Iterator[str]:
-    """Yield one line per answer, for people."""
-    for answer in answers:
-        name = printable(answer.name)
-        name = name if len(name) <= 48 else "…" + name[-47:]
-        if answer.error is not None:
-            yield f"{name:<48}  cannot be read"
-            continue
-        cells = row(answer)
-        label = f"{cells['label']} ({answer.label}?)" if answer.rejected else cells["label"]
-        second = f"{answer.runner_up} {100 * answer.runner_up_probability:.0f} %"
-        yield printable(f"{name:<48}  {100 * answer.probability:3.0f} %  {label:<24}  else {second}")
