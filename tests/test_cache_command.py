@@ -56,8 +56,8 @@ def test_clearing_needs_a_yes_and_removes_bags_and_networks(cached, command):
     assert stores_in(cached / "mine" / "bags") == []
     assert built_graphs() == []
     assert (cached / "mine" / "networks" / "own.onnx").exists()
-    assert "0 bytes of 0 photos" in command("cache").out
-    assert command("cache", "--clear", "--yes").out == "removed 0 bytes of bags and 0 bytes of built networks\n"
+    assert "0 bytes of descriptors of 0 photos" in command("cache").out
+    assert command("cache", "--clear", "--yes").out == "removed 0 bytes of descriptors and 0 bytes of built networks\n"
 
 
 def test_a_cache_in_use_is_not_cleared(cached, command):

@@ -309,7 +309,7 @@ def test_what_cannot_be_learned_is_refused_with_a_way_on(photo_folder, tmp_path,
         fitted.predict([flat / "two" / "c.png"])
     with pytest.raises(PatchvoteError, match="learned nothing yet"):
         ImageClassifier(SMALL).predict([flat / "one" / "b.png"])
-    with pytest.raises(PatchvoteError, match="one photo at a time, got 40"):
+    with pytest.raises(PatchvoteError, match="got 40: explain_each takes many"):
         fitted.explain(photo_folder)
 
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -152,6 +150,7 @@ class ImageClassifier(Parameters, Namer):
         insist: bool = False,
         progress: Progress | bool | None = None,
         engine: Engine | None = None,
+        held_out: float | Collection[str] | None = None,
     ) -> Self:
         """Learn from labelled photos.
 
@@ -171,6 +170,9 @@ class ImageClassifier(Parameters, Namer):
         engine : Engine, optional
             Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL. Settings are
             chosen, and all other voters trained, in this process. The model is the same up to rounding.
+        held_out : float or collection of str, optional
+            Share of the photos of every class, or names of the photos, on which settings are chosen and the accuracy is
+            measured; they are learned as well in the end. By default a fifth, and of few photos each fifth in turn.
         """
         seconds, progress = {"network": 0.0}, as_progress(progress)
         found = labelled(photos, labels, 2)
@@ -180,8 +182,6 @@ class ImageClassifier(Parameters, Namer):
         if target is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += find_photos(target).passed_over.without_folders()
             check_target(self._kind)
-        # Training needs scikit-learn, whose import takes a second or two: do it while the network works.
-        threading.Thread(target=importlib.import_module, args=(f"{__package__}.models.fit",), daemon=True).start()
         from .models.needs import learned_from
 
         need = learned_from(self.voter, self._kind, self.seed)
@@ -190,7 +190,7 @@ class ImageClassifier(Parameters, Namer):
 
             check_readable(store, self.skipped)
             more: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "progress": progress, "seconds": seconds}
-            fitted = fit_model(store, self.voter, self._extractor, **more, engine=engine)
+            fitted = fit_model(store, self.voter, self._extractor, **more, engine=engine, held_out=held_out)
         self._take(fitted)
         if target is not None:
             skipped, photos_of_source = self.skipped, self._photos

@@ -25,13 +25,14 @@ from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarn
 from ..utils.terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .checked import Checked
-from .common import FAILED, INTERRUPTED, MISTYPED, Force, MistypedError
+from .common import FAILED, INTERRUPTED, MISTYPED, Device, Force, MistypedError
 from .streams import Interrupted, close_streams, interruptible, interruption, open_streams
 
 # Modules of the commands; the function of a command has its name.
 _COMMANDS = {
     "check": "check",
     "fit": "fit",
+    "fine-tune": "fine_tune",
     "predict": "predict",
     "explain": "explain",
     "evaluate": "evaluate",
@@ -57,7 +58,8 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
     app.callback()(_global)
     named = [word for word in words[:1] if word in _COMMANDS]
     for name in named or _COMMANDS:
-        command = getattr(importlib.import_module(f".{_COMMANDS[name]}", __package__), name)
+        module = importlib.import_module(f".{_COMMANDS[name]}", __package__)
+        command = getattr(module, name.replace("-", "_"))
         app.command(name, cls=Checked)(interruptible(command))
     if not named:
         from .protocols import app as protocols
@@ -83,6 +85,7 @@ def _global(
 
 def _demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
+    device: Device = "cpu",
     force: Force = False,
 ) -> None:
     """Fit, test and explain a model on crops of a few real photos, and write it all into FOLDER."""
@@ -90,7 +93,7 @@ def _demo(
 
     kept = f"What {folder} holds is complete, and kept: run the same command again to go on."
     with interruption(f"interrupted. {kept}"):
-        run(folder, force=force)
+        run(folder, device=device, force=force)
 
 
 def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:

@@ -13,6 +13,7 @@ from ..models.answers import Answer
 from ..utils.columns import padded, shortened, width
 from ..utils.terminal import printable
 from ..voters.votes import NONE
+from .answers import LIKELIEST, Wanted
 
 _LEAST_NAME, _MOST_LABEL = 16, 40  # columns
 _GAP = "  "
@@ -28,14 +29,19 @@ class Table:
     ----------
     name, label, second : int
         Columns of the terminal for the photo, its class, and the runner-up.
+    wanted : Wanted
+        Further classes, which are listed below the likeliest, on a line each.
     """
 
     name: int
     label: int
     second: int
+    wanted: Wanted = LIKELIEST
 
     @classmethod
-    def of(cls, names: Iterable[str], classes: Sequence[str], columns: int | None = None) -> Table:
+    def of(
+        cls, names: Iterable[str], classes: Sequence[str], columns: int | None = None, wanted: Wanted = LIKELIEST
+    ) -> Table:
         """Return the table of some photos and classes, as wide as they need and no wider than the terminal."""
         longest = max(width(printable(label)) for label in classes)
         label = min(max(longest + len(f"{NONE} (?)"), len(_UNREADABLE)), _MOST_LABEL)
@@ -45,18 +51,21 @@ class Table:
             taken = len(_HEADS[2]) + 3 * len(_GAP)
             second = min(second, max(len(_HEADS[3]), columns - _LEAST_NAME - label - taken))
             name = min(name, max(_LEAST_NAME, columns - label - second - taken))
-        return cls(name, label, second)
+        return cls(name, label, second, wanted)
 
     def lines(self, answers: Iterable[Answer]) -> Iterator[str]:
-        """Yield the header, then one line per answer."""
-        yield self._row(_HEADS[0], _HEADS[1], _HEADS[2], _HEADS[3])
+        """Yield the header, then one line per answer, and one per further class that is wanted."""
+        below = self.wanted.every or self.wanted.top > 1
+        yield self._row(_HEADS[0], _HEADS[1], _HEADS[2], "" if below else _HEADS[3])
         for answer in answers:
             if answer.error is not None:
                 yield self._row(answer.name, _UNREADABLE, "", "")
                 continue
             label = f"{NONE} ({answer.label}?)" if answer.rejected else answer.label or ""
-            second = f"{answer.runner_up} {100 * answer.runner_up_probability:.0f} %"
+            second = "" if below else f"{answer.runner_up} {100 * answer.runner_up_probability:.0f} %"
             yield self._row(answer.name, label, f"{100 * answer.probability:.0f} %", second)
+            for other, probability in self.wanted.shown(answer):
+                yield self._row("", other, f"{100 * probability:.0f} %", "")
 
     def _row(self, name: str, label: str, probability: str, second: str) -> str:
         cells = (

@@ -40,7 +40,7 @@ COLLAGE = ("brick", "tissue", "stars", "gravel")  # left to right, top to bottom
 _TRAIN, _TEST = 6, 20  # crops per class
 
 
-def run(folder: Path, *, force: bool = False) -> None:
+def run(folder: Path, *, device: str = "cpu", force: bool = False) -> None:
     """Fit, evaluate, predict and explain; print the results, and write everything into `folder`.
 
     Raises
@@ -54,7 +54,7 @@ def run(folder: Path, *, force: bool = False) -> None:
         f"{len(PHOTOS)} photos, each cut in two: {_TRAIN * len(PHOTOS)} crops of the left sides to learn from, "
         f"{_TEST * len(PHOTOS)} crops of the right sides to test on"
     )
-    classifier = ImageClassifier(cache=folder / "bags").fit(train)
+    classifier = ImageClassifier(cache=folder / "bags", device=device).fit(train)
     show(f"method: {classifier.model.about.chosen['words']}")
     classifier.save(folder / "model.patchvote")
 

@@ -17,6 +17,8 @@ from ..utils.terminal import printable, show, show_json
 from .common import (
     Address,
     Cache,
+    ColumnsOption,
+    Device,
     EngineOption,
     Force,
     Insist,
@@ -37,7 +39,9 @@ from .common import (
     check_order,
     leave,
     load,
+    named_columns,
     report_file,
+    source_of,
     tell_refusal,
     tell_skipped,
     workers_of,
@@ -66,12 +70,14 @@ def evaluate(
         bool, typer.Option("--adapt", help="Adapt to PHOTOS without their labels; show before and after.")
     ] = False,
     insist: Insist = False,
+    columns: ColumnsOption = None,
     report: ReportOption = None,
     no_report: NoReport = False,
     network: ModelNetwork = None,
     force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -88,18 +94,20 @@ def evaluate(
     check_insist(insist, adapt, "--adapt")
     kept = cache_of(cache, no_cache)
     check_order(model, [photos, *([unknown] if unknown else [])])
+    named = named_columns(columns, [photos, unknown])
     names = base_name(model), base_name(photos)
     beside = Path() if isinstance(model, RemotePath) else model.parent
     default = beside / f"{names[0]}-{names[1]}.html"
     page = report_file(default, report, no_report)
     interrupted = interruption("interrupted; the photos were not all classified, and no report was written.")
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
-        classifier = load(model, network=network, jobs=threads, cache=kept)
+        classifier = load(model, network=network, jobs=threads, cache=kept, device=device)
         inputs = itertools.chain([model, photos, unknown], network_files(classifier.recipe.network))
-        check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default])
+        check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default], columns=named)
         with ProgressLine("evaluate", quiet) as line:
             settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": line.stage, "engine": where}
-            scores = classifier.evaluate(photos, unknown=unknown, threshold=threshold, **settings)
+            settings["unknown"] = unknown and source_of(unknown, named)
+            scores = classifier.evaluate(source_of(photos, named), threshold=threshold, **settings)
     tell_skipped(classifier)
     tell_refusal(classifier)
     before = classifier.before

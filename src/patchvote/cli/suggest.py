@@ -18,6 +18,8 @@ from .common import (
     FAILED,
     SKIPPED,
     Cache,
+    ColumnsOption,
+    Device,
     Force,
     Jobs,
     ModelArgument,
@@ -27,9 +29,10 @@ from .common import (
     cache_of,
     check_order,
     load,
+    named_columns,
     tell_skipped,
 )
-from .paths import paths_of, photos_of
+from .paths import Null, paths_of, photos_of
 from .predict import check_output
 from .streams import interruption
 
@@ -44,6 +47,8 @@ def suggest(
         list[str],
         typer.Argument(metavar="UNLABELLED…", help="Photos, folders or lists; - reads paths from standard input."),
     ],
+    null: Null = False,
+    columns: ColumnsOption = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of photos to suggest.")] = 20,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")] = None,
     copy_into: Annotated[
@@ -53,6 +58,7 @@ def suggest(
     network: ModelNetwork = None,
     cache: Cache = None,
     no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per photo.")] = False,
@@ -71,14 +77,15 @@ def suggest(
     kept = cache_of(cache, no_cache)
     if copy_into is not None:
         check_folder(copy_into)
-    names = paths_of(photos)
+    names = paths_of(photos, null)
     paths = [place(name) for name in names]
     check_order(model, paths)
-    classifier = load(model, network=network, jobs=jobs, cache=kept)
+    named = named_columns(columns, paths)
+    classifier = load(model, network=network, jobs=jobs, cache=kept, device=device)
     listed = 0 if photos == ["-"] else None
     inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
-    check_outputs([(output, Kind.answers)], inputs, force=force)
-    found = photos_of(names)
+    check_outputs([(output, Kind.answers)], inputs, force=force, columns=named)
+    found = photos_of(names, named)
     with interruption("interrupted; nothing was written or copied."), ProgressLine("predict", quiet) as line:
         answers = classifier.suggest(found, count, progress=line.stage)
     tell_skipped(classifier)

@@ -230,11 +230,29 @@ class Namer:
         """
         found = find_photos(photo)
         if len(found) != 1:
-            raise PatchvoteError(f"evidence is drawn for one photo at a time, got {len(found)}.")
-        (item,) = self._extractor.stream(found)
-        if item.bag is None:
-            raise item.error or PhotoError(item.photo.name, "could not be read.")
-        return dataclasses.replace(evidence_of(self.model, item.photo.name, item.bag, label), photo=item.photo)
+            raise PatchvoteError(f"evidence of one photo is returned, got {len(found)}: explain_each takes many.")
+        (explained,) = self._explained(found, label)
+        if isinstance(explained, PhotoError):
+            raise explained
+        return explained
+
+    def explain_each(self, photos: Source, label: str | None = None) -> Iterator[Evidence]:
+        """Yield the evidence of photos, in order; those that cannot be read are left out, and listed in `skipped`."""
+        found = find_photos(photos)
+        self.passed_over, self.skipped = found.passed_over, []
+        for explained in self._explained(found, label):
+            if isinstance(explained, PhotoError):
+                self.skipped.append(explained)
+            else:
+                yield explained
+
+    def _explained(self, photos: list[Photo], label: str | None) -> Iterator[Evidence | PhotoError]:
+        for item in self._extractor.stream(photos):
+            if item.bag is None:
+                yield item.error or PhotoError(item.photo.name, "could not be read.")
+            else:
+                evidence = evidence_of(self.model, item.photo.name, item.bag, label)
+                yield dataclasses.replace(evidence, photo=item.photo)
 
     def _repr_html_(self) -> str:
         from .notebook import model_html

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..evidence import Evidence
+from ..evidence import Evidence, Pull
 from ..learning_curve import enough_sentence
 from ..model import Model
+from ..pulling import cannot_tell
 from ..scores import Scores, interval
 from .card import accuracy_of, accuracy_sentence, limits, some
 from .elements import bar, data, escaped, folded, isolated, number, percent, photos, places, prose, section, table
@@ -42,6 +43,7 @@ class Mistake:
     photo: Image.Image  # upright and small
     speaks_for_predicted: Image.Image  # the same photo, bright where it supports the predicted class
     speaks_for_expected: Image.Image
+    pulls: tuple[Pull, ...] = ()  # training photos that pulled it towards the predicted class
 
 
 def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Image]]) -> list[Mistake]:
@@ -55,7 +57,8 @@ def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Ima
         small = image.convert("RGB")
         small.thumbnail((_SIDE, _SIDE))
         pictures = glow(evidence, small, predicted), glow(evidence, small, expected)
-        mistakes.append(Mistake(evidence.name, expected, predicted, float(scores.sure[index]), small, *pictures))
+        sure = float(scores.sure[index])
+        mistakes.append(Mistake(evidence.name, expected, predicted, sure, small, *pictures, evidence.pulls))
     return mistakes
 
 
@@ -99,7 +102,7 @@ def write_report(
     else:
         body = _headline(scores, kind) + examples(shown) + _curve(model) + _classes(scores) + _confusion(scores)
         body += _confidence(scores) + rejection(scores)
-    write_page(path, title, body + _mistakes(mistakes) + after)
+    write_page(path, title, body + _mistakes(mistakes, cannot_tell(model)) + after)
 
 
 def _headline(scores: Scores, kind: str) -> str:
@@ -256,7 +259,7 @@ def _diagram(scores: Scores) -> str:
     )
 
 
-def _mistakes(mistakes: Iterable[Mistake]) -> str:
+def _mistakes(mistakes: Iterable[Mistake], no_pulls: str | None) -> str:
     cards = []
     for mistake in mistakes:
         predicted, true = isolated(mistake.predicted), isolated(mistake.expected)
@@ -276,11 +279,20 @@ def _mistakes(mistakes: Iterable[Mistake]) -> str:
         )
         cards.append(
             f'<li>\n<h3>Named {predicted}, is {true}</h3>\n<p class="small">confidence {percent(mistake.probability)} '
-            f'&middot; {isolated(mistake.name)}</p>\n<div class="pictures">\n{drawn}</div>\n</li>\n'
+            f'&middot; {isolated(mistake.name)}</p>\n<div class="pictures">\n{drawn}</div>\n{_pulls(mistake)}</li>\n'
         )
     legend = "Each photo, then the photo bright where it supports the predicted class, and the true class."
-    body = f'<p>{legend}</p>\n<ol class="mistakes">\n{"".join(cards)}</ol>\n'
+    note = f"<p>{prose(no_pulls)}</p>\n" if no_pulls else ""
+    body = f'<p>{legend}</p>\n{note}<ol class="mistakes">\n{"".join(cards)}</ol>\n'
     return section("Mistakes with the highest confidence", body) if cards else ""
+
+
+def _pulls(mistake: Mistake) -> str:
+    """Name the training photos that pulled a photo towards the wrong class."""
+    if not mistake.pulls:
+        return ""
+    named = ", ".join(f"{isolated(pull.name)} ({percent(pull.share)})" for pull in mistake.pulls)
+    return f'<p class="small">Training photos that pulled it to {isolated(mistake.predicted)}: {named}</p>\n'
 
 
 def _making(model: Model) -> str:
