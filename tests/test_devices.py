@@ -46,7 +46,7 @@ def test_the_device_cpu_is_the_default(place, command):
 
 
 def test_every_command_that_runs_a_network_takes_a_device():
-    networkless = {"info", "export"}
+    networkless = {"info", "export", "cache"}
     app = make_app()
     commands = {one.name: one.callback for one in app.registered_commands}
     assert set(_COMMANDS) < set(commands)

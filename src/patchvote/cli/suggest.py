@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -105,12 +105,12 @@ def _write(answers: list[Answer], classes: Sequence[str], output: Path | None, a
     from .answers import csv_lines, json_lines
 
     if output is not None:
-        lines = json_lines if output.suffix.lower() == ".jsonl" else csv_lines
-        write_file(output, (f"{text}\n".encode() for text in lines(answers)))
+        rows = json_lines if output.suffix.lower() == ".jsonl" else csv_lines
+        write_file(output, (f"{text}\n".encode() for text in rows(answers)))
         if not quiet:
             say(f"wrote {output}")
         return
-    lines = json_lines if as_json else csv_lines
+    lines: Callable[[list[Answer]], Iterator[str]] = json_lines if as_json else csv_lines
     if not as_json and sys.stdout.isatty():
         lines = Table.of([answer.name for answer in answers], classes, columns_of(sys.stdout)).lines
     for text in lines(answers):
