@@ -69,6 +69,11 @@ class Batcher:
         """Number of photos that wait."""
         return len(self._waiting)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether no photos are taken any more."""
+        return self._closed
+
     def close(self) -> None:
         """End the thread once the photos that are running are described; those that wait are cancelled."""
         with self._changed:

@@ -1,4 +1,4 @@
-"""Pictures of photos: small and large JPEGs, made by the safe decoder. What a client sent is never sent back as it is."""
+"""Pictures of photos: small and large JPEGs from the safe decoder. What a client sent is never sent back as it is."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import Response
 
 from ..errors import PatchvoteError
@@ -25,7 +25,7 @@ _LONGEST = 600  # characters of a message
 _REST = r"""(?:[/\\][^\s'",;:)]*)*"""
 
 
-class Problem(Exception):  # noqa: N818 - the word of RFC 9457 for what a response says
+class Problem(HTTPException):  # noqa: N818 - the word of RFC 9457 for what a response says
     """An error with the status and the code that a client receives.
 
     Parameters
@@ -41,7 +41,7 @@ class Problem(Exception):  # noqa: N818 - the word of RFC 9457 for what a respon
     """
 
     def __init__(self, status: int, code: str, message: str, retry_after: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(status, message)
         self.status, self.code, self.message, self.retry_after = status, code, message, retry_after
 
     def response(self) -> Response:
@@ -104,7 +104,7 @@ def add_handlers(app: FastAPI, data: Path) -> None:
     app.add_exception_handler(Problem, problem)
     app.add_exception_handler(PatchvoteError, mistake)
     app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(StarletteHTTPException, http)
     app.add_exception_handler(Exception, fault)
 
 

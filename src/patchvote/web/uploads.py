@@ -97,6 +97,8 @@ async def _from_form(request: Request, most: int, part: str) -> Sent:
                         raise _too_many(most)
                     files.append(Upload(*shown_name(value.filename), await value.read()))
             return Sent(files, fields)
+    except Problem:
+        raise
     except (MultiPartException, HTTPException) as error:
         message = getattr(error, "message", None) or str(getattr(error, "detail", ""))
         if "Too many files" in message:
