@@ -14,10 +14,10 @@ from ..errors import PhotoError
 from ..models.answers import answer_from, evidence_of
 from ..models.evidence import Evidence
 from ..models.model import Model
-from ..models.rows import row
 from ..photos.find import Photo
 from .problems import Problem
 from .served import Served, described
+from .views import answer_view
 
 MAX_MAPS = 16  # classes whose maps are in one response
 MAX_SIDE = 256  # cells of a map along one side
@@ -89,7 +89,7 @@ def _classes(evidence: Evidence) -> npt.NDArray[np.int64]:
 
 def _answer(model: Model, evidence: Evidence) -> dict[str, Any]:
     answer = answer_from(model, evidence.name, evidence.probability, evidence.familiarity)
-    return row(answer) | {"rejected": answer.rejected}
+    return answer_view(answer)
 
 
 def _parts(evidence: Evidence, numbers: npt.NDArray[np.int64]) -> list[dict[str, Any]]:

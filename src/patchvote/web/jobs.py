@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ..utils.terminal import say
-from .learning import Task
 from .metrics import Metrics
 from .problems import Problem, missing, without_paths
 from .settings import Limits
+from .tasks import Task
 from .workspaces import Workspace, new_id
 
 _REMEMBERED = 200  # finished jobs whose state can still be read
@@ -99,8 +99,7 @@ class Jobs:
             The workspace has a job already, or too many jobs wait.
         """
         with self._changed:
-            if self.of(workspace) is not None:
-                raise Problem(409, "conflict", "this workspace is learning already: wait, or cancel that job.")
+            self.check_free(workspace)
             if self._closed or len(self._waiting) >= self._limits.waiting_jobs:
                 raise Problem(429, "busy", "too many jobs are waiting. Try again later.", 30)
             job = Job(new_id(), workspace, task, taught)
@@ -132,6 +131,11 @@ class Jobs:
         with self._changed:
             jobs = (job for job in self._jobs.values() if job.workspace.id == workspace.id and not job.is_over)
             return next(jobs, None)
+
+    def check_free(self, workspace: Workspace) -> None:
+        """Refuse to begin where a job of the workspace waits or runs."""
+        if self.of(workspace) is not None:
+            raise Problem(409, "conflict", "this workspace is learning: wait, or cancel that job.")
 
     @property
     def running(self) -> int:
@@ -239,7 +243,7 @@ class Jobs:
 
 
 def _start(task: Task) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", f"{__package__}.learning"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -9,7 +9,6 @@ ends: its standard input is then closed.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import sys
@@ -28,51 +27,12 @@ from ..models.check.findings import Checked
 from ..photos.find import Photo
 from ..utils.files import write_atomically
 from .reporting import report_of
+from .tasks import Task
 
 _NICE = 10  # lower priority than the server, which answers meanwhile
 _PAUSE = 0.1  # seconds between two lines of progress
 
 Tell = Callable[[str, int, int], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """What to learn.
-
-    Parameters
-    ----------
-    photos : str
-        Folder of the photos, which are named by their ids.
-    run : str
-        Folder to write into.
-    bags : str
-        Folder of the cache.
-    labelled : list
-        Id, name and class of every labelled photo.
-    unlabelled : list
-        Id and name of every unlabelled photo.
-    base : str or None
-        Model to add to; None starts anew.
-    voter : str
-        Voter, as for `ImageClassifier`.
-    budget : float
-        Seconds for trying settings and training.
-    suggest : int
-        Number of unlabelled photos to suggest.
-    jobs : int or None
-        Number of threads.
-    """
-
-    photos: str
-    run: str
-    bags: str
-    labelled: list[list[str]]
-    unlabelled: list[list[str]]
-    base: str | None = None
-    voter: str = "auto"
-    budget: float = 60.0
-    suggest: int = 12
-    jobs: int | None = None
 
 
 def learn(task: Task, tell: Tell) -> None:

@@ -25,7 +25,7 @@ _LONGEST = 600  # characters of a message
 _REST = r"""(?:[/\\][^\s'",;:)]*)*"""
 
 
-class Problem(HTTPException):  # noqa: N818 - the word of RFC 9457 for what a response says
+class Problem(HTTPException):
     """An error with the status and the code that a client receives.
 
     Parameters

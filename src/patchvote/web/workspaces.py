@@ -122,6 +122,12 @@ class Workspace:
         """Return the report of the run whose model is the present one; None if it was opened from a file."""
         return self._of_run("report.json")
 
+    @property
+    def has_report(self) -> bool:
+        """Whether there is a report of the run whose model is the present one."""
+        folder = self.run_folder(self.state.run)
+        return folder is not None and (folder / "report.json").exists()
+
     def trained_photos(self) -> dict[str, object]:
         """Return the ids of the photos that the present model learned from, by the names that it knows them by."""
         return self._of_run("names.json") or {}
