@@ -11,7 +11,7 @@ from .context import Context
 from .pictures import thumbnail
 from .problems import Problem
 from .records import PhotoRecord, State
-from .uploads import Sent
+from .uploads import Sent, Upload
 from .views import photo_view
 from .workspaces import Workspace
 
@@ -48,33 +48,28 @@ def add_photos(here: Context, workspace: Workspace, sent: Sent) -> dict[str, Any
     with workspace.lock:  # refuse what is wrong before anything is written
         destination(State.from_plain(workspace.state.to_plain()), label, name, limits.classes)
         _check_room(workspace.state, len(sent.files), sum(len(upload.content) for upload in sent.files), here)
-    read: dict[str, tuple[PhotoRecord, str]] = {}
+    read: dict[str, tuple[Upload, bytes, tuple[int, int]]] = {}
     refused = []
     for upload in sent.files:
         digest = hashlib.sha256(upload.content).hexdigest()
-        if digest in workspace.state.photos:
-            read.setdefault(digest, (workspace.state.photos[digest], upload.folder))
-            continue
-        try:
-            small, (width, height) = thumbnail(Photo(upload.name, upload.content))
-        except PhotoError as error:
-            refused.append({"name": upload.name, "reason": error.reason})
-            continue
-        workspace.put(digest, upload.content, small)
-        record = PhotoRecord(digest, upload.name, None, width, height, len(upload.content))
-        read.setdefault(digest, (record, upload.folder))
+        if digest not in read:
+            try:
+                read[digest] = upload, *thumbnail(Photo(upload.name, upload.content))
+            except PhotoError as error:
+                refused.append({"name": upload.name, "reason": error.reason})
     added, known = [], []
     with workspace.change() as state:
-        for digest, (record, folder) in read.items():
-            own = state.photos.get(digest)
-            target = destination(state, label, folder if by_folder else name, limits.classes)
-            if own is None:
-                state.photos[digest] = record
-                record.label = target
-                added.append(record)
+        for digest, (upload, small, (width, height)) in read.items():
+            target = destination(state, label, upload.folder if by_folder else name, limits.classes)
+            photo = state.photos.get(digest)
+            if photo is None:
+                workspace.put(digest, upload.content, small)
+                photo = PhotoRecord(digest, upload.name, target, width, height, len(upload.content))
+                state.photos[digest] = photo
+                added.append(photo)
             else:
-                own.label = own.label or target
-                known.append(own)
+                photo.label = photo.label or target
+                known.append(photo)
     return {
         "added": [photo_view(workspace, photo) for photo in added],
         "known": [photo_view(workspace, photo) for photo in known],

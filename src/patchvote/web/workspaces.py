@@ -90,10 +90,11 @@ class Workspace:
 
     def remove_files(self, photos: Iterable[str]) -> None:
         """Remove the files of photos that the state does not name any more."""
-        for photo in photos:
-            for part in ("photos", "thumbnails"):
-                if photo not in self.state.photos:
-                    (self.folder / part / photo).unlink(missing_ok=True)
+        with self.lock:
+            for photo in photos:
+                for part in ("photos", "thumbnails"):
+                    if photo not in self.state.photos:
+                        (self.folder / part / photo).unlink(missing_ok=True)
 
     @property
     def bags(self) -> Path:

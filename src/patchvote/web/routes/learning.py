@@ -111,7 +111,7 @@ async def events(job: str, here: Here) -> Response:
 
 
 async def _events(here: Context, job: Job) -> AsyncIterator[str]:
-    """Yield an event whenever a job has changed, and a comment now and then, by which a broken connection is noticed."""
+    """Yield an event whenever a job has changed, and a comment now and then, which shows a broken connection."""
     clock = asyncio.get_running_loop().time
     seen, spoke = -1, clock()
     while True:

@@ -16,7 +16,7 @@ from ..pictures import picture
 from ..problems import missing
 from ..records import State
 from ..served import answered
-from ..shapes import ERRORS, Added, AskIn, Asked, Deleted, Explained, Listed, MoveIn, Moved, PhotosIn, files_body
+from ..shapes import ERRORS, Added, Asked, AskIn, Deleted, Explained, Listed, Moved, MoveIn, PhotosIn, files_body
 from ..uploads import read_uploads
 from ..views import answer_view, photo_view, workspace_view
 from .asking import Label, Labels, Side
