@@ -1,9 +1,9 @@
 """The server under load, beside the bare network: throughput, latency, and what overload does to it.
 
 This process drives a server in a second one, on 127.0.0.1 alone, with a bounded number of requests. Throughput is
-compared with the forward pass of the network in ONNX Runtime on the same photos, already decoded and in its own batches,
-in turns, so that other load on the machine affects both equally. Then four times as many photos arrive per second as it
-can answer: it must stay up, refuse with 429, keep its memory, and answer afterwards as before.
+compared with the forward pass of the network in ONNX Runtime on the same photos, already decoded and in the server's
+batches, in turns, so that other load on the machine affects both equally. Then four times as many photos arrive per
+second as it can answer: it must stay up, refuse with 429, keep its memory, and answer afterwards as before.
 
     python benchmarks/serve.py --photos scene15/ --json serve.json
 """
@@ -32,6 +32,7 @@ from patchvote.backbones import load
 from patchvote.utils.machine import cores
 
 CLIENTS = 16  # requests at once, of one photo each: enough that the network never waits
+QUEUE = 32  # photos that may wait in the server
 OVERLOAD = 4.0  # times the rate that the server can bear
 
 
@@ -74,6 +75,7 @@ class Address:
 def running(model: Path, data: Path) -> Iterator[Address]:
     """Start a server, and end it."""
     command = [sys.executable, "-m", "patchvote", "serve", str(model), "--port", "0", "--data", str(data)]
+    command += ["--queue", str(QUEUE)]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     try:
@@ -143,7 +145,7 @@ def measure_alone(server: Address, photos: list[bytes]) -> list[Record]:
 
 
 async def overload(server: Address, photos: list[bytes], rate: float, seconds: float) -> dict[str, list[float]]:
-    """Let photos arrive at a rate, whether or not earlier ones were answered; return durations by status, and memory."""
+    """Let photos arrive at a rate, whether or not earlier ones were answered; return seconds by status, and memory."""
     results: dict[str, list[float]] = {"memory": []}
 
     async def one(photo: bytes) -> None:
