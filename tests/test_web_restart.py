@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,35 @@ def test_an_error_in_the_middle_of_a_change_leaves_the_workspace_as_it_was(tmp_p
     again = Workspaces(tmp_path, settings(tmp_path).limits).get(workspace.id)
     assert list(again.state.classes.values()) == ["cat"]
     assert again.state.version == workspace.state.version
+
+
+def test_a_full_disk_is_said_in_a_sentence_and_leaves_the_workspace_as_it_was(tmp_path, surfaces, monkeypatch):
+    with client(settings(tmp_path)) as home:
+        workspace = taught(home, {"brick": surfaces["brick"][:1]})
+
+        def full(path, parts):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+        with monkeypatch.context() as patch:
+            patch.setattr("patchvote.web.workspaces.write_atomically", full)
+            refused = home.post(f"/v1/workspaces/{workspace}/photos", files=files(surfaces["grass"]))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (413, "full")
+        assert home.get(f"/v1/workspaces/{workspace}").json()["photos"] == 1
+
+
+def test_ctrl_c_ends_the_server_without_a_word_too_many_and_its_job_with_it(tmp_path, surfaces):
+    with live(tmp_path / "data", errors=tmp_path / "errors") as server:
+        home = Client(server.address)
+        workspace = home.create_workspace()
+        for name, photos in surfaces.items():
+            home.add_photos(workspace, photos, name)
+        job = home._send("POST", f"/v1/workspaces/{workspace}/learn", {})["id"]
+        wait_for(lambda: home._json("GET", f"/v1/jobs/{job}")["status"] == "running")
+        learners = _children(server.process.pid)
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(30) == 0
+        wait_for(lambda: not any(map(_is_alive, learners)), 10)
+    assert (tmp_path / "errors").read_text() == "Ctrl-C ends it; what was taught is kept.\n"
 
 
 def test_two_servers_do_not_share_a_folder(tmp_path, command):
