@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -31,6 +32,7 @@ from patchvote import Extractor, ImageClassifier, Photo, Recipe, find_photos
 from patchvote.backbones import load
 from patchvote.utils.machine import cores
 
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 CLIENTS = 16  # requests at once, of one photo each: enough that the network never waits
 OVERLOAD = 4.0  # times the rate that the server can bear
 
@@ -41,33 +43,47 @@ class Address:
     def __init__(self, address: str) -> None:
         self.port = int(urlsplit(address).port or 0)
 
-    async def ask(self, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple[int, bytes, float]:
-        """Send one request on a connection of its own; return status, body and seconds."""
-        start = time.perf_counter()
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        try:
-            head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nConnection: close\r\n"
-            head += f"Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode() + body)
-            await writer.drain()
-            answer = await reader.read()
-        finally:
-            writer.close()
-        first, _, content = answer.partition(b"\r\n\r\n")
-        return int(first.split()[1]), content, time.perf_counter() - start
+    async def connected(self) -> Connection:
+        """Open a connection."""
+        return await asyncio.open_connection("127.0.0.1", self.port)
 
-    async def predict(self, photo: bytes) -> tuple[int, bytes, float]:
+    async def ask(self, connection: Connection, head: str, body: bytes = b"") -> tuple[int, bytes, float]:
+        """Send one request; return status, body and seconds."""
+        start = time.perf_counter()
+        reader, writer = connection
+        fields = f"{head}Host: 127.0.0.1:{self.port}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(fields.encode() + body)
+        await writer.drain()
+        answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+        size = int(answer.partition(b"content-length:")[2].split()[0])
+        content = await reader.readexactly(size)
+        return int(answer.split()[1]), content, time.perf_counter() - start
+
+    async def predict(self, connection: Connection, photo: bytes) -> tuple[int, bytes, float]:
         """Ask about one photo."""
-        mark = b"benchmark"
-        head = b'\r\nContent-Disposition: form-data; name="files"; filename="a.jpg"\r\n\r\n'
-        body = b"--" + mark + head + photo + b"\r\n--" + mark + b"--\r\n"
-        return await self.ask("POST", "/v1/predict", body, f"multipart/form-data; boundary={mark.decode()}")
+        mark = "benchmark"
+        part = 'Content-Disposition: form-data; name="files"; filename="a.jpg"'
+        body = f"--{mark}\r\n{part}\r\n\r\n".encode() + photo + f"\r\n--{mark}--\r\n".encode()
+        head = f"POST /v1/predict HTTP/1.1\r\nContent-Type: multipart/form-data; boundary={mark}\r\n"
+        return await self.ask(connection, head, body)
+
+    async def figure(self, name: str) -> float:
+        """Return one of the server's own figures."""
+        connection = await self.connected()
+        try:
+            _, content, _ = await self.ask(connection, "GET /metrics HTTP/1.1\r\n")
+        finally:
+            connection[1].close()
+        lines = content.decode().splitlines()
+        return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
     async def memory(self) -> float:
         """Return the megabytes that the server has in memory."""
-        _, content, _ = await self.ask("GET", "/metrics")
-        lines = content.decode().splitlines()
-        return float(next(line for line in lines if line.startswith("patchvote_memory_bytes ")).split()[1]) / 1e6
+        return await self.figure("patchvote_memory_bytes") / 1e6
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that the server has used."""
+        return asyncio.run(self.figure("patchvote_cpu_seconds"))
 
 
 @contextmanager
@@ -86,15 +102,16 @@ def running(model: Path, data: Path, queue: int) -> Iterator[Address]:
 
 async def closed_loop(server: Address, photos: list[bytes], clients: int) -> tuple[float, list[float]]:
     """Let clients ask one photo after the other; return the seconds of all, and those of each request."""
-    queue, seconds = list(enumerate(photos)), []
+    queue, seconds = list(photos), []
 
     async def client() -> None:
+        connection = await server.connected()
         while queue:
-            _, photo = queue.pop()
-            status, content, took = await server.predict(photo)
+            status, content, took = await server.predict(connection, queue.pop())
             if status != 200:
                 raise RuntimeError(f"{status}: {content[:200]!r}")
             seconds.append(took)
+        connection[1].close()
 
     start = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))
@@ -108,6 +125,14 @@ def recorded(photos: list[bytes]) -> list[np.ndarray]:
     return recording.tensors
 
 
+def _processor_seconds(backbone: Any, tensors: list[np.ndarray]) -> float:
+    """Return the processor time of the network alone, which does not depend on other load as its duration does."""
+    start = time.process_time()
+    for tensor in tensors:
+        backbone.describe(tensor)
+    return time.process_time() - start
+
+
 def measure_throughput(server: Address, photos: list[bytes], rounds: int) -> tuple[list[Record], float]:
     """Measure photos per second of the server and of the bare network, in turns; return the server's rate, too."""
     tensors, jobs = recorded(photos), cores()
@@ -115,12 +140,15 @@ def measure_throughput(server: Address, photos: list[bytes], rounds: int) -> tup
     bare, ours, latencies = dict.fromkeys(sessions, 0.0), 0.0, []
     bare_forward(sessions, tensors[:4], jobs)  # warm up
     asyncio.run(closed_loop(server, photos[:CLIENTS], CLIENTS))
+    alone = _processor_seconds(sessions["one core per call"], tensors)
+    before = server.processor_seconds()
     for _ in range(rounds):
         for name, took in bare_forward(sessions, tensors, jobs).items():
             bare[name] += took
         took, seconds = asyncio.run(closed_loop(server, photos, CLIENTS))
         ours += took
         latencies += seconds
+    used = (server.processor_seconds() - before) / rounds
     fastest = min(bare, key=lambda name: bare[name])
     count = rounds * len(photos)
     p50, p99 = np.quantile(latencies, [0.5, 0.99])
@@ -128,6 +156,7 @@ def measure_throughput(server: Address, photos: list[bytes], rounds: int) -> tup
         record("photos per second of the server", count / ours, "photos/s"),
         record("photos per second of the bare network", count / bare[fastest], "photos/s", peer=fastest),
         record("throughput of the server over that of the bare network", bare[fastest] / ours, "times", 0.8, fastest),
+        record("processor time of the bare network over that of the server", alone / used, "times", 0.8),
         record(f"p50 of a request, {CLIENTS} at once", 1000 * p50, "ms"),
         record(f"p99 of a request, {CLIENTS} at once", 1000 * p99, "ms"),
     ], count / ours
@@ -149,8 +178,10 @@ async def overload(server: Address, photos: list[bytes], rate: float, seconds: f
 
     async def one(photo: bytes) -> None:
         try:
-            status, _, took = await server.predict(photo)
-        except (OSError, IndexError):  # the connection was refused or broken
+            connection = await server.connected()
+            status, _, took = await server.predict(connection, photo)
+            connection[1].close()
+        except (OSError, EOFError):  # the connection was refused or broken
             status, took = 0, 0.0
         results.setdefault(str(status), []).append(took)
 
@@ -169,7 +200,8 @@ def measure_overload(server: Address, photos: list[bytes], rate: float, seconds:
     """Measure what four times the bearable load does, and whether the answers afterwards are those of before."""
 
     async def answers() -> list[object]:
-        return [json.loads((await server.predict(photo))[1])["answers"] for photo in photos[:12]]
+        connection = await server.connected()
+        return [json.loads((await server.predict(connection, photo))[1])["answers"] for photo in photos[:12]]
 
     before = asyncio.run(answers())
     # The first overload fills buffers and pools; memory is compared from there.

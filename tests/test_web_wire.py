@@ -13,6 +13,7 @@ pytest.importorskip("fastapi")
 
 from helpers.web import learned, live, settings, taught, threaded
 from patchvote import ImageClassifier
+from patchvote.web.client import Client
 
 
 def _ask(port: int, data: bytes, seconds: float = 10.0) -> bytes:
@@ -91,3 +92,18 @@ def test_models_learned_here_hold_no_path_of_the_machine(served, tmp_path, surfa
     assert str(tmp_path).encode() not in file
     (tmp_path / "m.patchvote").write_bytes(file)
     assert ImageClassifier.load(tmp_path / "m.patchvote").classes == ("brick", "grass", "gravel")
+
+
+def test_the_server_sends_no_telemetry_even_if_the_environment_asks_for_it(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as collector:
+        collector.settimeout(1)
+        wanted = {
+            "FASTAPI_OTEL_AUTO_CONFIGURE": "true",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.getsockname()[1]}",
+            "OTEL_BSP_SCHEDULE_DELAY": "50",
+        }
+        with live(tmp_path / "data", errors=tmp_path / "errors", **wanted) as server:
+            assert Client(server.address).create_workspace()
+        with pytest.raises(TimeoutError):
+            collector.accept()
+    assert "elemetry" not in (tmp_path / "errors").read_text()

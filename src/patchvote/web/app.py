@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp
@@ -22,6 +24,9 @@ from .settings import Settings
 from .streams import Streams
 from .workspaces import Workspaces
 
+# Later versions of FastAPI can send figures and errors of requests elsewhere, if the environment asks for it; earlier
+# ones ignore the setting.
+_NO_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 _ABOUT = "Teach a model with a few photos of each class, ask it about others, and see where its evidence is."
 
 
@@ -35,6 +40,7 @@ def make_context(settings: Settings) -> Context:
     metrics.gauge("patchvote_photos_waiting", "Photos that wait for the network.", lambda: models.waiting)
     metrics.gauge("patchvote_jobs_running", "Jobs that run.", lambda: jobs.running)
     metrics.gauge("patchvote_streams_open", "Open streams of events.", lambda: streams.count)
+    metrics.gauge("patchvote_cpu_seconds", "Processor time that the server has used.", time.process_time)
     metrics.gauge("patchvote_memory_bytes", "Memory that the server uses.", lambda: float(resident_memory()))
     return Context(settings, metrics, kept, models, jobs, streams)
 
@@ -56,6 +62,7 @@ def make_api(context: Context) -> FastAPI:
         docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
     )
     api.state.context = context
     add_handlers(api, context.settings.data)

@@ -77,7 +77,7 @@ class Metrics:
             for route, buckets in sorted(self._buckets.items()):
                 lines += _histogram(route, buckets, self._sums[route])
         for name, (description, read) in sorted(self._gauges.items()):
-            lines += [f"# HELP {name} {description}", f"# TYPE {name} gauge", f"{name} {read():g}"]
+            lines += [f"# HELP {name} {description}", f"# TYPE {name} gauge", f"{name} {read():.12g}"]
         return "\n".join([*lines, ""])
 
 
