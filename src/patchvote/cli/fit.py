@@ -16,6 +16,8 @@ from ..voters.registry import OWN
 from .common import (
     Address,
     Cache,
+    ColumnsOption,
+    Device,
     EngineOption,
     Force,
     Insist,
@@ -41,21 +43,23 @@ from .common import (
     check_order,
     leave,
     load,
+    named_columns,
     report_file,
     size,
+    source_of,
     tell_hints,
     tell_refusal,
     tell_skipped,
     workers_of,
 )
-from .streams import interruption
+from .streams import KEPT, interruption
 
 _MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` prints all of them
-_VOTERS = f"auto, {', '.join(OWN)}, or a voter of another package."
+VOTERS = f"How parts of a photo vote for its class: auto, {', '.join(OWN)}, or a voter of another package."
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
-    from ..models.about import Added
+    from ..models.about import About, Added
 
 
 def fit(
@@ -63,12 +67,13 @@ def fit(
     model: Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File to write.")] = Path(
         "model.patchvote"
     ),
-    voter: Annotated[str, typer.Option(help=_VOTERS)] = "auto",
+    voter: Annotated[str, typer.Option(help=VOTERS)] = "auto",
     target: Annotated[
         Path | None,
         typer.Option(help="Unlabelled photos like those to be predicted, if these are from another camera or place."),
     ] = None,
     insist: Insist = False,
+    columns: ColumnsOption = None,
     budget: Annotated[float, typer.Option(min=0, help="Seconds for trying settings and training.")] = 60.0,
     network: Network = "efficientnet-lite0",
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
@@ -77,6 +82,7 @@ def fit(
     force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -97,20 +103,22 @@ def fit(
 
     check_insist(insist, target, "--target")
     check_order(model, [photos])
+    named = named_columns(columns, [photos, target])
     default, bags_folder = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache)
     page = report_file(default, report, no_report)
     inputs = itertools.chain([photos, target], network_files(network))
-    check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force)
-    _check_ending(model)
+    check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force, columns=named)
+    check_ending(model)
+    source, others = source_of(photos, named), target and source_of(target, named)
     recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
-    tell_hints(photos)
-    kept = "" if no_cache else " The bags that were extracted are kept: run the same command again to continue."
-    interrupted = interruption(f"interrupted; {model} was not written.{kept}")
+    tell_hints(photos, named)
+    interrupted = interruption(f"interrupted; {model} was not written." + ("" if no_cache else f" {KEPT}"))
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}
+        settings["device"] = device
         classifier = ImageClassifier(recipe, voter=voter, **settings)
         with ProgressLine("extract", quiet) as line:
-            classifier.fit(photos, target=target, insist=insist, progress=line.stage, engine=where)
+            classifier.fit(source, target=others, insist=insist, progress=line.stage, engine=where)
     tell_skipped(classifier)
     tell_refusal(classifier)
     classifier.save(model)
@@ -119,14 +127,14 @@ def fit(
         classifier.report(page, title=title, measured="on photos held out of the training")
     with after_writing(model):
         if as_json:
-            show_json({"model": str(model), "report": page and str(page), **_record(classifier)})
+            show_json({"model": str(model), "report": page and str(page), **record_of(classifier)})
         elif not quiet:
             seconds = _seconds_lines(classifier.model.about.seconds, classifier) if verbose else []
-            show(*_fit_lines(classifier, model, page), *seconds)
+            show(*fit_lines(classifier, model, page), *seconds)
     leave(classifier)
 
 
-def _check_ending(model: Path) -> None:
+def check_ending(model: Path) -> None:
     """Refuse a model file with the ending of a photo, a manifest or a report."""
     from ..photos.formats import endings
     from ..photos.manifests import ENDINGS as MANIFESTS
@@ -143,10 +151,12 @@ def add(
     output: Annotated[
         Path | None, typer.Option(help="File to write.", show_default="MODEL itself, once all is done")
     ] = None,
+    columns: ColumnsOption = None,
     network: ModelNetwork = None,
     force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -164,28 +174,29 @@ def add(
 
     target, bags_folder = output or model, cache_of(cache, no_cache)
     check_order(model, [photos])
-
+    named = named_columns(columns, [photos])
+    is_left = "was not written" if output else "is as it was"
     with (
-        interruption(f"interrupted; {target} was not written."),
+        interruption(f"interrupted; {target} {is_left}." + ("" if no_cache else f" {KEPT}")),
         workers_of(engine, address, workers, jobs) as (where, threads),
     ):
 
         def read() -> ImageClassifier:
-            return load(model, network=network, jobs=threads, cache=bags_folder, seed=seed)
+            return load(model, network=network, jobs=threads, cache=bags_folder, seed=seed, device=device)
 
         classifier = read()
         inputs = itertools.chain([photos], network_files(classifier.recipe.network))
-        check_outputs([(target, Kind.model)], inputs, force=force, updated=[model])
-        tell_hints(photos)
+        check_outputs([(target, Kind.model)], inputs, force=force, updated=[model], columns=named)
+        tell_hints(photos, named)
         with ProgressLine("extract", quiet) as line:
             more: dict[str, Any] = {"reload": read, "progress": line.stage, "engine": where}
-            classifier, changed = add_and_save(classifier, photos, target, **more)
+            classifier, changed = add_and_save(classifier, source_of(photos, named), target, **more)
     tell_skipped(classifier)
     nothing: Added = {"date": "", "images": {}, "new_classes": []}
     added = classifier.model.about.added[-1] if changed else nothing
     with after_writing(target):
         if as_json:
-            record = {**added, **_record(classifier), "changed": changed, "known": classifier.known}
+            record = {**added, **record_of(classifier), "changed": changed, "known": classifier.known}
             show_json({"model": str(target), **record})
         elif not quiet:
             show(*_add_lines(classifier, target, added))
@@ -206,7 +217,7 @@ def _add_lines(classifier: ImageClassifier, target: Path, added: Added) -> list[
     ]
 
 
-def _record(classifier: ImageClassifier) -> dict[str, Any]:
+def record_of(classifier: ImageClassifier) -> dict[str, Any]:
     """Return what was learned, and from which photos, for JSON."""
     from ..models.check.suspects import plain_labels
 
@@ -219,7 +230,8 @@ def _record(classifier: ImageClassifier) -> dict[str, Any]:
     return {**record, "photos": photos, "skipped": skipped, **found}
 
 
-def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
+def fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
+    """Return what was tried, chosen and measured, for people; the last line says what was written."""
     from ..models.check.suspects import label_sentences
     from ..models.learning_curve import enough_sentence
     from ..models.report.card import (
@@ -236,11 +248,7 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
     more = f", and {len(counts) - _MAX_SHOWN_CLASSES:,} more" if len(counts) > _MAX_SHOWN_CLASSES else ""
     shown = ", ".join(counts[:_MAX_SHOWN_CLASSES])
     lines = [f"{counted(photos, 'photo')} of {len(classifier.classes):,} classes: {shown}{more}"]
-    width = max((len(trial["words"]) for trial in about.tried), default=0)
-    for trial in about.tried:
-        numbers = f"{100 * trial['accuracy']:5.1f} %  in {trial['seconds']:.1f} s"
-        lines.append(f"  tried {trial['words']:<{width}}  {numbers}")
-    lines.append(f"chose {about.chosen['words']}: {about.chosen['why']}.")
+    lines.extend(_method_lines(classifier.model.kind, about))
     lines.append(accuracy_sentence(about.held_out))
     if sentence := rejection_sentence(about.held_out):
         lines.append(sentence)
@@ -256,6 +264,19 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
         )
     lines.append(f"wrote {model} ({size(model)})" + (f" and {page}" if page else ""))
     return lines
+
+
+def _method_lines(kind: str, about: About) -> list[str]:
+    """Return how the model decides and, where several settings were tried, how good each was."""
+    words, why = about.chosen["words"], about.chosen["why"]
+    if len(about.tried) < 2:
+        how = "" if words == kind else f": {words}"
+        return [f"method: {kind}{how} ({why})."]
+    tried = [
+        f"tried {trial['words']}: {100 * trial['accuracy']:.1f} % of the held-out photos in {trial['seconds']:.1f} s."
+        for trial in about.tried
+    ]
+    return [*tried, f"chose {words}: {why}."]
 
 
 def _seconds_lines(seconds: dict[str, float], classifier: ImageClassifier) -> list[str]:
