@@ -93,6 +93,7 @@ function corrections(photo, corrected, onClass) {
   return h(
     "div",
     { class: "corrections", role: "group", "aria-label": `What is ${photo.name}?` },
+    h("p", { class: "soft" }, "What is it really?"),
     button(likeliest, () => onClass(likeliest), { class: "chip", icon: photo.answer.rejected ? null : "check", "aria-label": photo.answer.rejected ? `It is ${likeliest}` : `Right, it is ${likeliest}` }),
     runnerUp && button(runnerUp, () => onClass(runnerUp), { class: "chip", "aria-label": `No, it is ${runnerUp}` }),
     more,

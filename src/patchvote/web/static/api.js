@@ -6,7 +6,7 @@ const LONGEST_WAIT = 10; // seconds between two of them
 /** A request that failed; `message` is a sentence for users. */
 export class Problem extends Error {
   constructor(status, code, message) {
-    super(message);
+    super(message.charAt(0).toUpperCase() + message.slice(1));
     Object.assign(this, { name: "Problem", status, code });
   }
 }

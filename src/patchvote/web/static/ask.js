@@ -33,11 +33,12 @@ export function setUpAsk(root, { onTeach }) {
       button("Use the camera", () => takePhotos(askAbout, "Each photo gets its answer at once."), { icon: "camera" }),
     ),
   );
+  parts.model = h("select", { "aria-label": "Model to ask", onchange: () => update(space.state) });
   parts.first = h("div", { class: "first" }, h("p", {}, "It has to learn before it can answer."), button("Teach it", onTeach, { class: "primary" }));
   parts.stale = h("p", { class: "hint" });
   parts.tools = h("div", { class: "list-tools" }, ordering(), filter(), exports());
   parts.list = h("ol", { class: "answers", "aria-label": "Answers" });
-  root.append(h("h1", {}, "Ask"), parts.lead, parts.first, parts.drop, parts.stale, parts.tools, parts.list);
+  root.append(h("h1", {}, "Ask"), parts.lead, parts.model, parts.first, parts.drop, parts.stale, parts.tools, parts.list);
   parts.onTeach = onTeach;
   acceptDrops(root, askAbout);
   subscribe(update);
@@ -48,7 +49,7 @@ export function setUpAsk(root, { onTeach }) {
 export function askAbout(picked) {
   if (!picked.length) return undefined;
   return attempt(async () => {
-    await ensure(space.models[0]?.name);
+    await ensure(served()?.name);
     if (!space.state.model) return notify("It has to learn before it can answer. Add photos to two classes and press Learn.");
     const keys = picked.map(({ file }) => put({ key: `waiting ${(waiting += 1)}`, name: file.name, photo: null }));
     render();
@@ -113,7 +114,8 @@ export async function reload() {
 }
 
 function update(state) {
-  const model = state?.model ?? space.models[0];
+  drawModels(state);
+  const model = state?.model ?? (state ? null : served());
   parts.first.hidden = Boolean(model);
   parts.drop.hidden = !model;
   parts.lead.textContent = model
@@ -125,6 +127,16 @@ function update(state) {
     : []));
   if (state && loaded !== state.id) attempt(reload);
   else render();
+}
+
+/** The model of the server that is asked while there is no workspace. */
+function served() {
+  return space.models.find(({ name }) => name === parts.model.value) ?? space.models[0];
+}
+
+function drawModels(state) {
+  parts.model.hidden = Boolean(state) || space.models.length < 2;
+  if (parts.model.children.length !== space.models.length) parts.model.replaceChildren(...space.models.map(({ name }) => h("option", { value: name }, name)));
 }
 
 function render() {
@@ -205,17 +217,17 @@ function drawFilter(all) {
 }
 
 function exports() {
-  const link = (words, address) => button(words, () => {
+  const link = (words, address, name) => button(words, () => {
     const anchor = h("a", { href: address(), download: true });
     document.body.append(anchor);
     anchor.click();
     anchor.remove();
-  }, { icon: "download", class: "quiet" });
+  }, { icon: "download", class: "quiet", title: name });
   return h(
     "div",
     { class: "row" },
-    link("Table (CSV)", downloads.csv),
-    link("Photos in a folder per class (ZIP)", downloads.zip),
+    link("Table (CSV)", downloads.csv, "Download a table of the answers (CSV)"),
+    link("Folders (ZIP)", downloads.zip, "Download the photos in a folder per class (ZIP)"),
     button("Clear", clear, { class: "quiet", "aria-label": "Clear the list of answers" }),
   );
 }
@@ -239,5 +251,5 @@ async function clear() {
 export function refusals(refused) {
   const [first] = refused;
   const others = refused.length > 1 ? ` So it was with ${count(refused.length - 1, "other file")}.` : "";
-  return `${first.name}: ${first.reason}${others}`;
+  return `${first.name} ${first.reason}${others}`;
 }

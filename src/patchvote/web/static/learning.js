@@ -8,7 +8,7 @@ import { learn, modelChanged, refresh, space, subscribe } from "./workspace.js";
 const STAGES = {
   start: "Getting ready",
   extract: "Looking at the photos",
-  fit: "Learning to tell them apart",
+  choose: "Learning to tell them apart",
   check: "Checking the photos for mistakes",
   suggest: "Looking for photos worth a label",
 };
@@ -35,9 +35,8 @@ export function setUpLearning({ onAsk }) {
   parts.bar = h(
     "section",
     { class: "learn-bar", "aria-label": "Learning" },
-    h("div", { class: "learn-state" }, parts.words, parts.progress),
+    h("div", { class: "learn-state" }, parts.words, parts.progress, parts.choices),
     h("div", { class: "row" }, parts.cancel, parts.learn, parts.ask),
-    parts.choices,
   );
   subscribe(update);
   return parts.bar;

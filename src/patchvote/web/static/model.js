@@ -48,7 +48,7 @@ function update(state) {
   if (model) parts.download.href = downloads.model();
   else parts.download.removeAttribute("href");
   parts.words.textContent = model
-    ? `${count(model.classes.length, "class")}, ${size(model.bytes)}, of ${model.made}. ${model.accuracy ? `Accuracy: ${model.accuracy}.` : ""} The file works with every patchvote, also without this page.`
+    ? `${count(model.classes.length, "class")}, ${size(model.bytes)}, made on ${model.made}. ${state.has_report || !model.accuracy ? "" : `${model.accuracy.replace(/\.*$/, ".")} `}The file can be used without this page, too: patchvote predict.`
     : "When it has learned, you can download the model as one file. Have you got one already? Open it.";
 }
 

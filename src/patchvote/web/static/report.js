@@ -1,6 +1,6 @@
 /** What the last learning found: how accurate it is, its mistakes, and what would make it better. */
 
-import { bar, button, count, h, percent } from "./dom.js";
+import { bar, button, count, h, listed, percent } from "./dom.js";
 import { classChoice, giveClass } from "./labels.js";
 import { look } from "./look.js";
 import { announce, attempt } from "./notices.js";
@@ -86,14 +86,14 @@ function byClass() {
 
 function more() {
   const { more_photos: advice } = found;
-  if (!advice) return null;
-  const few = Object.entries(advice.few ?? {}).slice(0, 4);
+  const few = Object.entries(advice?.few ?? {}).slice(0, 4);
+  if (!advice?.sentence && !few.length) return null;
   return h(
     "div",
     {},
     h("h3", {}, "Would more photos help?"),
-    h("p", {}, advice.sentence),
-    few.length > 0 && h("p", { class: "soft" }, `Fewest: ${few.map(([name, number]) => `${name} (${number})`).join(", ")}.`),
+    advice.sentence && h("p", {}, advice.sentence),
+    few.length > 0 && h("p", {}, `Ten or more different photos per class make its answers steadier. Fewest have ${listed(few.map(([name, number]) => `${name} (${number})`))}.`),
   );
 }
 

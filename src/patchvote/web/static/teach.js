@@ -11,6 +11,7 @@ import { acceptDrops, choose, inFolders } from "./pick.js";
 import { setUpReport } from "./report.js";
 import { addClass, addPhotos, space, subscribe } from "./workspace.js";
 
+const STEPS = ["Name two or more classes", "Add a few photos to each", "Press Learn", "Ask it about other photos"];
 const parts = {};
 const cards = new Map(); // class id to ClassCard
 
@@ -18,12 +19,14 @@ const cards = new Map(); // class id to ClassCard
 export function setUpTeach(root, { onAsk }) {
   parts.lead = h("p", { class: "lead" });
   parts.cards = h("ul", { class: "class-cards" });
+  parts.steps = h("ol", { class: "steps", "aria-label": "Steps" }, STEPS.map((words) => h("li", {}, words)));
   parts.adding = h("p", { class: "adding", role: "status" });
   parts.fresh = freshCard();
   parts.cards.append(parts.fresh);
   root.append(
     h("h1", {}, "Teach"),
     parts.lead,
+    parts.steps,
     parts.adding,
     parts.cards,
     h("p", { class: "soft folder-hint" }, "Are your photos sorted already, one folder per class? ", button("Choose the folder", async () => addPicked(await choose({ folder: true }), { folders: "true" }), { icon: "folder", class: "quiet" }), " or drop it here."),
@@ -95,7 +98,22 @@ function update(state) {
     card.update(entry, Boolean(moved) && lastVersion.version !== state.version);
   }
   lastVersion = state;
-  parts.lead.textContent = leadOf(state, classes);
+  parts.lead.textContent = state?.model
+    ? "Add photos or classes at any time, then let it learn again."
+    : "Show it a few photos of each kind, and it learns to tell them apart.";
+  markStep(state, classes);
+}
+
+/** Mark the step that is next; once there is a model, nobody needs the list. */
+function markStep(state, classes) {
+  const ready = classes.filter(({ photos }) => photos > 0).length;
+  const next = classes.length < 2 ? 0 : ready < classes.length ? 1 : 2;
+  parts.steps.hidden = Boolean(state?.model);
+  [...parts.steps.children].forEach((step, index) => {
+    step.classList.toggle("done", index < next);
+    if (index === next) step.setAttribute("aria-current", "step");
+    else step.removeAttribute("aria-current");
+  });
 }
 
 function cardOf(id) {
@@ -105,12 +123,4 @@ function cardOf(id) {
   if (card.isClass) parts.fresh.before(card.element); // classes come in their order
   else parts.fresh.after(card.element);
   return card;
-}
-
-function leadOf(state, classes) {
-  const ready = classes.filter(({ photos }) => photos > 0).length;
-  if (!classes.length) return state?.model ? "Add photos of new classes, or more photos of those that it knows." : "Show it a few photos of each kind, and it learns to tell them apart. First, name a kind.";
-  if (classes.length < 2 && !state.model) return "Now name a second kind.";
-  if (ready < 2 && !state.model) return "Drop some photos on each class; five to twenty are a good start.";
-  return state.model ? "Add photos or classes at any time, then let it learn again." : "Press Learn when every class has some photos.";
 }

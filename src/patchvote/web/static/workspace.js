@@ -30,6 +30,7 @@ export function subscribe(listener) {
 export async function greet() {
   space.settings = await call("GET", "/v1/settings");
   space.models = (await call("GET", "/v1/models")).models;
+  for (const listener of listeners) listener(space.state);
 }
 
 /** Take a state that the server sent, unless a later one is known. */
@@ -105,13 +106,11 @@ export function removeClass(id, { withPhotos }) {
  */
 export async function addPhotos(picked, fields = {}, onPortion = () => {}) {
   await ensure();
-  const total = { added: [], known: [], refused: [] };
-  const largest = space.settings.limits?.body_bytes ?? Infinity;
-  const sendable = picked.filter(({ file }) => file.size < largest);
-  for (const { file } of picked.filter((item) => item.file.size >= largest)) {
-    total.refused.push({ name: file.name, reason: "is too large." });
-  }
+  const refused = picked.map(({ file }) => ({ name: file.name, reason: fault(file) })).filter(({ reason }) => reason);
+  const total = { added: [], known: [], refused };
+  const sendable = picked.filter(({ file }) => !fault(file));
   let done = 0;
+  if (refused.length) await onPortion({ added: [], known: [], refused }, (done += refused.length));
   for (const portion of portions(sendable, PORTION)) {
     const reply = await change("POST", "/photos", formOf(portion, fields));
     for (const name of Object.keys(total)) total[name].push(...reply[name]);
@@ -119,6 +118,14 @@ export async function addPhotos(picked, fields = {}, onPortion = () => {}) {
     await onPortion(reply, done);
   }
   return total;
+}
+
+/** Say why a file need not be sent at all: films and the like inside of folders would take long. */
+function fault(file) {
+  const { endings = [], body_bytes: most = Infinity } = space.settings;
+  const ending = /\.[^.]+$/.exec(file.name)?.[0].toLowerCase();
+  if (ending && endings.length && !endings.includes(ending) && !file.type.startsWith("image/")) return "is not a photo of a format that is read.";
+  return file.size > 0.95 * most ? "is too large." : ""; // the request has a little besides the file
 }
 
 /** Return photos in the order in which they came; at most `most`. */
