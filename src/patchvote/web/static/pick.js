@@ -30,11 +30,9 @@ async function filesBelow(entry) {
   }
 }
 
-/** Leave out hidden files, which systems put into folders. */
+/** Leave out hidden files, which systems put into folders. The order stays that in which they were picked. */
 function visible(picked) {
-  return picked
-    .filter(({ path }) => !path.split("/").some((part) => part.startsWith(".")))
-    .sort((a, b) => a.path.localeCompare(b.path, undefined, { numeric: true }));
+  return picked.filter(({ path }) => !path.split("/").some((part) => part.startsWith(".")));
 }
 
 /** Whether files came inside of folders. */
