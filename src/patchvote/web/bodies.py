@@ -50,9 +50,7 @@ class Bodies:
         except Problem as problem:
             if started:  # too late for another response: the connection is closed
                 raise
-            response = problem.response()
-            response.headers["Connection"] = "close"  # the rest of the body is not read
-            await response(scope, receive, send)
+            await problem.response()(scope, receive, send)
         finally:
             self._taken -= body.count
 

@@ -1,11 +1,4 @@
-"""A small client of the server, which needs nothing but Python: ask a model, teach one, and fetch it.
-
-from patchvote.web.client import Client
-
-client = Client("http://127.0.0.1:8000")
-for answer in client.predict(["a.jpg", "b.jpg"], model="pets"):
-    print(answer["file"], answer["label"])
-"""
+"""A small client of the server, which needs nothing but Python: ask a model, teach one, and fetch it."""
 
 from __future__ import annotations
 
@@ -100,10 +93,9 @@ class Client:
             Learning failed or was cancelled.
         """
         job = self._send("POST", f"/v1/workspaces/{workspace}/learn", settings)
-        for job in self.follow(job["id"]):
-            pass
-        if job["status"] != "done":
-            raise PatchvoteError(f"learning {job['status']}: {job['message']}")
+        *_, last = self.follow(job["id"])
+        if last["status"] != "done":
+            raise PatchvoteError(f"learning {last['status']}: {last['message']}")
         return self._json("GET", f"/v1/workspaces/{workspace}/report")
 
     def follow(self, job: str, pause: float = 0.3) -> Iterator[dict[str, Any]]:

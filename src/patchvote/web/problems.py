@@ -20,6 +20,7 @@ from ..errors import PatchvoteError
 from ..utils.terminal import say
 
 _CODES = {400: "bad_request", 404: "not_found", 405: "method", 413: "too_large", 415: "media_type", 422: "invalid"}
+_UNREAD = (408, 413)  # statuses after which the rest of a body is not read
 _LONGEST = 600  # characters of a message
 # What follows the name of a folder in a path, up to a character that ends a path in our messages.
 _REST = r"""(?:[/\\][^\s'",;:)]*)*"""
@@ -49,6 +50,8 @@ class Problem(HTTPException):
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
+        if self.status in _UNREAD:
+            headers["Connection"] = "close"
         body = json.dumps({"error": {"code": self.code, "message": self.message}})
         return Response(body, self.status, headers, media_type="application/json")
 
