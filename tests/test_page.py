@@ -95,7 +95,9 @@ def test_a_map_on_the_page_equals_the_array_of_explain_pixel_by_pixel(browser, a
 MIDDLES = """() => {
   const canvas = document.querySelector("canvas.lit");
   const { width, height } = canvas;
-  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, 0, 0);
+  const { data } = copy.getImageData(0, 0, width, height);
   const step = width / 64;
   const middle = (index) => index * step + (step - 1) / 2;
   return Array.from({ length: height / step }, (_, row) =>
@@ -164,6 +166,15 @@ def test_findings_of_learning_are_shown_and_acted_on_with_a_click(browser, addre
         suspect.wait_for(state="detached")
         tab.card("tissue").get_by_text("7 photos").wait_for()
         assert tab.button("Learn", exact=True).is_enabled()
+
+        # A class that was given in the dialog can be taken back there.
+        tab.card("tissue").get_by_role("button", name="wrong.png").click()
+        dialog = tab.page.get_by_role("dialog")
+        dialog.get_by_role("button", name="gravel", exact=True).click()
+        dialog.get_by_role("heading", name="You said: gravel").wait_for()
+        dialog.get_by_role("button", name="Undo").last.click()
+        dialog.get_by_role("heading", name="You said: tissue").wait_for()
+        tab.close_dialog()
 
         # The copy goes.
         before = Client(address).workspace(taught)["photos"]

@@ -128,5 +128,5 @@ def page_of(browser: Browser, address: str, **settings: Any) -> Iterator[Tab]:
     with browser.window(**({"reduced_motion": "reduce"} | settings)) as window:
         tab = Tab(window, address)
         yield tab
-        assert tab.messages() == []
-        assert tab.hosts() <= {address}
+        assert not tab.messages(), tab.messages()
+        assert tab.hosts() <= {address}, tab.hosts()

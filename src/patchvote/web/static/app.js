@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { attempt, deferred, notify } from "./notices.js";
 import { acceptPastes } from "./pick.js";
 import { pasteIntoTeach, setUpTeach } from "./teach.js";
-import { forgetLast, greet, lastWorkspace, openWorkspace, refresh, space, subscribe } from "./workspace.js";
+import { forgetLast, greet, lastWorkspace, openWorkspace, refresh, retell, space, subscribe } from "./workspace.js";
 
 const VIEWS = ["teach", "ask"];
 const TITLES = { teach: "Teach", ask: "Ask" };
@@ -67,6 +67,7 @@ function show(name, { focus = false } = {}) {
     if (other === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  retell();
   document.title = `${TITLES[name]} · patchvote`;
   writeAddress();
   if (focus) {

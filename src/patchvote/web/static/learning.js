@@ -47,7 +47,8 @@ function start() {
     parts.learn.disabled = true;
     try {
       const remember = parts.remember.checked && !space.state.model?.opened;
-      await learn(remember ? { voter: "nbnn" } : {});
+      const job = await learn(remember ? { voter: "nbnn" } : {});
+      if (followed !== job.id) follow(job); // it was over before the state was read again
       announce("Learning has started.");
       parts.cancel.focus();
     } finally {

@@ -8,7 +8,7 @@ import { classChoice, giveClass } from "./labels.js";
 import { drawLit, gridOf } from "./map.js";
 import { matchList } from "./matches.js";
 import { announce, attempt } from "./notices.js";
-import { bySupport, outline, partAt, placeOf, sentenceOf, voteBars } from "./parts.js";
+import { bySupport, outline, partAt, placeOf, sentenceOf, spanOf, voteBars } from "./parts.js";
 import { classOf, evidence, removePhotos, space } from "./workspace.js";
 
 const FIRST_CLASSES = 8; // rows of classes before "all classes"
@@ -95,7 +95,7 @@ class Look {
     this.chosen = found.maps[0].label;
     this.tools.hidden = false;
     this.order = bySupport(found.parts, found.classes.indexOf(this.chosen));
-    this.strongest = found.parts.reduce((most, { votes }) => Math.max(most, ...votes.map(Math.abs)), 1e-9);
+    this.widest = found.parts.reduce((most, part) => Math.max(most, spanOf(part)), 1e-9);
     Object.assign(this.walker, { max: found.parts.length, value: 1 });
     this.leave();
     this.draw();
@@ -229,7 +229,7 @@ class Look {
     if (!part) return;
     this.votes.replaceChildren(
       h("p", {}, `This part (${placeOf(box)}) votes`),
-      voteBars(part, this.evidence.classes, this.strongest, this.chosen),
+      voteBars(part, this.evidence.classes, this.widest, this.chosen),
     );
   }
 

@@ -4,9 +4,22 @@ import { button, h, iconButton } from "./dom.js";
 
 const SECONDS = 9;
 
+const regions = new Map(); // name to element; found once, as a region may be inside of a dialog that has just gone
+
+/** Return a region of the page; while a dialog is open, everything outside of it is dead, so the region moves into it. */
+function reachable(name) {
+  if (!regions.has(name)) regions.set(name, document.getElementById(name));
+  const region = regions.get(name);
+  const dialog = [...document.querySelectorAll("dialog[open]")].at(-1);
+  const place = dialog ?? document.body;
+  if (region.parentElement !== place) place.append(region);
+  dialog?.addEventListener("close", () => { if (region.parentElement === dialog) document.body.append(region); }, { once: true });
+  return region;
+}
+
 /** Say a sentence to screen readers; nothing is shown. */
 export function announce(sentence) {
-  const region = document.querySelector("#announcements");
+  const region = reachable("announcements");
   region.textContent = "";
   requestAnimationFrame(() => {
     region.textContent = sentence;
@@ -19,7 +32,7 @@ export function announce(sentence) {
  * `undo` adds a button that takes back what was done. Faults stay until they are closed.
  */
 export function notify(sentence, { undo = null, fault = false } = {}) {
-  const box = document.querySelector("#notices");
+  const box = reachable("notices");
   const close = () => notice.remove();
   const notice = h(
     "div",
@@ -43,9 +56,9 @@ export async function attempt(task) {
   }
 }
 
-/** Ask before something is lost; returns whether the user agreed. */
+/** Ask before something is lost or replaced; returns whether the user agreed. */
 export function confirmed({ title, text, action }) {
-  const { promise, resolve } = Promise.withResolvers?.() ?? deferred();
+  const { promise, resolve } = deferred();
   const dialog = h(
     "dialog",
     { class: "small-dialog", "aria-labelledby": "question", onclose: () => { resolve(dialog.returnValue === "yes"); dialog.remove(); } },
@@ -54,7 +67,7 @@ export function confirmed({ title, text, action }) {
     h(
       "p",
       { class: "buttons" },
-      button("Keep", () => dialog.close("no"), { autofocus: true }),
+      button("Cancel", () => dialog.close("no"), { autofocus: true }),
       button(action, () => dialog.close("yes"), { class: "danger" }),
     ),
   );
@@ -63,7 +76,7 @@ export function confirmed({ title, text, action }) {
   return promise;
 }
 
-/** What `Promise.withResolvers` returns, for browsers of before 2024. */
+/** Return a promise with the functions that settle it; `Promise.withResolvers` is missing in browsers of before 2024. */
 export function deferred() {
   const made = {};
   made.promise = new Promise((resolve, reject) => Object.assign(made, { resolve, reject }));

@@ -52,9 +52,20 @@ export function sentenceOf(part, classes) {
   return `${placeOf(part.box)}: ${votes.map(([name, vote]) => `${name} ${signed(vote)}`).join(", ")}`;
 }
 
-/** Draw a part's strongest votes as bars, relative to the strongest vote of the photo. */
-export function voteBars(part, classes, strongest, shown) {
+/** Return how far the votes of a part lie apart. */
+export function spanOf({ votes }) {
+  return Math.max(...votes) - Math.min(...votes);
+}
+
+/**
+ * Draw a part's strongest votes as bars.
+ *
+ * Some models vote with negative numbers only (minus a distance), so a bar shows by how much a vote exceeds the part's least
+ * vote, relative to the widest span of votes in the photo.
+ */
+export function voteBars(part, classes, widest, shown) {
   const votes = votesOf(part, classes);
+  const least = votes.at(-1)[1];
   const rows = votes.slice(0, SHOWN);
   const own = votes.find(([name]) => name === shown);
   if (own && !rows.includes(own)) rows[rows.length - 1] = own;
@@ -65,7 +76,7 @@ export function voteBars(part, classes, strongest, shown) {
       "li",
       { class: name === shown ? "shown" : null },
       h("span", { class: "name" }, name),
-      bar(Math.abs(vote) / strongest, { class: vote < 0 ? "against" : "" }),
+      bar((vote - least) / widest, { class: vote === votes[0][1] ? "" : "lesser" }),
       h("span", { class: "number" }, signed(vote)),
     )),
   );

@@ -45,13 +45,15 @@ export function choose({ folder = false, camera = false, accept = "image/*,.heic
   const input = document.createElement("input");
   Object.assign(input, { type: "file", accept: folder ? "" : accept, multiple: several && !camera, webkitdirectory: folder });
   if (camera) input.setAttribute("capture", "environment");
+  input.hidden = true;
+  document.body.append(input); // some browsers forget inputs that are not in the document
   return new Promise((resolve) => {
     input.addEventListener("change", () => {
       resolve(visible([...input.files].map((file) => ({ file, path: file.webkitRelativePath || file.name }))));
     });
     input.addEventListener("cancel", () => resolve([]));
     input.click();
-  });
+  }).finally(() => input.remove());
 }
 
 /** Make an element a place to drop files on; `onPicked(picked)` gets them. Drops inside of inner places stay there. */

@@ -4,20 +4,24 @@ import { bar, button, count, h, listed, percent } from "./dom.js";
 import { classChoice, giveClass } from "./labels.js";
 import { look } from "./look.js";
 import { announce, attempt } from "./notices.js";
+import { choose } from "./pick.js";
 import { classOf, listPhotos, onModelChange, removePhotos, report as readReport, space, subscribe } from "./workspace.js";
 
 const MOST = 12; // photos per list, until all are asked for
 
 let section = null;
+let onPicked = null;
 let shownFor = null; // workspace whose report is shown
 let found = null; // the report
 let photos = new Map(); // of the workspace, by id
 const unfolded = new Set(); // lists that are shown in full
 
-/** Return the section of the report, which is hidden until there is one. */
-export function setUpReport() {
+/** Return the section of the report, which is hidden until there is one; `whenPicked(picked, where)` adds photos. */
+export function setUpReport(whenPicked) {
+  onPicked = whenPicked;
   section = h("section", { class: "report", "aria-label": "What it found", hidden: true });
   subscribe((state) => {
+    if (section.closest(".view")?.hidden ?? true) return;
     if (state?.has_report && shownFor?.id !== state.id) attempt(load);
     else if (found && shownFor.version !== state?.version) attempt(reread);
     section.hidden = !state?.has_report || !found;
@@ -87,12 +91,14 @@ function byClass() {
 function more() {
   const { more_photos: advice } = found;
   const few = Object.entries(advice?.few ?? {}).slice(0, 4);
-  if (!advice?.sentence && !few.length) return null;
+  const needy = space.state.classes.find(({ name }) => name === advice?.class);
+  if (!advice?.sentence && !few.length && !needy) return null;
   return h(
     "div",
     {},
     h("h3", {}, "Would more photos help?"),
     advice.sentence && h("p", {}, advice.sentence),
+    needy && h("p", { class: "row" }, `It needs photos of ${needy.name} most.`, button("Add some", async () => onPicked(await choose(), { class: needy.id }), { class: "quiet", "aria-label": `Add photos of ${needy.name}, which needs them most` })),
     few.length > 0 && h("p", {}, `Ten or more different photos per class make its answers steadier. Fewest have ${listed(few.map(([name, number]) => `${name} (${number})`))}.`),
   );
 }
@@ -108,7 +114,8 @@ function mistakes() {
 function suspects() {
   const kept = keptPhotos();
   const rows = found.suspects.filter(({ photo, label }) => photos.has(photo) && classOf(photos.get(photo)) === label && !kept.has(photo));
-  return gallery("Are these right?", "They may have the wrong class, or not belong here.", rows, ({ photo, label, finding, looks_like: other, details }) => tile(photo, [
+  return gallery("Are these right?", "They may have the wrong class, or not belong here.", rows, ({ photo, label, finding, looks_like: other, details, others }) => tile(photo, [
+    others.length > 0 && h("div", { class: "pictures" }, others.filter((id) => photos.has(id)).map(picture)),
     h("p", {}, h("b", {}, label), `: ${details}`),
     h(
       "div",
@@ -122,7 +129,7 @@ function suspects() {
 
 function alike() {
   const groups = found.alike.map((group) => group.filter((id) => photos.has(id))).filter((group) => group.length > 1);
-  return gallery("Nearly the same photo", "Copies teach nothing new.", groups, (group) => h(
+  return gallery("Nearly the same photo", "If they are copies of one photo, one is enough: copies teach nothing new.", groups, (group) => h(
     "li",
     { class: "tile group" },
     h("div", { class: "pictures" }, group.map(picture)),

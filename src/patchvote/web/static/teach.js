@@ -31,7 +31,7 @@ export function setUpTeach(root, { onAsk }) {
     parts.cards,
     h("p", { class: "soft folder-hint" }, "Are your photos sorted already, one folder per class? ", button("Choose the folder", async () => addPicked(await choose({ folder: true }), { folders: "true" }), { icon: "folder", class: "quiet" }), " or drop it here."),
     setUpLearning({ onAsk }),
-    setUpReport(),
+    setUpReport(addPicked),
     setUpModel(),
   );
   acceptDrops(root, (picked) => addPicked(picked, inFolders(picked) ? { folders: "true" } : {}));
@@ -83,6 +83,7 @@ function unusedName() {
 let lastVersion = null; // state that the cards were brought in line with
 
 function update(state) {
+  if (parts.cards.closest(".view").hidden) return;
   const classes = state?.classes ?? [];
   const shown = [...classes];
   if (state?.unlabelled) shown.push({ id: "none", photos: state.unlabelled });

@@ -26,11 +26,16 @@ export function subscribe(listener) {
   listener(space.state);
 }
 
+/** Call all those functions again: parts of the page that were hidden bring themselves up to date when they are shown. */
+export function retell() {
+  for (const listener of listeners) listener(space.state);
+}
+
 /** Read the settings and the models of the server. */
 export async function greet() {
   space.settings = await call("GET", "/v1/settings");
   space.models = (await call("GET", "/v1/models")).models;
-  for (const listener of listeners) listener(space.state);
+  retell();
 }
 
 /** Take a state that the server sent, unless a later one is known. */
@@ -40,7 +45,7 @@ export function take(state) {
   try {
     localStorage.setItem(LAST, state.id);
   } catch { /* storage is switched off: the address still has the workspace */ }
-  for (const listener of listeners) listener(state);
+  retell();
 }
 
 /** Return the id of the workspace that was open last in this browser, or null. */
