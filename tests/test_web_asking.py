@@ -143,14 +143,16 @@ def test_a_full_queue_is_told_at_once_and_with_a_time_to_come_again():
     network = Slow()
     batcher = Batcher(Extractor(QUICK, backbone=network, jobs=1), 5, Metrics())
     try:
-        first = batcher.submit([_photo(shade) for shade in range(5)])
+        first = batcher.submit([_photo(shade) for shade in range(12)])
         with pytest.raises(Problem) as refused:
             batcher.submit([_photo(shade) for shade in range(100, 106)])
         assert refused.value.status == 429
         assert 1 <= refused.value.retry_after <= 60
         network.may_go_on.set()
         means = [future.result(30).bag.values[0, 0] * 255 for future in first]
-        np.testing.assert_allclose(means, range(5), atol=0.01)
+        np.testing.assert_allclose(means, range(12), atol=0.01)
+        # With nobody waiting, more photos than may wait are taken at once.
+        assert all(future.result(30).bag for future in batcher.submit([_photo(shade) for shade in range(8)]))
     finally:
         network.may_go_on.set()
         batcher.close()

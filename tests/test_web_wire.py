@@ -5,30 +5,14 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import socket
-import threading
 import time
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-import uvicorn
-
-from helpers.web import client, learned, live, settings, taught
+from helpers.web import learned, live, settings, taught, threaded
 from patchvote import ImageClassifier
-from patchvote.web.app import make_app
-from patchvote.web.protocol import protocol
-
-
-@pytest.fixture
-def home(tmp_path):
-    with client(settings(tmp_path / "data")) as made:
-        yield made
-
-
-@pytest.fixture
-def workspace(home):
-    return home.post("/v1/workspaces", json={}).json()["id"]
 
 
 def _ask(port: int, data: bytes, seconds: float = 10.0) -> bytes:
@@ -46,19 +30,10 @@ def _ask(port: int, data: bytes, seconds: float = 10.0) -> bytes:
 
 @pytest.fixture(scope="module")
 def hasty(tmp_path_factory):
-    """A server in a thread that waits one second for heads and bodies."""
+    """Port of a server that waits one second for heads and bodies."""
     wanted = settings(tmp_path_factory.mktemp("hasty"), {"body_seconds": 1.0, "header_seconds": 1.0})
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(make_app(wanted), http=protocol(1.0), ws="none", log_level="error", access_log=False)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
-    thread.start()
-    until = time.monotonic() + 20
-    while not server.started and time.monotonic() < until:
-        time.sleep(0.02)
-    yield listener.getsockname()[1]
-    server.should_exit = True
-    thread.join(10)
+    with threaded(wanted) as port:
+        yield port
 
 
 def test_a_slow_upload_is_ended(hasty):

@@ -8,8 +8,10 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -17,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import uvicorn
 from PIL import Image
 from starlette.testclient import TestClient
 
 from patchvote.web.app import make_app
+from patchvote.web.protocol import protocol
 from patchvote.web.settings import Limits, Settings
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
@@ -82,6 +86,20 @@ def events(client: TestClient, job: str) -> Iterator[tuple[str, dict[str, Any]]]
                 kind = line.removeprefix("event: ")
             elif line.startswith("data: "):
                 yield kind, json.loads(line.removeprefix("data: "))
+
+
+@contextlib.contextmanager
+def threaded(wanted: Settings) -> Iterator[int]:
+    """Run a server in a thread, on a free port of this machine, and yield the port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    http = protocol(wanted.limits.header_seconds)
+    server = uvicorn.Server(uvicorn.Config(make_app(wanted), http=http, ws="none", log_level="error", access_log=False))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    wait_for(lambda: server.started)
+    yield listener.getsockname()[1]
+    server.should_exit = True
+    thread.join(20)
 
 
 class Live:

@@ -36,6 +36,7 @@ def serve(
     data: Annotated[
         Path | None, typer.Option(help="Folder of the workspaces.", show_default="your data folder")
     ] = None,
+    queue: Annotated[int, typer.Option(min=1, help="Photos that may wait; further ones are refused with 429.")] = 200,
     network: ModelNetwork = None,
     jobs: Jobs = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
@@ -47,7 +48,7 @@ def serve(
     if missing:
         raise PatchvoteError("the page needs some packages more. Install them with: pip install 'patchvote[web]'")
     from ..web.server import serve as run
-    from ..web.settings import Settings, data_folder
+    from ..web.settings import Limits, Settings, data_folder
 
     settings = Settings(
         data=data or data_folder(),
@@ -58,6 +59,7 @@ def serve(
         token=_token(token_file),
         hosts=tuple(allow_host or ()),
         jobs=jobs,
+        limits=Limits(waiting_photos=queue, connections=queue + 400),
     )
 
     def ready(address: str) -> None:

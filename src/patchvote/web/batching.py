@@ -56,7 +56,8 @@ class Batcher:
         """
         with self._changed:
             waiting = len(self._waiting)
-            if self._closed or waiting + len(photos) > self._limit:
+            # Whoever finds nobody waiting is taken with any number of photos: the limit of files bounds it.
+            if self._closed or (waiting and waiting + len(photos) > self._limit):
                 self._metrics.count("patchvote_photos_refused_total", len(photos))
                 raise Problem(429, "busy", "too many photos are waiting. Try again later.", self._retry_after(waiting))
             futures: list[Future[Described]] = [Future() for _ in photos]

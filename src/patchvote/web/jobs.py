@@ -211,7 +211,7 @@ class Jobs:
                 end = told if "end" in told else end
                 if "stage" in told and not job.is_over:
                     job.set(stage=str(told["stage"]), done=int(told["done"]), total=int(told["total"]))
-        is_late = not late.is_alive()
+        is_late = time.monotonic() - job.started >= self._limits.job_seconds
         late.cancel()
         if process.stdin is not None:
             process.stdin.close()

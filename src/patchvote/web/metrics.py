@@ -45,7 +45,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._counts: dict[str, collections.Counter[Labels]] = collections.defaultdict(collections.Counter)
         self._buckets: dict[str, list[int]] = {}
-        self._sums: collections.Counter[str] = collections.Counter()
+        self._sums: dict[str, float] = collections.defaultdict(float)
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
 
     def count(self, name: str, by: int = 1, labels: Mapping[str, str] | None = None) -> None:
@@ -63,7 +63,7 @@ class Metrics:
         with self._lock:
             buckets = self._buckets.setdefault(route, [0] * (len(_BUCKETS) + 1))
             buckets[bisect.bisect_left(_BUCKETS, seconds)] += 1
-            self._sums[route] += seconds  # type: ignore[assignment]  # a sum of seconds
+            self._sums[route] += seconds
 
     def text(self) -> str:
         """Return all figures as text."""
@@ -75,7 +75,7 @@ class Metrics:
             if self._buckets:
                 lines += [f"# HELP {_SECONDS} {_HELP[_SECONDS]}", f"# TYPE {_SECONDS} histogram"]
             for route, buckets in sorted(self._buckets.items()):
-                lines += _histogram(route, buckets, float(self._sums[route]))
+                lines += _histogram(route, buckets, self._sums[route])
         for name, (description, read) in sorted(self._gauges.items()):
             lines += [f"# HELP {name} {description}", f"# TYPE {name} gauge", f"{name} {read():g}"]
         return "\n".join([*lines, ""])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from ..utils.files import write_atomically
 from .context import Context
@@ -10,8 +11,8 @@ from .records import State
 from .workspaces import Workspace
 
 
-def open_model(here: Context, workspace: Workspace, content: bytes) -> None:
-    """Make the model of a file the present one of a workspace; its classes become classes of the workspace.
+def open_model(here: Context, workspace: Workspace, source: bytes | Path) -> None:
+    """Make the model of a file, or of its content, the present one of a workspace, which gets its classes.
 
     Raises
     ------
@@ -21,7 +22,10 @@ def open_model(here: Context, workspace: Workspace, content: bytes) -> None:
     run = workspace.new_run()
     try:
         path = run / "model.patchvote"
-        write_atomically(path, [content])
+        if isinstance(source, bytes):
+            write_atomically(path, [source])
+        else:
+            shutil.copyfile(source, path)
         model = here.models.check_upload(path)
         # It has learned from no photo of the workspace yet.
         workspace.commit_run(run, State("").fingerprint(), opened=True, classes=model.classes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import secrets
@@ -101,6 +102,11 @@ def add_handlers(app: FastAPI, data: Path) -> None:
         response.headers.update(error.headers or {})
         return response
 
+    async def system(request: Request, error: Any) -> Response:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return Problem(413, "full", "there is no room on the disk of the server.").response()
+        return unforeseen(error).response()
+
     async def fault(request: Request, error: Exception) -> Response:
         return unforeseen(error).response()
 
@@ -108,6 +114,7 @@ def add_handlers(app: FastAPI, data: Path) -> None:
     app.add_exception_handler(PatchvoteError, mistake)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(StarletteHTTPException, http)
+    app.add_exception_handler(OSError, system)
     app.add_exception_handler(Exception, fault)
 
 

@@ -77,7 +77,7 @@ def _mistakes(scores: Scores, ids: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def _more_photos(about: About, checked: Checked | None) -> dict[str, Any]:
     """Return whether more photos would help, and of which class."""
-    classes = (about.held_out or {}).get("classes", {})
+    classes = {} if about.held_out is None else about.held_out.get("classes", {})
     hardest = hardest_class(classes)
     return {
         "sentence": enough_sentence(about.curve, classes),

@@ -39,7 +39,7 @@ class Limits:
     waiting_photos : int
         Photos that wait for the network; further requests are answered with 429.
     connections : int
-        Open connections.
+        Open connections, more than photos may wait: who waits in vain is to be told so.
     streams : int
         Open streams of events.
     waiting_jobs : int
@@ -67,7 +67,7 @@ class Limits:
     header_seconds: float = 10.0
     answer_seconds: float = 60.0
     waiting_photos: int = 200
-    connections: int = 200
+    connections: int = 600
     streams: int = 32
     waiting_jobs: int = 16
     job_seconds: float = 3600.0

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", examples=["0123456789abcdef0123456789abcdef"])]
 PhotoId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["5f" * 32])]
 Ids = Annotated[list[PhotoId], Field(max_length=5000)]
-_ANSWER = {
+_ANSWER: dict[str, Any] = {
     "file": "a.jpg",
     "label": "cat",
     "probability": 0.9312,

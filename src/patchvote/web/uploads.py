@@ -88,7 +88,8 @@ async def _from_form(request: Request, most: int, part: str) -> Sent:
     try:
         # One more than are allowed, so that too many are told apart from other faults.
         async with request.form(max_files=most + 1, max_fields=_FIELDS, max_part_size=_FIELD_BYTES) as form:
-            files, fields = [], {}
+            files: list[Upload] = []
+            fields: dict[str, Any] = {}
             for name, value in form.multi_items():
                 if not isinstance(value, UploadFile):
                     fields[name] = value

@@ -22,11 +22,11 @@ _ONE = "/v1/workspaces/{workspace}"
 @router.post("/v1/workspaces", response_model=WorkspaceOut, status_code=201, summary="Make a workspace")
 def create(here: Here, body: WorkspaceIn) -> Response:
     """Make a workspace, with a model of the server if one is named."""
-    content = None if body.model is None else named(here.models, body.model).path.read_bytes()
+    served = None if body.model is None else named(here.models, body.model)
     workspace = here.workspaces.create(body.title)
-    if content is not None:
+    if served is not None:
         try:
-            open_model(here, workspace, content)
+            open_model(here, workspace, served.path)
         except BaseException:
             here.workspaces.remove(workspace)
             raise
