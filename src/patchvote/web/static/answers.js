@@ -58,7 +58,7 @@ function words(photo, corrected) {
     const agreed = corrected === answer.label;
     return [
       h("p", { class: "label" }, corrected),
-      h("p", { class: "tag" }, icon("check"), agreed ? "You agreed" : `You said so; it said ${answer.error ? "nothing" : answer.label}`),
+      h("p", { class: "tag" }, icon("check"), agreed ? "You agreed" : `You said so; it said ${answer.label || "nothing"}`),
     ];
   }
   if (answer.error) return [h("p", { class: "label" }, "No answer"), h("p", { class: "soft" }, `This photo ${answer.error}`)];
@@ -81,7 +81,7 @@ function words(photo, corrected) {
 
 /** One click for the likely cases; the other classes are behind "Other". */
 function corrections(photo, corrected, onClass) {
-  const { likeliest, runner_up: runnerUp } = photo.answer;
+  const { likeliest, runner_up: runnerUp, rejected } = photo.answer;
   if (corrected !== null) {
     return h("div", { class: "corrections" }, button("Take it back", () => onClass(null), { class: "quiet" }));
   }
@@ -94,7 +94,11 @@ function corrections(photo, corrected, onClass) {
     "div",
     { class: "corrections", role: "group", "aria-label": `What is ${photo.name}?` },
     h("p", { class: "soft" }, "What is it really?"),
-    button(likeliest, () => onClass(likeliest), { class: "chip", icon: photo.answer.rejected ? null : "check", "aria-label": photo.answer.rejected ? `It is ${likeliest}` : `Right, it is ${likeliest}` }),
+    button(likeliest, () => onClass(likeliest), {
+      class: "chip",
+      icon: rejected ? null : "check",
+      "aria-label": rejected ? `It is ${likeliest}` : `Right, it is ${likeliest}`,
+    }),
     runnerUp && button(runnerUp, () => onClass(runnerUp), { class: "chip", "aria-label": `No, it is ${runnerUp}` }),
     more,
     others,

@@ -49,7 +49,8 @@ export async function send(method, path, body = undefined) {
 /** Return what went wrong, from the answer to a request. */
 export async function problemOf(reply) {
   const { error } = await reply.json().catch(() => ({}));
-  return new Problem(reply.status, error?.code ?? "unknown", error?.message ?? `The server answered with status ${reply.status}.`);
+  const message = error?.message ?? `The server answered with status ${reply.status}.`;
+  return new Problem(reply.status, error?.code ?? "unknown", message);
 }
 
 /** Cut a list of picked files into portions that one request may carry. */

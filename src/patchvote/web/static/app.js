@@ -3,7 +3,7 @@
 import { askAbout, setUpAsk } from "./ask.js";
 import { problemOf, send, whenTokenIsNeeded } from "./api.js";
 import { h } from "./dom.js";
-import { attempt, deferred, notify } from "./notices.js";
+import { attempt, deferred } from "./notices.js";
 import { acceptPastes } from "./pick.js";
 import { pasteIntoTeach, setUpTeach } from "./teach.js";
 import { forgetLast, greet, lastWorkspace, openWorkspace, refresh, retell, space, subscribe } from "./workspace.js";
@@ -18,7 +18,9 @@ async function start() {
   setUpTeach(document.querySelector("#teach"), { onAsk: () => show("ask", { focus: true }) });
   setUpAsk(document.querySelector("#ask"), { onTeach: () => show("teach", { focus: true }) });
   acceptPastes((picked) => (view === "ask" ? askAbout(picked) : pasteIntoTeach(picked)));
-  for (const name of ["dragover", "drop"]) document.addEventListener(name, (event) => event.preventDefault()); // a miss must not leave the page
+  for (const name of ["dragover", "drop"]) { // a drop beside the places for it must not leave the page
+    document.addEventListener(name, (event) => event.preventDefault());
+  }
   document.addEventListener("visibilitychange", () => { if (!document.hidden) attempt(refresh); });
   document.querySelector(".skip").addEventListener("click", (event) => {
     event.preventDefault(); // the address has the workspace
@@ -96,8 +98,27 @@ function askForToken() {
 
 function showTokenDialog() {
   const { promise, resolve } = deferred();
-  const field = h("input", { type: "password", id: "token", autocomplete: "current-password", required: true, "aria-describedby": "token-fault" });
   const fault = h("p", { id: "token-fault", role: "alert" });
+  const field = h("input", {
+    type: "password",
+    id: "token",
+    autocomplete: "current-password",
+    required: true,
+    "aria-describedby": "token-fault",
+  });
+  const enter = async (event) => {
+    event.preventDefault();
+    const reply = await attempt(() => send("POST", "/v1/session", { token: field.value }));
+    if (!reply) return;
+    if (!reply.ok) {
+      fault.textContent = (await problemOf(reply)).message;
+      field.select();
+      return;
+    }
+    dialog.close();
+    dialog.remove();
+    resolve();
+  };
   const dialog = h(
     "dialog",
     { class: "small-dialog", "aria-labelledby": "token-title", oncancel: (event) => event.preventDefault() },
@@ -105,21 +126,7 @@ function showTokenDialog() {
     h("p", {}, "Whoever started the server has it."),
     h(
       "form",
-      {
-        onsubmit: async (event) => {
-          event.preventDefault();
-          const reply = await send("POST", "/v1/session", { token: field.value }).catch((problem) => notify(problem.message, { fault: true }));
-          if (!reply) return;
-          if (!reply.ok) {
-            fault.textContent = (await problemOf(reply)).message;
-            field.select();
-            return;
-          }
-          dialog.close();
-          dialog.remove();
-          resolve();
-        },
-      },
+      { onsubmit: enter },
       h("label", { for: "token" }, "Token"),
       field,
       fault,

@@ -34,7 +34,12 @@ export function setUpAsk(root, { onTeach }) {
     ),
   );
   parts.model = h("select", { "aria-label": "Model to ask", onchange: () => update(space.state) });
-  parts.first = h("div", { class: "first" }, h("p", {}, "It has to learn before it can answer."), button("Teach it", onTeach, { class: "primary" }));
+  parts.first = h(
+    "div",
+    { class: "first" },
+    h("p", {}, "It has to learn before it can answer."),
+    button("Teach it", onTeach, { class: "primary" }),
+  );
   parts.stale = h("p", { class: "hint" });
   parts.tools = h("div", { class: "list-tools" }, ordering(), filter(), exports());
   parts.list = h("ol", { class: "answers", "aria-label": "Answers" });
@@ -67,11 +72,21 @@ export function askAbout(picked) {
   });
 }
 
+/** Ask about those photos without a class that have no answer yet. */
+export function askAboutUnlabelled() {
+  return attempt(async () => {
+    const photos = await listPhotos({ class: "none" });
+    arrived(photos.filter(({ answer }) => !answer));
+  });
+}
+
 /** Show photos that are at the server now, before those that still have to get there, and ask about them. */
 function arrived(photos) {
   const later = [...entries.values()].filter(({ photo }) => photo === null);
   for (const { key } of later) entries.delete(key);
-  for (const photo of photos) if (!entries.has(photo.id)) put({ key: photo.id, name: photo.name, photo: { ...photo, answer: null } });
+  for (const photo of photos) {
+    if (!entries.has(photo.id)) put({ key: photo.id, name: photo.name, photo: { ...photo, answer: null } });
+  }
   later.forEach(put);
   render();
   request(photos.map(({ id }) => id));
@@ -110,7 +125,8 @@ export async function reload() {
   for (const photo of photos) put({ key: photo.id, name: photo.name, photo });
   for (const entry of waitingStill) if (!entries.has(entry.key)) put(entry);
   render();
-  if (space.state.model) request(photos.filter(({ answer, class: label }) => label === null && !answer.current).map(({ id }) => id));
+  const outdated = photos.filter((photo) => photo.class === null && !photo.answer.current);
+  if (space.state.model) request(outdated.map(({ id }) => id));
 }
 
 function update(state) {
@@ -121,12 +137,20 @@ function update(state) {
   parts.lead.textContent = model
     ? `It can tell apart ${model.classes.length > 12 ? count(model.classes.length, "class") : listed(model.classes)}.`
     : "Which photo shows what? It tells you, and shows where it sees it.";
-  const corrected = [...entries.values()].some(({ photo }) => photo?.class);
-  parts.stale.replaceChildren(...(state?.model?.stale && !state.job
-    ? [corrected ? "You have given photos a class since it learned. " : "Photos or classes have changed since it learned. ", button("Learn again", parts.onTeach, { class: "quiet" })]
-    : []));
+  drawStale(state);
   if (state && loaded !== state.id) attempt(reload);
   else render();
+}
+
+/** Say that there is something new to learn. */
+function drawStale(state) {
+  parts.stale.replaceChildren();
+  if (!state?.model?.stale || state.job) return;
+  const corrected = [...entries.values()].some(({ photo }) => photo?.class);
+  parts.stale.append(
+    corrected ? "You have given photos a class since it learned. " : "Photos or classes have changed since it learned. ",
+    button("Learn again", parts.onTeach, { class: "quiet" }),
+  );
 }
 
 /** The model of the server that is asked while there is no workspace. */
@@ -136,7 +160,8 @@ function served() {
 
 function drawModels(state) {
   parts.model.hidden = Boolean(state) || space.models.length < 2;
-  if (parts.model.children.length !== space.models.length) parts.model.replaceChildren(...space.models.map(({ name }) => h("option", { value: name }, name)));
+  if (parts.model.children.length === space.models.length) return;
+  parts.model.replaceChildren(...space.models.map(({ name }) => h("option", { value: name }, name)));
 }
 
 function render() {
@@ -166,11 +191,11 @@ function drawEntry(card, { name, photo }) {
     fillWaiting(card, name, photo?.thumbnail);
     return;
   }
-  const change = (changed) => { put({ key: changed.id, name: changed.name, photo: changed }); render(); update(space.state); };
   fillCard(card, photo, {
     onLook: () => {
-      const photos = [...parts.list.children].map(({ dataset }) => entries.get(dataset.key)?.photo).filter((item) => item?.answer);
-      look(photos, photos.findIndex(({ id }) => id === photo.id), { onChange: change, onRemoved: ({ id }) => { entries.delete(id); render(); } });
+      const shownPhotos = [...parts.list.children].map(({ dataset }) => entries.get(dataset.key)?.photo);
+      const photos = shownPhotos.filter((item) => item?.answer);
+      look(photos, photos.findIndex(({ id }) => id === photo.id), { onChange: change, onRemoved: drop });
     },
     onClass: async (label) => {
       const changed = await giveClass(photo, label, { onUndone: change });
@@ -181,12 +206,23 @@ function drawEntry(card, { name, photo }) {
     onRemove: () => attempt(async () => {
       const neighbour = card.nextElementSibling ?? card.previousElementSibling;
       await removePhotos([photo.id]);
-      entries.delete(photo.id);
-      render();
+      drop(photo);
       announce(`${photo.name} was removed.`);
       (neighbour?.querySelector("button") ?? parts.drop.querySelector("button")).focus();
     }),
   });
+}
+
+/** Show a photo that has changed. */
+function change(photo) {
+  put({ key: photo.id, name: photo.name, photo });
+  update(space.state);
+}
+
+/** Show a photo no more. */
+function drop({ id }) {
+  entries.delete(id);
+  render();
 }
 
 function ordering() {
@@ -197,7 +233,13 @@ function ordering() {
     words,
   );
   parts.unsure = h("span", {}, "Unsure first");
-  return h("fieldset", { class: "segments" }, h("legend", { class: "hidden-words" }, "Order of the answers"), radio("arrival", h("span", {}, "As they came")), radio("unsure", parts.unsure));
+  return h(
+    "fieldset",
+    { class: "segments" },
+    h("legend", { class: "hidden-words" }, "Order of the answers"),
+    radio("arrival", h("span", {}, "As they came")),
+    radio("unsure", parts.unsure),
+  );
 }
 
 function filter() {
@@ -211,7 +253,8 @@ function drawFilter(all) {
   const face = JSON.stringify(labels);
   if (parts.filter.dataset.face !== face) {
     parts.filter.dataset.face = face;
-    parts.filter.replaceChildren(h("option", { value: "" }, "All answers"), ...labels.map((label) => h("option", { value: label }, `Only ${label}`)));
+    const options = labels.map((label) => h("option", { value: label }, `Only ${label}`));
+    parts.filter.replaceChildren(h("option", { value: "" }, "All answers"), ...options);
   }
   parts.filter.value = shown;
 }
@@ -236,7 +279,8 @@ async function clear() {
   const asked = [...entries.values()].map(({ photo }) => photo).filter((photo) => photo?.answer && photo.class === null);
   const sure = await confirmed({
     title: "Clear the list?",
-    text: `${count(asked.length, "photo")} without a class and the answers go. Photos that you gave a class stay training photos. Your own files are not touched.`,
+    text: `${count(asked.length, "photo")} without a class and the answers go. Photos that you gave a class stay training `
+      + "photos. Your own files are not touched.",
     action: "Clear",
   });
   if (!sure) return;

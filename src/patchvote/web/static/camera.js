@@ -29,7 +29,8 @@ export async function takePhotos(onPicked, purpose) {
 
 function showCamera(stream, onPicked, purpose) {
   let taken = 0;
-  const video = h("video", { autoplay: true, playsinline: true, muted: true, srcObject: stream, "aria-label": "Picture of the camera" });
+  const video = h("video", { autoplay: true, playsinline: true, muted: true, "aria-label": "Picture of the camera" });
+  video.srcObject = stream;
   const told = h("p", { class: "soft", role: "status" }, purpose);
   const shoot = async () => {
     const file = await snapshot(video, taken + 1);

@@ -11,9 +11,9 @@ const SHOWN = 12; // photos of a card until all are asked for
 
 /** A card of a class (or of the unlabelled photos, whose id is "none"), which keeps itself up to date. */
 export class ClassCard {
-  /** `onPicked(picked, where)` adds photos: `where` is what `addPhotos` takes. */
-  constructor(id, onPicked) {
-    Object.assign(this, { id, onPicked, all: false, face: null, photos: [] });
+  /** `onPicked(picked, where)` adds photos: `where` is what `addPhotos` takes; `onAsk()` asks about the unlabelled ones. */
+  constructor(id, onPicked, onAsk) {
+    Object.assign(this, { id, onPicked, onAsk, all: false, face: null, photos: [] });
     this.thumbs = h("ul", { class: "thumbs" });
     this.amount = h("p", { class: "soft amount" });
     this.more = button("Show all", () => { this.all = true; attempt(() => this.load()); }, { class: "quiet" });
@@ -32,14 +32,23 @@ export class ClassCard {
   head() {
     if (!this.isClass) return [h("h2", { class: "card-title" }, "No class yet")];
     this.title = h("h2", { class: "hidden-words" });
-    this.name = h("input", { class: "class-name", type: "text", maxlength: 100, autocomplete: "off", onchange: () => this.rename(), onkeydown: (event) => { if (event.key === "Enter") this.name.blur(); } });
+    this.name = h("input", {
+      class: "class-name",
+      type: "text",
+      maxlength: 100,
+      autocomplete: "off",
+      onchange: () => this.rename(),
+      onkeydown: (event) => { if (event.key === "Enter") this.name.blur(); },
+    });
     return [this.title, this.name, iconButton("Remove this class", "bin", () => this.remove(), { class: "bare remove" })];
   }
 
   tools() {
     this.chooser = button("Add photos", async () => this.add(await choose()), { icon: "plus" });
-    this.camera = iconButton("Use the camera", "camera", () => takePhotos((picked) => this.add(picked), this.isClass ? `For ${this.name.value}.` : ""), { class: "" });
-    return h("div", { class: "row card-tools" }, this.chooser, this.isClass && this.camera);
+    const shoot = () => takePhotos((picked) => this.add(picked), `For ${this.name.value}.`);
+    this.camera = iconButton("Use the camera", "camera", shoot, { class: "" });
+    this.asker = button("Ask about them", () => this.onAsk());
+    return h("div", { class: "row card-tools" }, this.chooser, this.isClass ? this.camera : this.asker);
   }
 
   /** Bring the card in line with the state; `fresh` reads its photos again even if their number is the same. */
@@ -52,8 +61,10 @@ export class ClassCard {
       this.camera.setAttribute("aria-label", `Use the camera for ${entry.name}`);
       this.element.querySelector(".remove").setAttribute("aria-label", `Remove the class ${entry.name}`);
     }
-    const learned = this.isClass && space.state.model && entry.learned < entry.photos ? `, ${entry.photos - entry.learned} new` : "";
-    this.amount.textContent = entry.photos ? count(entry.photos, "photo") + learned : "Drop some photos here.";
+    this.asker.hidden = !space.state.model;
+    const unlearned = this.isClass && space.state.model ? entry.photos - entry.learned : 0;
+    const amount = count(entry.photos, "photo") + (unlearned > 0 ? `, ${unlearned} new` : "");
+    this.amount.textContent = entry.photos ? amount : "Drop some photos here.";
     this.element.classList.toggle("empty", !entry.photos);
     const face = `${space.state.id} ${entry.photos}`;
     if (fresh || face !== this.face) {

@@ -18,7 +18,7 @@ export function h(tag, attributes = {}, ...children) {
     if (value === false || value === null || value === undefined) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "vars") setVars(element, value);
-    else if (name === "value" || name === "checked" || name === "muted" || name === "srcObject") element[name] = value;
+    else if (name === "value" || name === "checked" || name === "muted") element[name] = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== false));
@@ -110,5 +110,5 @@ export function listed(words) {
 
 /** A bar from 0 to `share`; the words beside it say the same. */
 export function bar(share, attributes = {}) {
-  return h("span", { ...attributes, class: `bar ${attributes.class ?? ""}`, "aria-hidden": "true", vars: { "--v": share } }, h("i"));
+  return h("span", { class: `bar ${attributes.class ?? ""}`, "aria-hidden": "true", vars: { "--v": share } }, h("i"));
 }

@@ -30,7 +30,11 @@ export function setUpLearning({ onAsk }) {
     { class: "choices" },
     h("summary", {}, "Choices"),
     h("p", {}, h("label", { for: "remember" }, parts.remember, " Remember parts of the training photos")),
-    h("p", { class: "soft" }, "Each answer then shows the training parts that it resembles. Answers take longer, and the model file is larger."),
+    h(
+      "p",
+      { class: "soft" },
+      "Each answer then shows the training parts that it resembles. Answers take longer, and the model file is larger.",
+    ),
   );
   parts.bar = h(
     "section",
@@ -92,7 +96,8 @@ function wordsOf(state, filled, enough, isStale) {
   if (!state.model) return `${photos} in ${filled.length} classes. Ready to learn.`;
   if (isStale) return "There is something new to learn.";
   const { held_out: heldOut } = state.model;
-  return heldOut ? `It has learned: ${percent(heldOut.accuracy)} right on photos that it had not seen.` : "It has learned everything here.";
+  if (!heldOut) return "It has learned everything here.";
+  return `It has learned: ${percent(heldOut.accuracy)} right on photos that it had not seen.`;
 }
 
 /** Show how far a job is. */

@@ -20,6 +20,7 @@ function pairOf(match, image, onPart) {
   trained.addEventListener("load", () => drawPart(there, trained, match.there));
   trained.src = match.image;
   const show = () => onPart(match.box);
+  const [place, trainedPlace] = [placeOf(match.box), placeOf(match.there)];
   return h(
     "li",
     {},
@@ -30,7 +31,7 @@ function pairOf(match, image, onPart) {
         onpointerenter: show,
         onfocus: show,
         onclick: show,
-        "aria-label": `This part (${placeOf(match.box)}) resembles a part of a training photo (${placeOf(match.there)}). Show where it is.`,
+        "aria-label": `This part (${place}) resembles a part of a training photo (${trainedPlace}). Show where it is.`,
       },
       here,
       there,

@@ -48,8 +48,14 @@ function update(state) {
   if (model) parts.download.href = downloads.model();
   else parts.download.removeAttribute("href");
   parts.words.textContent = model
-    ? `${count(model.classes.length, "class")}, ${size(model.bytes)}, made on ${model.made}. ${state.has_report || !model.accuracy ? "" : `${model.accuracy.replace(/\.*$/, ".")} `}The file can be used without this page, too: patchvote predict.`
+    ? wordsOf(state)
     : "When it has learned, you can download the model as one file. Have you got one already? Open it.";
+}
+
+function wordsOf({ model, has_report: hasReport }) {
+  const accuracy = hasReport || !model.accuracy ? "" : `${model.accuracy.replace(/\.*$/, ".")} `; // the report has it, too
+  const facts = `${count(model.classes.length, "class")}, ${size(model.bytes)}, made on ${model.made}.`;
+  return `${facts} ${accuracy}The file can be used without this page, too: patchvote predict.`;
 }
 
 function size(bytes) {

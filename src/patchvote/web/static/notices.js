@@ -61,7 +61,7 @@ export function confirmed({ title, text, action }) {
   const { promise, resolve } = deferred();
   const dialog = h(
     "dialog",
-    { class: "small-dialog", "aria-labelledby": "question", onclose: () => { resolve(dialog.returnValue === "yes"); dialog.remove(); } },
+    { class: "small-dialog", "aria-labelledby": "question", onclose: () => dialog.remove() },
     h("h2", { id: "question" }, title),
     h("p", {}, text),
     h(
@@ -71,6 +71,7 @@ export function confirmed({ title, text, action }) {
       button(action, () => dialog.close("yes"), { class: "danger" }),
     ),
   );
+  dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"));
   document.body.append(dialog);
   dialog.showModal();
   return promise;

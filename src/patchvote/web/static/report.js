@@ -48,25 +48,31 @@ function render() {
   section.hidden = !found;
   if (!found) return;
   const focus = section.contains(document.activeElement);
-  section.replaceChildren(...[accuracy(), byClass(), more(), mistakes(), suspects(), alike(), suggestions(), skipped()].filter(Boolean));
+  const findings = [accuracy(), byClass(), more(), mistakes(), suspects(), alike(), suggestions(), skipped()];
+  section.replaceChildren(...findings.filter(Boolean));
   if (focus) section.querySelector("button")?.focus();
 }
 
 function accuracy() {
   const { held_out: heldOut, mode } = found;
   if (!heldOut) {
-    const why = mode === "add" ? "Photos were added to an opened model, so none was left to measure it on." : "There were too few photos to leave some out and measure it on them.";
+    const why = mode === "add"
+      ? "Photos were added to an opened model, so none was left to measure it on."
+      : "There were too few photos to leave some out and measure it on them.";
     return h("div", { class: "headline" }, h("h2", {}, "How good is it?"), h("p", {}, why));
   }
   const [low, high] = heldOut.interval;
   const right = Math.round(heldOut.accuracy * heldOut.images);
+  const many = `${Math.round(100 * low)} to ${Math.round(100 * high)} % (95 % confidence)`;
+  const scale = { "--low": low, "--high": high, "--v": heldOut.accuracy };
   return h(
     "div",
     { class: "headline" },
     h("h2", {}, "How good is it?"),
     h("p", { class: "big" }, percent(heldOut.accuracy)),
-    h("p", {}, `It named ${right} of ${count(heldOut.images, "photo")} rightly that it had not learned from. Of many more such photos, expect ${Math.round(100 * low)} to ${Math.round(100 * high)} % (95 % confidence).`),
-    h("div", { class: "scale", "aria-hidden": "true", vars: { "--low": low, "--high": high, "--v": heldOut.accuracy } }, h("i"), h("b")),
+    h("p", {}, `It named ${right} of ${count(heldOut.images, "photo")} rightly that it had not learned from. `
+      + `Of many more such photos, expect ${many}.`),
+    h("div", { class: "scale", "aria-hidden": "true", vars: scale }, h("i"), h("b")),
     h("p", { class: "ends soft", "aria-hidden": "true" }, h("span", {}, "0 %"), h("span", {}, "100 %")),
   );
 }
@@ -74,7 +80,8 @@ function accuracy() {
 function byClass() {
   const rows = Object.entries(found.held_out?.classes ?? {}).sort((a, b) => a[1].found - b[1].found);
   if (!rows.length) return null;
-  const share = (value) => h("td", {}, h("span", { class: "share" }, h("span", {}, value === null ? "–" : percent(value)), value !== null && bar(value)));
+  const heads = ["Class", "Photos", "of them found", "right when named"].map((words) => h("th", { scope: "col" }, words));
+  const cell = (share) => h("td", {}, share === null ? "–" : h("span", { class: "share" }, h("span", {}, percent(share)), bar(share)));
   return h(
     "details",
     { class: "by-class" },
@@ -82,8 +89,15 @@ function byClass() {
     h(
       "table",
       {},
-      h("thead", {}, h("tr", {}, ...["Class", "Photos", "of them found", "right when named"].map((words) => h("th", { scope: "col" }, words)))),
-      h("tbody", {}, rows.map(([name, { images, found: share1, right }]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, String(images)), share(share1), share(right)))),
+      h("thead", {}, h("tr", {}, heads)),
+      h("tbody", {}, rows.map(([name, row]) => h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, name),
+        h("td", {}, String(row.images)),
+        cell(row.found),
+        cell(row.right),
+      ))),
     ),
   );
 }
@@ -93,28 +107,36 @@ function more() {
   const few = Object.entries(advice?.few ?? {}).slice(0, 4);
   const needy = space.state.classes.find(({ name }) => name === advice?.class);
   if (!advice?.sentence && !few.length && !needy) return null;
+  const add = async () => onPicked(await choose(), { class: needy.id });
+  const numbers = listed(few.map(([name, number]) => `${name} (${number})`));
   return h(
     "div",
     {},
     h("h3", {}, "Would more photos help?"),
     advice.sentence && h("p", {}, advice.sentence),
-    needy && h("p", { class: "row" }, `It needs photos of ${needy.name} most.`, button("Add some", async () => onPicked(await choose(), { class: needy.id }), { class: "quiet", "aria-label": `Add photos of ${needy.name}, which needs them most` })),
-    few.length > 0 && h("p", {}, `Ten or more different photos per class make its answers steadier. Fewest have ${listed(few.map(([name, number]) => `${name} (${number})`))}.`),
+    needy && h(
+      "p",
+      { class: "row" },
+      `It needs photos of ${needy.name} most.`,
+      button("Add some", add, { class: "quiet", "aria-label": `Add some photos of ${needy.name}` }),
+    ),
+    few.length > 0 && h("p", {}, `Ten or more different photos per class make its answers steadier. Fewest have ${numbers}.`),
   );
 }
 
 function mistakes() {
   const rows = found.mistakes.filter(({ photo }) => photos.has(photo));
-  return gallery("Mistakes", "Photos that it named wrongly when it had not learned from them.", rows, ({ photo, label, predicted, probability }) => tile(photo, [
+  const draw = ({ photo, label, predicted, probability }) => tile(photo, [
     h("p", {}, h("b", {}, label), ", taken for ", h("b", {}, predicted)),
     h("p", { class: "soft" }, percent(probability)),
-  ]));
+  ]);
+  return gallery("Mistakes", "Photos that it named wrongly when it had not learned from them.", rows, draw);
 }
 
 function suspects() {
   const kept = keptPhotos();
-  const rows = found.suspects.filter(({ photo, label }) => photos.has(photo) && classOf(photos.get(photo)) === label && !kept.has(photo));
-  return gallery("Are these right?", "They may have the wrong class, or not belong here.", rows, ({ photo, label, finding, looks_like: other, details, others }) => tile(photo, [
+  const isOpen = ({ photo, label }) => photos.has(photo) && classOf(photos.get(photo)) === label && !kept.has(photo);
+  const draw = ({ photo, label, finding, looks_like: other, details, others }) => tile(photo, [
     others.length > 0 && h("div", { class: "pictures" }, others.filter((id) => photos.has(id)).map(picture)),
     h("p", {}, h("b", {}, label), `: ${details}`),
     h(
@@ -124,43 +146,53 @@ function suspects() {
       other && other !== label && button(`It is ${other}`, () => giveClass(photos.get(photo), other), { class: "chip" }),
       button("Remove", () => attempt(() => removePhotos([photo])), { class: "chip" }),
     ),
-  ]));
+  ]);
+  const rows = found.suspects.filter(isOpen);
+  return gallery("Are these right?", "They may have the wrong class, or not belong here.", rows, draw);
 }
 
 function alike() {
   const groups = found.alike.map((group) => group.filter((id) => photos.has(id))).filter((group) => group.length > 1);
-  return gallery("Nearly the same photo", "If they are copies of one photo, one is enough: copies teach nothing new.", groups, (group) => h(
-    "li",
-    { class: "tile group" },
-    h("div", { class: "pictures" }, group.map(picture)),
-    button(`Keep the first, remove ${count(group.length - 1, "other")}`, () => attempt(() => removePhotos(group.slice(1))), { class: "chip" }),
-  ));
+  const draw = (group) => {
+    const remove = () => attempt(() => removePhotos(group.slice(1)));
+    return h(
+      "li",
+      { class: "tile" },
+      h("div", { class: "pictures" }, group.map(picture)),
+      button(`Keep the first, remove ${count(group.length - 1, "other")}`, remove, { class: "chip" }),
+    );
+  };
+  const sentence = "If they are copies of one photo, one is enough: copies teach nothing new.";
+  return gallery("Nearly the same photo", sentence, groups, draw);
 }
 
 function suggestions() {
   const rows = found.suggestions.filter(({ photo }) => photos.get(photo)?.class === null);
-  return gallery("Label these next", "Of the photos without a class, these would teach it most.", rows, ({ photo, likeliest, runner_up: next }) => tile(photo, [
+  const draw = ({ photo, likeliest, runner_up: next }) => tile(photo, [
     h("p", { class: "soft" }, next ? `${likeliest} or ${next}?` : `${likeliest}?`),
     classChoice((name) => giveClass(photos.get(photo), name), { first: [likeliest, next] }),
-  ]));
+  ]);
+  return gallery("Label these next", "Of the photos without a class, these would teach it most.", rows, draw);
 }
 
 function skipped() {
   const rows = found.skipped.filter(({ photo }) => photos.has(photo));
-  return gallery("Skipped", "These photos could not be used.", rows, ({ photo, reason }) => tile(photo, [h("p", {}, reason)]));
+  const draw = ({ photo, reason }) => tile(photo, [h("p", {}, reason)]);
+  return gallery("Skipped", "These photos could not be used.", rows, draw);
 }
 
 /** A heading, a sentence and tiles; null where there is nothing to show. */
 function gallery(title, sentence, rows, draw) {
   if (!rows.length) return null;
   const some = unfolded.has(title) ? rows : rows.slice(0, MOST);
+  const unfold = () => { unfolded.add(title); render(); };
   return h(
     "div",
     {},
     h("h3", {}, `${title} (${rows.length})`),
     h("p", { class: "soft" }, sentence),
     h("ul", { class: "tiles" }, some.map(draw)),
-    some.length < rows.length && button(`Show all ${rows.length}`, () => { unfolded.add(title); render(); }, { class: "quiet" }),
+    some.length < rows.length && button(`Show all ${rows.length}`, unfold, { class: "quiet" }),
   );
 }
 

@@ -1,6 +1,6 @@
 /** Teach: make classes, drop a few photos in each, learn. */
 
-import { refusals } from "./ask.js";
+import { askAboutUnlabelled, refusals } from "./ask.js";
 import { ClassCard } from "./classes.js";
 import { button, count, h } from "./dom.js";
 import { newClassForm } from "./labels.js";
@@ -29,13 +29,25 @@ export function setUpTeach(root, { onAsk }) {
     parts.steps,
     parts.adding,
     parts.cards,
-    h("p", { class: "soft folder-hint" }, "Are your photos sorted already, one folder per class? ", button("Choose the folder", async () => addPicked(await choose({ folder: true }), { folders: "true" }), { icon: "folder", class: "quiet" }), " or drop it here."),
+    folderHint(),
     setUpLearning({ onAsk }),
     setUpReport(addPicked),
     setUpModel(),
   );
+  parts.onAsk = onAsk;
   acceptDrops(root, (picked) => addPicked(picked, inFolders(picked) ? { folders: "true" } : {}));
   subscribe(update);
+}
+
+function folderHint() {
+  const pick = async () => addPicked(await choose({ folder: true }), { folders: "true" });
+  return h(
+    "p",
+    { class: "soft folder-hint" },
+    "Are your photos sorted already, one folder per class? ",
+    button("Choose the folder", pick, { icon: "folder", class: "quiet" }),
+    " or drop it here.",
+  );
 }
 
 /** Add files that were pasted: to the class whose card has the focus, otherwise to the photos without a class. */
@@ -93,10 +105,10 @@ function update(state) {
     cards.delete(id);
   }
   const numbers = new Map(lastVersion?.classes.map((entry) => [entry.id, entry.photos]));
-  const moved = lastVersion && state && lastVersion.photos === state.photos && classes.every(({ id, photos }) => numbers.get(id) === photos);
+  const sameNumbers = lastVersion?.photos === state?.photos && classes.every(({ id, photos }) => numbers.get(id) === photos);
   for (const entry of shown) {
     const card = cards.get(entry.id) ?? cardOf(entry.id);
-    card.update(entry, Boolean(moved) && lastVersion.version !== state.version);
+    card.update(entry, sameNumbers && lastVersion.version !== state.version); // photos may have changed places
   }
   lastVersion = state;
   parts.lead.textContent = state?.model
@@ -118,7 +130,10 @@ function markStep(state, classes) {
 }
 
 function cardOf(id) {
-  const card = new ClassCard(id, addPicked);
+  const card = new ClassCard(id, addPicked, () => {
+    parts.onAsk();
+    return askAboutUnlabelled();
+  });
   card.element.dataset.key = id;
   cards.set(id, card);
   if (card.isClass) parts.fresh.before(card.element); // classes come in their order

@@ -129,7 +129,8 @@ export async function addPhotos(picked, fields = {}, onPortion = () => {}) {
 function fault(file) {
   const { endings = [], body_bytes: most = Infinity } = space.settings;
   const ending = /\.[^.]+$/.exec(file.name)?.[0].toLowerCase();
-  if (ending && endings.length && !endings.includes(ending) && !file.type.startsWith("image/")) return "is not a photo of a format that is read.";
+  const isForeign = ending && endings.length && !endings.includes(ending) && !file.type.startsWith("image/");
+  if (isForeign) return "is not a photo of a format that is read.";
   return file.size > 0.95 * most ? "is too large." : ""; // the request has a little besides the file
 }
 
