@@ -1,4 +1,4 @@
-"""Pieces of the page of `patchvote serve`, in a browser: evidence, ways to pick photos, findings, keyboard, and token."""
+"""Pieces of the page of `patchvote serve`, in a browser: evidence, ways to pick photos, findings, keyboard, token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from patchvote.web.client import Client
 
 CLASSES = ("brick", "gravel", "stars", "tissue")
 HOSTILE = "<img src=x onerror=alert(1)>"
-TOKEN = "a token of the tests"  # noqa: S105 - opens nothing
+TOKEN = "a token of the tests"
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,9 @@ def test_a_map_on_the_page_equals_the_array_of_explain_pixel_by_pixel(browser, a
             dialog.get_by_role("radio", name=label).check()
             tab.page.locator(f"canvas.lit[data-label={label}]").wait_for()
             drawn = np.array(tab.page.evaluate(MIDDLES))
-            assert np.abs(drawn - 255 * brightness_of(evidence, label)).max() < 3  # opacity of the middle of each cell; of 255
+            assert (
+                np.abs(drawn - 255 * brightness_of(evidence, label)).max() < 3
+            )  # opacity of the middle of each cell; of 255
             shown = Image.open(io.BytesIO(tab.page.locator(".stage").screenshot())).convert("RGB")
             apart = {}  # mean difference to what `patchvote explain` draws for a class
             for name in CLASSES:
@@ -124,9 +126,12 @@ def test_a_part_tells_its_votes_under_the_pointer_and_on_the_keyboard_and_matchi
         tab.page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 0.25 * box["height"])
         under = tab.page.locator(".part-votes li").all_inner_texts()
         assert tab.page.locator(".frame").is_visible()
-        shown = {name: float(vote.replace("−", "-")) for name, vote in (text.split("\n") for text in under)}
+        shown = {
+            name: float(vote.replace("\N{MINUS SIGN}", "-")) for name, vote in (text.split("\n") for text in under)
+        }
         assert any(
-            [round(vote, 2) for vote in part["votes"]] == pytest.approx([shown[name] for name in told["classes"]], abs=0.011)
+            [round(vote, 2) for vote in part["votes"]]
+            == pytest.approx([shown[name] for name in told["classes"]], abs=0.011)
             for part in told["parts"]
             if part["box"][0] <= 0.25 <= part["box"][2] and part["box"][1] <= 0.25 <= part["box"][3]
         )
@@ -201,7 +206,9 @@ def test_photos_are_dropped_pasted_chosen_as_a_folder_and_taken_with_the_camera(
         for photo in sorted((demo_photos / "train" / name).iterdir())[:3]:
             shutil.copy(photo, tmp_path / "sorted" / name)
     (tmp_path / "sorted" / "grass" / "notes.txt").write_text("no photo")
-    photos = [base64.b64encode(path.read_bytes()).decode() for path in sorted((demo_photos / "test" / "coins").iterdir())]
+    photos = [
+        base64.b64encode(path.read_bytes()).decode() for path in sorted((demo_photos / "test" / "coins").iterdir())
+    ]
     with page_of(browser, address, **DESKTOP, permissions=["camera"]) as tab:
         tab.open()
         tab.choose("Choose the folder", tmp_path / "sorted")
@@ -218,7 +225,9 @@ def test_photos_are_dropped_pasted_chosen_as_a_folder_and_taken_with_the_camera(
         tab.card("coins").get_by_text("3 photos").wait_for()
         tab.page.locator(".lead").first.evaluate(DROP, ["drop", "dataTransfer", photos[3:4]])
         tab.card("No class yet").get_by_text("1 photo").wait_for()
-        tab.page.evaluate(f"([...words]) => ({DROP})(document.querySelector('#teach'), words)", ["drop", "dataTransfer", photos[3:4]])
+        tab.page.evaluate(
+            f"([...words]) => ({DROP})(document.querySelector('#teach'), words)", ["drop", "dataTransfer", photos[3:4]]
+        )
         tab.page.get_by_text("1 photo was there already").wait_for()
 
         tab.button("Use the camera for coins").click()
@@ -292,7 +301,9 @@ def test_all_of_it_works_without_a_pointer(browser, address, taught):
         tab.page.get_by_role("dialog").get_by_role("radio").first.wait_for()
         for _ in range(12):
             press("Tab")
-            assert tab.page.evaluate("document.activeElement === document.body || !!document.activeElement.closest('dialog')")
+            assert tab.page.evaluate(
+                "document.activeElement === document.body || !!document.activeElement.closest('dialog')"
+            )
         tab.close_dialog()
         assert opener.evaluate("element => element === document.activeElement")
 
@@ -331,7 +342,11 @@ def test_a_server_with_a_token_asks_for_it_and_with_a_model_answers_at_once(
 ):
     model = tmp_path / "surfaces.patchvote"
     model.write_bytes(Client(address).download(taught))
-    with live(tmp_path / "data", model, PATCHVOTE_TOKEN=TOKEN) as server, browser.window(**DESKTOP) as window:
+    shutil.copy(model, tmp_path / "others.patchvote")
+    with (
+        live(tmp_path / "data", model, tmp_path / "others.patchvote", PATCHVOTE_TOKEN=TOKEN) as server,
+        browser.window(**DESKTOP) as window,
+    ):
         page = window.page
         page.goto(server.address)
         page.get_by_label("Token", exact=True).fill("a wrong token of the tests")
@@ -340,8 +355,10 @@ def test_a_server_with_a_token_asks_for_it_and_with_a_model_answers_at_once(
         page.get_by_label("Token", exact=True).fill(TOKEN)
         page.get_by_role("button", name="Enter").click()
         page.get_by_text("It can tell apart brick, gravel, stars and tissue.").wait_for()
+        page.get_by_label("Model to ask").select_option("others")
         with page.expect_file_chooser() as chooser:
             page.get_by_role("button", name="Choose photos").click()
         chooser.value.set_files(collage)
         page.locator(".answer .label").wait_for()
+        assert not page.get_by_label("Model to ask").is_visible()
         assert json.dumps(window.seen().requests).count(TOKEN) == 0

@@ -26,6 +26,12 @@ def browser(demo_photos):
         yield started
 
 
+def lead(photo):
+    """By how much the answer leads; photos that are none of the classes come first of all."""
+    answer = photo["answer"]
+    return -1 if answer["rejected"] else answer["probability"] - answer["runner_up_probability"]
+
+
 @pytest.mark.parametrize("window", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_teach_learn_ask_correct_add_download_reload_open_and_ask_again(browser, address, demo_photos, window):
     train, test = demo_photos / "train", demo_photos / "test"
@@ -62,6 +68,16 @@ def test_teach_learn_ask_correct_add_download_reload_open_and_ask_again(browser,
         assert all(label != "stars" for label in labels)
         assert fits(tab)
         assert tab.faults() == []
+
+        # The unsure ones first, or those of one class alone.
+        kept = tab.page.request.get(f"{address}/v1/workspaces/{tab.workspace}/photos?answered=true").json()["photos"]
+        tab.page.get_by_label("Unsure first").check()
+        assert tab.shown() == [photo["id"] for photo in sorted(kept, key=lead)]
+        tab.page.get_by_label("Answers to show").select_option("brick")
+        assert set(tab.labels()) == {"brick"}
+        tab.page.get_by_label("Answers to show").select_option("")
+        tab.page.get_by_label("As they came").check()
+        assert tab.shown() == [photo["id"] for photo in kept]
 
         # Look at the evidence, and move the slider: the photo changes.
         tab.look(0)

@@ -85,6 +85,11 @@ class Tab:
         """What the cards say, in their order."""
         return self.page.locator(".answer .label").all_inner_texts()
 
+    def shown(self) -> list[str]:
+        """Ids of the photos of the cards, in their order."""
+        ids: list[str] = self.answers.evaluate_all("cards => cards.map((card) => card.dataset.key)")
+        return ids
+
     def look(self, number: int) -> Any:
         """Open an answer, and wait for its evidence; returns the dialog."""
         self.answers.nth(number).locator(".picture").click()

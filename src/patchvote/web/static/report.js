@@ -81,7 +81,8 @@ function byClass() {
   const rows = Object.entries(found.held_out?.classes ?? {}).sort((a, b) => a[1].found - b[1].found);
   if (!rows.length) return null;
   const heads = ["Class", "Photos", "of them found", "right when named"].map((words) => h("th", { scope: "col" }, words));
-  const cell = (share) => h("td", {}, share === null ? "–" : h("span", { class: "share" }, h("span", {}, percent(share)), bar(share)));
+  const words = (share) => h("span", { class: "share" }, h("span", {}, percent(share)), bar(share));
+  const cell = (share) => h("td", {}, share === null ? "–" : words(share));
   return h(
     "details",
     { class: "by-class" },
