@@ -32,7 +32,6 @@ from patchvote.backbones import load
 from patchvote.utils.machine import cores
 
 CLIENTS = 16  # requests at once, of one photo each: enough that the network never waits
-QUEUE = 32  # photos that may wait in the server
 OVERLOAD = 4.0  # times the rate that the server can bear
 
 
@@ -72,10 +71,10 @@ class Address:
 
 
 @contextmanager
-def running(model: Path, data: Path) -> Iterator[Address]:
-    """Start a server, and end it."""
+def running(model: Path, data: Path, queue: int) -> Iterator[Address]:
+    """Start a server in which so many photos may wait, and end it."""
     command = [sys.executable, "-m", "patchvote", "serve", str(model), "--port", "0", "--data", str(data)]
-    command += ["--queue", str(QUEUE)]
+    command += ["--queue", str(queue)]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     try:
@@ -213,14 +212,14 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--photos", type=Path, required=True, help="folder with one folder per class")
     args = parser.parse_args()
-    train, photos = contents(args.photos, 24 if args.quick else 200)
+    train, photos = contents(args.photos, 48 if args.quick else 200)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ImageClassifier(cache=folder / "cache").fit(train).save(folder / "m.patchvote")
-        with running(folder / "m.patchvote", folder / "data") as server:
-            records, rate = measure_throughput(server, photos, 1 if args.quick else 4)
+        with running(folder / "m.patchvote", folder / "data", 16 if args.quick else 64) as server:
+            records, rate = measure_throughput(server, photos, 2 if args.quick else 4)
             records += measure_alone(server, photos[: 8 if args.quick else 50])
-            records += measure_overload(server, photos, rate, 4.0 if args.quick else 20.0)
+            records += measure_overload(server, photos, rate, 3.0 if args.quick else 20.0)
     write(records, args.json)
 
 
