@@ -20,6 +20,7 @@ PHOTOS = {
     "extract": "--photos",
     "serve": "--photos",
     "fine_tune": "--data",
+    "networks": "--photos",
 }
 OTHERS = (
     "constants",
@@ -40,6 +41,9 @@ SHARED = (
     "evidence_measures",
     "evidence_pictures",
     "labelled",
+    "networks_bags",
+    "networks_table",
+    "networks_tokens",
     "rejection_photos",
     "rejection_table",
     "stores",

@@ -145,7 +145,7 @@ def test_suspects_are_moved_with_their_folders_and_come_back_when_it_is_undone(h
     before = content(here / "photos")
     done = command(*CHECK, "--move", "away", "--no-report")
     assert "moved 3 photos" in done.out
-    assert "to undo: patchvote check photos --undo photos-moves.jsonl --move away" in done.out
+    assert "to undo:\n  patchvote check photos --undo photos-moves.jsonl --move away" in done.out
     moved = content(here / "away")
     assert moved.keys() == {WRONG, "grey/again.png", "light/broken.jpg"}
     assert content(here / "photos") == {name: data for name, data in before.items() if name not in moved}

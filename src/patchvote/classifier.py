@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .bags.bags import Bags
-from .bags.extract import Extractor
+from .bags.cache_stream import kept_stream
+from .bags.extract import Described, Extractor
 from .bags.filled import Filled
 from .bags.recipe import Recipe, as_recipe
 from .errors import PatchvoteError
@@ -70,8 +71,8 @@ class ImageClassifier(Parameters, Namer):
     budget : float, default 60
         Seconds for trying settings and training, not counting the network. At least one setting is always tried.
     cache : path, None or False
-        Folder to keep what the voter learns from, so that a photo goes through the network once; the user's cache
-        folder by default. False keeps nothing.
+        Folder to keep what voters learn and answer from, so that a photo goes through the network once; the user's
+        cache folder by default. False keeps nothing.
     jobs : int, optional
         Number of threads; one per core by default.
     seed : int, default 0
@@ -184,7 +185,7 @@ class ImageClassifier(Parameters, Namer):
         from .models.needs import learned_from
 
         need = learned_from(self.voter, self._kind, self.seed)
-        with self._bags_of(found, photos, progress, seconds, engine, need) as store:
+        with self._bags_of(found, progress, seconds, engine, need) as store:
             from .models.fit import fit_model
 
             check_readable(store, self.skipped)
@@ -236,7 +237,7 @@ class ImageClassifier(Parameters, Namer):
         found = find_photos(photos)
         check_adapts(self.model)
         need = adapted_from(self.model.kind)
-        with self._bags_of(found, photos, progress, {"network": 0.0}, engine, need) as store:
+        with self._bags_of(found, progress, {"network": 0.0}, engine, need) as store:
             self._adapt_to(store, insist)
         return self
 
@@ -267,7 +268,7 @@ class ImageClassifier(Parameters, Namer):
         seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
         check_classes(found)
         self.passed_over = found.passed_over
-        with self._bags_of(found, photos, progress, seconds, engine, added_from(self.model)) as store:
+        with self._bags_of(found, progress, seconds, engine, added_from(self.model)) as store:
             fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
         self.known = fitted.known
         self.skipped = [*self.skipped, *fitted.refused]
@@ -278,7 +279,6 @@ class ImageClassifier(Parameters, Namer):
     def _bags_of(
         self,
         photos: list[Photo],
-        source: Source,
         progress: Progress | bool | None,
         seconds: dict[str, float],
         engine: Engine | None = None,
@@ -297,7 +297,7 @@ class ImageClassifier(Parameters, Namer):
         more: dict[str, Any] = {"cache": self.cache, "engine": engine, "progress": show} | (
             {} if need is None else {"need": need}
         )
-        with cached_bags(photos, source, self._extractor, **more) as (filled, store):
+        with cached_bags(photos, self._extractor, **more) as (filled, store):
             self.filled, self.skipped = filled, filled.skipped
             self._photos = {photo.name: photo for photo in photos}
             seconds["network"] += filled.seconds
@@ -307,6 +307,10 @@ class ImageClassifier(Parameters, Namer):
                 self.damaged += filled.damaged
 
     # --- answering --------------------------------------------------------------------------------------------------
+
+    def described(self, photos: list[Photo]) -> Iterator[Described]:
+        """Yield what the model needs of the bags of photos, in order: from the cache, or else from the network."""
+        return kept_stream(photos, self._extractor, self.model.scorer.needs, cache=self.cache, damaged=self.damaged)
 
     def answers(
         self,
@@ -345,7 +349,7 @@ class ImageClassifier(Parameters, Namer):
         self.model.limit(threshold)
         found = find_photos(photos)
         self.passed_over = found.passed_over
-        with self._bags_of(found, photos, progress, {"network": 0.0}, engine) as store:
+        with self._bags_of(found, progress, {"network": 0.0}, engine) as store:
             self._adapt_to(store, insist)
             errors = {error.name: error for error in self.skipped}
             indices = {name: index for index, name in enumerate(store.names)}
@@ -399,7 +403,7 @@ class ImageClassifier(Parameters, Namer):
         found, strangers = self._labelled(photos, labels), self._unknown(unknown, threshold)
         expected = {photo.name: str(photo.label) for photo in found}
         known = known_photos(self.model.about)
-        with self._bags_of(found, photos, progress, {"network": 0.0}, engine) as store:
+        with self._bags_of(found, progress, {"network": 0.0}, engine) as store:
             self.known = sum(short(entry.digest) in known for entry in store.entries)
             self.before, _ = measure(self.model, _one_by_one(store), expected, threshold)
             self._adapt_to(store, insist)
@@ -458,6 +462,7 @@ class ImageClassifier(Parameters, Namer):
         return classifier
 
 
-def _one_by_one(store: Store) -> Iterator[tuple[str, Bags]]:
+def _one_by_one(store: Store) -> Iterator[tuple[str, Bags, Bags]]:
     for index, name in enumerate(store.names):
-        yield name, store.load([index])[0]
+        bag = store.load([index])[0]
+        yield name, bag, bag

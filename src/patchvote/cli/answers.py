@@ -1,7 +1,6 @@
-"""Answers as text: rows of CSV, lines of JSON, a table for people.
+"""Answers as text for programs: rows of CSV, lines of JSON. `answer_table` has the table for people.
 
-JSON holds names exactly. CSV is read by spreadsheets and shown by terminals (`utils.csv_text`). The table shows names
-as a terminal can show them.
+JSON holds names exactly. CSV is read by spreadsheets and shown by terminals (`utils.csv_text`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ..models.answers import Answer
 from ..models.rows import row
 from ..models.scores import Scores
 from ..utils.csv_text import csv_of
-from ..utils.terminal import printable, printable_json
+from ..utils.terminal import printable_json
 
 
 def answers_of(scores: Scores) -> Iterator[Answer]:
@@ -38,17 +37,3 @@ def json_lines(answers: Iterable[Answer], more: Callable[[], Mapping[str, Any]] 
 def csv_lines(answers: Iterable[Answer]) -> Iterator[str]:
     """Yield a header and one row per answer, each on one line."""
     return csv_of(map(row, answers))
-
-
-def table_lines(answers: Iterable[Answer]) -> Iterator[str]:
-    """Yield one line per answer, for people."""
-    for answer in answers:
-        name = printable(answer.name)
-        name = name if len(name) <= 48 else "…" + name[-47:]
-        if answer.error is not None:
-            yield f"{name:<48}  cannot be read"
-            continue
-        cells = row(answer)
-        label = f"{cells['label']} ({answer.label}?)" if answer.rejected else cells["label"]
-        second = f"{answer.runner_up} {100 * answer.runner_up_probability:.0f} %"
-        yield printable(f"{name:<48}  {100 * answer.probability:3.0f} %  {label:<24}  else {second}")

@@ -63,7 +63,7 @@ def extract(
     ],
     store: Annotated[
         Path,
-        typer.Argument(metavar="STORE", parser=place, help="Folder to keep the bags in; created if it does not exist."),
+        typer.Argument(metavar="STORE", parser=place, help="Folder to keep them in; created if it does not exist."),
     ],
     network: Network = "efficientnet-lite0",
     mode: Annotated[
@@ -109,7 +109,7 @@ def extract(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Turn PHOTOS into bags of descriptors, kept in STORE.
+    """Describe the parts of PHOTOS by the numbers that a network computes (descriptors), kept in STORE.
 
     Run it again to continue after an interruption, or to add new and changed photos: others are not extracted again.
     """
@@ -189,7 +189,8 @@ def store_info(store: Path, as_json: bool) -> None:
         ("features", f"{summary['features']:,} per descriptor, stored as {' and '.join(summary['dtype'])}"),
         (
             "network",
-            f"{summary['network']} (fingerprint {summary['fingerprint']}), read {recipe['activation']} the activation",
+            f"{summary['network']}, read {recipe['activation']} its last activation; checksum of its weights "
+            f"{summary['fingerprint']}",
         ),
         (
             "mode",
@@ -197,27 +198,30 @@ def store_info(store: Path, as_json: bool) -> None:
         ),
         (
             "on disk",
-            f"{summary['bytes'] / 1e6:,.1f} MB in {counted(summary['shards'], 'shard')}, "
+            f"{summary['bytes'] / 1e6:,.1f} MB in {counted(summary['shards'], 'file')}, "
             f"{summary['bytes'] / summary['photos'] / 1e3:,.1f} kB per photo",
         ),
     ]
     if summary["superseded"]:
         rows.append(
-            ("superseded", f"{summary['superseded']:,} older bags of photos that changed, moved or were written twice")
+            (
+                "superseded",
+                f"{summary['superseded']:,} older descriptions of photos that changed, moved or were written twice",
+            )
         )
     if summary["without_checksum"]:
         count = summary["without_checksum"]
-        which = "" if count == summary["shards"] else f"{count:,} of the shards: "
+        which = "" if count == summary["shards"] else f"{count:,} of the files: "
         rows.append(("checksums", f"{which}none: written by an earlier version; damage is not detected"))
     else:
-        rows.append(("checksums", "of every header and bag, verified on reading"))
+        rows.append(("checksums", "of every file and photo, verified on reading"))
     if summary["set_aside"]:
-        damaged = counted(len(summary["set_aside"]), "damaged shard")
+        damaged = counted(len(summary["set_aside"]), "damaged file")
         rows.append(("set aside", f"{damaged}, such as {summary['set_aside'][0]}"))
     for row in rows:
-        show(f"{row[0]:<12} {row[1]}")
+        show(f"{row[0]:<12} {row[1]}", indent=13)
     for shard in summary["damaged"]:
-        show(f"{'damaged':<12} {shard.rstrip('.')}. The next run extracts its photos again.")
+        show(f"{'damaged':<12} {shard.rstrip('.')}. The next run extracts its photos again.", indent=13)
     if summary["classes"]:
         width = max(map(len, summary["classes"]))
         most_photos = max(summary["classes"].values())

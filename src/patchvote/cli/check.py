@@ -32,7 +32,7 @@ from .common import (
     report_file,
     tell_hints,
 )
-from .streams import interruption
+from .streams import KEPT, interruption
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -93,7 +93,9 @@ def check(
         _check_folders(photos, move)
     page = report_file(default := Path(f"{base_name(photos)}-check.html"), report, no_report)
     _check_outputs([photos, test], network, page, output, force, [] if report else [default])
-    checked = _checked(photos, test, network, mode, cache_of(cache, no_cache), jobs, seed, quiet)
+    kept = "" if no_cache else f" {KEPT}"
+    with interruption(f"interrupted; nothing was written, and no photo was moved.{kept}"):
+        checked = _checked(photos, test, network, mode, cache_of(cache, no_cache), jobs, seed, quiet)
     if page:
         _write_page(page, checked, photos)
     if output:
@@ -227,7 +229,8 @@ def _carry_out(wanted: Sequence[Move], photos: Path, into: Path | None, *, keep_
     record = write_record(Path(f"{base_name(photos)}-moves.jsonl"), moves) if keep_record and moves else None
     words = ["patchvote", "check", str(photos), "--undo", str(record), *(["--move", str(into)] if into else [])]
     undo = shlex.join(words) if record else None
-    with interruption(f"interrupted. To undo what was moved: {undo}" if undo else "interrupted."):
+    how = f"To undo what was moved: `{undo}`" if undo else "Run the same command again to move the others."
+    with interruption(f"interrupted; every photo is whole, some were moved. {how}"):
         made, failed = make(moves)
     say(*map(str, failed))
     return {"moved": len(made), "failed": len(failed), "record": record and str(record), "undo": undo}
@@ -241,4 +244,4 @@ def _tell(record: dict[str, Any], lines: list[str], done: dict[str, Any], quiet:
         if done:
             show(f"moved {counted(done['moved'], 'photo')}" + (f"; {done['failed']:,} not" if done["failed"] else ""))
         if done.get("undo"):
-            show(f"to undo: {done['undo']}")
+            show("to undo:", f"  {done['undo']}")

@@ -53,10 +53,13 @@ ModelNetwork = Annotated[
 Cache = Annotated[
     Path | None,
     typer.Option(
-        help="Folder to keep bags in, so that no photo goes through the network twice.", show_default="your cache"
+        help="Folder to keep what the network computes, so that no photo goes through it twice.",
+        show_default="your cache",
     ),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no bags.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Keep nothing of what the network computes, and use nothing that is kept.")
+]
 PhotosArgument = Annotated[
     Path,
     typer.Argument(

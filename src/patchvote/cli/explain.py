@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.terminal import show, show_json
+from ..utils.terminal import say, show, show_json
 from .common import Force, Jobs, Json, MistypedError, ModelArgument, ModelNetwork, Quiet, check_order, load
+from .streams import interruption
 
 if TYPE_CHECKING:
     from ..models.evidence import Evidence
@@ -27,7 +28,10 @@ def explain(
         Path | None, typer.Option("--output", "-o", help="PNG to write.", show_default="PHOTO-evidence.png here")
     ] = None,
     force: Force = False,
-    arrays: Annotated[Path | None, typer.Option(help="Also write votes, boxes and maps to this .npz file.")] = None,
+    arrays: Annotated[
+        Path | None,
+        typer.Option(help="Also write the votes of all parts for all classes, their boxes and maps to this .npz file."),
+    ] = None,
     photos: Annotated[
         Path | None,
         typer.Option(help="Folder of the training photos, to draw the parts that match, if MODEL stores them."),
@@ -37,8 +41,9 @@ def explain(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw where in PHOTO the votes for a class come from."""
+    """Draw which parts of PHOTO vote for a class: it is bright where they do."""
     from ..backbones.network_files import network_files
+    from ..models.report.captions import missing_sentence
     from ..models.report.picture import draw, draw_matches, encoded
     from ..photos.decode import SHOWN, load_image
     from ..photos.find import Photo, find_photos
@@ -60,9 +65,11 @@ def explain(
     for option, file, ending in (("--output", output, ".png"), ("--arrays", arrays, ".npz")):
         if file is not None and file.suffix.lower() != ending:
             raise MistypedError(f"{option} writes a {ending} file, got {file}.")
-    evidence = classifier.explain(photo, label[0] if label else None)
+    with interruption("interrupted; no picture was written."):
+        evidence = classifier.explain(photo, label[0] if label else None)
     image = load_image(Photo(photo.name, photo), SHOWN)
     write_file(target, [encoded(draw(evidence, image, label))])
+    say(*filter(None, [missing_sentence([evidence.name, *(label or evidence.ranking[:2])])]))
     written = [target]
     if evidence.matches and photos is not None and parts is not None:
         wanted = {match.name for match in evidence.matches[:5]}

@@ -48,14 +48,14 @@ from .common import (
     tell_skipped,
     workers_of,
 )
-from .streams import interruption
+from .streams import KEPT, interruption
 
 _MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` prints all of them
-_VOTERS = f"auto, {', '.join(OWN)}, or a voter of another package."
+_VOTERS = f"How parts of a photo vote for its class: auto, {', '.join(OWN)}, or a voter of another package."
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
-    from ..models.about import Added
+    from ..models.about import About, Added
 
 
 def fit(
@@ -104,8 +104,7 @@ def fit(
     _check_ending(model)
     recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
     tell_hints(photos)
-    kept = "" if no_cache else " The bags that were extracted are kept: run the same command again to continue."
-    interrupted = interruption(f"interrupted; {model} was not written.{kept}")
+    interrupted = interruption(f"interrupted; {model} was not written." + ("" if no_cache else f" {KEPT}"))
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}
         classifier = ImageClassifier(recipe, voter=voter, **settings)
@@ -164,9 +163,9 @@ def add(
 
     target, bags_folder = output or model, cache_of(cache, no_cache)
     check_order(model, [photos])
-
+    is_left = "was not written" if output else "is as it was"
     with (
-        interruption(f"interrupted; {target} was not written."),
+        interruption(f"interrupted; {target} {is_left}." + ("" if no_cache else f" {KEPT}")),
         workers_of(engine, address, workers, jobs) as (where, threads),
     ):
 
@@ -236,11 +235,7 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
     more = f", and {len(counts) - _MAX_SHOWN_CLASSES:,} more" if len(counts) > _MAX_SHOWN_CLASSES else ""
     shown = ", ".join(counts[:_MAX_SHOWN_CLASSES])
     lines = [f"{counted(photos, 'photo')} of {len(classifier.classes):,} classes: {shown}{more}"]
-    width = max((len(trial["words"]) for trial in about.tried), default=0)
-    for trial in about.tried:
-        numbers = f"{100 * trial['accuracy']:5.1f} %  in {trial['seconds']:.1f} s"
-        lines.append(f"  tried {trial['words']:<{width}}  {numbers}")
-    lines.append(f"chose {about.chosen['words']}: {about.chosen['why']}.")
+    lines.extend(_method_lines(classifier.model.kind, about))
     lines.append(accuracy_sentence(about.held_out))
     if sentence := rejection_sentence(about.held_out):
         lines.append(sentence)
@@ -256,6 +251,19 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
         )
     lines.append(f"wrote {model} ({size(model)})" + (f" and {page}" if page else ""))
     return lines
+
+
+def _method_lines(kind: str, about: About) -> list[str]:
+    """Return how the model decides and, where several settings were tried, how good each was."""
+    words, why = about.chosen["words"], about.chosen["why"]
+    if len(about.tried) < 2:
+        how = "" if words == kind else f": {words}"
+        return [f"method: {kind}{how} ({why})."]
+    tried = [
+        f"tried {trial['words']}: {100 * trial['accuracy']:.1f} % of the held-out photos in {trial['seconds']:.1f} s."
+        for trial in about.tried
+    ]
+    return [*tried, f"chose {words}: {why}."]
 
 
 def _seconds_lines(seconds: dict[str, float], classifier: ImageClassifier) -> list[str]:

@@ -14,11 +14,12 @@ import typer
 from ..engines.choose import EngineName
 from ..utils.counting import counted
 from ..utils.remote import place
-from ..utils.terminal import emit, say
+from ..utils.terminal import columns_of, emit, say
 from .common import (
     FAILED,
     SKIPPED,
     Address,
+    Cache,
     EngineOption,
     Force,
     Insist,
@@ -26,9 +27,11 @@ from .common import (
     MistypedError,
     ModelArgument,
     ModelNetwork,
+    NoCache,
     Quiet,
     Threshold,
     Workers,
+    cache_of,
     check_insist,
     check_order,
     load,
@@ -37,7 +40,7 @@ from .common import (
 )
 from .paths import paths_of, photos_of
 from .sorting import Sorting
-from .streams import interruption
+from .streams import Interrupted, interruption
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
@@ -64,6 +67,8 @@ def predict(
     link: Annotated[bool, typer.Option("--link", help="Make links in DIR instead of copies.")] = False,
     move: Annotated[bool, typer.Option("--move", help="Move photos into DIR instead of copying them.")] = False,
     network: ModelNetwork = None,
+    cache: Cache = None,
+    no_cache: NoCache = False,
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -80,11 +85,12 @@ def predict(
     check_output(output, as_json)
     sorting = Sorting(sort_into, link, move)
     check_insist(insist, adapt, "--adapt")
+    kept = cache_of(cache, no_cache)
     names = paths_of(photos)
     paths = [place(name) for name in names]
     check_order(model, paths)
     with workers_of(engine, address, workers, jobs) as (where, threads):
-        classifier = load(model, network=network, jobs=threads)
+        classifier = load(model, network=network, jobs=threads, cache=kept)
         listed = 0 if photos == ["-"] else None  # standard input, which may be redirected from the output file
         inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
         check_outputs([(output, Kind.answers)], inputs, force=force)
@@ -94,7 +100,8 @@ def predict(
         counter = _Counter(classifier, adapt, quiet)
         found = sorting.outside(photos_of(names))
         answers = counter.each(classifier.answers(found, **settings), progress)
-        _write(sorting.each(answers, found, classifier.classes, quiet), counter, output, as_json)
+        names = [photo.name for photo in found]
+        _write(sorting.each(answers, found, classifier.classes, quiet), counter, names, output, as_json)
     say(*classifier.damaged)
     say(*classifier.passed_over.sentences())
     if counter.failed == counter.total:
@@ -103,10 +110,11 @@ def predict(
         raise typer.Exit(SKIPPED)
 
 
-def _write(answers: Iterator[Answer], counter: _Counter, output: Path | None, as_json: bool) -> None:
+def _write(answers: Iterator[Answer], counter: _Counter, names: list[str], output: Path | None, as_json: bool) -> None:
     """Write answers to a file, or print them as they come."""
     from ..utils.files import write_file
-    from .answers import csv_lines, json_lines, table_lines
+    from .answer_table import Table
+    from .answers import csv_lines, json_lines
 
     def json_rows(answers: Iterable[Answer]) -> Iterator[str]:
         return json_lines(answers, lambda: {"adapted": counter.classifier.refusal is None} if counter.adapt else {})
@@ -119,9 +127,15 @@ def _write(answers: Iterator[Answer], counter: _Counter, output: Path | None, as
             say(f"wrote {output}")
         return
     terminal = sys.stdout.isatty()
-    lines = json_rows if as_json else table_lines if terminal else csv_lines
-    for number, line in enumerate(lines(answers)):
-        emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
+    lines = json_rows if as_json else csv_lines
+    if terminal and not as_json:
+        lines = Table.of(names, counter.classifier.classes, columns_of(sys.stdout)).lines
+    try:
+        for number, line in enumerate(lines(answers)):
+            emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
+    except KeyboardInterrupt:
+        done = f"{counter.total:,} of {counted(len(names), 'photo')}"
+        raise Interrupted(f"interrupted after {done}; answers that were printed are complete.") from None
 
 
 @dataclasses.dataclass

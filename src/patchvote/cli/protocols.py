@@ -26,12 +26,19 @@ Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder of the image set
 Splits = Annotated[int | None, typer.Option(min=1, help="Only the first splits, this many.")]
 Settings = Annotated[str | None, typer.Option(help="Only these settings, separated by commas.")]
 Pairs = Annotated[str | None, typer.Option(help="Only these pairs of domains, such as amazon-webcam.")]
-Voters = Annotated[str | None, typer.Option(help="Only these voters; settings in brackets: 'snbnl(q=1)'.")]
-Recipes = Annotated[str | None, typer.Option(help="Only these recipes, such as dense,patch-32x3-before.")]
+Voters = Annotated[
+    str | None, typer.Option(help="Only these voters (how parts vote); settings in brackets: 'snbnl(q=1)'.")
+]
+Recipes = Annotated[
+    str | None, typer.Option(help="Only these recipes (where parts are taken), such as dense,patch-32x3-before.")
+]
 Networks = Annotated[str | None, typer.Option(help="Names or ONNX files; A+B puts descriptors side by side.")]
 ResultsFolder = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of results.")]
 BagsFolder = Annotated[
-    Path | None, typer.Option("--bags", metavar="DIR", help="Folder to keep bags in.", show_default="your cache")
+    Path | None,
+    typer.Option(
+        "--bags", metavar="DIR", help="Folder to keep bags (descriptors of photos) in.", show_default="your cache"
+    ),
 ]
 Memory = Annotated[
     float | None,

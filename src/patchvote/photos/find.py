@@ -22,7 +22,7 @@ from ..utils.counting import counted
 from ..utils.remote import RemotePath, place
 from ..utils.schema import brief
 from .formats import endings, how_to_read, is_photo
-from .hints import folder_of_classes
+from .hints import folder_above, folder_of_classes, near_path
 from .labels import is_missing, label_texts
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import read_manifest
@@ -109,7 +109,7 @@ def _from_path(path: Path) -> Found:
     if path.is_dir():
         return _from_folder(path)
     if not path.exists():
-        raise PhotoError(str(path), "there is no such file or folder. Is the path right?")
+        raise PhotoError(str(path), f"there is no such file or folder. Is the path right?{near_path(path)}")
     if path.suffix.lower() in MANIFESTS:
         return Found(_from_rows(str(path), path.parent, read_manifest(path)))
     if is_photo(path):
@@ -240,9 +240,11 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
     unlabelled = [photo.name for photo in photos if is_missing(photo.label)]
     where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
     if len(unlabelled) == len(photos):
+        above = folder_above(Path(source)) if isinstance(source, (str, Path)) else None
         raise PatchvoteError(
             f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
             "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
+            + (f" If its name is a class, pass the folder above, {above}." if above is not None else "")
         )
     if unlabelled:
         raise PatchvoteError(

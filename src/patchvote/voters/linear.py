@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.keep import Keep, Mean
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
 from . import veto
@@ -46,6 +47,10 @@ class LinearVotes(Scorer):
     def power(self) -> float:
         """Exponent of the power normalisation of a bag's mean."""
         return float(self.settings["power"])
+
+    def needs(self) -> Keep:
+        """Return what of a bag its scores need: the mean."""
+        return Mean()
 
     def votes(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the vote of every descriptor; it depends on the bag that the descriptor is in."""

@@ -15,6 +15,7 @@ dark images count the same. Nothing here learns, and nothing needs more than num
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,19 @@ from .votes import centres
 Floats = npt.NDArray[np.float32]
 
 PLACES = 4  # means of r, a r, b r and a b r
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MomentBags(Bags):
+    """Bags of which only the mean and the moments are known: each has one descriptor, its mean.
+
+    Parameters
+    ----------
+    stats : array of shape (bags, moments)
+        Moments of the whole bags, as `moments` returns them.
+    """
+
+    stats: Floats = dataclasses.field(default=None)  # type: ignore[arg-type]
 
 
 def places(bags: Bags, rows: slice) -> Floats:

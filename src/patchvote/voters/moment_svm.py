@@ -105,6 +105,7 @@ class MomentSVM(Voter):
     """
 
     scorer_class = MomentVotes
+    description = "each part of a photo votes by its features, their products and its place"
     reads_store = True
 
     linear_: npt.NDArray[np.float64]
@@ -136,7 +137,7 @@ class MomentSVM(Voter):
     def candidates(cls, seed: int) -> list[Candidate]:
         """Return one candidate; every class has the same weight, however many photos it has (see `BagSVM`)."""
         voter = cls(class_weight="balanced", calibration=0, random_state=seed)
-        return [Candidate("votes by features, their products and places", voter)]
+        return [Candidate(cls.description, voter)]
 
     # --- learning ---------------------------------------------------------------------------------------------------
 

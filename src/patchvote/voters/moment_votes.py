@@ -9,9 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.keep import Keep
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
-from .moment_features import PLACES, lengths, moment_vectors, moments, pair_count, places, rooted, symmetric
+from .moment_features import (
+    PLACES,
+    MomentBags,
+    lengths,
+    moment_vectors,
+    moments,
+    pair_count,
+    places,
+    rooted,
+    symmetric,
+)
 from .onnx_nodes import Exported, as_map, cells, centres_of, mean_cell, size, softmax_of
 from .power import power_nodes
 from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class
@@ -95,7 +106,17 @@ class MomentVotes(Scorer):
                 second[:, number] = np.einsum("nk,nk->n", projected @ matrix, projected)
         return first, second
 
+    def needs(self) -> Keep:
+        """Return what of a bag its scores need: the moments along its directions."""
+        from .moment_keep import KeptMoments
+
+        directions, offset = self.arrays["directions"], self.arrays["offset"]
+        pairs = self.settings["pairs"] if "pairs" in self.settings else directions.shape[1]
+        return KeptMoments(self.power, directions, offset, int(pairs), self.arrays["vectors"].dtype.name)
+
     def _stats(self, bags: Bags) -> npt.NDArray[np.float32]:
+        if isinstance(bags, MomentBags):
+            return bags.stats
         return moments(bags, self.power, self.arrays["directions"], self.arrays["offset"])
 
     @functools.cached_property

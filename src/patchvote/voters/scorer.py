@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.keep import ALL, Keep
 from ..errors import ModelError, PatchvoteError
 from ..utils.float16 import all_finite
 from ..utils.onnx_graph import GraphBuilder
@@ -137,6 +138,10 @@ class Scorer(abc.ABC):
         return
 
     # --- what a subclass may override -------------------------------------------------------------------------------
+
+    def needs(self) -> Keep:
+        """Return what of a bag its scores and probabilities need, which a cache may keep instead of the whole bag."""
+        return ALL
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the mean vote of each bag, ``(bags, classes)``."""

@@ -18,14 +18,16 @@ from ..evidence import Evidence
 from ..learning_curve import enough_sentence
 from ..model import Model
 from ..scores import Scores, interval
-from .card import accuracy_of, accuracy_sentence, limits
-from .elements import bar, data, escaped, isolated, number, percent, photos, places, prose, section, table
+from .card import accuracy_of, accuracy_sentence, limits, some
+from .elements import bar, data, escaped, folded, isolated, number, percent, photos, places, prose, section, table
+from .examples import examples
 from .html import write_page
 from .picture import glow
 from .rejection import rejection
 
 _MAX_WITH_NUMBERS = 30  # classes up to which the cells of the confusion matrix have room for numbers
 _MAX_IN_MATRIX = 150  # classes up to which the confusion matrix can be read
+_MAX_LISTED = 20  # classes that are listed of photos that were added at once
 _SIDE = 320  # longest side of a photo in pixels: three fit side by side
 
 
@@ -58,7 +60,14 @@ def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Ima
 
 
 def write_report(
-    path: str | Path, model: Model, scores: Scores | None, mistakes: Sequence[Mistake] = (), *, title: str, kind: str
+    path: str | Path,
+    model: Model,
+    scores: Scores | None,
+    mistakes: Sequence[Mistake] = (),
+    *,
+    title: str,
+    kind: str,
+    shown: Iterable[tuple[Evidence, Image.Image]] = (),
 ) -> None:
     """Write a report as one self-contained HTML file, atomically.
 
@@ -76,6 +85,8 @@ def write_report(
         Title of the report.
     kind : str
         Photos on which the scores were measured, such as "on photos held out of the training".
+    shown : iterable of (Evidence, Pillow image)
+        Examples to show, with the photos upright.
 
     Raises
     ------
@@ -84,10 +95,10 @@ def write_report(
     """
     accuracy, after = accuracy_of(model.about), _making(model) + _limits(model)
     if scores is None or not len(scores):
-        body = f'<p class="big none">Not measured</p>\n<p class="lead">{prose(accuracy)}</p>\n'
+        body = f'<p class="big none">Not measured</p>\n<p class="lead">{prose(accuracy)}</p>\n{examples(shown)}'
     else:
-        body = _headline(scores, kind) + _curve(model) + _classes(scores) + _confusion(scores) + _confidence(scores)
-        body += rejection(scores)
+        body = _headline(scores, kind) + examples(shown) + _curve(model) + _classes(scores) + _confusion(scores)
+        body += _confidence(scores) + rejection(scores)
     write_page(path, title, body + _mistakes(mistakes) + after)
 
 
@@ -131,7 +142,7 @@ def _curve(model: Model) -> str:
         for (x, y), point in zip(places, curve, strict=True)
     )
     drawing = (
-        '<svg class="curve" viewBox="0 0 480 200" role="img" aria-label="Accuracy against photos per class">'
+        '<svg class="growth" viewBox="0 0 480 200" role="img" aria-label="Accuracy against photos per class">'
         f'<line x1="60" y1="150" x2="420" y2="150"/><polyline points="{line}"/>{dots}{words}'
         '<text x="240" y="194">photos per class that were learned from</text></svg>'
     )
@@ -150,7 +161,7 @@ def _classes(scores: Scores) -> str:
         "95&nbsp;% interval. <b>Right</b> is the share of the photos named so that are of the class (precision). The "
         "hardest classes come first."
     )
-    return section("Class by class", f"<p>{legend}</p>\n{table('class =photos ^found right', rows, 'sortable')}")
+    return section("Class by class", f"<p>{legend}</p>\n{folded('class =photos ^found right', rows, 'classes')}")
 
 
 def _confusion(scores: Scores) -> str:
@@ -278,17 +289,17 @@ def _making(model: Model) -> str:
     counts = [about.images.get(label, 0) for label in model.classes]
     added = [
         f"{escaped(one['date'])}: "
-        + ", ".join(f"{count:,} of {isolated(label)}" for label, count in one["images"].items())
+        + some([f"{count:,} of {isolated(label)}" for label, count in one["images"].items()], _MAX_LISTED)
         for one in about.added
     ]
     each = " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
     facts = {
         "learned from": f"{photos(sum(counts))} of {len(counts):,} classes, {each} each",
         "added later": "<br>".join(added),
-        "network": f"{isolated(recipe.network)}, {escaped(recipe.activation)} its last activation, "
-        f"<code>{escaped(model.fingerprint)}</code>",
-        "recipe": f"{recipe.mode}, {_settings(dataclasses.asdict(recipe.sampling))}",
-        "voter": f"{model.kind}, {escaped(chosen.get('words', 'as requested'))} ({escaped(chosen.get('why', '?'))})",
+        "network": f"{isolated(recipe.network)}, read {escaped(recipe.activation)} its last activation; checksum of "
+        f"its weights <code>{escaped(model.fingerprint)}</code>",
+        "parts": f"{recipe.mode}, {_settings(dataclasses.asdict(recipe.sampling))}",
+        "method": f"{model.kind}: {escaped(chosen.get('words', 'as requested'))} ({escaped(chosen.get('why', '?'))})",
         "settings": _settings(model.scorer.settings),
         "calibration": f"temperature {model.temperature:.3g}, &ldquo;none of these&rdquo; below a "
         f"{'probability' if model.familiarity is None else 'familiarity'} of {model.limit():.2f}",
@@ -305,9 +316,13 @@ def _making(model: Model) -> str:
         for part, took in seconds.items()
         if took > 0
     ]
+    lead = (
+        "A network describes parts of a photo by numbers, one vector per part; each part votes for the classes, and "
+        "the mean of the votes decides."
+    )
     return section(
         "How it was made",
-        f"<dl>\n{body}</dl>\n"
+        f"<p>{lead}</p>\n<dl>\n{body}</dl>\n"
         + (f"<h3>What was tried</h3>\n{table('settings accuracy =log&nbsp;loss =time', tried)}" if tried else "")
         + (f"<h3>Where the time went</h3>\n{table('part =time share', times)}" if times else ""),
     )
