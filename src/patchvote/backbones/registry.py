@@ -18,25 +18,36 @@ From then on ``colours``, and every name that begins with ``colours:``, ``colour
 - The names of our engines and networks, and names that end in .onnx, are reserved.
 - A name that was read from a file never reaches an engine, except that of the embedded networks (see `names`).
 
+An entry point may also be a table with the fields of `known.KnownNetwork`: a short name for a network of the Hugging
+Face hub, as those in networks.toml are.
+
 Other packages are searched only when a name is not one of ours, or when all engines are listed.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Protocol
 
 from ..errors import NetworkError, PatchvoteError, first_line
 from ..utils.plugins import plugins
 from ..utils.suggest import nearest
 from .base import Activation, Backbone, NetworkSpec
+from .known import KnownNetwork, full_name, known_names
 from .names import EMBEDDED, NetworkName
 from .outputs import fault_of_spec
 
 GROUP = "patchvote.backbones"  # name of the group of entry points
 
 # Modules of this package whose function `load` is an engine, by the beginning of a name; imported when needed.
-_OURS = {"caffe": "caffe_network", "timm": "torch_network", "torch": "torch_network", "torchvision": "torch_network"}
+_OURS = {
+    "caffe": "caffe_network",
+    "hf": "hub",
+    "timm": "torch_network",
+    "torch": "torch_network",
+    "torchvision": "torch_network",
+}
 
 
 class Engine(Protocol):
@@ -52,8 +63,8 @@ def engines() -> list[str]:
 
     Examples
     --------
-    >>> engines()[:4]
-    ['caffe', 'timm', 'torch', 'torchvision']
+    >>> engines()[:5]
+    ['caffe', 'hf', 'timm', 'torch', 'torchvision']
     """
     others = {entry.name for entry in plugins(GROUP)}
     return [*_OURS, *sorted(others - _OURS.keys())]
@@ -74,6 +85,8 @@ def load_one(name: str, *, activation: Activation, threads: int, device: str) ->
         module = _OURS[prefix]
     elif name.lower().endswith(".onnx"):
         module = "onnx_file"
+    elif (full := full_name(name)) is not None:
+        name, module = full, "hub"
     else:
         return _load_with_other(name, activation=activation, threads=threads, device=device)
     load: Engine = importlib.import_module(f".{module}", __package__).load
@@ -85,7 +98,7 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
     engine = NetworkName.parse(name).engine
     entries = {entry.value: entry for entry in plugins(GROUP) if entry.name == engine}
     if not entries:
-        known = engines() if ":" in name else [*EMBEDDED, *engines()]
+        known = engines() if ":" in name else [*EMBEDDED, *known_names(), *engines()]
         raise NetworkError(f"there is no network {name!r}.{nearest(engine, known)} A path must end in .onnx.")
     if len(entries) > 1:
         raise NetworkError(
@@ -97,6 +110,11 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
         load = entry.load()
     except (Exception, SystemExit) as error:  # importing a package may raise anything
         raise NetworkError(f"{source} cannot be imported: {first_line(error)}") from error
+    if isinstance(load, Mapping):
+        from .hub import load as load_from_hub
+
+        row, _, options = KnownNetwork.of(engine, load, source), *name.partition("?")[1:]
+        return load_from_hub(row.full_name(options), activation=activation, threads=threads, device=device)
     try:
         backbone: Backbone = load(name, activation=activation, threads=threads, device=device)
     except PatchvoteError:
