@@ -168,6 +168,22 @@ def engine(cluster):
 
 
 @pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A Hugging Face hub on loopback, with an empty cache; no other address is known to the library."""
+    pytest.importorskip("huggingface_hub")
+    from helpers.hub_server import hub_server
+
+    with hub_server() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
+        yield server
+
+
+@pytest.fixture
 def trace(tmp_path):
     """Folder in which networks of workers leave the numbers of their processes."""
     folder = tmp_path / "trace"

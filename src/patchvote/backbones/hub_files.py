@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import posixpath
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..errors import NetworkError
@@ -101,6 +101,14 @@ def files_of(name: HubName, *, local: bool = False) -> HubFiles:
         download(name.repository, commit, file)
     remember(name.repository, name.revision, commit)
     return _located(chosen, Snapshot(name.repository, commit))
+
+
+def cached_files(name: str) -> Iterator[Path]:
+    """Yield the files in the cache of the commit that a name means; none where it is not cached. Nothing is asked."""
+    parsed = HubName.parse(name)
+    snapshot = snapshot_of(parsed.repository, parsed.revision)
+    if snapshot is not None and snapshot.folder.is_dir():
+        yield from (path for path in sorted(snapshot.folder.rglob("*")) if path.is_file())
 
 
 def _located(name: HubName, snapshot: Snapshot) -> HubFiles:

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import NetworkError
-from ..utils.schema import Check, either, one_of, record, text, whole
+from ..utils.schema import Check, flag, record, text, whole
 from .hub_names import HubName
 
 _TABLE = Path(__file__).with_name("networks.toml")
-_WORD, _NUMBER, _FLAG = text(300), whole(1, 1 << 20), either(one_of(True), one_of(False))
+_WORD, _NUMBER = text(300), whole(1, 1 << 20)
 _FIELDS: Check = record(
     {"repository": _WORD, "licence": _WORD, "features": _NUMBER, "stride": _NUMBER},
     {
@@ -28,7 +28,7 @@ _FIELDS: Check = record(
         "size": _NUMBER,
         "megabytes": whole(0, 1 << 20),
         "sources": whole(0, 1 << 20),
-        "one_size": _FLAG,
+        "one_size": flag,
         "note": _WORD,
     },
 )

@@ -34,7 +34,6 @@ from ..errors import NetworkError, PatchvoteError, first_line
 from ..utils.plugins import plugins
 from ..utils.suggest import nearest
 from .base import Activation, Backbone, NetworkSpec
-from .known import KnownNetwork, full_name, known_names
 from .names import EMBEDDED, NetworkName
 from .outputs import fault_of_spec
 
@@ -85,10 +84,12 @@ def load_one(name: str, *, activation: Activation, threads: int, device: str) ->
         module = _OURS[prefix]
     elif name.lower().endswith(".onnx"):
         module = "onnx_file"
-    elif (full := full_name(name)) is not None:
-        name, module = full, "hub"
     else:
-        return _load_with_other(name, activation=activation, threads=threads, device=device)
+        from .known import full_name
+
+        if (full := full_name(name)) is None:
+            return _load_with_other(name, activation=activation, threads=threads, device=device)
+        name, module = full, "hub"
     load: Engine = importlib.import_module(f".{module}", __package__).load
     return load(name, activation=activation, threads=threads, device=device)
 
@@ -98,6 +99,8 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
     engine = NetworkName.parse(name).engine
     entries = {entry.value: entry for entry in plugins(GROUP) if entry.name == engine}
     if not entries:
+        from .known import known_names
+
         known = engines() if ":" in name else [*EMBEDDED, *known_names(), *engines()]
         raise NetworkError(f"there is no network {name!r}.{nearest(engine, known)} A path must end in .onnx.")
     if len(entries) > 1:
@@ -112,9 +115,10 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
         raise NetworkError(f"{source} cannot be imported: {first_line(error)}") from error
     if isinstance(load, Mapping):
         from .hub import load as load_from_hub
+        from .known import KnownNetwork
 
-        row, _, options = KnownNetwork.of(engine, load, source), *name.partition("?")[1:]
-        return load_from_hub(row.full_name(options), activation=activation, threads=threads, device=device)
+        full = KnownNetwork.of(engine, load, source).full_name(name.partition("?")[2])
+        return load_from_hub(full, activation=activation, threads=threads, device=device)
     try:
         backbone: Backbone = load(name, activation=activation, threads=threads, device=device)
     except PatchvoteError:
