@@ -140,9 +140,7 @@ class HasGraph(Protocol):
 class HasWhole(Protocol):
     """A backbone that describes a whole image by something else than the mean of its cells (`NetworkSpec.whole`)."""
 
-    def with_whole(
-        self, images: npt.NDArray[np.uint8]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    def with_whole(self, images: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Describe images as a call does; also return the descriptors ``(n, d)`` of the whole images."""
         ...
 

@@ -37,9 +37,7 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "com.ms.inter
 Functions = dict[tuple[str, str], "onnx.FunctionProto"]
 
 
-def read_graph(
-    path: Path, cache: Path | None = None, fetch: Callable[[str], object] | None = None
-) -> tuple[Any, str]:
+def read_graph(path: Path, cache: Path | None = None, fetch: Callable[[str], object] | None = None) -> tuple[Any, str]:
     """Return the model of an ONNX file, and the digest of the file together with its files of weights.
 
     Parameters

@@ -81,6 +81,12 @@ def repository_folder(repository: str) -> Path:
     return cache_folder() / f"models--{repository.replace('/', '--')}"
 
 
+def cached_repositories() -> list[str]:
+    """Return the repositories of networks that the cache has files of, sorted."""
+    names = [path.name.removeprefix("models--") for path in sorted(cache_folder().glob("models--*--*"))]
+    return [name.replace("--", "/", 1) for name in names]
+
+
 def snapshot_of(repository: str, revision: str) -> Snapshot | None:
     """Return the snapshot that a revision had when it was last asked for, or None where the cache does not know it."""
     if is_commit(revision):

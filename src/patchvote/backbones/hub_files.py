@@ -91,10 +91,10 @@ def files_of(name: HubName, *, local: bool = False) -> HubFiles:
     try:
         commit, listed = commit_and_files(name.repository, name.revision)
     except NoConnectionError:
-        if cached is not None and (chosen := _with_file(name, cached.graphs())) is not None and cached.has(chosen):
+        if cached is not None and (chosen := usual_graph(name, cached.graphs())) is not None and cached.has(chosen):
             return _located(chosen, cached)
         raise
-    chosen = _with_file(name, [file for file in listed if is_plain_file(file, ".onnx")])
+    chosen = usual_graph(name, [file for file in listed if is_plain_file(file, ".onnx")])
     if chosen is None or (name.file and name.file not in listed):
         raise NetworkError(_no_graph(name, listed))
     for file in (*(settings for settings in SETTINGS if settings in listed), chosen.file):
@@ -117,7 +117,7 @@ def _located(name: HubName, snapshot: Snapshot) -> HubFiles:
 
 def _cached(name: HubName, snapshot: Snapshot | None) -> HubFiles:
     """Return the files that the cache has, without a connection."""
-    chosen = None if snapshot is None else _with_file(name, snapshot.graphs())
+    chosen = None if snapshot is None else usual_graph(name, snapshot.graphs())
     if snapshot is None or chosen is None or not snapshot.has(chosen):
         raise NetworkError(
             f"{name} is not in the hub's cache ({repository_folder(name.repository).parent}), and no connection may be "
@@ -126,8 +126,8 @@ def _cached(name: HubName, snapshot: Snapshot | None) -> HubFiles:
     return _located(chosen, snapshot)
 
 
-def _with_file(name: HubName, graphs: Collection[str]) -> HubName | None:
-    """Return a name with the file that it means among the ONNX files of a repository, or None."""
+def usual_graph(name: HubName, graphs: Collection[str]) -> HubName | None:
+    """Return a name with the file that it means among the ONNX files of a repository, or None where none is usual."""
     if name.file:
         return name
     usual = [file for file in _USUAL if file in graphs]
@@ -138,9 +138,7 @@ def _with_file(name: HubName, graphs: Collection[str]) -> HubName | None:
 def _no_graph(name: HubName, listed: Collection[str]) -> str:
     graphs = sorted(file for file in listed if file.lower().endswith(".onnx"))
     if not graphs:
-        return (
-            f"{name.repository} has no ONNX file. Look for a repository with one: many are by onnx-community and Xenova."
-        )
+        return f"{name.repository} has no ONNX file. Look for a repository with one: many are by onnx-community and Xenova."
     shown = ", ".join(graphs)[:500]
     missing = f"has no file {name.file}" if name.file else f"has {len(graphs)} ONNX files, and none has a usual name"
     return f"{name.repository} {missing}: name one of {shown}, as in {name.repository}/{graphs[0]}."

@@ -98,7 +98,10 @@ def _take_float32(model: onnx.ModelProto, image: Any) -> None:
 
     old = image.name
     image.name, image.type.tensor_type.elem_type = _IMAGE, TensorProto.FLOAT
-    nodes = [helper.make_node("Cast", [_IMAGE], [old], name=f"{_IMAGE}_cast", to=TensorProto.FLOAT16), *model.graph.node]
+    nodes = [
+        helper.make_node("Cast", [_IMAGE], [old], name=f"{_IMAGE}_cast", to=TensorProto.FLOAT16),
+        *model.graph.node,
+    ]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
 

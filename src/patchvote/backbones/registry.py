@@ -37,10 +37,11 @@ from .base import Activation, Backbone, NetworkSpec
 from .names import EMBEDDED, NetworkName
 from .outputs import fault_of_spec
 
+AUTO = "auto"  # no network: `fit` tries those at hand
 GROUP = "patchvote.backbones"  # name of the group of entry points
 
 # Modules of this package whose function `load` is an engine, by the beginning of a name; imported when needed.
-_OURS = {
+OURS = {
     "caffe": "caffe_network",
     "hf": "hub",
     "timm": "torch_network",
@@ -66,7 +67,7 @@ def engines() -> list[str]:
     ['caffe', 'hf', 'timm', 'torch', 'torchvision']
     """
     others = {entry.name for entry in plugins(GROUP)}
-    return [*_OURS, *sorted(others - _OURS.keys())]
+    return [*OURS, *sorted(others - OURS.keys())]
 
 
 def load_one(name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
@@ -80,8 +81,8 @@ def load_one(name: str, *, activation: Activation, threads: int, device: str) ->
     prefix = name.partition(":")[0]
     if name in EMBEDDED:
         module = "embedded"
-    elif prefix in _OURS:
-        module = _OURS[prefix]
+    elif prefix in OURS:
+        module = OURS[prefix]
     elif name.lower().endswith(".onnx"):
         module = "onnx_file"
     else:
@@ -102,6 +103,10 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
         from .known import known_names
 
         known = engines() if ":" in name else [*EMBEDDED, *known_names(), *engines()]
+        if name == AUTO:
+            raise NetworkError(
+                "'auto' is for `patchvote fit --network auto`; in Python, call patchvote.models.choose_network first."
+            )
         raise NetworkError(f"there is no network {name!r}.{nearest(engine, known)} A path must end in .onnx.")
     if len(entries) > 1:
         raise NetworkError(

@@ -39,6 +39,7 @@ _COMMANDS = {
     "export": "export",
     "extract": "bags",
     "info": "info",
+    "networks": "networks",
 }
 
 

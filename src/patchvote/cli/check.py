@@ -29,6 +29,7 @@ from .common import (
     Seed,
     base_name,
     cache_of,
+    recipe_of,
     report_file,
     tell_hints,
 )
@@ -154,14 +155,12 @@ def _checked(
     quiet: bool,
 ) -> Checked:
     """Check the photos, and say what cannot be read."""
-    from ..bags.boxes import Dense, Patch
     from ..bags.extract import Extractor
-    from ..bags.recipe import Recipe
     from ..models.check.check import check_photos
     from .progress import ProgressLine
 
     tell_hints(photos)
-    extractor = Extractor(Recipe(network, Dense() if mode is Mode.dense else Patch()), jobs=jobs)
+    extractor = Extractor(recipe_of(network, mode), jobs=jobs)
     with ProgressLine("extract", quiet) as line:
         checked = check_photos(photos, extractor, test=test, cache=cache, seed=seed, progress=line.stage)
     say(*(f"skipped {error}" for error in checked.skipped))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +26,6 @@ from .common import (
     Mode,
     ModelArgument,
     ModelNetwork,
-    Network,
     NoCache,
     NoReport,
     PhotosArgument,
@@ -41,9 +41,11 @@ from .common import (
     check_order,
     leave,
     load,
+    recipe_of,
     report_file,
     size,
     tell_hints,
+    tell_one_scale,
     tell_refusal,
     tell_skipped,
     workers_of,
@@ -51,11 +53,15 @@ from .common import (
 from .streams import interruption
 
 _MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` prints all of them
+_PHOTO_SECONDS = 1.0  # of `--network auto`; a thousand photos then take a quarter of an hour
+_AUTO = "auto"  # no network: those at hand are tried
 _VOTERS = f"auto, {', '.join(OWN)}, or a voter of another package."
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
     from ..models.about import Added
+    from ..models.choose_network import NetworkChoice
+    from .progress import ProgressLine
 
 
 def fit(
@@ -70,7 +76,21 @@ def fit(
     ] = None,
     insist: Insist = False,
     budget: Annotated[float, typer.Option(min=0, help="Seconds for trying settings and training.")] = 60.0,
-    network: Network = "efficientnet-lite0",
+    network: Annotated[
+        str,
+        typer.Option(
+            help="efficientnet-lite0, dinov2-small, … (`patchvote networks` lists them), an ONNX file, hf:owner/name, "
+            "torch:…, timm:…, caffe:…; auto: try those at hand."
+        ),
+    ] = "efficientnet-lite0",
+    photo_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="--network auto: seconds per photo that a network may take on this machine.",
+            show_default=f"{_PHOTO_SECONDS:g}",
+        ),
+    ] = None,
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
     report: ReportOption = None,
     no_report: NoReport = False,
@@ -88,28 +108,31 @@ def fit(
 ) -> None:
     """Learn to tell apart the classes in PHOTOS (one folder per class), and write MODEL and a report."""
     from ..backbones.network_files import network_files
-    from ..bags.boxes import Dense, Patch
-    from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine
 
     check_insist(insist, target, "--target")
+    if photo_seconds is not None and network != _AUTO:
+        raise MistypedError(f"--photo-seconds can be set only with --network {_AUTO}.")
     check_order(model, [photos])
     default, bags_folder = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache)
     page = report_file(default, report, no_report)
     inputs = itertools.chain([photos, target], network_files(network))
     check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force)
     _check_ending(model)
-    recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
     tell_hints(photos)
     kept = "" if no_cache else " The bags that were extracted are kept: run the same command again to continue."
     interrupted = interruption(f"interrupted; {model} was not written.{kept}")
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}
-        classifier = ImageClassifier(recipe, voter=voter, **settings)
         with ProgressLine("extract", quiet) as line:
+            choice = _choice(photos, network, photo_seconds, mode, voter, line, settings)
+            network = network if choice is None else choice.network
+            classifier = ImageClassifier(recipe_of(network, mode), voter=voter, **settings)
+            if not quiet:
+                tell_one_scale(classifier.extractor)
             classifier.fit(photos, target=target, insist=insist, progress=line.stage, engine=where)
     tell_skipped(classifier)
     tell_refusal(classifier)
@@ -119,11 +142,37 @@ def fit(
         classifier.report(page, title=title, measured="on photos held out of the training")
     with after_writing(model):
         if as_json:
-            show_json({"model": str(model), "report": page and str(page), **_record(classifier)})
+            tried = {} if choice is None else {"networks": dataclasses.asdict(choice)}
+            show_json({"model": str(model), "report": page and str(page), **_record(classifier), **tried})
         elif not quiet:
             seconds = _seconds_lines(classifier.model.about.seconds, classifier) if verbose else []
+            show(*([] if choice is None else _network_lines(choice)))
             show(*_fit_lines(classifier, model, page), *seconds)
     leave(classifier)
+
+
+def _choice(
+    photos: Path,
+    network: str,
+    seconds: float | None,
+    mode: Mode,
+    voter: str,
+    line: ProgressLine,
+    settings: dict[str, Any],
+) -> NetworkChoice | None:
+    """Choose among the networks at hand, if the user leaves it to us."""
+    if network != _AUTO:
+        return None
+    from ..models.choose_network import choose_network
+
+    recipe: Any = None if mode is Mode.dense else recipe_of(network, mode)
+    limit = _PHOTO_SECONDS if seconds is None else seconds
+    return choose_network(photos, limit=limit, recipe=recipe, voter=voter, progress=line.stage, **settings)
+
+
+def _network_lines(choice: NetworkChoice) -> list[str]:
+    """Return what each network costs and brings, and which was chosen."""
+    return [*(f"  tried {trial.sentence()}" for trial in choice.trials), f"network {choice.network}: {choice.why}."]
 
 
 def _check_ending(model: Path) -> None:

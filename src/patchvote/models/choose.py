@@ -182,7 +182,7 @@ def _trials(
             tell([trial.result for trial in trials])
         if len(trials[0].images) < planned:  # a later candidate would be tested on other images
             break
-        if _clearly_less(trials[-1].losses, trials[chosen].losses):
+        if clearly_less(trials[-1].losses, trials[chosen].losses):
             chosen = len(trials) - 1
     if not trials:
         raise ValueError("there is no candidate to try.")
@@ -275,7 +275,7 @@ def _test(voter: Any, bags: Bags | Store, until: float) -> tuple[npt.NDArray[np.
     return chosen[ascending], votes[ascending]
 
 
-def _clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
+def clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
     """Whether losses of the same images are smaller by more than a tie and the standard error of the difference."""
     difference = others - losses
     mean, error = float(difference.mean()), float(difference.std()) / math.sqrt(len(difference))

@@ -422,7 +422,8 @@ class Namer:
         if spec.fingerprint != model.fingerprint:
             raise ModelError(
                 f"{path} was made with a network of fingerprint {model.fingerprint}, but {spec.name} has "
-                f"{spec.fingerprint}: its votes would mean nothing. Load it with the network that it was made with."
+                f"{spec.fingerprint}: its votes would mean nothing. Load it with the network that it was made with: "
+                f"{model.recipe.network}"
             )
         if spec.dim != model.features:
             raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")
