@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -53,9 +52,9 @@ def test_tokens_of_patches_are_the_map_and_class_and_register_tokens_are_not_in_
     net = vit(registers=registers)
     hub.push("tiny/vit", repository(exported(net, "last_hidden_state", "logits"), DINO))
     backbone = load("hf:tiny/vit")
-    assert (backbone.spec.dim, backbone.spec.stride, backbone.spec.size, backbone.spec.fixed_size) == (24, 8, 64, None)
+    assert (backbone.spec.dim, backbone.spec.stride, backbone.spec.size, backbone.spec.fixed_size) == (24, 16, 64, None)
     with torch.no_grad():
-        expected = cells(net.tokens(pixels(IMAGES)), 1 + registers, 8, 12)
+        expected = cells(net.tokens(pixels(IMAGES)), 1 + registers, 4, 6)
     np.testing.assert_allclose(backbone(IMAGES), expected, atol=1e-4)
 
 
@@ -66,12 +65,12 @@ def test_a_network_that_allows_other_sizes_looks_at_two_scales_and_another_at_on
     assert Extractor("hf:tiny/free").recipe.sampling == Dense()
     one = Extractor("hf:tiny/fixed")
     assert one.recipe.sampling == Dense(sides=(64,))
-    assert len(one(IMAGES[0]).values) == 1 + 64
+    assert len(one(IMAGES[0]).values) == 1 + 16
     with pytest.raises(NetworkError, match="takes only images of 64 x 64 pixels, so dense sampling has one scale only"):
         Extractor(Recipe("hf:tiny/fixed"))
     net = vit(free=False)
     with torch.no_grad():
-        expected = cells(net.tokens(pixels(SQUARE)), 1, 8, 8)
+        expected = cells(net.tokens(pixels(SQUARE)), 1, 4, 4)
     np.testing.assert_allclose(load("hf:tiny/fixed")(SQUARE), expected, atol=1e-4)
 
 
@@ -106,7 +105,7 @@ def test_a_patch_is_described_by_its_class_token_and_joined_networks_have_one_ea
 
 def test_a_network_without_a_class_token_says_so(hub):
     hub.push("tiny/siglip", repository(exported(Only(vit(token=False), 0), "last_hidden_state"), DINO))
-    assert load("hf:tiny/siglip")(SQUARE).shape == (3, 8, 8, 24)
+    assert load("hf:tiny/siglip")(SQUARE).shape == (3, 4, 4, 24)
     with pytest.raises(NetworkError, match="tiny/siglip has no class token: leave whole=class out"):
         load("hf:tiny/siglip?whole=class")
 
@@ -125,7 +124,7 @@ def test_the_tokens_of_a_classifier_are_found_before_its_class_token_is_taken(hu
     net = vit(registers=1)
     hub.push("tiny/vit", repository(exported(Only(net, 1), "logits"), DINO))
     with torch.no_grad():
-        expected = cells(net.tokens(pixels(IMAGES)), 2, 8, 12)
+        expected = cells(net.tokens(pixels(IMAGES)), 2, 4, 6)
     np.testing.assert_allclose(load("hf:tiny/vit")(IMAGES), expected, atol=1e-4)
 
 
@@ -135,7 +134,7 @@ def test_a_float16_file_gives_nearly_the_same_descriptors(hub, free):
     hub.push("tiny/vit", repository(exported(net, "last_hidden_state", "logits", half=True), DINO))
     backbone = load("hf:tiny/vit")
     with torch.no_grad():
-        expected = cells(net.tokens(pixels(SQUARE)), 1, 8, 8)
+        expected = cells(net.tokens(pixels(SQUARE)), 1, 4, 4)
     assert backbone(SQUARE).dtype == np.float32
     np.testing.assert_allclose(backbone(SQUARE), expected, atol=1e-2)
 
@@ -153,7 +152,7 @@ def test_an_int8_file_describes_an_image_alike_whatever_else_is_in_its_batch(hub
     for index in range(3):
         np.testing.assert_array_equal(together[index], backbone(SQUARE[index : index + 1])[0])
     with torch.no_grad():
-        expected = cells(net.tokens(pixels(SQUARE)), 1, 8, 8)
+        expected = cells(net.tokens(pixels(SQUARE)), 1, 4, 4)
     assert np.corrcoef(together.ravel(), expected.ravel())[0, 1] > 0.98
 
 
@@ -184,7 +183,7 @@ def test_weights_in_a_file_of_their_own_are_downloaded_with_the_graph(hub, tmp_p
     hub.push("tiny/vit", repository(files["onnx/model.onnx"], DINO) | files)
     backbone, name = load_pinned("hf:tiny/vit")
     with torch.no_grad():
-        expected = cells(net.tokens(pixels(SQUARE)), 1, 8, 8)
+        expected = cells(net.tokens(pixels(SQUARE)), 1, 4, 4)
     np.testing.assert_allclose(backbone(SQUARE), expected, atol=1e-4)
     hub.asked.clear()
     np.testing.assert_array_equal(load(CachedName(name))(SQUARE), backbone(SQUARE))
@@ -310,7 +309,7 @@ def test_a_gated_repository_says_what_to_do(hub):
         ("hf:tiny/none", "the hub has no repository tiny/none, or it is private. Is the name right"),
         ("hf:tiny/vit@v9", "tiny/vit has no revision 'v9'. Name a branch, a tag or a commit"),
         ("hf:tiny/vit/onnx/model_q4.onnx", "tiny/vit has no file onnx/model_q4.onnx: name one of onnx/model.onnx"),
-        ("hf:tiny/text", "tiny/text has no ONNX file. Look for a repository with one"),
+        ("hf:tiny/text", "tiny/text has no ONNX file. Look for one that has"),
         ("hf:tiny/many", "tiny/many has 2 ONNX files, and none has a usual name: name one of a.onnx, b.onnx"),
         ("hf:tiny/bare", "not known how pixels become the input of tiny/bare, which has no preprocessor_config.json"),
         ("hf:vit", "does not name a network of the hub. Names have the form hf:owner/name"),
@@ -386,7 +385,7 @@ def test_no_command_overwrites_the_files_of_a_network(hub):
     for use in (name, "hf:tiny/vit"):
         found = list(network_files(use))
         assert {path.name for path in found} >= {"model.onnx", "preprocessor_config.json"}
-        assert all(os.path.isfile(path) for path in found)
+        assert all(path.is_file() for path in found)
 
 
 def test_a_name_is_written_as_it_is_read():

@@ -49,10 +49,9 @@ class Block(nn.Module):
 class TinyViT(nn.Module):
     """A transformer with a class token and registers; its position embeddings fit other sizes if it is `free`."""
 
-    def __init__(
-        self, patch: int = 8, dim: int = 24, registers: int = 0, free: bool = True, token: bool = True
-    ) -> None:
+    def __init__(self, registers: int = 0, free: bool = True, token: bool = True) -> None:
         super().__init__()
+        patch, dim = 16, 24
         self.patch = nn.Conv2d(3, dim, patch, stride=patch)
         self.first = nn.Parameter(torch.randn(1, registers + token, dim))
         self.place = nn.Parameter(torch.randn(1, dim, 64 // patch, 64 // patch))

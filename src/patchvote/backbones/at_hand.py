@@ -79,10 +79,11 @@ def _embedded() -> Iterator[ListedNetwork]:
 
 def _of_table(row: KnownNetwork) -> ListedNetwork:
     """Return the entry of a network with a short name."""
-    name = HubName.parse(row.full_name())
-    snapshot = snapshot_of(name.repository, name.revision)
-    here = snapshot is not None and snapshot.has(name)
-    size = _megabytes(snapshot, name.file) if snapshot is not None and here else row.megabytes or None
+    meant = HubName.parse(row.full_name())
+    snapshot = snapshot_of(meant.repository, meant.revision)
+    name = None if snapshot is None else usual_graph(meant, snapshot.graphs())
+    here = snapshot is not None and name is not None and snapshot.has(name)
+    size = _megabytes(snapshot, name.file) if here and snapshot and name else row.megabytes or None
     return ListedNetwork(row.name, here, f"hf:{row.repository}", size, row.licence, row.features, row.stride, row.note)
 
 

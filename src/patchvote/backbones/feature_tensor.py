@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import onnx
 
 TOKENS = "last_hidden_state"  # the name that exporters give to the tokens, or to the map of a convolutional network
-_CONVOLUTIONS = {"Conv", "ConvInteger", "QLinearConv", "FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConv"}
+_CONVOLUTIONS = {"Conv", "ConvInteger", "QLinearConv", "FusedConv", "NhwcConv", "NhwcFusedConv"}
 _GLOBAL_POOLS = {"GlobalAveragePool", "GlobalMaxPool"}
 _REDUCTIONS = {"ReduceMean", "ReduceMax"}
 _PLACES = ({2, 3}, {-2, -1}, {1, 2}, {-3, -2})  # axes of a map that hold rows and columns
@@ -122,6 +122,10 @@ def _pooled_from(graph: onnx.GraphProto, output: str) -> str | None:
 
 def _sources(graph: onnx.GraphProto, node: onnx.NodeProto) -> Iterator[str]:
     """Yield the tensor that a node reduces to one vector per image, if it does."""
+    first = {
+        "Gather": ("axis", None, [1]),  # the axis of tokens, at place 0
+        "Slice": ("axes", 3, [1]),
+    }
     if node.op_type in _GLOBAL_POOLS:
         maker = _maker(graph, node.input[0])
         turned = maker is not None and maker.op_type == "Transpose" and list(_ints(graph, maker, "perm")) == [0, 2, 1]
@@ -130,11 +134,11 @@ def _sources(graph: onnx.GraphProto, node: onnx.NodeProto) -> Iterator[str]:
         axes = set(_ints(graph, node, "axes", 1))
         if axes in _PLACES or (axes == {1} and not _is_centred(graph, node)):
             yield node.input[0]
-    elif node.op_type == "Gather" and list(_ints(graph, node, "axis")) == [1]:
-        if list(_ints(graph, node, "", 1)) == [0]:
-            yield node.input[0]
-    elif node.op_type == "Slice" and list(_ints(graph, node, "axes", 3)) == [1]:
-        if list(_ints(graph, node, "starts", 1)) == [0] and list(_ints(graph, node, "ends", 2)) == [1]:
+    elif node.op_type in first:
+        attribute, place, wanted = first[node.op_type]
+        starts = list(_ints(graph, node, "starts", 1))[:1]
+        ends = list(_ints(graph, node, "ends", 2)) if node.op_type == "Slice" else [1]
+        if list(_ints(graph, node, attribute, place)) == wanted and starts == [0] and ends == [1]:
             yield node.input[0]
 
 

@@ -126,10 +126,8 @@ def _tables(files: HubFiles) -> tuple[Mapping[str, Any] | None, Mapping[str, Any
 def _settings(name: HubName, preprocessor: Mapping[str, Any] | None, config: Mapping[str, Any] | None) -> OnnxSettings:
     """Return the settings of the repository, with those that the name has in their place."""
     options, shown = name.options, name.repository
-    if "pixels" in options:
-        settings = named_pixels(options["pixels"], shown)
-    else:
-        settings = pixels_of(preprocessor, config, shown)
+    named = options.get("pixels")
+    settings = pixels_of(preprocessor, config, shown) if named is None else named_pixels(named, shown)
     numbers = {key: _pixels(key, options[key]) for key in ("size", "stride") if key in options}
     return dataclasses.replace(settings, output=options.get("output"), **numbers)
 

@@ -1,8 +1,8 @@
 """The cache of the Hugging Face hub on this machine, read without its library and without a connection.
 
-The library keeps one folder per repository: ``snapshots/COMMIT/FILE`` are links to ``blobs/ETAG``, and ``refs/REVISION``
-holds the commit that a branch or tag had when it was last asked for. A blob of a large file has the file's SHA-256 as
-its name.
+The library keeps one folder per repository: ``snapshots/COMMIT/FILE`` are links to ``blobs/ETAG``, and
+``refs/REVISION`` holds the commit that a branch or tag had when it was last asked for. A blob of a large file has the
+file's SHA-256 as its name.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def is_cached(name: str) -> bool:
 def announced_digest(path: Path) -> str | None:
     """Return the SHA-256 that the hub announced for a file in the cache; None for small files, and without links."""
     try:
-        target = Path(os.readlink(path)).name
+        target = path.readlink().name
     except OSError:
         return None
     return target if _SHA256.fullmatch(target) else None

@@ -138,7 +138,7 @@ def usual_graph(name: HubName, graphs: Collection[str]) -> HubName | None:
 def _no_graph(name: HubName, listed: Collection[str]) -> str:
     graphs = sorted(file for file in listed if file.lower().endswith(".onnx"))
     if not graphs:
-        return f"{name.repository} has no ONNX file. Look for a repository with one: many are by onnx-community and Xenova."
+        return f"{name.repository} has no ONNX file. Look for one that has: many are by onnx-community and Xenova."
     shown = ", ".join(graphs)[:500]
     missing = f"has no file {name.file}" if name.file else f"has {len(graphs)} ONNX files, and none has a usual name"
     return f"{name.repository} {missing}: name one of {shown}, as in {name.repository}/{graphs[0]}."

@@ -190,6 +190,7 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
 
 
 def serialised(model: Any, path: Path) -> bytes:
+    """Return a graph as bytes; `path` is its file, for messages."""
     try:
         return bytes(model.SerializeToString())
     except Exception as error:  # what the protobuf writer raises differs between its versions

@@ -1,8 +1,8 @@
 """Choose a network for photos: those at hand are tried on held-out photos, the cheapest first.
 
 A network may take a limited time per photo on this machine, which is measured on a few of the photos. The cheapest one
-within the limit is chosen, unless a costlier one is clearly better: by the log loss of its answers for the same held-out
-photos, by more than the standard error of the difference.
+within the limit is chosen, unless a costlier one is clearly better: by the log loss of its answers for the same
+held-out photos, by more than the standard error of the difference.
 """
 
 from __future__ import annotations
