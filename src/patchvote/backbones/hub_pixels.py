@@ -125,9 +125,9 @@ def _of_timm(table: Mapping[str, Any], name: str) -> OnnxSettings:
 
 def _settings(mean: Any, deviation: Any, factor: Any, color: str, size: int | None, name: str) -> OnnxSettings:
     """Return settings for 8-bit pixels: the hub's are for pixels that were multiplied by `factor`."""
-    (scale,) = set(_numbers(factor, "rescale_factor", name))
-    if not scale > 0:
-        raise NetworkError(f"rescale_factor of {name} must be above 0, got {brief(factor)}.")
+    scale, *others = _numbers(factor, "rescale_factor", name)
+    if not scale > 0 or set(others) != {scale}:
+        raise NetworkError(f"rescale_factor of {name} must be a number above 0, got {brief(factor)}.")
     means = _numbers(mean, "image_mean", name)
     deviations = _numbers(deviation, "image_std", name)
     return OnnxSettings(
