@@ -170,16 +170,17 @@ def engine(cluster):
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A Hugging Face hub on loopback, with an empty cache; no other address is known to the library."""
-    pytest.importorskip("huggingface_hub")
     from helpers.hub_server import hub_server
 
     with hub_server() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
         for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN"):
             monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
         monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
+        constants = pytest.importorskip("huggingface_hub.constants")  # it reads them when it is imported
+        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
         yield server
 
 

@@ -230,6 +230,30 @@ def test_the_graph_of_a_network_computes_what_the_network_does(hub):
     np.testing.assert_allclose(found.transpose(0, 2, 3, 1), load("hf:tiny/vit")(IMAGES), atol=1e-3)
 
 
+@pytest.mark.data
+def test_the_real_vit_tiny_is_read_as_onnx_runtime_runs_it(hub, data):
+    import json
+
+    import onnxruntime
+
+    file = data.parent / "weights" / "vit_tiny_patch16_224.onnx"
+    if not file.is_file():
+        pytest.skip("the weights of ViT-Tiny are not here")
+    half = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 224, "width": 224}}
+    hub.push("real/vit", {"model.onnx": file.read_bytes(), "preprocessor_config.json": json.dumps(half).encode()})
+    with pytest.raises(NetworkError, match=r"several outputs that could be meant \(tokens, tokens_block9\)"):
+        load("hf:real/vit")
+    backbone = load("hf:real/vit?output=tokens&whole=class")
+    images = np.random.default_rng(0).integers(0, 256, (1, 224, 448, 3), dtype=np.uint8)
+    session = onnxruntime.InferenceSession(file)
+    pixels = (images.astype(np.float32) / 127.5 - 1).transpose(0, 3, 1, 2)
+    tokens, cls = session.run(["tokens", "cls"], {"input": pixels})
+    maps, whole = backbone.with_whole(images)
+    assert (backbone.spec.stride, backbone.spec.fixed_size, maps.shape) == (16, None, (1, 14, 28, 192))
+    np.testing.assert_allclose(maps.reshape(1, -1, 192), tokens[:, 1:], atol=1e-4)
+    np.testing.assert_allclose(whole, cls, atol=1e-4)
+
+
 # --- downloading ------------------------------------------------------------------------------------------------------
 
 

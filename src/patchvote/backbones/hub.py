@@ -128,7 +128,7 @@ def _settings(name: HubName, preprocessor: Mapping[str, Any] | None, config: Map
     options, shown = name.options, name.repository
     named = options.get("pixels")
     settings = pixels_of(preprocessor, config, shown) if named is None else named_pixels(named, shown)
-    numbers = {key: _pixels(key, options[key]) for key in ("size", "stride") if key in options}
+    numbers: dict[str, Any] = {key: _pixels(key, options[key]) for key in ("size", "stride") if key in options}
     return dataclasses.replace(settings, output=options.get("output"), **numbers)
 
 

@@ -5,8 +5,9 @@ Everything that can go wrong on the way becomes one sentence that says what to d
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,7 +86,8 @@ def _asked(work: Callable[[], T], repository: str, revision: str, file: str) -> 
 
     where = f"{repository}{f' at {revision}' if revision else ''}"
     try:
-        return work()
+        with _silent():
+            return work()
     except errors.GatedRepoError:
         raise NetworkError(
             f"{repository} is gated: its owner wants you to accept a licence first. Open {_endpoint()}/{repository}, "
@@ -109,6 +111,19 @@ def _asked(work: Callable[[], T], repository: str, revision: str, file: str) -> 
         raise _unreachable(where, file, error) from None
     except Exception as error:  # what the library under the library raises differs between versions
         raise _unreachable(where, file, error) from None
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep the library's log from the terminal: what matters in it is in our messages. Its progress bars stay."""
+    from huggingface_hub.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _unreachable(where: str, file: str, error: BaseException) -> NoConnectionError:

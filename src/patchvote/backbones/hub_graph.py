@@ -164,15 +164,14 @@ def _of_tokens(
     """Return stride and number of other tokens, from the numbers of tokens of one or two images."""
     count, dim = square.shape[1:]
     height, width = shape
-    if wide is not None and wide.ndim == 3 and wide.shape[2] == dim:
-        cells = wide.shape[1] - count
-        stride = math.isqrt(height * width // cells) if 0 < cells <= count else 0
-        fixed = None
-    else:
+    fixed: tuple[int, int] | None = None
+    cells = wide.shape[1] - count if wide is not None and wide.ndim == 3 and wide.shape[2] == dim else 0
+    stride = math.isqrt(height * width // cells) if 0 < cells <= count else 0
+    if not stride:  # one size only: the patches of a transformer are cut by its first convolution
         strides = [patch << power for power in range(7) if patch and patch << power <= max(_MAX_STRIDE, patch)]
-        fits = [s for s in strides if 0 <= count - (height // s) * (width // s) <= _MAX_OTHER_TOKENS]
-        stride = fits[0] if fits else 0
-        cells, fixed = (height // stride) * (width // stride) if stride else 0, shape
+        fits = [one for one in strides if 0 <= count - (height // one) * (width // one) <= _MAX_OTHER_TOKENS]
+        stride, fixed = fits[0] if fits else 0, shape
+        cells = (height // stride) * (width // stride) if stride else 0
     others = count - cells
     if not stride or (height // stride) * (width // stride) != cells or not 0 <= others <= _MAX_OTHER_TOKENS:
         raise NetworkError(

@@ -55,7 +55,7 @@ def _cost(network: ListedNetwork, jobs: int | None) -> dict[str, float | str]:
 
 def _lines(listed: list[ListedNetwork]) -> list[str]:
     """Return the table of networks, a line each."""
-    rows = [("network", "here", "size", "features", "stride", "licence", "from")]
+    rows: list[tuple[str, ...]] = [("network", "here", "size", "features", "stride", "licence", "from")]
     for network in listed:
         size = "?" if network.megabytes is None else f"{network.megabytes:,.0f} MB"
         numbers = ("?" if number is None else str(number) for number in (network.features, network.stride))
