@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from patchvote import NBNN, SNBNL, Bags
-from patchvote.models.choose import Candidate, _clearly_less, _splits, choose
+from patchvote.models.choose import Candidate, clearly_less, _splits, choose
 from test_voters import make_bags
 
 
@@ -36,8 +36,8 @@ def test_the_first_candidate_stays_where_the_second_is_no_better():
 
 def test_a_difference_that_rounding_makes_is_a_tie():
     losses = np.full(50, 0.25)
-    assert not _clearly_less(losses - 1e-9, losses)
-    assert _clearly_less(losses - 1e-3, losses)
+    assert not clearly_less(losses - 1e-9, losses)
+    assert clearly_less(losses - 1e-3, losses)
 
 
 def test_the_budget_ends_the_trials_but_not_before_the_first():

@@ -17,6 +17,7 @@ import numpy as np
 from ..backbones.at_hand import names_at_hand
 from ..bags.cache import cached_bags
 from ..bags.extract import Extractor
+from ..bags.filled import Filled
 from ..bags.recipe import Recipe
 from ..errors import NetworkError, PatchvoteError, first_line
 from ..photos.find import Photo, Source, labelled
@@ -145,8 +146,7 @@ def choose_network(
     for trial in timed:
         losses: dict[str, float] = {}
         if not trial.note:  # loaded once more: all networks together could take more memory than there is
-            tell(f"try {trial.network}", len(trials), fast)
-            trial, losses = _tried(trial, extractor_of(trial.network), sample, photos, settings)
+            trial, losses = _tried(trial, extractor_of(trial.network), sample, photos, tell, settings)
             if chosen is None or _is_better(losses, chosen[1]):
                 chosen = trial, losses
         trials.append(trial)
@@ -182,12 +182,21 @@ def _timed(name: str, load: Callable[[str], Extractor], sample: Sequence[Photo],
 
 
 def _tried(
-    trial: NetworkTrial, extractor: Extractor, sample: list[Photo], source: Source, settings: dict[str, Any]
+    trial: NetworkTrial,
+    extractor: Extractor,
+    sample: list[Photo],
+    source: Source,
+    tell: Progress,
+    settings: dict[str, Any],
 ) -> tuple[NetworkTrial, dict[str, float]]:
     """Train and test a voter on the bags of a network; return the trial, and the log loss of each held-out photo."""
     voter, seed = settings["voter"], settings["seed"]
     need = learned_from(voter, kind_of_voter(voter), seed)
-    with cached_bags(sample, source, extractor, need=need, cache=settings["cache"]) as (_, store):
+
+    def show(filled: Filled) -> None:
+        tell(f"try {trial.network}", filled.done, filled.photos)
+
+    with cached_bags(sample, source, extractor, need=need, cache=settings["cache"], progress=show) as (_, store):
         more: dict[str, Any] = {"budget": settings["budget"], "seed": seed, "progress": None, "seconds": {}}
         scores = fit_model(store, voter, extractor, **more).held_out
     if scores is None:
