@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from patchvote.errors import PatchvoteError
+from patchvote.photos.find import Photo
 from patchvote.protocols import PROTOCOLS, Protocol, run_protocol
 from patchvote.protocols.baselines.adapted import AdaptedVoter
-from patchvote.protocols.datasets import read_dataset
+from patchvote.protocols.datasets import Dataset, read_dataset
 from patchvote.protocols.plan import Selection, plan
 from patchvote.protocols.recipes import parse_recipe
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.runner import Runner, _SameTraining
+from patchvote.protocols.splits import make_split
 from patchvote.protocols.stores import Stores
 from patchvote.protocols.voters import VOTERS, make_voter, parse_voter, title
 from patchvote.voters import registry
@@ -130,6 +132,15 @@ def test_protocols_of_parts_have_the_splits_of_the_papers_protocols():
     assert Protocol.load("office-parts").calibrated
     assert Protocol.load("scene15-parts").calibrated
     assert not Protocol.load("scene15-time").calibrated  # its seconds are those of training alone
+
+
+def test_scales_are_chosen_on_training_photos_of_the_papers_splits():
+    names = [f"{label}/{k}.jpg" for label in "ab" for k in range(210)]
+    dataset = Dataset([Photo(name, Path(name), name[0]) for name in names])
+    chosen, main = (Protocol.load(name).setting("random") for name in ("scene15-scales", "scene15"))
+    for index in range(chosen.splits):
+        split = make_split(dataset, chosen, None, index)
+        assert sorted(split.train + split.test) == sorted(make_split(dataset, main, None, index).train)
 
 
 def test_rows_that_the_paper_quotes_are_those_of_its_tables():

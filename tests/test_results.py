@@ -95,6 +95,15 @@ def test_quoted_rows_stand_in_the_papers_columns_and_say_so(tmp_path):
     assert quoted[2].endswith("| 40.40 |  |  |")  # no average where the paper has a dash
 
 
+def test_a_voter_with_fewer_splits_than_its_column_says_so(tmp_path):
+    write_run(tmp_path, "snbnl", ["1110", "1100"])
+    write_run(tmp_path, "whole-svm", ["1100"])
+    lines = scenes([Protocol.load("scene15")], Results(tmp_path)).splitlines()
+    assert "ours, dense (2 splits)" in lines[0]
+    (row,) = (line for line in lines if line.startswith("| whole image + SVM"))
+    assert row.endswith("| 50.00 (1 split) |")
+
+
 def test_the_table_of_few_images_has_standard_errors(tmp_path):
     for voter, hits in (("product", ["1110", "1111"]), ("whole-svm", ["1100", "1100"])):
         for split, row in enumerate(hits, start=1):

@@ -83,7 +83,7 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
             parts += _times(protocol, results, pictures)
         elif protocol.report == "settings":
             plots.plot_settings(protocol, results, pictures / protocol.name)
-            parts += ["## Settings: ours", _picture("Each setting changed alone", protocol.name)]
+            parts += [f"## {protocol.title}", _picture("Each setting changed alone", protocol.name)]
             parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
     parts += _published(Results(results.folder / "published"), protocols)
     if trials := read_trials(results.folder / "adaptation"):

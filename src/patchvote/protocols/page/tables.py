@@ -34,12 +34,12 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def scenes(protocols: Sequence[Protocol], results: Results) -> str:
     """Return accuracies on the scene image sets: the paper's, and ours with each recipe."""
-    columns: list[tuple[str, Protocol, str, list[Row] | None, str]] = []
+    columns: list[tuple[str, Protocol, str, list[Row] | None]] = []
     for protocol in protocols:
         rows = summarise(protocol, results)
         for setting in protocol.settings:
             name = protocol.title + (f" ({setting.name})" if len(protocol.settings) > 1 else "")
-            columns.append((f"{name}: paper", protocol, setting.name, None, ""))
+            columns.append((f"{name}: paper", protocol, setting.name, None))
             for recipe in RECIPES:
                 ours = [row for row in rows if (row["setting"], row["recipe"]) == (setting.name, recipe)]
                 listed = {*protocol.voters, *VOTERS}  # others belong to the table of gains
@@ -49,28 +49,37 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
                     if row["network"] == NETWORK and (row["voter"] in listed or "(" not in row["voter"])
                 ]
                 if ours:
-                    count = _counted(min(row["splits"] for row in ours))
-                    columns.append((f"{name}: ours, {recipe} ({count})", protocol, setting.name, ours, recipe))
+                    count = _counted(max(row["splits"] for row in ours))
+                    columns.append((f"{name}: ours, {recipe} ({count})", protocol, setting.name, ours))
     table, found = [], {row["voter"] for column in columns for row in column[3] or ()}
     for voter in [*VOTERS, *sorted(found - set(VOTERS))]:
         cells = []
-        for _, protocol, setting_name, ours_or_none, _ in columns:
+        for _, protocol, setting_name, ours_or_none in columns:
             if ours_or_none is None:
                 figure = protocol.figure(setting_name, voter, None)
                 cells.append(_figure(figure, 2) if figure else "")
             else:
-                cells.append(next((_mean(row) for row in ours_or_none if row["voter"] == voter), ""))
+                cells.append(_of_voter(ours_or_none, voter))
         if any(cells):
             table.append([title(voter), *cells])
     for name in dict.fromkeys(row.name for protocol in protocols for row in protocol.quoted):
         cells = [
             _quoted(protocol, setting_name, name, None) if ours is None else ""
-            for _, protocol, setting_name, ours, _ in columns
+            for _, protocol, setting_name, ours in columns
         ]
         table.append([f"{name}, {_QUOTED}", *cells])
     header = ["voter", *(column[0] for column in columns)]
     shown = [number for number in range(len(header)) if any(row[number] for row in table)]
     return markdown([header[number] for number in shown], [[row[number] for number in shown] for row in table])
+
+
+def _of_voter(column: list[Row], voter: str) -> str:
+    """Return the accuracy of a voter in a column, with the number of splits where others of the column have more."""
+    row = next((row for row in column if row["voter"] == voter), None)
+    if row is None:
+        return ""
+    fewer = row["splits"] < max(other["splits"] for other in column)
+    return _mean(row) + (f" ({_counted(row['splits'])})" if fewer else "")
 
 
 def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
