@@ -9,7 +9,8 @@ import signal
 from pathlib import Path
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before scipy comes in: one of scikit-learn's checks skips without it
-os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # the hub's library reads it when it is imported; nobody listens there
+if "127.0.0.1" not in os.environ.get("HF_ENDPOINT", ""):  # this file is read again as a module, in the middle of tests
+    os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # the hub's library reads it on import; nobody listens there
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # some tests import ONNX Runtime before patchvote, or without it
 
 # Beside other workers, each has its share of the cores: libraries whose threads wait for one another by spinning take

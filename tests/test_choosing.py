@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from patchvote import NBNN, SNBNL, Bags
-from patchvote.models.choose import Candidate, clearly_less, _splits, choose
+from patchvote.models.choose import Candidate, _splits, choose, clearly_less
 from test_voters import make_bags
 
 

@@ -227,6 +227,19 @@ def test_a_network_over_the_limit_is_not_tried_and_if_all_are_the_message_lists_
     assert "not tried: more than 1e-06 s" in str(caught.value)
 
 
+def test_of_many_photos_some_of_every_class_are_tried():
+    from patchvote.models.choose_network import _sample
+    from patchvote.photos.find import Photo
+
+    photos = [Photo(f"{number}.jpg", b"", "rare" if number < 3 else f"c{number % 7}") for number in range(5000)]
+    sample = _sample(photos, 0)
+    assert 380 <= len(sample) <= 420
+    labels = [photo.label for photo in sample]
+    assert labels.count("rare") == 2
+    assert all(50 <= labels.count(f"c{number}") <= 60 for number in range(7))
+    assert _sample(photos[:400], 0) == photos[:400]
+
+
 def test_fit_with_auto_says_what_each_network_costs_and_brings(hub, photo_folder, tmp_path, command, monkeypatch):
     from patchvote.models import choose_network as module
 
@@ -236,9 +249,10 @@ def test_fit_with_auto_says_what_each_network_costs_and_brings(hub, photo_folder
     assert set(names) <= set(names_at_hand())
     monkeypatch.setattr(module, "names_at_hand", lambda: names)  # the embedded ones take a minute
     model = tmp_path / "m.patchvote"
-    done = command("fit", photo_folder, model, "--network", "auto", "--photo-seconds", 20, "--no-report")
+    done = command("fit", photo_folder, model, "--network", "auto", "--photo-seconds", 20, "--no-report", "-v")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
+    assert "0 photos went through the network, 40 were in the cache" in done.out  # they were tried with it
     for name in names:
         assert any(line.startswith(f"  tried {name}: 0.") and "% of 40 held-out photos" in line for line in lines)
     (chosen,) = (line for line in lines if line.startswith("network "))
