@@ -6,6 +6,7 @@ Everything that can go wrong on the way becomes one sentence that says what to d
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,14 +117,14 @@ def _asked(work: Callable[[], T], repository: str, revision: str, file: str) -> 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Keep the library's log from the terminal: what matters in it is in our messages. Its progress bars stay."""
-    from huggingface_hub.utils import logging
+    from huggingface_hub.utils import logging as log
 
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
+    before = log.get_verbosity()
+    log.set_verbosity(logging.ERROR)
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        log.set_verbosity(before)
 
 
 def _unreachable(where: str, file: str, error: BaseException) -> NoConnectionError:

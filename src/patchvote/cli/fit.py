@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from ..classifier import ImageClassifier
     from ..models.about import Added
     from ..models.choose_network import NetworkChoice
-    from .progress import ProgressLine
 
 
 def fit(
@@ -127,12 +126,12 @@ def fit(
     interrupted = interruption(f"interrupted; {model} was not written.{kept}")
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}
+        choice = _choice(photos, network, photo_seconds, mode, {"voter": voter, **settings}, quiet)
+        network = network if choice is None else choice.network
+        classifier = ImageClassifier(recipe_of(network, mode), voter=voter, **settings)
+        if not quiet:
+            tell_one_scale(classifier.extractor)
         with ProgressLine("extract", quiet) as line:
-            choice = _choice(photos, network, photo_seconds, mode, voter, line, settings)
-            network = network if choice is None else choice.network
-            classifier = ImageClassifier(recipe_of(network, mode), voter=voter, **settings)
-            if not quiet:
-                tell_one_scale(classifier.extractor)
             classifier.fit(photos, target=target, insist=insist, progress=line.stage, engine=where)
     tell_skipped(classifier)
     tell_refusal(classifier)
@@ -152,22 +151,18 @@ def fit(
 
 
 def _choice(
-    photos: Path,
-    network: str,
-    seconds: float | None,
-    mode: Mode,
-    voter: str,
-    line: ProgressLine,
-    settings: dict[str, Any],
+    photos: Path, network: str, seconds: float | None, mode: Mode, settings: dict[str, Any], quiet: bool
 ) -> NetworkChoice | None:
     """Choose among the networks at hand, if the user leaves it to us."""
     if network != _AUTO:
         return None
     from ..models.choose_network import choose_network
+    from .progress import ProgressLine
 
     recipe: Any = None if mode is Mode.dense else recipe_of(network, mode)
     limit = _PHOTO_SECONDS if seconds is None else seconds
-    return choose_network(photos, limit=limit, recipe=recipe, voter=voter, progress=line.stage, **settings)
+    with ProgressLine("time", quiet) as line:
+        return choose_network(photos, limit=limit, recipe=recipe, progress=line.stage, **settings)
 
 
 def _network_lines(choice: NetworkChoice) -> list[str]:
