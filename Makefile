@@ -3,17 +3,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-ray check bench clean
+.PHONY: demo test test-ray test-torch check bench clean
 
 demo: .venv/installed-demo
 	$(BIN)/patchvote demo demo
 
 test: check
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore-glob 'tests/test_ray*.py'
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore-glob 'tests/test_ray*.py' \
+		--ignore tests/test_torch_libraries.py
 
 # One process after the other: a cluster of two workers takes all cores of a small machine.
 test-ray: .venv/installed-dev
 	$(BIN)/python -m pytest tests/test_ray*.py
+
+# Networks of timm and torchvision, against the real packages.
+test-torch: .venv/installed-libraries
+	$(BIN)/python -m pytest tests/test_torch_libraries.py
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .
@@ -31,6 +36,11 @@ bench: .venv/installed-dev
 # A stamp beside the environment, so that a changed list of dependencies installs again and an unchanged one does not.
 .venv/installed-%: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --quiet -e '.[$*]'
+	@touch $@
+
+# Without their dependencies: these would replace torch by the build that torchvision's wheel was made for.
+.venv/installed-libraries: tests/torch-libraries.txt .venv/installed-dev
+	$(BIN)/python -m pip install --quiet --no-deps -r tests/torch-libraries.txt
 	@touch $@
 
 clean:

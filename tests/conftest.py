@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import secrets
 import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before scipy comes in: one of scikit-learn's checks skips without it
@@ -21,10 +23,22 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
         os.environ.setdefault(_name, str(_SHARE))
 
 import numpy as np
+import platformdirs
 import pytest
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Bags of the tests do not go into the user's cache, where networks of one fingerprint would share them. Embedded
+# networks that were built once are used.
+_CACHE = Path(tempfile.mkdtemp(prefix="patchvote-tests-"))
+atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
+_NETWORKS = Path(
+    os.environ.get("PATCHVOTE_CACHE") or platformdirs.user_cache_dir("patchvote", appauthor=False), "networks"
+)
+_NETWORKS.mkdir(parents=True, exist_ok=True)
+(_CACHE / "networks").symlink_to(_NETWORKS.resolve())
+os.environ["PATCHVOTE_CACHE"] = str(_CACHE)
 
 # Started in the background, a shell's child ignores Ctrl-C, and so would the programs that the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

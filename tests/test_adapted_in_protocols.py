@@ -51,7 +51,7 @@ def test_each_scale_has_the_vector_of_the_pooled_image():
     adapted = make_voter("adapted(scales=each)").fit(bags, labels, [bags], [None] * 12)
     assert adapted.predict(bags).tolist() == labels.tolist()
     roots = np.sqrt(adapted._seen(bags).means())
-    pooled = make_voter("pooled-svm(scales=each)")._vectors(bags)
+    pooled = make_voter("pooled-svm(scales=each)").fit(bags, labels)._vectors(bags)
     np.testing.assert_allclose(roots, pooled, rtol=1e-5)
 
 
@@ -76,6 +76,6 @@ def test_all_descriptors_of_patches_pooled_are_the_vector_of_the_bag():
     for bag in bags:
         root = np.sqrt(bag.values.mean(axis=0, dtype=np.float64))
         expected.append(root / np.linalg.norm(root))
-    voter = make_voter("pooled-svm(scales=all)")
+    voter = make_voter("pooled-svm(scales=all)").fit(bags, labels)
     np.testing.assert_allclose(voter._vectors(bags), expected, rtol=1e-5)
-    assert np.mean(voter.fit(bags, labels).predict(bags) == labels) > 0.9
+    assert np.mean(voter.predict(bags) == labels) > 0.9

@@ -19,6 +19,7 @@ PHOTOS = {
     "classifier": "--photos",
     "extract": "--photos",
     "fine_tune": "--data",
+    "networks": "--photos",
 }
 OTHERS = (
     "constants",
@@ -39,6 +40,9 @@ SHARED = (
     "evidence_measures",
     "evidence_pictures",
     "labelled",
+    "networks_bags",
+    "networks_table",
+    "networks_tokens",
     "rejection_photos",
     "rejection_table",
     "stores",

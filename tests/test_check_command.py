@@ -145,7 +145,7 @@ def test_suspects_are_moved_with_their_folders_and_come_back_when_it_is_undone(h
     before = content(here / "photos")
     done = command(*CHECK, "--move", "away", "--no-report")
     assert "moved 3 photos" in done.out
-    assert "to undo: patchvote check photos --undo photos-moves.jsonl --move away" in done.out
+    assert "to undo:\n  patchvote check photos --undo photos-moves.jsonl --move away" in done.out
     moved = content(here / "away")
     assert moved.keys() == {WRONG, "grey/again.png", "light/broken.jpg"}
     assert content(here / "photos") == {name: data for name, data in before.items() if name not in moved}
@@ -288,7 +288,7 @@ def test_ctrl_c_while_photos_are_moved_says_how_to_undo_it(here, command, monkey
     monkeypatch.setattr("patchvote.photos.moves.move_new", interrupted)
     done = command(*CHECK, "--move", "away", "--no-report")
     assert done.code == 130
-    assert "To undo what was moved: patchvote check photos --undo photos-moves.jsonl --move away" in done.err
+    assert "To undo what was moved: `patchvote check photos --undo photos-moves.jsonl --move away`" in done.err
     monkeypatch.undo()
     os.chdir(here)
     command("check", "photos", "--undo", "photos-moves.jsonl", "--move", "away")

@@ -100,7 +100,9 @@ def test_without_a_cache_nothing_is_kept(photo_folder, tmp_path, monkeypatch):
 
 def test_it_says_what_it_chose_and_how_sure_one_can_be(fitted):
     about = fitted.model.about
-    assert [trial["words"] for trial in about.tried] == ["votes by features, their products and places"]
+    assert [trial["words"] for trial in about.tried] == [
+        "each part of a photo votes by its features, their products and its place"
+    ]
     assert about.chosen["why"] == "the default"
     assert about.held_out["images"] == 40
     low, high = about.held_out["interval"]
@@ -139,7 +141,7 @@ def test_very_few_photos_a_class_are_enough_to_begin(photo_folder, cache, count)
     held_out = classifier.model.about.held_out
     if count == 1:
         assert held_out is None
-        assert "Not known: there were too few photos" in classifier.model.card
+        assert "The accuracy is not known: there were too few photos" in classifier.model.card
     else:
         assert held_out["images"] == 4 * count
     assert "Fewer than 10 photos were seen of" in classifier.model.card
@@ -182,7 +184,7 @@ print(len(list(classifier.answers(sys.argv[2]))), "sklearn" in sys.modules, "fai
 
 def test_a_model_of_another_network_is_refused(fitted, tmp_path):
     fitted.save(tmp_path / "m.patchvote")
-    with pytest.raises(ModelError, match="made with a network of fingerprint"):
+    with pytest.raises(ModelError, match="made with another network than"):
         ImageClassifier.load(tmp_path / "m.patchvote", network="efficientnet-lite1")
 
 
@@ -307,7 +309,7 @@ def test_what_cannot_be_learned_is_refused_with_a_way_on(photo_folder, tmp_path,
         fitted.predict([flat / "two" / "c.png"])
     with pytest.raises(PatchvoteError, match="learned nothing yet"):
         ImageClassifier(SMALL).predict([flat / "one" / "b.png"])
-    with pytest.raises(PatchvoteError, match="one photo at a time, got 40"):
+    with pytest.raises(PatchvoteError, match="got 40: explain_each takes many"):
         fitted.explain(photo_folder)
 
 

@@ -159,7 +159,10 @@ def test_a_class_of_copies_alone_is_said_to_be_unmeasured(arbitrary, tmp_path, c
         shutil.copy(photos / "a" / "coffee.png", photos / "c" / f"{index}.png")
     (photos / "a" / "coffee.png").unlink()
     done = command("fit", photos, tmp_path / "m.patchvote", "--network", network_in(tmp_path), "--no-cache")
-    assert "This says nothing of c (all its photos look alike)." in done.out
+    assert (
+        "This says nothing of c (all its photos look alike): a class is measured on photos of it that are held out"
+        in done.out
+    )
 
 
 def test_many_groups_are_counted_and_the_first_are_named():

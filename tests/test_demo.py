@@ -29,3 +29,18 @@ def test_the_evidence_of_the_collage_points_at_the_right_parts(folder):
     shares = in_own_quarter(evidence)
     assert set(shares) == set(COLLAGE)
     assert min(shares.values()) > 0.6  # a quarter would be chance
+
+
+def test_the_report_says_what_the_test_crops_are_and_shows_photos_with_their_evidence(folder):
+    page = (folder / "report.html").read_text()
+    assert "crops of the right sides of photos whose left sides it had learned from" in page
+    examples = page[page.index("Where the evidence is") : page.index("Would more photos help?")]
+    assert examples.count("<li") == 1 + len(PHOTOS)
+    assert examples.count("<img") >= 1 + len(COLLAGE) + 2 * len(PHOTOS)
+
+
+def test_the_demo_can_be_run_again_in_its_folder(folder, capsys):
+    run(folder)
+    said = capsys.readouterr().out
+    assert "36 crops of the left sides to learn from, 120 crops of the right sides to test on" in said
+    assert "photos of your own will be harder" in said

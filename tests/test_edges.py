@@ -60,8 +60,8 @@ def full_disk(size: int = 1000):
     [
         (("export", "m.patchvote", "full.onnx"), "full.onnx"),
         (("explain", "m.patchvote", "photos/iris/0.jpg", "-o", "full.png"), "full.png"),
-        (("predict", "m.patchvote", "photos", "-o", "full.csv"), "full.csv"),
-        (("evaluate", "m.patchvote", "photos", "--report", "full.html"), "full.html"),
+        (("predict", "m.patchvote", "photos", "-o", "full.csv", "--no-cache"), "full.csv"),
+        (("evaluate", "m.patchvote", "photos", "--report", "full.html", "--no-cache"), "full.html"),
         (("add", "m.patchvote", "photos", "--output", "full.patchvote", "--no-cache"), "full.patchvote"),
     ],
 )
@@ -175,30 +175,40 @@ def test_standard_input_that_is_closed_names_no_photo(place, command, monkeypatc
 
 
 STREAM = "bags.extract.Extractor.stream"
+WHOLE = "Files that were written are complete; all others are as they were."
 
 
 @pytest.mark.parametrize(
     ("parts", "where", "says"),
     [
-        (("fit", "photos", "new.patchvote", *FIT), STREAM, "new.patchvote was not written."),
+        (("fit", "photos", "new.patchvote", *FIT), STREAM, "new.patchvote was not written.\n"),
         (
-            ("add", "m.patchvote", "photos", "--no-cache"),
+            ("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--cache", "cache"),
             STREAM,
-            "m.patchvote was not written.",
+            "new.patchvote was not written. What was extracted is kept: run the same command again to continue.",
         ),
-        (("evaluate", "m.patchvote", "photos"), STREAM, "interrupted."),
+        (("add", "m.patchvote", "photos", "--no-cache"), STREAM, "m.patchvote is as it was."),
+        (("add", "m.patchvote", "photos", "--no-cache", "--output", "new"), STREAM, "new was not written."),
+        (("evaluate", "m.patchvote", "photos"), STREAM, "no report was written."),
+        (("check", "photos", "--network", "tiny.onnx", "--no-cache"), STREAM, "no photo was moved."),
+        (("suggest", "m.patchvote", "photos"), STREAM, "nothing was written or copied."),
         (
             ("predict", "m.patchvote", "photos", "-o", "new.csv"),
             STREAM,
             "new.csv was not written.",
         ),
-        (("predict", "m.patchvote", "photos"), STREAM, "interrupted."),
-        (("explain", "m.patchvote", "photos/iris/0.jpg"), "models.report.picture.draw", "interrupted."),
-        (("export", "m.patchvote", "new.onnx"), "models.export.export_model", "interrupted."),
-        (("info", "m.patchvote"), "models.file.read_model", "interrupted."),
+        (
+            ("predict", "m.patchvote", "photos"),
+            STREAM,
+            "interrupted after 0 of 18 photos; answers that were printed are complete.",
+        ),
+        (("explain", "m.patchvote", "photos/iris/0.jpg"), STREAM, "no picture was written."),
+        (("explain", "m.patchvote", "photos/iris/0.jpg"), "models.report.picture.draw", WHOLE),
+        (("export", "m.patchvote", "new.onnx"), "models.export.export_model", "new.onnx was not written."),
+        (("info", "m.patchvote"), "models.file.read_model", WHOLE),
         (("extract", "photos", "store", "--network", "tiny.onnx"), STREAM, "is kept in store"),
-        (("demo", "new"), "cli.demo.make_photos", "interrupted."),
-        (("protocol", "scene15"), "protocols.protocol.Protocol.load", "interrupted."),
+        (("demo", "new"), "cli.demo.make_photos", "What new holds is complete, and kept"),
+        (("protocol", "scene15"), "protocols.protocol.Protocol.load", WHOLE),
     ],
 )
 def test_ctrl_c_ends_every_command_with_130_and_a_line(parts, where, says, place, command, monkeypatch):
@@ -214,7 +224,8 @@ def test_ctrl_c_ends_every_command_with_130_and_a_line(parts, where, says, place
     assert done.err.count("\n") == 1
     assert done.out == ""
     assert (place / "m.patchvote").read_bytes() == model
-    assert sorted({path.name for path in place.iterdir()} - {"store"}) == sorted({*before} - {"store"})
+    kept = {"store", "cache"}
+    assert sorted({path.name for path in place.iterdir()} - kept) == sorted({*before} - kept)
 
 
 def test_ctrl_c_at_the_very_end_is_no_traceback(monkeypatch, capsys):

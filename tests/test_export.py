@@ -104,7 +104,7 @@ def test_a_network_of_torch_becomes_part_of_the_graph(name, photo_folder, cache,
 
 
 def test_another_network_than_the_models_is_refused(fitted, tmp_path):
-    with pytest.raises(PatchvoteError, match="was made with a network of fingerprint .* but efficientnet-lite1 has"):
+    with pytest.raises(PatchvoteError, match="was made with another network than efficientnet-lite1"):
         export_model(fitted.model, tmp_path / "m.onnx", network="efficientnet-lite1")
     assert not (tmp_path / "m.onnx").exists()
 

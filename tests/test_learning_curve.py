@@ -86,7 +86,7 @@ def test_fit_keeps_the_curve_in_the_model_and_draws_it(photo_folder, tmp_path):
     classifier.report(tmp_path / "r.html", title="t", measured="held out")
     page = (tmp_path / "r.html").read_text()
     assert "Would more photos help?" in page
-    assert '<svg class="curve"' in page
+    assert '<svg class="growth"' in page
 
 
 @pytest.mark.parametrize("curve", [[{"photos": -1, "accuracy": 0.5}], [{"photos": 1, "accuracy": 2}], [{}], "x"])

@@ -94,7 +94,7 @@ def two_scales() -> tuple[Bags, np.ndarray]:
 def test_a_pooled_image_has_the_resolution_of_the_named_scales_only():
     bags, labels = two_scales()
     for scales, numbers in (("whole", [0]), ("first", [1]), ("last", [2]), ("each", [1, 2])):
-        voter = make_voter(f"pooled-svm(scales={scales})")
+        voter = make_voter(f"pooled-svm(scales={scales})").fit(bags, labels)
         expected = []
         for image in range(12):
             rows = slice(7 * image, 7 * image + 7)

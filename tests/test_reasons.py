@@ -113,7 +113,7 @@ def test_a_class_with_one_photo_is_named_as_missing_from_the_accuracy(fitted, co
     assert "says nothing of" not in before.out
     (photos / "cat").mkdir()
     shutil.copy(real_photos / "chelsea.png", photos / "cat")
-    assert "This says nothing of cat (it has one photo)." in command(*words).out
+    assert "This says nothing of cat (it has one photo): a class is measured on photos" in command(*words).out
     told = json.loads(command(*words, "--json").out)
     assert told["held_out"]["left_out"] == {"cat": "it has one photo"}
 

@@ -111,7 +111,7 @@ def test_damage_of_a_remote_shard_is_detected_and_mended(remote, extractor):
     with pytest.raises(DamagedShardError, match="is not what was written"):
         Store.open(str(root / "store")).load()
     shard.path.write(bytes(content[:100]))
-    with pytest.raises(StoreError, match="every shard in it is damaged"):
+    with pytest.raises(StoreError, match="every file in it is damaged"):
         Store.open(str(root / "store"))
     filled = fill(str(root / "store"), str(root / "photos" / "brick"), extractor)
     assert filled.extracted == 10

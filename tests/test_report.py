@@ -261,3 +261,26 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 def test_a_model_that_tells_nonsense_about_itself_is_refused_in_words(tmp_path, about):
     with pytest.raises(PatchvoteError, match=r"^about\.\w+"):
         write_report(tmp_path / "r.html", make_model(("a", "b"), None, **about), None, title="", kind="")
+
+
+def test_three_hundred_classes_fold(browser, tmp_path):
+    classes = tuple(f"species {number:03d}" for number in range(300))
+    scores = make_scores(classes, 900)
+    added = [{"date": "2025-01-01", "images": dict.fromkeys(classes, 3), "new_classes": list(classes)}]
+    write_report(tmp_path / "r.html", make_model(classes, scores, added=added), scores, title="t", kind="k")
+    browser.open(tmp_path / "r.html")
+    shown = "[...document.querySelectorAll('.sortable tbody tr')].filter(row => row.checkVisibility()).length"
+    assert browser.evaluate(shown) == 20
+    assert browser.evaluate("document.querySelector('summary').innerText") == "All 300 classes"
+    browser.evaluate("document.querySelector('details').open = true")
+    assert browser.evaluate(shown) == 320
+    assert "and 280 more" in browser.evaluate("document.querySelector('dl').innerText")
+    assert browser.evaluate("document.body.scrollHeight") < 20_000
+
+
+def test_a_report_explains_what_votes_are_and_uses_no_words_of_the_code(browser, reports):
+    browser.open(reports["two"][0])
+    text = browser.evaluate("document.body.innerText")
+    assert "each part votes for the classes, and the mean of the votes decides" in text
+    for word in ("bag", "recipe", "fingerprint", "shard"):
+        assert not re.search(rf"\b{word}s?\b", text, re.IGNORECASE), word

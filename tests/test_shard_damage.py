@@ -7,6 +7,7 @@ import random
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -83,9 +84,9 @@ def test_a_photo_that_is_read_alone_is_verified_too_and_named_with_its_shard(tmp
     data = path.read_bytes()
     flip(path, 8 * data.index(make_bag(3).values.tobytes()) + 6)
     store = Store.open(tmp_path / "store")
-    with pytest.raises(StoreError, match=rf"{path.name} is damaged: the bag of photo 3.jpg"):
+    with pytest.raises(StoreError, match=rf"{path.name} is damaged: what it holds of photo 3.jpg"):
         store.load([3])
-    with pytest.raises(StoreError, match=rf"{path.name} is damaged: the bag of photo 3.jpg"):
+    with pytest.raises(StoreError, match=rf"{path.name} is damaged: what it holds of photo 3.jpg"):
         store.load()
     np.testing.assert_array_equal(store.load([4])[0].values, make_bag(4).values.astype(np.float32))
     assert path.exists()  # whoever only reads a store changes nothing in it
@@ -220,13 +221,12 @@ def test_a_photo_that_changed_since_its_bag_was_damaged_is_not_mistaken(photos, 
     fitted(photos, tmp_path / "cache", "nbnn")
     path = the_shard(tmp_path / "cache")
     flip_a_value(path)
-    opened = Store.open
 
     def change_first(folder):
         Image.new("RGB", (64, 64), "white").save(photos / "red" / "0.png")
-        return opened(folder)
+        return Store.open(folder)
 
-    monkeypatch.setattr(Store, "open", change_first)
+    monkeypatch.setattr("patchvote.bags.fill.Store", SimpleNamespace(open=change_first))  # once all photos were seen
     with pytest.raises(StoreError, match="does not hold red/0.png as it was seen"):
         fitted(photos, tmp_path / "cache", "nbnn")
 

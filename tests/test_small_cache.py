@@ -17,7 +17,7 @@ from patchvote.bags.cached_stores import CachedStores
 from patchvote.bags.keep import ALL, Mean
 from patchvote.models.check.check import check_photos
 from patchvote.models.needs import learned_from
-from patchvote.photos.find import find_photos, labelled
+from patchvote.photos.find import find_photos
 from patchvote.utils.temporary import passing_folder
 from patchvote.voters.adapted import Adapted
 from patchvote.voters.base import Candidate
@@ -207,10 +207,10 @@ def test_a_voter_that_needs_more_has_it_extracted_and_the_progress_says_why(phot
     assert {what for what, _, _ in told} == {"extract", "choose"}
     moments_after_means = fit("auto")
     assert (moments_after_means.filled.extracted, moments_after_means.filled.kept) == (24, 0)
-    assert ("extract (the cache has only the mean of each photo)", 24, 24) in told
+    assert ("extract (the cache keeps the mean of each photo, and this takes more)", 24, 24) in told
     whole_after_both = fit("nbnn")
     assert (whole_after_both.filled.extracted, whole_after_both.filled.kept) == (24, 0)
-    assert any(what.startswith("extract (the cache has only ") for what, _, _ in told)
+    assert any(what.startswith("extract (the cache keeps ") for what, _, _ in told)
     assert sorted(stores(tmp_path / "cache").values()) == ["all", "mean", "moments"]
     for voter in ("bag-svm", "auto", "nbnn", "snbnl", "jury"):
         assert fit(voter).filled.extracted == 0, voter
@@ -386,17 +386,17 @@ def test_moments_that_do_not_fit_into_float16_are_kept_in_float32(photos, tmp_pa
 def test_a_store_whose_basis_is_not_that_of_its_name_is_refused(photos, tmp_path):
     fitted(photos, tmp_path / "cache")
     (folder,) = (tmp_path / "cache").iterdir()
-    store = Store.open(folder)
+    store, labels = Store.open(folder), np.repeat(sorted(COLOURS), 8)
     store.basis = store.basis + 1
     with pytest.raises(StoreError, match="says that it keeps moments, but not along which directions"):
-        MomentSVM().fit(store)
+        MomentSVM().fit(store, labels)
     store = Store.open(folder)
     with pytest.raises(ValueError, match="keeps moments for other settings of power or pairs"):
-        MomentSVM(pairs=3).fit(store)
+        MomentSVM(pairs=3).fit(store, labels)
     with pytest.raises(ValueError, match="keeps moments along other directions"):
         MomentSVM().fit(whole_store(write_photos(tmp_path / "other", 4, 7), tmp_path / "w")).predict(store)
-    with pytest.raises(StoreError, match="keeps moments of each photo, but BagSVM needs descriptors of its parts"):
-        BagSVM().fit(store)
+    with pytest.raises(StoreError, match="keeps a summary of each photo, but BagSVM needs descriptors of its parts"):
+        BagSVM().fit(store, labels)
 
 
 # --- add, adapt, measure --------------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ def test_photos_are_added_from_a_small_cache_as_from_whole_bags(photos, tmp_path
     added = load(tmp_path / "cache").add(more)
     assert added.filled.extracted == 9
     kept = {"auto": "moments", "bag-svm": "mean", "nbnn": "all"}[voter]
-    assert [keep for name, keep in stores(tmp_path / "cache").items() if name.startswith("more")] == [kept]
+    assert list(stores(tmp_path / "cache").values()) == [kept]  # beside the photos of `fit`
     again = load(tmp_path / "cache").add(more)
     assert again.filled.extracted == 0
     same_arrays(again, added)
@@ -428,10 +428,10 @@ def test_adapting_keeps_the_means_of_the_target(photos, tmp_path):
     target = write_photos(tmp_path / "target", 6, seed=3)
     adapted = fitted(photos, tmp_path / "cache")
     adapted.adapt(target, insist=True)
-    assert [keep for name, keep in stores(tmp_path / "cache").items() if name.startswith("target")] == ["mean"]
+    assert sorted(stores(tmp_path / "cache").values()) == ["mean", "moments"]
     assert adapted.model.kind == "bag-svm"
     whole = fitted(photos, tmp_path / "cache")
-    with whole._bags_of(find_photos(target), target, None, {"network": 0.0}) as store:
+    with whole._bags_of(find_photos(target), None, {"network": 0.0}) as store:
         whole._adapt_to(store, True)
     same_arrays(adapted, whole)
 
@@ -485,12 +485,14 @@ def test_a_passing_folder_is_removed_by_the_last_who_uses_it_and_only_if_it_has_
     assert folder.exists()
 
 
-def test_labels_of_a_folder_are_lent_along(photos, tmp_path):
+def test_labels_belong_to_collections_and_not_to_the_cache(photos, tmp_path):
     fitted(photos, tmp_path / "cache", voter="nbnn")
     fitted(photos, tmp_path / "cache")
     folder = next(path for path in (tmp_path / "cache").iterdir() if "moments" in path.name)
     store = Store.open(folder)
-    assert dict(zip(store.names, store.labels.tolist(), strict=True)) == {
-        photo.name: photo.label for photo in labelled(photos, None, 2)
-    }
+    assert set(store.names) == {photo.source.resolve().as_posix() for photo in find_photos(photos)}
+    assert set(store.labels) == {None}
     assert store.summary()["superseded"] == 0
+    (photos / "red").rename(photos / "crimson")
+    again = fitted(photos, tmp_path / "cache")
+    assert (again.filled.extracted, again.classes) == (0, ("blue", "crimson", "grey"))

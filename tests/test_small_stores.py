@@ -328,7 +328,7 @@ def test_scales_that_are_no_numbers_are_damage_even_if_the_checksum_is_right(tmp
     codes = encoded(small_bag(0))
     codes.scales[row, 2] = value
     write_shard_of(tmp_path / "store", codes)
-    with pytest.raises(StoreError, match="is damaged: the bag of a.jpg is not what was written"):
+    with pytest.raises(StoreError, match="is damaged: what it holds of a.jpg is not what was written"):
         Store.open(tmp_path / "store").load()
 
 

@@ -199,7 +199,7 @@ def test_temporary_and_foreign_files_are_not_shards(folder):
 
 def test_bags_of_two_recipes_do_not_mix(folder):
     put(folder, [50], recipe=Recipe(sampling=Dense(sides=(96,))))
-    with pytest.raises(StoreError, match=r"holds bags of two kinds: .* Keep each in a folder of its own"):
+    with pytest.raises(StoreError, match=r"holds descriptors of two kinds: .* Keep each in a folder of its own"):
         Store.open(folder)
 
 
@@ -207,10 +207,10 @@ def test_what_is_no_store_is_refused(tmp_path, folder):
     with pytest.raises(StoreError, match="no such folder. `patchvote extract PHOTOS STORE` makes one"):
         Store.open(tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StoreError, match="there is no shard in it"):
+    with pytest.raises(StoreError, match="it holds no descriptors of photos"):
         Store.open(tmp_path / "empty")
     (tmp_path / "empty" / "x.safetensors").write_text("hello")
-    with pytest.raises(StoreError, match="every shard in it is damaged"):
+    with pytest.raises(StoreError, match="every file in it is damaged"):
         Store.open(tmp_path / "empty")
     with pytest.raises(StoreError, match="no photos were asked for"):
         Store.open(folder).load([])

@@ -95,6 +95,25 @@ def test_a_map_with_its_features_last_is_read_as_one():
     np.testing.assert_allclose(backbone(IMAGES), expected.numpy(), atol=1e-4)
 
 
+def test_the_stride_is_as_measured_and_no_power_of_two():
+    backbone = load("torch:helpers.torch_models:patches_of_14?size=56")
+    assert (backbone.spec.stride, backbone.spec.fixed_size) == (14, None)
+    bag = Extractor(Recipe("torch:helpers.torch_models:patches_of_14?size=56", Dense(sides=(56, 112))))(
+        np.zeros((60, 100, 3), np.uint8)
+    )
+    assert len(bag.values) == 1 + 4 * 2 + 8 * 5
+    assert load("torch:helpers.torch_models:without_padding?size=64").spec.stride == 3
+
+
+def test_a_layer_that_ends_with_an_activation_is_read_before_it():
+    net = torch_models.without_padding().eval()
+    backbone = load("torch:helpers.torch_models:without_padding@1?size=64", activation="before")
+    with torch.no_grad():
+        expected = net[0](torch.from_numpy(backbone.spec.preprocessing(IMAGES))).permute(0, 2, 3, 1).numpy()
+    assert expected.min() < 0
+    np.testing.assert_allclose(backbone(IMAGES), expected, atol=1e-4)
+
+
 def test_tokens_that_could_be_several_maps_are_refused_unless_the_module_tells():
     with pytest.raises(NetworkError, match="9 tokens may be more than one square map: .* num_prefix_tokens"):
         load("torch:helpers.torch_models:few_tokens?size=64")

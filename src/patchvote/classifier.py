@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .bags.bags import Bags
-from .bags.extract import Extractor
+from .bags.cache_stream import kept_stream
+from .bags.extract import Described, Extractor
 from .bags.filled import Filled
 from .bags.recipe import Recipe
 from .errors import PatchvoteError
@@ -70,8 +69,8 @@ class ImageClassifier(Parameters, Namer):
     budget : float, default 60
         Seconds for trying settings and training, not counting the network. At least one setting is always tried.
     cache : path, None or False
-        Folder to keep what the voter learns from, so that a photo goes through the network once; the user's cache
-        folder by default. False keeps nothing.
+        Folder to keep what voters learn and answer from, so that a photo goes through the network once; the user's
+        cache folder by default. False keeps nothing.
     jobs : int, optional
         Number of threads; one per core by default.
     seed : int, default 0
@@ -152,6 +151,7 @@ class ImageClassifier(Parameters, Namer):
         insist: bool = False,
         progress: Progress | bool | None = None,
         engine: Engine | None = None,
+        held_out: float | Collection[str] | None = None,
     ) -> Self:
         """Learn from labelled photos.
 
@@ -171,6 +171,9 @@ class ImageClassifier(Parameters, Namer):
         engine : Engine, optional
             Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL. Settings are
             chosen, and all other voters trained, in this process. The model is the same up to rounding.
+        held_out : float or collection of str, optional
+            Share of the photos of every class, or names of the photos, on which settings are chosen and the accuracy is
+            measured; they are learned as well in the end. By default a fifth, and of few photos each fifth in turn.
         """
         seconds, progress = {"network": 0.0}, as_progress(progress)
         found = labelled(photos, labels, 2)
@@ -180,17 +183,15 @@ class ImageClassifier(Parameters, Namer):
         if target is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += find_photos(target).passed_over.without_folders()
             check_target(self._kind)
-        # Training needs scikit-learn, whose import takes a second or two: do it while the network works.
-        threading.Thread(target=importlib.import_module, args=(f"{__package__}.models.fit",), daemon=True).start()
         from .models.needs import learned_from
 
         need = learned_from(self.voter, self._kind, self.seed)
-        with self._bags_of(found, photos, progress, seconds, engine, need) as store:
+        with self._bags_of(found, progress, seconds, engine, need) as store:
             from .models.fit import fit_model
 
             check_readable(store, self.skipped)
             more: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "progress": progress, "seconds": seconds}
-            fitted = fit_model(store, self.voter, self._extractor, **more, engine=engine)
+            fitted = fit_model(store, self.voter, self._extractor, **more, engine=engine, held_out=held_out)
         self._take(fitted)
         if target is not None:
             skipped, photos_of_source = self.skipped, self._photos
@@ -237,7 +238,7 @@ class ImageClassifier(Parameters, Namer):
         found = find_photos(photos)
         check_adapts(self.model)
         need = adapted_from(self.model.kind)
-        with self._bags_of(found, photos, progress, {"network": 0.0}, engine, need) as store:
+        with self._bags_of(found, progress, {"network": 0.0}, engine, need) as store:
             self._adapt_to(store, insist)
         return self
 
@@ -268,7 +269,7 @@ class ImageClassifier(Parameters, Namer):
         seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
         check_classes(found)
         self.passed_over = found.passed_over
-        with self._bags_of(found, photos, progress, seconds, engine, added_from(self.model)) as store:
+        with self._bags_of(found, progress, seconds, engine, added_from(self.model)) as store:
             fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
         self.known = fitted.known
         self.skipped = [*self.skipped, *fitted.refused]
@@ -279,7 +280,6 @@ class ImageClassifier(Parameters, Namer):
     def _bags_of(
         self,
         photos: list[Photo],
-        source: Source,
         progress: Progress | bool | None,
         seconds: dict[str, float],
         engine: Engine | None = None,
@@ -298,7 +298,7 @@ class ImageClassifier(Parameters, Namer):
         more: dict[str, Any] = {"cache": self.cache, "engine": engine, "progress": show} | (
             {} if need is None else {"need": need}
         )
-        with cached_bags(photos, source, self._extractor, **more) as (filled, store):
+        with cached_bags(photos, self._extractor, **more) as (filled, store):
             self.filled, self.skipped = filled, filled.skipped
             self._photos = {photo.name: photo for photo in photos}
             seconds["network"] += filled.seconds
@@ -308,6 +308,10 @@ class ImageClassifier(Parameters, Namer):
                 self.damaged += filled.damaged
 
     # --- answering --------------------------------------------------------------------------------------------------
+
+    def described(self, photos: list[Photo]) -> Iterator[Described]:
+        """Yield what the model needs of the bags of photos, in order: from the cache, or else from the network."""
+        return kept_stream(photos, self._extractor, self.model.scorer.needs, cache=self.cache, damaged=self.damaged)
 
     def answers(
         self,
@@ -346,7 +350,7 @@ class ImageClassifier(Parameters, Namer):
         self.model.limit(threshold)
         found = find_photos(photos)
         self.passed_over = found.passed_over
-        with self._bags_of(found, photos, progress, {"network": 0.0}, engine) as store:
+        with self._bags_of(found, progress, {"network": 0.0}, engine) as store:
             self._adapt_to(store, insist)
             errors = {error.name: error for error in self.skipped}
             indices = {name: index for index, name in enumerate(store.names)}
@@ -400,7 +404,7 @@ class ImageClassifier(Parameters, Namer):
         found, strangers = self._labelled(photos, labels), self._unknown(unknown, threshold)
         expected = {photo.name: str(photo.label) for photo in found}
         known = known_photos(self.model.about)
-        with self._bags_of(found, photos, progress, {"network": 0.0}, engine) as store:
+        with self._bags_of(found, progress, {"network": 0.0}, engine) as store:
             self.known = sum(short(entry.digest) in known for entry in store.entries)
             self.before, _ = measure(self.model, _one_by_one(store), expected, threshold)
             self._adapt_to(store, insist)
@@ -459,6 +463,7 @@ class ImageClassifier(Parameters, Namer):
         return classifier
 
 
-def _one_by_one(store: Store) -> Iterator[tuple[str, Bags]]:
+def _one_by_one(store: Store) -> Iterator[tuple[str, Bags, Bags]]:
     for index, name in enumerate(store.names):
-        yield name, store.load([index])[0]
+        bag = store.load([index])[0]
+        yield name, bag, bag

@@ -50,7 +50,7 @@ class WaitWarning(UserWarning):
 
 
 class CacheWarning(UserWarning):
-    """The cache cannot be written: everything works, but the next run takes as long as this one."""
+    """The cache cannot be used: everything works, but the next run takes as long as this one."""
 
 
 class PhotoError(PatchvoteError):
@@ -80,6 +80,10 @@ class BrokenNetworkError(NetworkError):
 
 class StoreError(PatchvoteError):
     """A store cannot be read or written, or does not hold what was requested."""
+
+
+class ForeignStoreError(StoreError):
+    """The folder of a store holds something else."""
 
 
 class DamagedShardError(StoreError):

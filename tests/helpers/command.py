@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import os
+import pty
+import struct
+import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -37,3 +43,20 @@ def network_in(folder: Path) -> Path:
     """Write a network that takes no time into a folder, with the settings that it needs."""
     (folder / "tiny.toml").write_text('output = "features"\n')
     return write_tiny_network(folder / "tiny.onnx")
+
+
+def in_terminal(words: list[str], columns: int) -> str:
+    """Run a program in a terminal of so many columns; return what it shows."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    subprocess.run(words, stdout=slave, check=True, timeout=120, env=environment)
+    os.close(slave)
+    shown = b""
+    try:
+        while part := os.read(master, 10_000):
+            shown += part
+    except OSError:  # all was read
+        pass
+    os.close(master)
+    return shown.decode()

@@ -134,6 +134,18 @@ def channels_last() -> nn.Module:
     return ChannelsLast()
 
 
+def patches_of_14() -> nn.Module:
+    """Patches of 14 pixels, for images of any size."""
+    torch.manual_seed(4)
+    return nn.Conv2d(3, 8, 14, stride=14)
+
+
+def without_padding() -> nn.Module:
+    """A cell every 3 pixels, but none at the edges."""
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Conv2d(3, 8, 5, stride=3), nn.ReLU(), nn.Conv2d(8, 8, 3))
+
+
 class FewTokens(nn.Module):
     """A class token, four registers and four places: nine tokens, which could be three rows of three."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import stat
 import tempfile
 import warnings
@@ -22,6 +23,8 @@ import platformdirs
 from ..errors import CacheWarning
 from ..utils.files import write_atomically
 from ..utils.reading import open_regular
+
+_GRAPH = re.compile(r".+-[0-9a-f]{64}\.onnx", re.DOTALL)  # names of files: the key, and the SHA-256 of the content
 
 
 def cache_folder() -> Path:
@@ -50,6 +53,12 @@ def cached_graph(key: str, build: Callable[[], bytes]) -> bytes:
     except OSError as error:  # the cache saves time only
         _warn(cache_folder(), error)
     return data
+
+
+def built_graphs() -> list[Path]:
+    """Return the files of the graphs in the cache; links and other files are left out."""
+    files = (cache_folder() / "networks").glob("*.onnx")
+    return sorted(path for path in files if _GRAPH.fullmatch(path.name) and path.is_file() and not path.is_symlink())
 
 
 def _is_own(status: os.stat_result) -> bool:

@@ -122,7 +122,9 @@ def cut_at_layer(graph: onnx.ModelProto, activation: Activation) -> tuple[onnx.M
     if activation == "after" and end:
         return cut(graph, end), end
     if activation == "before" and not end:
-        raise NetworkError("no activation follows the layer, so there is no 'before'.")
+        if any(inner in node.output and node.op_type in ACTIVATIONS for node in nodes):
+            return cut(graph, inner, activation), inner  # the layer ends with one, as a block of a ResNet does
+        raise NetworkError("no activation follows the layer or ends it, so there is no 'before'.")
     return cut(graph, "layer"), "layer"
 
 

@@ -79,6 +79,7 @@ class Session:
             raise
         except Exception as error:  # ONNX Runtime's exceptions have no common base
             raise NetworkError(f"{name} is not a graph that ONNX Runtime can run: {error}") from error
+        _check_used(device, self._session.get_providers())
 
     @property
     def inputs(self) -> list[Any]:
@@ -195,6 +196,16 @@ def _providers(device: str, available: list[str]) -> list[str]:
             hint = "pip install onnxruntime-gpu in place of onnxruntime" if device == "cuda" else "it is part of macOS"
             raise NetworkError(f"ONNX Runtime cannot use {device!r} here: it has no {provider} ({hint}).")
     return [*_PROVIDERS[device], "CPUExecutionProvider"]
+
+
+def _check_used(device: str, used: list[str]) -> None:
+    """Refuse a session without the device: ONNX Runtime takes the CPU instead, and tells nobody."""
+    for provider in _PROVIDERS[device]:
+        if provider not in used:
+            raise NetworkError(
+                f"ONNX Runtime cannot use {device!r} here: its {provider} does not start. Is there such a device, and "
+                f"does its driver work? Without it, the network runs on the CPU: leave {device!r} out."
+            )
 
 
 def _options(onnxruntime: Any, threads: int, bounded: bool) -> Any:

@@ -1,4 +1,4 @@
-"""Make a network of torch, timm or torchvision, and convert it to ONNX, from the input to the layer that is read.
+"""Convert a network of torch, timm or torchvision to ONNX, from the input to the layer that is read.
 
 The graph must return the same numbers as torch, for images of any size, or of the one size that the network takes; else
 it is not used.
@@ -7,7 +7,6 @@ it is not used.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import json
 import math
@@ -17,26 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import NetworkError, first_line
+from ..errors import NetworkError
 from .base import Activation, stride_of
 from .graph import cut, cut_at_layer
 from .names import NetworkName
+from .torch_modules import import_torch, make
 
 if TYPE_CHECKING:
     import onnx
 
-_IMAGENET = {"mean": (123.675, 116.28, 103.53), "scale": (58.395, 57.12, 57.375)}
-_INSTALL_TORCH = "pip install 'patchvote[torch]'"
 _MAX_PREFIX_TOKENS = 5  # a class token and four registers
-
-
-def _import(package: str, install: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except Exception as error:  # a broken installation may raise anything
-        absent = isinstance(error, ModuleNotFoundError) and error.name == package.partition(".")[0]
-        problem = "is not installed" if absent else f"cannot be imported ({first_line(error)})"
-        raise NetworkError(f"{package} {problem}. Install it with: {install}") from None
 
 
 def convert(network: NetworkName, activation: Activation) -> bytes:
@@ -47,13 +36,10 @@ def convert(network: NetworkName, activation: Activation) -> bytes:
     NetworkError
         The library is not installed, there is no such network or layer, or it cannot be converted.
     """
-    torch = _import("torch", _INSTALL_TORCH)
-    module, preprocessing = _make(network)
-    module = module.eval()
-    if "weights" in network.options:
-        _load_weights(module, network.options["weights"])
-    size = int(network.options.get("size", preprocessing["size"]))
-    reader = _reader(torch, module, network)
+    torch = import_torch()
+    made = make(network)
+    size = made.size
+    reader = _reader(torch, made.module, network)
     probe = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 3, size, size)).astype(np.float32))
     with torch.no_grad():
         try:
@@ -75,9 +61,9 @@ def convert(network: NetworkName, activation: Activation) -> bytes:
     meta = {
         "dim": shape[1],
         "size": size,
-        "stride": stride_of(size, shape[2]) if len(shape) == 4 else None,
-        "mean": preprocessing["mean"],
-        "scale": preprocessing["scale"],
+        "stride": _stride(size, shape[2], graph, fixed) if len(shape) == 4 else None,
+        "mean": made.mean,
+        "scale": made.scale,
         "fixed": fixed,
         "output": output,
     }
@@ -86,58 +72,18 @@ def convert(network: NetworkName, activation: Activation) -> bytes:
     return bytes(graph.SerializeToString())
 
 
-def _make(network: NetworkName) -> tuple[Any, dict[str, Any]]:
-    """Return the module and its preprocessing: size, mean and scale."""
-    preprocessing: dict[str, Any] = {"size": 224, **_IMAGENET}
-    pretrained = network.options.get("pretrained") == "yes"
-    if network.engine == "timm":
-        timm = _import("timm", "pip install timm")
-        if not timm.is_model(network.what):
-            raise NetworkError(f"timm has no network {network.what!r}.")
-        _refuse_random_weights(network)
-        module = timm.create_model(network.what, pretrained=pretrained)
-        config = getattr(module, "pretrained_cfg", {}) or {}
-        preprocessing["size"] = int(config.get("input_size", (3, 224, 224))[1])
-        preprocessing["mean"] = tuple(255 * float(value) for value in config.get("mean", (0.485, 0.456, 0.406)))
-        preprocessing["scale"] = tuple(255 * float(value) for value in config.get("std", (0.229, 0.224, 0.225)))
-        return module, preprocessing
-    if network.engine == "torchvision":
-        models = _import("torchvision.models", "pip install torchvision (of the same build as torch)")
-        if network.what not in models.list_models():
-            raise NetworkError(f"torchvision has no network {network.what!r}.")
-        _refuse_random_weights(network)
-        return models.get_model(network.what, weights="DEFAULT" if pretrained else None), preprocessing
-    package, _, function = network.what.partition(":")
-    try:
-        maker = getattr(importlib.import_module(package), function, None)
-    except ImportError as error:
-        raise NetworkError(f"the module {package} cannot be imported: {first_line(error)}.") from None
-    if not callable(maker):
-        raise NetworkError(f"the module {package} has no function {function!r}.")
-    try:
-        module = maker()
-    except Exception as error:  # the user's code may raise anything
-        raise NetworkError(f"{network.what} failed: {first_line(error)}.") from error
-    declared = getattr(module, "preprocessing", {})
-    preprocessing |= {key: value for key, value in declared.items() if key in preprocessing}
-    return module, preprocessing
+def _stride(size: int, cells: int, graph: onnx.ModelProto, fixed: bool) -> int:
+    """Return the pixels between two cells of a feature map, which need not be a power of two.
 
-
-def _refuse_random_weights(network: NetworkName) -> None:
-    if network.options.get("pretrained") != "yes" and "weights" not in network.options:
-        raise NetworkError(
-            f"{network.engine}:{network.what} would have random weights: name a file of weights with "
-            f"?weights=FILE.safetensors, or let {network.engine} download its own with ?pretrained=yes."
-        )
-
-
-def _load_weights(module: Any, path: str) -> None:
-    from safetensors.torch import load_file
-
-    try:
-        module.load_state_dict(load_file(path))
-    except RuntimeError as error:
-        raise NetworkError(f"{path} does not fit the network: {error}") from None
+    Cells that a network without padding loses at the edges are as many for any size, so the cells that come with twice
+    the height tell. For a network of one size, such as a transformer, cells are taken to tile the image. Where they do
+    not divide the size, there may be one too many or too few: then a power of two that is possible is likelier.
+    """
+    more = cells if fixed else _run(graph, np.zeros((1, 3, 2 * size, size), np.float32)).shape[2] - cells
+    power = stride_of(size, cells)
+    if more < 2 or (size % more and size / (more + 1) <= power <= size / (more - 1)):
+        return power
+    return round(size / more)
 
 
 def _layer(module: Any, name: str) -> Any:

@@ -11,9 +11,10 @@ layer, descriptors are read after it, or before it with ``activation="before"``.
 map of rows and columns without class and register tokens (a module may state their number in ``num_prefix_tokens``).
 
 Options follow a question mark and are joined by ``&``: ``weights=FILE.safetensors`` loads weights, ``pretrained=yes``
-lets timm or torchvision download theirs (nothing is downloaded otherwise), ``size=224`` is the side of the input. A
-network is converted again when the file of the function, the version of the library or the file of weights changes.
-Changes of weights that a function reads itself are not detected.
+lets timm or torchvision download theirs (nothing is downloaded otherwise), ``size=224`` is the side of the input, for
+which timm interpolates the position embeddings of a transformer. A network is converted again when the file of the
+function, the version of the library or the file of weights changes. Changes of weights that a function reads itself are
+not detected.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .cache import cached_graph
 from .names import NetworkName
 from .onnx_backbone import OnnxBackbone
 
-_BUILD = 1  # version of the conversion; increment it, and all cached networks are converted again
+_BUILD = 2  # version of the conversion; increment it, and all cached networks are converted again
 _OPTIONS = ("weights", "pretrained", "size")
 
 

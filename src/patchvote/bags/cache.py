@@ -1,8 +1,8 @@
 """What a classifier needs of the bags of photos, kept in the user's cache or in a temporary folder.
 
-A folder or a manifest has its own store, in which photos keep their names. All lists of photos share one store. There,
-the name of a photo is its full path, with links resolved, and the name of an image in memory is its digest: equal names
-then mean equal photos, whatever folder or list they come from.
+All commands and all collections of photos share one cache. There, the name of a photo is its full path, with links
+resolved, and the name of an image in memory is its digest: equal names then mean equal photos, whatever folder or list
+they come from. A photo under another name is recognised by its content.
 """
 
 from __future__ import annotations
@@ -10,30 +10,32 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+import re
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..backbones.cache import cache_folder, is_writable
-from ..errors import PhotoError, StoreError
+from ..backbones.cache import is_writable
+from ..errors import CacheWarning, ForeignStoreError, PhotoError, StoreError
 from ..photos.decode import read_photo
-from ..photos.find import Photo, Source
+from ..photos.find import Photo
 from ..utils.engine import Engine
 from ..utils.remote import RemotePath
-from ..utils.remote import place as path_of
 from ..utils.temporary import temporary_folder
+from .cache_files import bound_of, root_of, touch, using
 from .cached_stores import CachedStores
 from .extract import Extractor
 from .fill import distinct
 from .filled import Filled, Progress
 from .keep import ALL, Condenser, Keep
+from .lending import CONTENT
 from .store import Store
 
 
 @contextlib.contextmanager
 def cached_bags(
     photos: list[Photo],
-    source: Source,
     extractor: Extractor,
     *,
     need: Keep | Condenser = ALL,
@@ -44,14 +46,12 @@ def cached_bags(
     """Update the cache with photos; yield what was done, and a store of their bags in the order of the photos.
 
     Names and labels are those of the photos. Every bag belongs to the content that the photo had when it was read,
-    whatever other processes write to the cache meanwhile.
+    whatever other processes write to the cache meanwhile. A cache that cannot be used is told, and done without.
 
     Parameters
     ----------
     photos : list of Photo
         Photos to extract.
-    source : Source
-        Source of the photos.
     extractor : Extractor
         Extractor that makes the bags.
     need : Keep or Condenser
@@ -69,46 +69,91 @@ def cached_bags(
         If two different photos have one name, or no photo can be read.
     """
     distinct(photos)
+    root = root_of(cache)
+    more: dict[str, Any] = {"names": names_of(photos), "progress": progress, "engine": engine}
     with contextlib.ExitStack() as stack:
-        names = None if isinstance(source, (str, Path)) else [_name(photo) for photo in photos]
-        more: dict[str, Any] = {"names": names, "progress": progress, "engine": engine}
-        path = None if cache is False else _place(source, extractor, cache)
-        stores = None if path is None else CachedStores(path, photos, extractor, **more)
-        plan = None if stores is None else stores.plan(need)
-        if stores is None or plan is None or not is_writable(plan[1]):
+        bags = None
+        if root is not None:
+            stack.enter_context(in_cache(root, cache))
+            stores = CachedStores(base_of(root, extractor), photos, extractor, **more)
+            bags = _kept(stores, need, stack)
+        if bags is None:
             folder = stack.enter_context(temporary_folder()) / "bags"
             stores = CachedStores(folder, photos, extractor, **more)
-            plan = stores.plan(need)
-        try:
-            bags = stores.bring(*plan, stack)
-        except StoreError as error:
-            if cache is False or not isinstance(error.__cause__, OSError):
-                raise
-            raise StoreError(f"{error} Or keep no bags: --no-cache, in Python cache=False.") from error
+            bags = stores.bring(*stores.plan(need), stack)
         yield bags
 
 
-def _place(source: Source, extractor: Extractor, cache: str | Path | bool | None) -> Path:
-    """Return the folder for the bags of a folder or manifest; lists of photos share one."""
-    root = cache_folder() / "bags" if isinstance(cache, bool | None) else Path(cache)
-    place = None
-    if isinstance(source, (str, Path)):
-        path = path_of(source)
-        # The photos of a manifest that is a link are relative to the link, not to the file that it points to.
-        place = path.resolve() if path.is_dir() else path.parent.resolve() / path.name
-    recipe = extractor.recipe
-    kind = f"{recipe.mode} {recipe.sampling} {recipe.activation} {extractor.backbone.spec.fingerprint}"
-    key = f"{place} {kind}".encode(errors="backslashreplace")  # not every path is UTF-8
-    return root / f"{place.stem if place else 'lists'}-{hashlib.sha256(key).hexdigest()[:12]}"
+def _kept(stores: CachedStores, need: Keep | Condenser, stack: contextlib.ExitStack) -> tuple[Filled, Store] | None:
+    """Bring the stores of a cache up to date; None, with a warning, if they cannot be used."""
+    plan = stores.plan(need)
+    if not is_writable(plan[1]):
+        return None
+    try:
+        filled, store = stores.bring(*plan, stack)
+    except StoreError as error:
+        if not is_unusable(error):
+            raise
+        if stores.engine is not None:  # a folder of this machine alone would not do
+            raise StoreError(f"{error} Or keep no bags: --no-cache, in Python cache=False.") from error
+        warn_unusable(stores.base.parent, error)
+        return None
+    touch(store.files())
+    return filled, store
 
 
-def _name(photo: Photo) -> str:
-    """Return a name that identifies the photo in every list."""
+@contextlib.contextmanager
+def in_cache(root: Path, cache: str | Path | bool | None) -> Iterator[None]:
+    """Use a cache while the block runs, as `using` does; its folder is made if it can be."""
+    bound = bound_of(cache)
+    if not isinstance(root, RemotePath):
+        with contextlib.suppress(OSError):
+            root.mkdir(parents=True, exist_ok=True)
+    with using(root, bound):
+        yield
+
+
+def is_unusable(error: StoreError) -> bool:
+    """Whether an error is about the folder of a cache, and not about photos or the network."""
+    return isinstance(error, ForeignStoreError) or isinstance(error.__cause__, OSError)
+
+
+def warn_unusable(root: Path, error: StoreError) -> None:
+    """Warn that a cache is not used, and why."""
+    cause = error.__cause__
+    why = str((cause.strerror or cause) if isinstance(cause, OSError) else error).rstrip(".")
+    warnings.warn(
+        f"the cache {root} cannot be used ({why}): the work is done without it, and the next run will take as long as "
+        "this one.",
+        CacheWarning,
+        stacklevel=2,
+    )
+
+
+def base_of(root: Path, extractor: Extractor) -> Path:
+    """Return the folder for the whole bags of a network and recipe; those of less have longer names."""
+    recipe, spec = extractor.recipe, extractor.backbone.spec
+    kind = f"{recipe.mode} {recipe.sampling} {recipe.activation} {spec.fingerprint}"
+    name = re.sub("[^A-Za-z0-9.]+", "-", Path(recipe.network).name)[:40].strip("-.") or "network"
+    return root / f"{name}-{recipe.mode}-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
+
+
+def names_of(photos: Sequence[Photo]) -> list[str]:
+    """Return a name for each photo that identifies it in every collection."""
+    folders: dict[str, str] = {}
+    return [_name(photo, folders) for photo in photos]
+
+
+def _name(photo: Photo, folders: dict[str, str]) -> str:
     try:
         if isinstance(photo.source, RemotePath):
             return str(photo.source)
         if isinstance(photo.source, Path):
-            return Path(os.path.realpath(photo.source)).as_posix()
-        return f"content {read_photo(photo)[1]}"
+            folder, name = os.path.split(photo.source)
+            if folder not in folders:
+                folders[folder] = os.path.realpath(folder)
+            path = Path(folders[folder], name)
+            return (Path(os.path.realpath(path)) if path.is_symlink() else path).as_posix()
+        return f"{CONTENT}{read_photo(photo)[1]}"
     except (OSError, ValueError, PhotoError):  # it cannot be read; the extractor reports why
         return f"unreadable {photo.name}"

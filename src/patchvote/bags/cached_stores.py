@@ -1,19 +1,20 @@
-"""CachedStores: the stores that a cache has of one collection of photos, each with what some voter needs of a bag.
+"""CachedStores: the stores that a cache has for one network and recipe, each with what some voter needs of a bag.
 
-There is one store of whole bags, one of means, and one for what is computed with numbers that were found in the
-collection itself, such as moments along its principal directions. A store gets from the others what these can lend, and
-the rest from the network. So a voter that needs less than whole bags leaves a small cache, and a voter that needs more
-has it extracted.
+All collections of photos share them. There is one store of whole bags, one of means, and others for what is computed
+with numbers that were found in a collection, such as moments along its principal directions. A store gets from the
+others what these can lend, and the rest from the network. So a voter that needs less than whole bags leaves a small
+cache, and a voter that needs more has it extracted.
 
 To find such numbers, the whole bags of a sample of photos are needed. They are kept in a store of their own as long as
-somebody needs them, so that nothing is lost if the run is interrupted. What was found is used for photos that come
-later, too, unless these are many more than those of which the store knows.
+somebody needs them, so that nothing is lost if the run is interrupted. What was found is used for other collections,
+too, if the store has half of their photos, or many of them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import glob
 import re
 import time
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..backbones.cache import is_writable
 from ..errors import PhotoError, StoreError
 from ..photos.find import Photo
 from ..utils.engine import Engine
@@ -34,7 +36,7 @@ from .extract import Extractor
 from .fill import lend, up_to_date
 from .filled import Filled, Progress
 from .keep import ALL, Condenser, Keep, Mean, in_words
-from .lending import Lender
+from .lending import Lender, Seen, digests_in, recognised
 from .store import Store
 
 # Photos whose whole bags are the sample. Principal directions found in 10, 20, 50, 100 or 300 photos of Scene-15, or in
@@ -43,7 +45,7 @@ SAMPLE = 250
 
 
 class CachedStores:
-    """Stores of one collection of photos.
+    """Stores of a cache, for one collection of photos.
 
     Parameters
     ----------
@@ -53,8 +55,8 @@ class CachedStores:
         The photos.
     extractor : Extractor
         Extractor that makes the bags.
-    names : list of str, optional
-        Names of the photos in stores that several collections share, as for `up_to_date`.
+    names : list of str
+        Names of the photos in the stores, which several collections share, as for `up_to_date`.
     progress : function, optional
         Called after each photo with what was done so far.
     engine : Engine, optional
@@ -67,21 +69,22 @@ class CachedStores:
         photos: Sequence[Photo],
         extractor: Extractor,
         *,
-        names: Sequence[str] | None = None,
+        names: Sequence[str],
         progress: Progress | None = None,
         engine: Engine | None = None,
     ) -> None:
         self.base, self.photos, self.names, self.extractor = base, photos, names, extractor
         self.progress, self.engine, self.why = progress, engine, ""
-        # By their names in the stores. Stores that collections share have no labels.
-        shared = [] if names is None else [Photo(name, photo.source) for name, photo in zip(names, photos, strict=True)]
-        self.by_key = {photo.name: photo for photo in (photos if names is None else shared)}
+        # By their names in the stores, which have no labels.
+        self.by_key = {name: Photo(name, photo.source) for name, photo in zip(names, photos, strict=True)}
 
     def plan(self, need: Keep | Condenser) -> tuple[Keep | Condenser, Path]:
         """Return what to keep and the folder that is written to first; a `Condenser` if a sample has to be taken."""
         if isinstance(need, Keep):
             return need, self._folder(need)
-        return self._existing(need) or (need, self.base if _opened(self.base) else self._sample_folder)
+        whole = self._stores.get(self.base)
+        has_most = whole is not None and 2 * self._count(whole) >= len(self.by_key)
+        return self._existing(need) or (need, self.base if has_most else self._sample_folder)
 
     def bring(self, need: Keep | Condenser, path: Path, stack: contextlib.ExitStack) -> tuple[Filled, Store]:
         """Do what was planned: bring the store up to date, and open a view of it, as `up_to_date` does.
@@ -89,12 +92,17 @@ class CachedStores:
         A sample of whole bags is removed when `stack` is closed, if it has served its purpose.
         """
         if isinstance(need, Keep):
-            self._borrow(need, path)
+            self.borrow(need, path)
             return self._up_to_date(need, path)
         finished = [] if path == self.base else stack.enter_context(passing_folder(path))
         done = self._begun(need, path)
         finished.append("the sample")
         return done
+
+    def writable(self, need: Keep) -> Path | None:
+        """Return the folder of the store that keeps this; None, with a warning, if it cannot be written."""
+        path = self._folder(need)
+        return path if is_writable(path) else None
 
     # --- a store of what is needed ----------------------------------------------------------------------------------
 
@@ -106,36 +114,51 @@ class CachedStores:
         if self.progress is not None:  # a sample is a part of all photos
             self.progress(dataclasses.replace(filled, photos=len(self.by_key), why=self.why))
 
-    def _borrow(self, keep: Keep, path: Path) -> None:
+    @functools.cached_property
+    def _stores(self) -> dict[Path, Store]:
+        """Stores by their folders, as they are when they are first asked for, without that of a sample."""
+        found = ((folder, opened_store(folder)) for folder in self._folders(""))
+        return {folder: store for folder, store in found if store is not None}
+
+    @functools.cached_property
+    def _seen(self) -> dict[str, Seen]:
+        """Contents of the photos that the stores know, by their names in the stores."""
+        return recognised(self.by_key, list(self._stores.values()))
+
+    def _count(self, store: Store) -> int:
+        """Return the number of photos of which a store has bags."""
+        held = set(digests_in(store))
+        return sum(one.digest in held for one in self._seen.values())
+
+    def borrow(self, keep: Keep, path: Path) -> None:
         """Put into a store what others have of its photos, and note what they have that is of no use."""
-        for folder in self._folders(""):
-            store = None if folder == path else _opened(folder)
-            if store is None:
+        for folder, store in self._stores.items():
+            if folder == path:
                 continue
             if store.keep == ALL.name or (keep == Mean() and store.keep != keep.name):
-                lender = Lender(store, self.extractor)
+                lender = Lender(store, self.extractor, self._seen)
                 lend(path, [photo for photo in self.by_key.values() if lender.has(photo)], lender, keep)
-            elif self.by_key.keys() & set(store.names):
-                self.why = f"the cache has only {in_words(store.keep)}"
+            elif self._count(store):
+                self.why = f"the cache keeps {in_words(store.keep)}, and this takes more"
 
     # --- a store that begins with a sample --------------------------------------------------------------------------
 
     def _existing(self, condenser: Condenser) -> tuple[Keep, Path] | None:
-        """Return the store that serves these photos best, if any does: it has half of them, or many others."""
+        """Return the store that serves these photos best, if any does: it has half of them, or many."""
         best: tuple[int, Keep, Path] | None = None
         for path in self._folders(f"{condenser.name} "):
-            store = _opened(path)
+            store = self._stores.get(path)
             if store is None or path != self._named(store.keep):
                 continue
-            there = len(self.by_key.keys() & set(store.names))
-            if (2 * there >= len(self.by_key) or len(store) >= SAMPLE) and (best is None or there > best[0]):
+            there = self._count(store)
+            if (2 * there >= len(self.by_key) or there >= SAMPLE) and (best is None or there > best[0]):
                 best = there, condenser.restore(store), path
         return None if best is None else best[1:]
 
     def _begun(self, condenser: Condenser, folder: Path) -> tuple[Filled, Store]:
         """Begin a store: find in a sample of whole bags what to keep, then keep it of all photos."""
         start = time.monotonic()
-        self._borrow(ALL, folder)
+        self.borrow(ALL, folder)
         order = np.random.default_rng(0).permutation(len(self.photos))
         try:
             before, sample = self._sampled(folder, order[:SAMPLE])
@@ -145,9 +168,8 @@ class CachedStores:
             before, sample = self._sampled(folder, order)  # none of the sample can be read; other errors come again
         keep = condenser.find(sample)
         path = self._folder(keep)
-        seen = [Entry(key, None, digest) for key, digest in before.digests.items()]
-        lender = Lender(Store.open(folder).by_content(seen), self.extractor)
-        stored = lend(path, [self.by_key[entry.name] for entry in seen], lender, keep)
+        lender = Lender(Store.open(folder), self.extractor, {key: Seen(one) for key, one in before.digests.items()})
+        stored = lend(path, [self.by_key[key] for key in before.digests], lender, keep)
         filled, store = self._up_to_date(keep, path, stored)
         filled.extracted += before.extracted
         filled.descriptors += before.descriptors
@@ -161,7 +183,7 @@ class CachedStores:
         """Extract whole bags of some photos, in the order of the photos."""
         numbers = np.sort(chosen).tolist()
         photos = [self.photos[number] for number in numbers]
-        names = None if self.names is None else [self.names[number] for number in numbers]
+        names = [self.names[number] for number in numbers]
         return up_to_date(folder, photos, self.extractor, names=names, progress=self._show, engine=self.engine)
 
     # --- whole bags of single photos --------------------------------------------------------------------------------
@@ -176,7 +198,7 @@ class CachedStores:
         """
         bags: dict[str, Bags] = {}
         for folder in (self.base, self._sample_folder):
-            if (store := _opened(folder)) is not None:
+            if (store := opened_store(folder)) is not None:
                 for entry in entries:
                     with contextlib.suppress(StoreError):
                         bags[entry.digest] = store.by_content([entry]).load(dtype=np.float16)[0]
@@ -207,7 +229,7 @@ class CachedStores:
         return stores if name else [self.base, *stores]
 
 
-def _opened(folder: Path) -> Store | None:
+def opened_store(folder: Path) -> Store | None:
     """Open a store; None if there is none, or if it is empty."""
     if not folder.is_dir():
         return None

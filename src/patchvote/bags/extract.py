@@ -58,6 +58,8 @@ class Described:
         Size and time of change that the file had when it was read, if another run has read it.
     count : int
         Number of descriptors of the whole bag, if `bag` is something computed from it; 0 otherwise.
+    whole : Bags or None
+        The whole bag, if it is at hand where `bag` is for a model's scores.
     """
 
     photo: Photo
@@ -66,6 +68,7 @@ class Described:
     error: PhotoError | None = None
     stamp: tuple[int, int] | None = None
     count: int = 0
+    whole: Bags | None = None
 
 
 class Extractor(Parameters):

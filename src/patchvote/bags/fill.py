@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import PatchvoteError, PhotoError, StoreError
+from ..errors import ForeignStoreError, PatchvoteError, PhotoError, StoreError
 from ..photos.find import Photo, Source, find_photos
 from ..utils.counting import none_readable
 from ..utils.engine import Engine, Lost
@@ -175,7 +175,7 @@ def up_to_date(
             raise
         raise StoreError(
             f"{path} does not hold here what the workers have written ({error}) Every machine of the cluster has to "
-            "see the folder of the bags under the same path; PATCHVOTE_CACHE names another."
+            "see the folder of the descriptors under the same path; PATCHVOTE_CACHE names another."
         ) from error
 
 
@@ -381,4 +381,6 @@ def _make_folder(path: Path) -> None:
     except OSError as error:
         raise StoreError(f"{path} cannot be used as a store: {error.strerror}.") from error
     if foreign:
-        raise StoreError(f"{path} holds other files ({foreign[0]}, …). Choose a new or empty folder for the store.")
+        raise ForeignStoreError(
+            f"{path} holds other files ({foreign[0]}, …). Choose a new or empty folder for the store."
+        )

@@ -129,7 +129,7 @@ class Shard:
                 raise StoreError(
                     f"{path.name} has metadata this version does not understand: {error!s:.200}"
                 ) from error
-            raise DamagedShardError(f"{path.name} is damaged or not a shard: {error!s:.200}") from error
+            raise DamagedShardError(f"{path.name} is damaged, or no part of a store: {error!s:.200}") from error
 
     @classmethod
     def _parsed(
@@ -235,8 +235,8 @@ class Shard:
             sound = all(all_finite(part) for part in parts[:2])
         if not sound or (len(parts) > 3 and not codes.are_sound(parts[3])):
             raise DamagedShardError(
-                f"{self.path} is damaged: the bag of {self.entries.names[index]} is not what was written. The photos "
-                "of this shard have to be extracted again."
+                f"{self.path} is damaged: what it holds of {self.entries.names[index]} is not what was written. The "
+                "photos of this file have to be extracted again."
             )
 
     def verify(self) -> None:
@@ -270,7 +270,7 @@ def _read_verified(
         if name in places
     }
     if "offsets" not in arrays:
-        raise DamagedShardError(f"{path.name} is damaged or not a shard: it has no offsets.")
+        raise DamagedShardError(f"{path.name} is damaged, or no part of a store: it has no offsets.")
     if "checks" in arrays:
         checks = arrays["checks"] = arrays["checks"].view(np.uint64)
         if check_of([header, *(arrays[name] for name in COVERED if name in arrays)]) != checks[0]:

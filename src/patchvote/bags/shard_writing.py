@@ -84,13 +84,13 @@ def hold_shard(
         try:
             number = max([time.time_ns(), after + 1, *(number_of(path) + 1 for path in shard_files(folder))])
             if number >= 10**DIGITS:
-                raise StoreError(f"{folder} has a shard with the number {number - 1}, the largest possible.")
+                raise StoreError(f"{folder} has a file with the number {number - 1}, the largest possible.")
             path = folder / f"{number:020d}-{os.getpid()}-{metadata['id'][:12]}{ENDING}"
             stack.enter_context(write_and_hold(path, _safetensors(arrays, {**metadata, "number": str(number)})))
         except OSError as error:
             raise StoreError(
-                f"{folder}: the bags of {len(entries)} photos cannot be written: {error.strerror}. What was written "
-                "before is safe: free some space, then run the same command again to continue."
+                f"{folder}: the descriptors of {len(entries)} photos cannot be written: {error.strerror}. What was "
+                "written before is safe: free some space, then run the same command again to continue."
             ) from error
         yield path
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from ..errors import DamagedShardError, StoreError
+from ..errors import DamagedShardError, ForeignStoreError, StoreError
 from ..utils.temporary import abandoned
 from .bags import Bags
 from .codes import Codes
@@ -169,14 +169,14 @@ class Stock:
             what = f"the same recipe but another network ({shard.fingerprint}, now {self.fingerprint})"
         else:
             what = f"another recipe (there: {shard.recipe.to_json()}; asked: {recipe.to_json()})"
-        raise StoreError(f"{self.path} was made with {what}. Choose another folder for the store.")
+        raise ForeignStoreError(f"{self.path} was made with {what}. Choose another folder for the store.")
 
     def _check_keep(self, shard: Shard) -> None:
         """Refuse a shard that keeps something else; if nothing was asked for, keep what the store keeps."""
         if self.asked_keep is None and (has_parts(shard.keep) or shard.keep == "mean"):
             self.asked_keep = self.keep = keep_of(shard.keep)
         if shard.keep != self.keep.name:
-            raise StoreError(
+            raise ForeignStoreError(
                 f"{self.path} keeps {in_words(shard.keep)}, not {in_words(self.keep.name)}. Choose another folder for "
                 "the store."
             )

@@ -74,7 +74,7 @@ class Store:
         for shard in self.shards[1:]:
             if shard.kind != first.kind:
                 raise StoreError(
-                    f"{path} holds bags of two kinds: {first.path.name} was made with {first.recipe} (network "
+                    f"{path} holds descriptors of two kinds: {first.path.name} was made with {first.recipe} (network "
                     f"{first.fingerprint}) and has {in_words(first.keep)}, {shard.path.name} with {shard.recipe} "
                     f"(network {shard.fingerprint}) and has {in_words(shard.keep)}. Keep each in a folder of its own."
                 )
@@ -110,7 +110,7 @@ class Store:
             except StoreError as error:
                 damaged.append(str(error))
         if not shards:
-            why = f"every shard in it is damaged ({damaged[0]})" if damaged else "there is no shard in it"
+            why = f"every file in it is damaged ({damaged[0]})" if damaged else "it holds no descriptors of photos"
             raise StoreError(f"{path} is not a store: {why}. `patchvote extract PHOTOS {path}` fills it.")
         return cls(path, shards, damaged)
 
@@ -275,6 +275,11 @@ class Store:
                 f"{self.path} keeps {in_words(self.keep)}, but {reader} needs descriptors of its parts. Extract the "
                 "photos into another store (`patchvote extract PHOTOS STORE`)."
             )
+
+    def files(self) -> list[Path]:
+        """Return the files of the shards that hold the bags of its photos."""
+        shards = np.unique(np.searchsorted(self._firsts(), self._numbers, side="right") - 1)
+        return [self.shards[number].path for number in shards.tolist()]
 
     def order_on_disk(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the photos in the order of their bags on disk, which is the fastest to read."""

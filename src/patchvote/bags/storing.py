@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from ..errors import PhotoError, StoreError
 from ..photos.find import Photo
 from ..utils.engine import Lost
+from .bags import Bags
+from .codes import Codes
 from .entries import Entry
 from .extract import Described, Extractor
 from .keep import Keep, has_parts
@@ -93,15 +95,29 @@ def _stored(item: Described, entry: Entry, stock: Stock, writer: ShardWriter) ->
         return Stored(item.photo, entry, error=item.error)
     count = item.count or len(item.bag.values)
     try:
-        if not has_parts(stock.keep.name):  # something is computed from the descriptors in float16
-            check_fits(entry.name, item.bag, "float16")
-        bag = stock.keep.of(item.bag, entry.digest)
-        if len(bag.values) != count:
-            entry = dataclasses.replace(entry, descriptors=count)
-        writer.add(entry, cast(entry.name, bag, stock.dtype))
+        bag = kept_of(entry.name, item.bag, entry.digest, stock.keep, stock.dtype)
     except PhotoError as error:
         return Stored(item.photo, entry, error=error)
+    writer.add(with_count(entry, bag, count), bag)
     return Stored(item.photo, entry, count)
+
+
+def kept_of(name: str, bag: Bags, digest: str, keep: Keep, dtype: str) -> Bags | Codes:
+    """Return what a store keeps of the bag of a photo, as it is stored.
+
+    Raises
+    ------
+    PhotoError
+        If a descriptor, or what is computed from the descriptors, does not fit into the type.
+    """
+    if not has_parts(keep.name):  # something is computed from the descriptors in float16
+        check_fits(name, bag, "float16")
+    return cast(name, keep.of(bag, digest), dtype)
+
+
+def with_count(entry: Entry, kept: Bags | Codes, count: int) -> Entry:
+    """Return an entry that tells how many descriptors a photo has, if fewer or others are kept."""
+    return entry if len(kept.values) == count else dataclasses.replace(entry, descriptors=count)
 
 
 def stamp_of(photo: Photo) -> tuple[int, int]:
@@ -160,8 +176,8 @@ class StoringJob:
         spec = extractor.backbone.spec
         if spec.fingerprint != self.fingerprint:
             raise StoreError(
-                f"a worker has another network {spec.name!r} (fingerprint {spec.fingerprint}, expected "
-                f"{self.fingerprint}). All machines of the cluster need the same file or package."
+                f"a worker has another network {spec.name!r} (checksum of its weights {spec.fingerprint}, "
+                f"expected {self.fingerprint}). All machines of the cluster need the same file or package."
             )
         stock = Stock(self.path, extractor.recipe, spec.fingerprint, spec.dim, self.dtype, keep=self.keep)
 
@@ -179,7 +195,7 @@ def lost_photo(name: str, lost: Lost) -> PhotoError:
     return PhotoError(name, f"ended the process that read it, twice: {lost.reason}")
 
 
-def writer_of(stock: Stock, shard_bytes: int) -> ShardWriter:
+def writer_of(stock: Stock, shard_bytes: int = 16 << 20) -> ShardWriter:
     """Return a writer for the store, whose shards are later than those of the stock."""
     kind = stock.recipe, stock.fingerprint, stock.dim, stock.dtype
     writer = ShardWriter(stock.path, *kind, shard_bytes=shard_bytes, keep=stock.keep)

@@ -9,6 +9,7 @@ invalid arguments; 3 done, but some photos were skipped, or shards of a store ar
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import os
@@ -25,13 +26,14 @@ from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarn
 from ..utils.terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .checked import Checked
-from .common import FAILED, INTERRUPTED, MISTYPED, Force, MistypedError
-from .streams import Interrupted, close_streams, interruptible, open_streams
+from .common import FAILED, INTERRUPTED, MISTYPED, Device, Force, MistypedError
+from .streams import Interrupted, close_streams, interruptible, interruption, open_streams
 
 # Modules of the commands; the function of a command has its name.
 _COMMANDS = {
     "check": "check",
     "fit": "fit",
+    "fine-tune": "fine_tune",
     "predict": "predict",
     "explain": "explain",
     "evaluate": "evaluate",
@@ -40,6 +42,7 @@ _COMMANDS = {
     "export": "export",
     "extract": "bags",
     "info": "info",
+    "cache": "cache",
     "networks": "networks",
 }
 
@@ -52,12 +55,13 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
         help="Classify images by letting their local patches vote.",
-        epilog="Add --debug to any command to see where an error comes from.",
+        epilog="Add --debug to any command to see where an error comes from, and the warnings of libraries.",
     )
     app.callback()(_global)
     named = [word for word in words[:1] if word in _COMMANDS]
     for name in named or _COMMANDS:
-        command = getattr(importlib.import_module(f".{_COMMANDS[name]}", __package__), name)
+        module = importlib.import_module(f".{_COMMANDS[name]}", __package__)
+        command = getattr(module, name.replace("-", "_"))
         app.command(name, cls=Checked)(interruptible(command))
     if not named:
         from .protocols import app as protocols
@@ -83,12 +87,15 @@ def _global(
 
 def _demo(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write into.")] = Path("demo"),
+    device: Device = "cpu",
     force: Force = False,
 ) -> None:
     """Fit, test and explain a model on crops of a few real photos, and write it all into FOLDER."""
     from .demo import run
 
-    run(folder, force=force)
+    kept = f"What {folder} holds is complete, and kept: run the same command again to go on."
+    with interruption(f"interrupted. {kept}"):
+        run(folder, device=device, force=force)
 
 
 def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:
@@ -107,6 +114,7 @@ def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:
 
 
 def _show_warning(
+    debug: bool,
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -114,9 +122,14 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Print a warning for users unchanged, and one of a library with its origin."""
-    for_users = issubclass(category, (CacheWarning, WaitWarning))
-    say(message if for_users else f"{filename}:{lineno}: {category.__name__}: {message}")
+    """Print a warning that is written for users.
+
+    Those of libraries speak to programmers, and name files of the environment: --debug shows them.
+    """
+    if issubclass(category, (CacheWarning, WaitWarning)):
+        say(message)
+    elif debug:
+        say(f"{filename}:{lineno}: {category.__name__}: {message}")
 
 
 def main() -> NoReturn:
@@ -130,7 +143,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end the command
             stream.reconfigure(errors="replace")
-    warnings.showwarning = _show_warning
+    warnings.showwarning = functools.partial(_show_warning, debug)
     warnings.filterwarnings("ignore", module="PIL")  # `photos` refuses or handles what they warn of
     warnings.filterwarnings("ignore", message="not adapted: ")  # commands print it themselves
     code: str | int | None = FAILED

@@ -1,13 +1,14 @@
-r"""Answers as text: rows of CSV, lines of JSON, a table for people.
+r"""Answers as text for programs: rows of CSV, lines of JSON. `answer_table` has the table for people.
 
 JSON holds names exactly. CSV is read by spreadsheets and shown by terminals, so it differs in two ways. Text that a
 spreadsheet would take for a formula gets a leading apostrophe, as OWASP advises, also after a semicolon, which is the
 separator in many locales. Control characters and bytes that are not UTF-8 are written as escapes such as ``\x1b`` and
-``\udcff``, so that each row is one line. The table shows names as a terminal can show them.
+``\udcff``, so that each row is one line.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -25,6 +26,63 @@ _FORMULA = re.compile('(^|;)(?=[\\s"]*[=+\\-@\uff1d\uff0b\uff0d\uff20])')
 _QUOTED = re.compile('[,;"\\s]')  # characters that make quotes around a cell necessary, or safer
 
 
+_SHOWN = 0.005  # probability from which on a table of all classes lists a class: less would be shown as 0 %
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """Which probabilities are written besides those of the likeliest class and the runner-up.
+
+    Parameters
+    ----------
+    classes : tuple of str
+        Classes of the model.
+    top : int
+        Number of likeliest classes.
+    every : bool
+        Whether the probability of every class is written.
+    """
+
+    classes: tuple[str, ...] = ()
+    top: int = 0
+    every: bool = False
+
+    def cells(self, answer: Answer) -> dict[str, Any]:
+        """Return the further columns of a row: the same for every answer, empty where a photo could not be read."""
+        columns: dict[str, Any] = {}
+        likeliest = answer.top(self.top) if self.top else []
+        for rank in range(min(self.top, len(self.classes))):
+            label, probability = likeliest[rank] if likeliest else ("", None)
+            columns |= {f"top_{rank + 1}": label, f"top_{rank + 1}_probability": _exact(probability)}
+        if self.every:
+            values = [None] * len(self.classes) if answer.probabilities is None else answer.probabilities.tolist()
+            columns |= {f"probability of {label}": _exact(p) for label, p in zip(self.classes, values, strict=True)}
+        return columns
+
+    def plain(self, answer: Answer) -> dict[str, Any]:
+        """Return the further entries of a JSON object."""
+        entries: dict[str, Any] = {}
+        if self.top:
+            entries["top"] = [{"label": label, "probability": _exact(p)} for label, p in answer.top(self.top)]
+        if self.every:
+            entries["probabilities"] = {label: _exact(p) for label, p in answer.top()}
+        return entries
+
+    def shown(self, answer: Answer) -> list[tuple[str, float]]:
+        """Return the classes after the likeliest that a table lists below it."""
+        listed = answer.top(None if self.every else self.top)[1:]
+        if not self.every:
+            return listed
+        return [(label, p) for rank, (label, p) in enumerate(listed, 2) if p >= _SHOWN or rank <= self.top]
+
+
+def _exact(probability: float | None) -> float | None:
+    return None if probability is None else round(probability, 6)
+
+
+LIKELIEST = Wanted()
+
+
 def answers_of(scores: Scores) -> Iterator[Answer]:
     """Yield the answers that were compared with labels."""
     for index, (name, probability) in enumerate(zip(scores.names, scores.probability, strict=True)):
@@ -33,7 +91,17 @@ def answers_of(scores: Scores) -> Iterator[Answer]:
         labels = scores.classes[first], scores.classes[second]
         rejected = bool(scores.rejected[index])
         familiarity = None if scores.familiarity is None else float(scores.familiarity[index])
-        yield Answer(name, labels[0], highest, labels[1], next_highest, rejected, familiarity=familiarity)
+        yield Answer(
+            name,
+            labels[0],
+            highest,
+            labels[1],
+            next_highest,
+            rejected,
+            familiarity=familiarity,
+            classes=scores.classes,
+            probabilities=probability,
+        )
 
 
 def row(answer: Answer) -> dict[str, Any]:
@@ -54,15 +122,17 @@ def _rounded(answer: Answer, probability: float) -> float | None:
     return None if answer.error is not None else round(probability, 4)
 
 
-def json_lines(answers: Iterable[Answer], more: Callable[[], Mapping[str, Any]] = dict) -> Iterator[str]:
+def json_lines(
+    answers: Iterable[Answer], wanted: Wanted = LIKELIEST, more: Callable[[], Mapping[str, Any]] = dict
+) -> Iterator[str]:
     """Yield one JSON object per answer, extended by `more()`, which is called after the answer was computed."""
     for answer in answers:
-        yield printable_json({**row(answer), **more()})
+        yield printable_json({**row(answer), **wanted.plain(answer), **more()})
 
 
-def csv_lines(answers: Iterable[Answer]) -> Iterator[str]:
+def csv_lines(answers: Iterable[Answer], wanted: Wanted = LIKELIEST) -> Iterator[str]:
     """Yield a header and one row per answer, each on one line."""
-    return csv_of(map(row, answers))
+    return csv_of({**row(answer), **wanted.cells(answer)} for answer in answers)
 
 
 def csv_of(rows: Iterable[Mapping[str, Any]], header: list[str] | None = None) -> Iterator[str]:
@@ -72,7 +142,7 @@ def csv_of(rows: Iterable[Mapping[str, Any]], header: list[str] | None = None) -
     for cells in rows:
         if header is None:
             header = list(cells)
-            yield _csv_row(header)
+            yield _csv_row([cell(name) for name in header])
         yield _csv_row([cell(value) for value in cells.values()])
 
 
@@ -93,17 +163,3 @@ def cell(value: Any) -> Any:
 def _csv_row(cells: list[Any]) -> str:
     texts = map(str, cells)
     return ",".join('"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text for text in texts)
-
-
-def table_lines(answers: Iterable[Answer]) -> Iterator[str]:
-    """Yield one line per answer, for people."""
-    for answer in answers:
-        name = printable(answer.name)
-        name = name if len(name) <= 48 else "…" + name[-47:]
-        if answer.error is not None:
-            yield f"{name:<48}  cannot be read"
-            continue
-        cells = row(answer)
-        label = f"{cells['label']} ({answer.label}?)" if answer.rejected else cells["label"]
-        second = f"{answer.runner_up} {100 * answer.runner_up_probability:.0f} %"
-        yield printable(f"{name:<48}  {100 * answer.probability:3.0f} %  {label:<24}  else {second}")

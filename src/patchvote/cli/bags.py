@@ -18,6 +18,8 @@ from ..utils.terminal import say, show, show_json
 from .common import (
     SKIPPED,
     Address,
+    ColumnsOption,
+    Device,
     EngineOption,
     Jobs,
     Json,
@@ -26,6 +28,9 @@ from .common import (
     Network,
     Quiet,
     Workers,
+    named_columns,
+    numbers_of,
+    source_of,
     tell_one_scale,
     workers_of,
 )
@@ -64,8 +69,9 @@ def extract(
     ],
     store: Annotated[
         Path,
-        typer.Argument(metavar="STORE", parser=place, help="Folder to keep the bags in; created if it does not exist."),
+        typer.Argument(metavar="STORE", parser=place, help="Folder to keep them in; created if it does not exist."),
     ],
+    columns: ColumnsOption = None,
     network: Network = "efficientnet-lite0",
     mode: Annotated[
         Mode, typer.Option(help="dense: all cells of the feature map. patch: the paper's patches.")
@@ -101,7 +107,7 @@ def extract(
         Dtype | None,
         typer.Option(help="Type of the stored numbers; uint8: codes of 8 bits.", show_default="float16, means float32"),
     ] = None,
-    device: Annotated[str, typer.Option(help="Where the network runs: cpu, cuda or mps.")] = "cpu",
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -110,7 +116,7 @@ def extract(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Turn PHOTOS into bags of descriptors, kept in STORE.
+    """Describe the parts of PHOTOS by the numbers that a network computes (descriptors), kept in STORE.
 
     Run it again to continue after an interruption, or to add new and changed photos: others are not extracted again.
     """
@@ -126,7 +132,8 @@ def extract(
     except StoreError as error:
         raise MistypedError(f"--keep: {error}") from None
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
-    sampling, found = _sampling(mode, sides, patch), find_photos(photos)
+    sampling = _sampling(mode, sides, patch)
+    found = find_photos(source_of(photos, named_columns(columns, [photos])))
     default = mode is Mode.dense and sides is None and activation is Activation.after
     advice = f"interrupted. What was extracted is kept in {store}: run the same command again to continue."
     with interruption(advice), workers_of(engine, address, workers, jobs) as (where, threads):
@@ -152,7 +159,7 @@ def _sampling(mode: Mode, sides: str | None, patch: dict[str, Any]) -> Dense | P
     """Return the sampling that the options of one mode describe; options of the other mode are refused."""
     from ..bags.boxes import Dense, Patch
 
-    dense = _given(sides=_numbers("--sides", sides) if sides is not None else None)
+    dense = _given(sides=numbers_of("--sides", sides) if sides is not None else None)
     if dense if mode is Mode.patch else patch:
         other = Mode.dense if mode is Mode.patch else Mode.patch
         raise MistypedError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
@@ -195,7 +202,8 @@ def store_info(store: Path, as_json: bool) -> None:
         ("features", f"{summary['features']:,} per descriptor, stored as {' and '.join(summary['dtype'])}"),
         (
             "network",
-            f"{summary['network']} (fingerprint {summary['fingerprint']}), read {recipe['activation']} the activation",
+            f"{summary['network']}, read {recipe['activation']} its last activation; checksum of its weights "
+            f"{summary['fingerprint']}",
         ),
         (
             "mode",
@@ -203,27 +211,30 @@ def store_info(store: Path, as_json: bool) -> None:
         ),
         (
             "on disk",
-            f"{summary['bytes'] / 1e6:,.1f} MB in {counted(summary['shards'], 'shard')}, "
+            f"{summary['bytes'] / 1e6:,.1f} MB in {counted(summary['shards'], 'file')}, "
             f"{summary['bytes'] / summary['photos'] / 1e3:,.1f} kB per photo",
         ),
     ]
     if summary["superseded"]:
         rows.append(
-            ("superseded", f"{summary['superseded']:,} older bags of photos that changed, moved or were written twice")
+            (
+                "superseded",
+                f"{summary['superseded']:,} older descriptions of photos that changed, moved or were written twice",
+            )
         )
     if summary["without_checksum"]:
         count = summary["without_checksum"]
-        which = "" if count == summary["shards"] else f"{count:,} of the shards: "
+        which = "" if count == summary["shards"] else f"{count:,} of the files: "
         rows.append(("checksums", f"{which}none: written by an earlier version; damage is not detected"))
     else:
-        rows.append(("checksums", "of every header and bag, verified on reading"))
+        rows.append(("checksums", "of every file and photo, verified on reading"))
     if summary["set_aside"]:
-        damaged = counted(len(summary["set_aside"]), "damaged shard")
+        damaged = counted(len(summary["set_aside"]), "damaged file")
         rows.append(("set aside", f"{damaged}, such as {summary['set_aside'][0]}"))
     for row in rows:
-        show(f"{row[0]:<12} {row[1]}")
+        show(f"{row[0]:<12} {row[1]}", indent=13)
     for shard in summary["damaged"]:
-        show(f"{'damaged':<12} {shard.rstrip('.')}. The next run extracts its photos again.")
+        show(f"{'damaged':<12} {shard.rstrip('.')}. The next run extracts its photos again.", indent=13)
     if summary["classes"]:
         width = max(map(len, summary["classes"]))
         most_photos = max(summary["classes"].values())
@@ -234,15 +245,6 @@ def store_info(store: Path, as_json: bool) -> None:
         show("", f"{counted(summary['without_label'], 'photo')} without a class")
     if summary["damaged"]:
         raise typer.Exit(SKIPPED)
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise MistypedError(
-            f"{option} takes whole numbers separated by commas, such as 224,448; got {text!r}."
-        ) from None
 
 
 def _given(**settings: Any) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from ..utils.terminal import say, show, show_json
 from .common import (
     SKIPPED,
     Cache,
+    ColumnsOption,
+    Device,
     Force,
     Jobs,
     Json,
@@ -29,16 +31,20 @@ from .common import (
     Seed,
     base_name,
     cache_of,
+    named_columns,
     recipe_of,
     report_file,
+    source_of,
     tell_hints,
 )
-from .streams import interruption
+from .streams import KEPT, interruption
 
 if TYPE_CHECKING:
     from PIL import Image
 
+    from ..bags.extract import Extractor
     from ..models.check.findings import Checked
+    from ..photos.find import Found
     from ..photos.moves import Move
 
 
@@ -64,6 +70,7 @@ def check(
     undo: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Move photos back, by the record of an earlier run.")
     ] = None,
+    columns: ColumnsOption = None,
     network: Network = "efficientnet-lite0",
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
     report: Annotated[
@@ -73,6 +80,7 @@ def check(
     force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -82,6 +90,11 @@ def check(
 
     No photo is touched, except with --move, --apply or --undo.
     """
+    from ..backbones.network_files import network_files
+    from ..bags.extract import Extractor
+    from ..photos.outputs import check_outputs
+    from ..utils.marks import Kind
+
     if apply is not None or undo is not None:
         _check_alone(apply, undo, {"--test": test, "--output": output, "--report": report})
         moves = _edited(photos, move, apply, undo)
@@ -90,13 +103,22 @@ def check(
         if done["failed"]:
             raise typer.Exit(SKIPPED)
         return
+    _check_list(output)
     if move is not None:
         _check_folders(photos, move)
     page = report_file(default := Path(f"{base_name(photos)}-check.html"), report, no_report)
-    _check_outputs([photos, test], network, page, output, force, [] if report else [default])
-    checked = _checked(photos, test, network, mode, cache_of(cache, no_cache), jobs, seed, quiet)
+    named, bags_folder = named_columns(columns, [photos, test]), cache_of(cache, no_cache)
+    outputs = [(page, Kind.report), (output, Kind.suspects)]
+    inputs = itertools.chain([photos, test], network_files(network))
+    check_outputs(outputs, inputs, force=force, updated=[] if report else [default], columns=named)
+    tell_hints(photos, named)
+    kept = "" if no_cache else f" {KEPT}"
+    with interruption(f"interrupted; nothing was written, and no photo was moved.{kept}"):
+        extractor = Extractor(recipe_of(network, mode), jobs=jobs, device=device)
+        source, others = source_of(photos, named), test and source_of(test, named)
+        checked = _checked(source, others, extractor, bags_folder, seed, quiet)
     if page:
-        _write_page(page, checked, photos)
+        _write_page(page, checked, photos, source)
     if output:
         _write_list(output, checked)
     written = [str(path) for path in (page, output) if path]
@@ -131,36 +153,23 @@ def _check_folders(photos: Path, into: Path | None) -> None:
             raise MistypedError(f"--move needs a folder outside of {photos}, and not around it; got {into}.")
 
 
-def _check_outputs(
-    inputs: list[Path | None], network: str, page: Path | None, output: Path | None, force: bool, updated: list[Path]
-) -> None:
-    from ..backbones.network_files import network_files
-    from ..photos.outputs import check_outputs
-    from ..utils.marks import Kind
-
+def _check_list(output: Path | None) -> None:
     if output is not None and output.suffix.lower() not in (".csv", ".jsonl"):
         raise MistypedError(f"--output writes .csv or .jsonl, got {output}.")
-    outputs = [(page, Kind.report), (output, Kind.suspects)]
-    check_outputs(outputs, itertools.chain(inputs, network_files(network)), force=force, updated=updated)
 
 
 def _checked(
-    photos: Path,
-    test: Path | None,
-    network: str,
-    mode: Mode,
+    photos: Path | Found,
+    test: Path | Found | None,
+    extractor: Extractor,
     cache: Path | bool | None,
-    jobs: int | None,
     seed: int,
     quiet: bool,
 ) -> Checked:
     """Check the photos, and say what cannot be read."""
-    from ..bags.extract import Extractor
     from ..models.check.check import check_photos
     from .progress import ProgressLine
 
-    tell_hints(photos)
-    extractor = Extractor(recipe_of(network, mode), jobs=jobs)
     with ProgressLine("extract", quiet) as line:
         checked = check_photos(photos, extractor, test=test, cache=cache, seed=seed, progress=line.stage)
     say(*(f"skipped {error}" for error in checked.skipped))
@@ -168,12 +177,12 @@ def _checked(
     return checked
 
 
-def _write_page(page: Path, checked: Checked, photos: Path) -> None:
+def _write_page(page: Path, checked: Checked, photos: Path, source: Path | Found) -> None:
     from ..models.check.page import write_check_page
     from ..photos.decode import SHOWN, load_image
     from ..photos.find import Photo, find_photos
 
-    sources = {photo.name: photo for photo in find_photos(photos)}
+    sources = {photo.name: photo for photo in find_photos(source)}
 
     def load(name: str) -> Image.Image:
         return load_image(sources.get(name) or Photo(name, photos / name), SHOWN)
@@ -226,7 +235,8 @@ def _carry_out(wanted: Sequence[Move], photos: Path, into: Path | None, *, keep_
     record = write_record(Path(f"{base_name(photos)}-moves.jsonl"), moves) if keep_record and moves else None
     words = ["patchvote", "check", str(photos), "--undo", str(record), *(["--move", str(into)] if into else [])]
     undo = shlex.join(words) if record else None
-    with interruption(f"interrupted. To undo what was moved: {undo}" if undo else "interrupted."):
+    how = f"To undo what was moved: `{undo}`" if undo else "Run the same command again to move the others."
+    with interruption(f"interrupted; every photo is whole, some were moved. {how}"):
         made, failed = make(moves)
     say(*map(str, failed))
     return {"moved": len(made), "failed": len(failed), "record": record and str(record), "undo": undo}
@@ -240,4 +250,4 @@ def _tell(record: dict[str, Any], lines: list[str], done: dict[str, Any], quiet:
         if done:
             show(f"moved {counted(done['moved'], 'photo')}" + (f"; {done['failed']:,} not" if done["failed"] else ""))
         if done.get("undo"):
-            show(f"to undo: {done['undo']}")
+            show("to undo:", f"  {done['undo']}")

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..bags.extract import Extractor
     from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
+    from ..photos.columns import Columns
+    from ..photos.find import Found
     from ..utils.engine import Engine
 
 FAILED, MISTYPED, SKIPPED, INTERRUPTED = 1, 2, 3, 130
@@ -40,6 +42,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but er
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print how long each part took.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Number of threads; one per core by default.")]
+Device = Annotated[str, typer.Option("--device", help="Where the network runs: cpu, cuda (NVIDIA) or mps (Apple).")]
 Seed = Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Seed of all random choices.")]
 Network = Annotated[
     str,
@@ -59,16 +62,27 @@ ModelNetwork = Annotated[
 Cache = Annotated[
     Path | None,
     typer.Option(
-        help="Folder to keep bags in, so that no photo goes through the network twice.", show_default="your cache"
+        help="Folder to keep what the network computes, so that no photo goes through it twice.",
+        show_default="your cache",
     ),
 ]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Keep no bags.")]
+NoCache = Annotated[
+    bool, typer.Option("--no-cache", help="Keep nothing of what the network computes, and use nothing that is kept.")
+]
 PhotosArgument = Annotated[
     Path,
     typer.Argument(
         metavar="PHOTOS",
         parser=place,
         help="A folder (one folder per class), or a .csv or .jsonl with file_name and label.",
+    ),
+]
+ColumnsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="file=…,label=…",
+        help="Columns of a .csv or .jsonl in which file_name and label have other names.",
     ),
 ]
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File of a model.")]
@@ -162,12 +176,42 @@ def tell_skipped(classifier: ImageClassifier) -> None:
     say(*classifier.passed_over.sentences())
 
 
-def tell_hints(photos: Path) -> None:
+def named_columns(text: str | None, photos: Sequence[Path | None]) -> Columns | None:
+    """Return the columns that an option names; refuse them if no manifest is among the photos."""
+    from ..photos.columns import Columns
+
+    if text is None:
+        return None
+    if not any(is_manifest(path) for path in photos if path is not None):
+        raise MistypedError("--columns can be used only with a .csv or .jsonl that lists photos.")
+    try:
+        return Columns.parse(text)
+    except PatchvoteError as error:
+        raise MistypedError(f"--columns: {error}") from None
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether a path is that of a list of photos."""
+    from ..photos.manifests import ENDINGS
+
+    return path.suffix.lower() in ENDINGS and not path.is_dir()
+
+
+def source_of(path: Path, columns: Columns | None) -> Path | Found:
+    """Return the photos of a manifest whose columns were named, and any other path itself."""
+    if columns is None or not is_manifest(path):
+        return path
+    from ..photos.find import find_photos
+
+    return find_photos(path, columns)
+
+
+def tell_hints(photos: Path, columns: Columns | None = None) -> None:
     """Print what looks wrong with labelled photos, before minutes are spent on them."""
     from ..photos.find import find_photos
     from ..photos.hints import folder_of_classes, similar_names
 
-    found = find_photos(photos)
+    found = find_photos(source_of(photos, columns))
     meant = folder_of_classes(photos, found) if photos.is_dir() else None
     if meant is not None:
         say(f"{meant} holds folders, not photos: did you mean `patchvote fit {meant}`?")
@@ -220,6 +264,16 @@ def is_model(path: Path) -> bool:
     with contextlib.suppress(OSError, ValueError):
         return path.is_file() and kind_of(path) is Kind.model
     return False
+
+
+def numbers_of(option: str, text: str) -> tuple[int, ...]:
+    """Return the whole numbers that an option lists."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise MistypedError(
+            f"{option} takes whole numbers separated by commas, such as 224,448; got {text!r}."
+        ) from None
 
 
 def base_name(path: Path) -> str:

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..engines.choose import EngineName
+from ..utils.columns import padded, width
 from ..utils.counting import counted
 from ..utils.remote import RemotePath, place
-from ..utils.terminal import show, show_json
+from ..utils.terminal import printable, show, show_json
 from .common import (
     Address,
+    Cache,
+    ColumnsOption,
+    Device,
     EngineOption,
     Force,
     Insist,
@@ -22,6 +26,7 @@ from .common import (
     Json,
     ModelArgument,
     ModelNetwork,
+    NoCache,
     NoReport,
     PhotosArgument,
     Quiet,
@@ -29,20 +34,25 @@ from .common import (
     Threshold,
     Workers,
     base_name,
+    cache_of,
     check_insist,
     check_order,
     leave,
     load,
+    named_columns,
     report_file,
+    source_of,
     tell_refusal,
     tell_skipped,
     workers_of,
 )
+from .streams import interruption
 
 if TYPE_CHECKING:
     from ..models.scores import Scores
     from ..models.strangers import Strangers
 
+_MAX_LISTED_CLASSES = 30  # classes that are printed, of more those that are found least
 _MAX_SHOWN_CLASSES = 10  # unknown classes that are printed, those that are rejected least; the report has all of them
 
 
@@ -60,10 +70,14 @@ def evaluate(
         bool, typer.Option("--adapt", help="Adapt to PHOTOS without their labels; show before and after.")
     ] = False,
     insist: Insist = False,
+    columns: ColumnsOption = None,
     report: ReportOption = None,
     no_report: NoReport = False,
     network: ModelNetwork = None,
     force: Force = False,
+    cache: Cache = None,
+    no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -78,18 +92,22 @@ def evaluate(
     from .progress import ProgressLine
 
     check_insist(insist, adapt, "--adapt")
+    kept = cache_of(cache, no_cache)
     check_order(model, [photos, *([unknown] if unknown else [])])
+    named = named_columns(columns, [photos, unknown])
     names = base_name(model), base_name(photos)
     beside = Path() if isinstance(model, RemotePath) else model.parent
     default = beside / f"{names[0]}-{names[1]}.html"
     page = report_file(default, report, no_report)
-    with workers_of(engine, address, workers, jobs) as (where, threads):
-        classifier = load(model, network=network, jobs=threads)
+    interrupted = interruption("interrupted; the photos were not all classified, and no report was written.")
+    with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
+        classifier = load(model, network=network, jobs=threads, cache=kept, device=device)
         inputs = itertools.chain([model, photos, unknown], network_files(classifier.recipe.network))
-        check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default])
+        check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default], columns=named)
         with ProgressLine("evaluate", quiet) as line:
             settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": line.stage, "engine": where}
-            scores = classifier.evaluate(photos, unknown=unknown, threshold=threshold, **settings)
+            settings["unknown"] = unknown and source_of(unknown, named)
+            scores = classifier.evaluate(source_of(photos, named), threshold=threshold, **settings)
     tell_skipped(classifier)
     tell_refusal(classifier)
     before = classifier.before
@@ -133,24 +151,31 @@ def _change(before: Scores, after: Scores, refusal: str | None) -> str:
 
 
 def _scores_lines(scores: Scores) -> list[str]:
+    from ..models.report.card import likeliest_is
+
     low, high = scores.interval
-    width = max(map(len, scores.classes))
+    columns = max(width(printable(label)) for label in scores.classes)
     lines = [
         f"{100 * scores.accuracy:.1f} % of {counted(len(scores), 'photo')} "
         f"{'is' if len(scores) == 1 else 'are'} classified correctly "
         f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
     ]
-    for one in scores.by_class():
-        if one.images:
-            lines.append(f"  {one.label:<{width}} {100 * one.found:5.1f} % of {one.images:,}")
+    measured = [one for one in scores.by_class() if one.images]
+    if left_out := max(0, len(measured) - _MAX_LISTED_CLASSES):
+        measured = sorted(measured, key=lambda one: one.found)[:_MAX_LISTED_CLASSES]
+    for one in measured:
+        lines.append(f"  {padded(printable(one.label), columns)} {100 * one.found:5.1f} % of {one.images:,}")
+    if left_out:
+        lines.append(f"  {left_out:,} more classes do better; the report and --json have all of them")
     missing = [one.label for one in scores.by_class() if not one.images]
     if missing:
         more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
         lines.append(f"  there was no photo of {', '.join(missing[:5])}{more}")
     if rejected := int(scores.rejected.sum()):
         lines.append(
-            f'{rejected:,} would be rejected as "none of these", which the figures above ignore; of the other '
-            f"{len(scores) - rejected:,}, {_percent(scores.accuracy_of_named)} are classified correctly"
+            f'{rejected:,} would be rejected as "none of these", which the figures above ignore; '
+            f"{likeliest_is(scores.rejected_right, rejected)}. Of the other {len(scores) - rejected:,}, "
+            f"{_percent(scores.accuracy_of_named)} are classified correctly."
         )
     if scores.strangers is not None:
         lines.extend(_strangers_lines(scores, scores.strangers))
@@ -164,10 +189,10 @@ def _strangers_lines(scores: Scores, strangers: Strangers) -> list[str]:
         f"{100 * scores.rejected.mean():.1f} % of the photos above; AUROC {strangers.auroc(scores.decisive):.3f}"
     ]
     rows = [row for row in strangers.by_class() if row[0]][:_MAX_SHOWN_CLASSES]
-    width = max((len(label) for label, *_ in rows), default=0)
+    columns = max((width(printable(label)) for label, *_ in rows), default=0)
     for label, images, out, most in rows:
         others = f", the others named {most} mostly" if most else ""
-        lines.append(f"  {label:<{width}} {100 * out / images:5.1f} % of {images:,}{others}")
+        lines.append(f"  {padded(printable(label), columns)} {100 * out / images:5.1f} % of {images:,}{others}")
     return lines
 
 

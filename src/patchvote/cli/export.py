@@ -10,6 +10,7 @@ import typer
 
 from ..utils.terminal import show, show_json
 from .common import Force, Json, ModelArgument, ModelNetwork, Quiet, check_order, size
+from .streams import interruption
 
 
 def export(
@@ -32,7 +33,8 @@ def export(
     read = read_model(model)
     network = network or network_of(read, model)
     check_outputs([(output, Kind.graph)], itertools.chain([model], network_files(network)), force=force)
-    graph = export_model(read, output, network=network)
+    with interruption(f"interrupted; {output} was not written."):
+        graph = export_model(read, output, network=network)
     opset = graph.opset_import[0].version
     outputs = [value.name for value in graph.graph.output]
     if as_json:

@@ -17,6 +17,8 @@ from ..voters.registry import OWN
 from .common import (
     Address,
     Cache,
+    ColumnsOption,
+    Device,
     EngineOption,
     Force,
     Insist,
@@ -41,26 +43,29 @@ from .common import (
     check_order,
     leave,
     load,
+    named_columns,
     recipe_of,
     report_file,
     size,
+    source_of,
     tell_hints,
     tell_one_scale,
     tell_refusal,
     tell_skipped,
     workers_of,
 )
-from .streams import interruption
+from .streams import KEPT, interruption
 
 _MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` prints all of them
 _PHOTO_SECONDS = 1.0  # of `--network auto`; a thousand photos then take a quarter of an hour
 _AUTO = "auto"  # no network: those at hand are tried
-_VOTERS = f"auto, {', '.join(OWN)}, or a voter of another package."
+VOTERS = f"How parts of a photo vote for its class: auto, {', '.join(OWN)}, or a voter of another package."
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
-    from ..models.about import Added
+    from ..models.about import About, Added
     from ..models.choose_network import NetworkChoice
+    from ..photos.find import Source
 
 
 def fit(
@@ -68,12 +73,13 @@ def fit(
     model: Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File to write.")] = Path(
         "model.patchvote"
     ),
-    voter: Annotated[str, typer.Option(help=_VOTERS)] = "auto",
+    voter: Annotated[str, typer.Option(help=VOTERS)] = "auto",
     target: Annotated[
         Path | None,
         typer.Option(help="Unlabelled photos like those to be predicted, if these are from another camera or place."),
     ] = None,
     insist: Insist = False,
+    columns: ColumnsOption = None,
     budget: Annotated[float, typer.Option(min=0, help="Seconds for trying settings and training.")] = 60.0,
     network: Annotated[
         str,
@@ -96,6 +102,7 @@ def fit(
     force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -116,23 +123,25 @@ def fit(
     if photo_seconds is not None and network != _AUTO:
         raise MistypedError(f"--photo-seconds can be set only with --network {_AUTO}.")
     check_order(model, [photos])
+    named = named_columns(columns, [photos, target])
     default, bags_folder = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache)
     page = report_file(default, report, no_report)
     inputs = itertools.chain([photos, target], network_files(network))
-    check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force)
-    _check_ending(model)
-    tell_hints(photos)
-    kept = "" if no_cache else " The bags that were extracted are kept: run the same command again to continue."
-    interrupted = interruption(f"interrupted; {model} was not written.{kept}")
+    check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force, columns=named)
+    check_ending(model)
+    source, others = source_of(photos, named), target and source_of(target, named)
+    tell_hints(photos, named)
+    interrupted = interruption(f"interrupted; {model} was not written." + ("" if no_cache else f" {KEPT}"))
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}
-        choice = _choice(photos, network, photo_seconds, mode, {"voter": voter, **settings}, quiet)
+        settings["device"] = device
+        choice = _choice(source, network, photo_seconds, mode, {"voter": voter, **settings}, quiet)
         network = network if choice is None else choice.network
         classifier = ImageClassifier(recipe_of(network, mode), voter=voter, **settings)
         if not quiet:
             tell_one_scale(classifier.extractor)
         with ProgressLine("extract", quiet) as line:
-            classifier.fit(photos, target=target, insist=insist, progress=line.stage, engine=where)
+            classifier.fit(source, target=others, insist=insist, progress=line.stage, engine=where)
     tell_skipped(classifier)
     tell_refusal(classifier)
     classifier.save(model)
@@ -142,16 +151,16 @@ def fit(
     with after_writing(model):
         if as_json:
             tried = {} if choice is None else {"networks": dataclasses.asdict(choice)}
-            show_json({"model": str(model), "report": page and str(page), **_record(classifier), **tried})
+            show_json({"model": str(model), "report": page and str(page), **record_of(classifier), **tried})
         elif not quiet:
             seconds = _seconds_lines(classifier.model.about.seconds, classifier) if verbose else []
             show(*([] if choice is None else _network_lines(choice)))
-            show(*_fit_lines(classifier, model, page), *seconds)
+            show(*fit_lines(classifier, model, page), *seconds)
     leave(classifier)
 
 
 def _choice(
-    photos: Path, network: str, seconds: float | None, mode: Mode, settings: dict[str, Any], quiet: bool
+    photos: Source, network: str, seconds: float | None, mode: Mode, settings: dict[str, Any], quiet: bool
 ) -> NetworkChoice | None:
     """Choose among the networks at hand, if the user leaves it to us."""
     if network != _AUTO:
@@ -170,7 +179,7 @@ def _network_lines(choice: NetworkChoice) -> list[str]:
     return [*(f"  tried {trial.sentence()}" for trial in choice.trials), f"network {choice.network}: {choice.why}."]
 
 
-def _check_ending(model: Path) -> None:
+def check_ending(model: Path) -> None:
     """Refuse a model file with the ending of a photo, a manifest or a report."""
     from ..photos.formats import endings
     from ..photos.manifests import ENDINGS as MANIFESTS
@@ -187,10 +196,12 @@ def add(
     output: Annotated[
         Path | None, typer.Option(help="File to write.", show_default="MODEL itself, once all is done")
     ] = None,
+    columns: ColumnsOption = None,
     network: ModelNetwork = None,
     force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -208,28 +219,29 @@ def add(
 
     target, bags_folder = output or model, cache_of(cache, no_cache)
     check_order(model, [photos])
-
+    named = named_columns(columns, [photos])
+    is_left = "was not written" if output else "is as it was"
     with (
-        interruption(f"interrupted; {target} was not written."),
+        interruption(f"interrupted; {target} {is_left}." + ("" if no_cache else f" {KEPT}")),
         workers_of(engine, address, workers, jobs) as (where, threads),
     ):
 
         def read() -> ImageClassifier:
-            return load(model, network=network, jobs=threads, cache=bags_folder, seed=seed)
+            return load(model, network=network, jobs=threads, cache=bags_folder, seed=seed, device=device)
 
         classifier = read()
         inputs = itertools.chain([photos], network_files(classifier.recipe.network))
-        check_outputs([(target, Kind.model)], inputs, force=force, updated=[model])
-        tell_hints(photos)
+        check_outputs([(target, Kind.model)], inputs, force=force, updated=[model], columns=named)
+        tell_hints(photos, named)
         with ProgressLine("extract", quiet) as line:
             more: dict[str, Any] = {"reload": read, "progress": line.stage, "engine": where}
-            classifier, changed = add_and_save(classifier, photos, target, **more)
+            classifier, changed = add_and_save(classifier, source_of(photos, named), target, **more)
     tell_skipped(classifier)
     nothing: Added = {"date": "", "images": {}, "new_classes": []}
     added = classifier.model.about.added[-1] if changed else nothing
     with after_writing(target):
         if as_json:
-            record = {**added, **_record(classifier), "changed": changed, "known": classifier.known}
+            record = {**added, **record_of(classifier), "changed": changed, "known": classifier.known}
             show_json({"model": str(target), **record})
         elif not quiet:
             show(*_add_lines(classifier, target, added))
@@ -250,7 +262,7 @@ def _add_lines(classifier: ImageClassifier, target: Path, added: Added) -> list[
     ]
 
 
-def _record(classifier: ImageClassifier) -> dict[str, Any]:
+def record_of(classifier: ImageClassifier) -> dict[str, Any]:
     """Return what was learned, and from which photos, for JSON."""
     from ..models.check.suspects import plain_labels
 
@@ -263,7 +275,8 @@ def _record(classifier: ImageClassifier) -> dict[str, Any]:
     return {**record, "photos": photos, "skipped": skipped, **found}
 
 
-def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
+def fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> list[str]:
+    """Return what was tried, chosen and measured, for people; the last line says what was written."""
     from ..models.check.suspects import label_sentences
     from ..models.learning_curve import enough_sentence
     from ..models.report.card import (
@@ -280,11 +293,7 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
     more = f", and {len(counts) - _MAX_SHOWN_CLASSES:,} more" if len(counts) > _MAX_SHOWN_CLASSES else ""
     shown = ", ".join(counts[:_MAX_SHOWN_CLASSES])
     lines = [f"{counted(photos, 'photo')} of {len(classifier.classes):,} classes: {shown}{more}"]
-    width = max((len(trial["words"]) for trial in about.tried), default=0)
-    for trial in about.tried:
-        numbers = f"{100 * trial['accuracy']:5.1f} %  in {trial['seconds']:.1f} s"
-        lines.append(f"  tried {trial['words']:<{width}}  {numbers}")
-    lines.append(f"chose {about.chosen['words']}: {about.chosen['why']}.")
+    lines.extend(_method_lines(classifier.model.kind, about))
     lines.append(accuracy_sentence(about.held_out))
     if sentence := rejection_sentence(about.held_out):
         lines.append(sentence)
@@ -300,6 +309,19 @@ def _fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> l
         )
     lines.append(f"wrote {model} ({size(model)})" + (f" and {page}" if page else ""))
     return lines
+
+
+def _method_lines(kind: str, about: About) -> list[str]:
+    """Return how the model decides and, where several settings were tried, how good each was."""
+    words, why = about.chosen["words"], about.chosen["why"]
+    if len(about.tried) < 2:
+        how = "" if words == kind else f": {words}"
+        return [f"method: {kind}{how} ({why})."]
+    tried = [
+        f"tried {trial['words']}: {100 * trial['accuracy']:.1f} % of the held-out photos in {trial['seconds']:.1f} s."
+        for trial in about.tried
+    ]
+    return [*tried, f"chose {words}: {why}."]
 
 
 def _seconds_lines(seconds: dict[str, float], classifier: ImageClassifier) -> list[str]:

@@ -10,25 +10,37 @@ import typer
 
 from ..errors import PatchvoteError
 from ..utils.remote import place
-from ..utils.terminal import show, show_json
+from ..utils.terminal import emit, printable, show, show_json
 from .common import Json, MistypedError, size
 
 _NO_CHECKSUM = "none: an earlier version wrote this file, and damage to it may go unnoticed"
 
 
 def info(
-    path: Annotated[Path, typer.Argument(metavar="MODEL|STORE", parser=place, help="A model, or a folder of bags.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="MODEL|STORE", parser=place, help="A model, or a folder that `extract` filled.")
+    ],
     card: Annotated[bool, typer.Option("--card", help="Print a model's whole card, as Markdown.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a model or a store of bags holds."""
+    """Show what a model holds, or a store of descriptors (a folder that `extract` filled)."""
     if not path.exists():
-        raise PatchvoteError(f"{path} is neither a model nor a store: there is no such file or folder.")
+        from ..photos.hints import near_path
+
+        raise PatchvoteError(
+            f"{path} is neither a model nor a store: there is no such file or folder.{near_path(path)}"
+        )
     if path.is_dir():
         if card:
             raise MistypedError(f"--card prints the card of a model, and {path} is a folder.")
+        from ..bags.shard import shard_files
         from .bags import store_info
 
+        if not shard_files(path):
+            raise PatchvoteError(
+                f"{path} is neither a model nor a store of descriptors: it is a folder of other files. If it holds "
+                f"photos, `patchvote check {path}` looks at them and `patchvote fit {path}` learns from them."
+            )
         store_info(path, as_json)
     else:
         model_info(path, card, as_json)
@@ -41,7 +53,8 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
 
     model, checksum = read_model(path), checksum_of(path)
     if card:
-        show(*model.card.split("\n"))
+        for line in model.card.split("\n"):  # Markdown, whose tables must not be wrapped
+            emit(printable(line))
         return
     if as_json:
         record = {"kind": model.kind, "classes": list(model.classes), "recipe": json.loads(model.recipe.to_json())}
@@ -54,11 +67,11 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
     images = model.about.images
     rows = [
         ("model", f"{path} ({size(path)}), {model.kind}: {model.about.chosen.get('words', '')}"),
-        ("network", f"{model.recipe.network}, {model.recipe.mode} (fingerprint {model.fingerprint})"),
+        ("network", f"{model.recipe.network}, {model.recipe.mode}; checksum of its weights {model.fingerprint}"),
         ("checksum", f"{checksum}, verified" if checksum else _NO_CHECKSUM),
         ("accuracy", accuracy_of(model.about)),
         ("rejects", rejects(model)),
         ("classes", ", ".join(f"{label} ({images.get(label, 0):,})" for label in model.classes)),
     ]
     for name, text in rows:
-        show(f"{name:<10} {text}")
+        show(f"{name:<10} {text}", indent=11)

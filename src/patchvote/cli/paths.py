@@ -1,35 +1,74 @@
-"""Which photos the words of a command mean: files, folders, lists, and the lines of standard input."""
+"""Which photos the words of a command mean: files, folders, lists, patterns, and what standard input lists.
+
+A pattern in quotes (`'new/*.jpg'`), which the shell passes on, is expanded here, unless a file has that very name. What
+standard input lists is never taken for a pattern.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import glob
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO
+
+import typer
 
 from ..errors import PatchvoteError
-from ..utils.remote import place
+from ..utils.counting import counted
+from ..utils.remote import RemotePath, place
+from ..utils.terminal import say
 from .common import MistypedError
 
 if TYPE_CHECKING:
+    from ..photos.columns import Columns
     from ..photos.find import Found
 
+Null = Annotated[
+    bool, typer.Option("--null", "-0", help="Paths on standard input end with NUL, as find -print0 writes them.")
+]
 
-def paths_of(words: list[str]) -> list[str]:
-    """Return the paths in the arguments, or in the lines of standard input."""
+
+def paths_of(words: list[str], null: bool = False) -> list[str]:
+    """Return the paths in the arguments, or in standard input: one per line, or with `null` ended by NUL."""
     from ..photos.manifests import lines
 
     if "-" in words and len(words) > 1:
         raise MistypedError("- reads paths from standard input, and stands alone; a file of that name is ./-.")
-    if words == ["-"]:
-        words = [line.strip() for line in lines(_standard_input(), "standard input") if line.strip()]
-        if not words:
-            raise PatchvoteError("standard input names no photo. Give one path per line.")
+    if null and words != ["-"]:
+        raise MistypedError("-0 is about paths on standard input: find … -print0 | patchvote … -0 -")
+    if words != ["-"]:
+        return [path for word in words for path in _expanded(word)]
+    if null:
+        return _ended_by_null(_standard_input())
+    words = [line.strip() for line in lines(_standard_input(), "standard input") if line.strip()]
+    if not words:
+        raise PatchvoteError("standard input names no photo. Give one path per line.")
     return words
 
 
-def photos_of(names: list[str]) -> Found:
+def _expanded(word: str) -> list[str]:
+    """Return the files that a pattern matches, sorted; the word itself if it is none, or matches nothing."""
+    path = place(word)
+    if not glob.has_magic(word) or isinstance(path, RemotePath) or os.path.lexists(word):
+        return [word]
+    return sorted(glob.glob(word, recursive=True)) or [word]  # noqa: PTH207 - paths as they were typed
+
+
+def _ended_by_null(stream: TextIO) -> list[str]:
+    """Read paths that are ended by NUL, unchanged: such a path may hold newlines and spaces."""
+    content = stream.buffer.read() if isinstance(stream, io.TextIOWrapper) else os.fsencode(stream.read())
+    if b"\0" not in content and content.strip():
+        raise PatchvoteError("standard input has no NUL after a path. Write find … -print0, or leave out -0.")
+    names = [os.fsdecode(name) for name in content.split(b"\0") if name]
+    if not names:
+        raise PatchvoteError("standard input names no photo. Does find find any?")
+    return names
+
+
+def photos_of(names: list[str], columns: Columns | None = None) -> Found:
     """Return the photos in all files, folders and manifests that were named.
 
     The name of a photo is its path as it was typed; in a folder, it begins with the folder as it was typed; in a
@@ -46,7 +85,8 @@ def photos_of(names: list[str]) -> Found:
             found.extend(dataclasses.replace(one, name=os.path.join(name, one.name)) for one in inside)  # noqa: PTH118
             found.passed_over += inside.passed_over.without_folders()
         else:
-            found.extend(find_photos(path if path.suffix.lower() in ENDINGS else [name]))
+            listed = path.suffix.lower() in ENDINGS
+            found.extend(find_photos(path, columns) if listed else find_photos([name]))
     sources: dict[str, set[str]] = {}
     for one in found:
         sources.setdefault(one.name, set()).add(str(one.source))
@@ -54,6 +94,25 @@ def photos_of(names: list[str]) -> Found:
         (one if len(sources[one.name]) == 1 else dataclasses.replace(one, name=str(one.source)) for one in found),
         found.passed_over,
     )
+
+
+def outside(folder: Path, photos: Found) -> Found:
+    """Leave out photos that are in the folder that a command writes into, which may be inside a folder of photos."""
+    from ..photos.find import Found
+
+    real = os.path.realpath(folder)
+    kept = [photo for photo in photos if not _is_inside(photo.source, real)]
+    if not kept:
+        raise PatchvoteError(f"all photos are in {folder} already. Choose another folder to write into.")
+    if len(kept) < len(photos):
+        say(f"left out {counted(len(photos) - len(kept), 'photo')} in {folder}, where the others go.")
+    return Found(kept, photos.passed_over)
+
+
+def _is_inside(source: object, folder: str) -> bool:
+    if not isinstance(source, Path) or isinstance(source, RemotePath):
+        return False
+    return Path(os.path.realpath(source.parent)).is_relative_to(folder)
 
 
 def _standard_input() -> TextIO:

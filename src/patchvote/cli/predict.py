@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,11 +15,14 @@ import typer
 from ..engines.choose import EngineName
 from ..utils.counting import counted
 from ..utils.remote import place
-from ..utils.terminal import emit, say
+from ..utils.terminal import columns_of, emit, say
 from .common import (
     FAILED,
     SKIPPED,
     Address,
+    Cache,
+    ColumnsOption,
+    Device,
     EngineOption,
     Force,
     Insist,
@@ -26,22 +30,26 @@ from .common import (
     MistypedError,
     ModelArgument,
     ModelNetwork,
+    NoCache,
     Quiet,
     Threshold,
     Workers,
+    cache_of,
     check_insist,
     check_order,
     load,
+    named_columns,
     tell_refusal,
     workers_of,
 )
-from .paths import paths_of, photos_of
+from .paths import Null, paths_of, photos_of
 from .sorting import Sorting
-from .streams import interruption
+from .streams import Interrupted, interruption
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
     from ..models.answers import Answer
+    from .answers import Wanted
     from .progress import ProgressLine
 
 
@@ -51,7 +59,14 @@ def predict(
         list[str],
         typer.Argument(metavar="PHOTOS…", help="Photos, folders or lists; - reads paths from standard input."),
     ],
+    null: Null = False,
+    columns: ColumnsOption = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="K", help="Also write the K likeliest classes, each with its probability."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also write the probability of every class.")] = False,
     force: Force = False,
     threshold: Threshold = None,
     adapt: Annotated[
@@ -64,6 +79,9 @@ def predict(
     link: Annotated[bool, typer.Option("--link", help="Make links in DIR instead of copies.")] = False,
     move: Annotated[bool, typer.Option("--move", help="Move photos into DIR instead of copying them.")] = False,
     network: ModelNetwork = None,
+    cache: Cache = None,
+    no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -75,26 +93,30 @@ def predict(
     from ..backbones.network_files import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
+    from .answers import Wanted
     from .progress import ProgressLine
 
     check_output(output, as_json)
     sorting = Sorting(sort_into, link, move)
     check_insist(insist, adapt, "--adapt")
-    names = paths_of(photos)
+    kept = cache_of(cache, no_cache)
+    names = paths_of(photos, null)
     paths = [place(name) for name in names]
     check_order(model, paths)
+    named = named_columns(columns, paths)
     with workers_of(engine, address, workers, jobs) as (where, threads):
-        classifier = load(model, network=network, jobs=threads)
+        classifier = load(model, network=network, jobs=threads, cache=kept, device=device)
         listed = 0 if photos == ["-"] else None  # standard input, which may be redirected from the output file
         inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
-        check_outputs([(output, Kind.answers)], inputs, force=force)
+        check_outputs([(output, Kind.answers)], inputs, force=force, columns=named)
         progress = ProgressLine("extract", quiet or not adapt)
         settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": progress.stage, "engine": where}
         settings["threshold"] = threshold
         counter = _Counter(classifier, adapt, quiet)
-        found = sorting.outside(photos_of(names))
+        found = sorting.outside(photos_of(names, named))
         answers = counter.each(classifier.answers(found, **settings), progress)
-        _write(sorting.each(answers, found, classifier.classes, quiet), counter, output, as_json)
+        wanted, names = Wanted(classifier.classes, top or 0, every), [photo.name for photo in found]
+        _write(sorting.each(answers, found, classifier.classes, quiet), counter, wanted, names, output, as_json)
     say(*classifier.damaged)
     say(*classifier.passed_over.sentences())
     if counter.failed == counter.total:
@@ -103,25 +125,42 @@ def predict(
         raise typer.Exit(SKIPPED)
 
 
-def _write(answers: Iterator[Answer], counter: _Counter, output: Path | None, as_json: bool) -> None:
+def _write(
+    answers: Iterator[Answer],
+    counter: _Counter,
+    wanted: Wanted,
+    names: list[str],
+    output: Path | None,
+    as_json: bool,
+) -> None:
     """Write answers to a file, or print them as they come."""
     from ..utils.files import write_file
-    from .answers import csv_lines, json_lines, table_lines
+    from .answer_table import Table
+    from .answers import csv_lines, json_lines
 
     def json_rows(answers: Iterable[Answer]) -> Iterator[str]:
-        return json_lines(answers, lambda: {"adapted": counter.classifier.refusal is None} if counter.adapt else {})
+        return json_lines(
+            answers, wanted, lambda: {"adapted": counter.classifier.refusal is None} if counter.adapt else {}
+        )
 
+    rows = functools.partial(csv_lines, wanted=wanted)
     if output is not None:
-        lines = json_rows if output.suffix.lower() == ".jsonl" else csv_lines
+        lines = json_rows if output.suffix.lower() == ".jsonl" else rows
         with interruption(f"interrupted; {output} was not written."):
             write_file(output, (f"{line}\n".encode() for line in lines(answers)))
         if not counter.quiet:
             say(f"wrote {output}")
         return
     terminal = sys.stdout.isatty()
-    lines = json_rows if as_json else table_lines if terminal else csv_lines
-    for number, line in enumerate(lines(answers)):
-        emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
+    lines = json_rows if as_json else rows
+    if terminal and not as_json:
+        lines = Table.of(names, counter.classifier.classes, columns_of(sys.stdout), wanted).lines
+    try:
+        for number, line in enumerate(lines(answers)):
+            emit(line, flush=terminal or as_json or not number)  # the first at once: it fails if the output is closed
+    except KeyboardInterrupt:
+        done = f"{counter.total:,} of {counted(len(names), 'photo')}"
+        raise Interrupted(f"interrupted after {done}; answers that were printed are complete.") from None
 
 
 @dataclasses.dataclass

@@ -12,7 +12,7 @@ from ..engines.choose import EngineName
 from ..errors import PatchvoteError
 from ..utils.terminal import say, show, show_json
 from .checked import Checked
-from .common import SKIPPED, Address, EngineOption, Force, Jobs, Json, Quiet, Workers, workers_of
+from .common import SKIPPED, Address, Device, EngineOption, Force, Jobs, Json, Quiet, Workers, workers_of
 from .streams import interruptible, interruption
 
 if TYPE_CHECKING:
@@ -26,12 +26,19 @@ Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder of the image set
 Splits = Annotated[int | None, typer.Option(min=1, help="Only the first splits, this many.")]
 Settings = Annotated[str | None, typer.Option(help="Only these settings, separated by commas.")]
 Pairs = Annotated[str | None, typer.Option(help="Only these pairs of domains, such as amazon-webcam.")]
-Voters = Annotated[str | None, typer.Option(help="Only these voters; settings in brackets: 'snbnl(q=1)'.")]
-Recipes = Annotated[str | None, typer.Option(help="Only these recipes, such as dense,patch-32x3-before.")]
+Voters = Annotated[
+    str | None, typer.Option(help="Only these voters (how parts vote); settings in brackets: 'snbnl(q=1)'.")
+]
+Recipes = Annotated[
+    str | None, typer.Option(help="Only these recipes (where parts are taken), such as dense,patch-32x3-before.")
+]
 Networks = Annotated[str | None, typer.Option(help="Names or ONNX files; A+B puts descriptors side by side.")]
 ResultsFolder = Annotated[Path, typer.Option("--results", metavar="DIR", help="Folder of results.")]
 BagsFolder = Annotated[
-    Path | None, typer.Option("--bags", metavar="DIR", help="Folder to keep bags in.", show_default="your cache")
+    Path | None,
+    typer.Option(
+        "--bags", metavar="DIR", help="Folder to keep bags (descriptors of photos) in.", show_default="your cache"
+    ),
 ]
 Memory = Annotated[
     float | None,
@@ -68,6 +75,7 @@ def run(
     results: ResultsFolder = _RESULTS,
     bags: BagsFolder = None,
     memory: Memory = None,
+    device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
     address: Address = None,
@@ -83,7 +91,8 @@ def run(
 
     selection = Selection.parse(settings, pairs, voters, recipes, networks, splits=splits)
     with workers_of(engine, address, workers, jobs) as (where, threads):
-        _run(_experiment(name, data, results, selection, bags, memory, threads), results, quiet, as_json, where)
+        experiment = _experiment(name, data, results, selection, bags, memory, threads, device)
+        _run(experiment, results, quiet, as_json, where)
 
 
 @app.command("plan", cls=Checked)
@@ -194,11 +203,13 @@ def _experiment(
     bags: Path | None,
     memory: float | None,
     jobs: int | None,
+    device: str = "cpu",
 ) -> Experiment:
     from ..protocols import Experiment, Results
 
     budget = None if memory is None else int(memory * (1 << 30))
-    return Experiment(name, data, Results(results), selection=selection, bags=bags, jobs=jobs, memory=budget)
+    more: dict[str, Any] = {"selection": selection, "bags": bags, "jobs": jobs, "memory": budget, "device": device}
+    return Experiment(name, data, Results(results), **more)
 
 
 def _run(experiment: Experiment, results: Path, quiet: bool, as_json: bool, engine: Engine | None = None) -> None:

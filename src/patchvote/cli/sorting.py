@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import PatchvoteError, PhotoError
-from ..utils.counting import counted
-from ..utils.remote import RemotePath
+from ..errors import PhotoError
 from ..utils.terminal import say
 from .common import MistypedError
+from .paths import outside
 
 if TYPE_CHECKING:
     from ..models.answers import Answer
@@ -43,17 +41,7 @@ class Sorting:
 
     def outside(self, photos: Found) -> Found:
         """Leave out photos that are in the folder already, which may itself be inside a folder of photos."""
-        if self._folder is None:
-            return photos
-        from ..photos.find import Found
-
-        real = os.path.realpath(self._folder)
-        kept = [photo for photo in photos if not _is_inside(photo.source, real)]
-        if not kept:
-            raise PatchvoteError(f"all photos are in {self._folder} already. Choose another folder to sort them into.")
-        if len(kept) < len(photos):
-            say(f"left out {counted(len(photos) - len(kept), 'photo')} in {self._folder}, where the others go.")
-        return Found(kept, photos.passed_over)
+        return photos if self._folder is None else outside(self._folder, photos)
 
     def each(self, answers: Iterator[Answer], photos: Found, classes: Sequence[str], quiet: bool) -> Iterator[Answer]:
         """Put each photo into the folder of its class, then yield its answer; at the end, say how many went where."""
@@ -87,9 +75,3 @@ class Sorting:
         except PhotoError as error:
             self.failed += 1
             say(error)
-
-
-def _is_inside(source: object, folder: str) -> bool:
-    if not isinstance(source, Path) or isinstance(source, RemotePath):
-        return False
-    return Path(os.path.realpath(source.parent)).is_relative_to(folder)

@@ -13,6 +13,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
+# Files are renamed when they are complete, so this holds whenever Ctrl-C comes; long parts of a command say more.
+_INTERRUPTED = "interrupted. Files that were written are complete; all others are as they were."
+KEPT = "What was extracted is kept: run the same command again to continue."
+
 
 class Interrupted(Exception):  # noqa: N818 - not an error
     """The user pressed Ctrl-C; the message says what happened to the results so far."""
@@ -23,7 +27,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*words: object, **options: object) -> None:
-        with interruption("interrupted."):
+        with interruption(_INTERRUPTED):
             command(*words, **options)
 
     return run

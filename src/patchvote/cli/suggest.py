@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,21 +13,28 @@ import typer
 from ..errors import PhotoError
 from ..utils.counting import counted
 from ..utils.remote import place
-from ..utils.terminal import emit, say
+from ..utils.terminal import columns_of, emit, say
 from .common import (
     FAILED,
     SKIPPED,
+    Cache,
+    ColumnsOption,
+    Device,
     Force,
     Jobs,
     ModelArgument,
     ModelNetwork,
+    NoCache,
     Quiet,
+    cache_of,
     check_order,
     load,
+    named_columns,
     tell_skipped,
 )
-from .paths import paths_of, photos_of
+from .paths import Null, paths_of, photos_of
 from .predict import check_output
+from .streams import interruption
 
 if TYPE_CHECKING:
     from ..models.answers import Answer
@@ -39,6 +47,8 @@ def suggest(
         list[str],
         typer.Argument(metavar="UNLABELLED…", help="Photos, folders or lists; - reads paths from standard input."),
     ],
+    null: Null = False,
+    columns: ColumnsOption = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of photos to suggest.")] = 20,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a .csv or .jsonl file.")] = None,
     copy_into: Annotated[
@@ -46,6 +56,9 @@ def suggest(
     ] = None,
     force: Force = False,
     network: ModelNetwork = None,
+    cache: Cache = None,
+    no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per photo.")] = False,
@@ -61,22 +74,24 @@ def suggest(
     from .progress import ProgressLine
 
     check_output(output, as_json)
+    kept = cache_of(cache, no_cache)
     if copy_into is not None:
         check_folder(copy_into)
-    names = paths_of(photos)
+    names = paths_of(photos, null)
     paths = [place(name) for name in names]
     check_order(model, paths)
-    classifier = load(model, network=network, jobs=jobs)
+    named = named_columns(columns, paths)
+    classifier = load(model, network=network, jobs=jobs, cache=kept, device=device)
     listed = 0 if photos == ["-"] else None
     inputs = itertools.chain([model, listed, *paths], network_files(classifier.recipe.network))
-    check_outputs([(output, Kind.answers)], inputs, force=force)
-    found = photos_of(names)
-    with ProgressLine("predict", quiet) as line:
+    check_outputs([(output, Kind.answers)], inputs, force=force, columns=named)
+    found = photos_of(names, named)
+    with interruption("interrupted; nothing was written or copied."), ProgressLine("predict", quiet) as line:
         answers = classifier.suggest(found, count, progress=line.stage)
     tell_skipped(classifier)
     if classifier.known and not quiet:
         say(f"{counted(classifier.known, 'photo was', 'photos were')} learned before, and left out.")
-    _write(answers, output, as_json, quiet)
+    _write(answers, classifier.classes, output, as_json, quiet)
     failed = 0 if copy_into is None else _copy(answers, found, copy_into, quiet)
     if len(classifier.skipped) == len(found):
         raise typer.Exit(FAILED)
@@ -84,17 +99,21 @@ def suggest(
         raise typer.Exit(SKIPPED)
 
 
-def _write(answers: list[Answer], output: Path | None, as_json: bool, quiet: bool) -> None:
+def _write(answers: list[Answer], classes: Sequence[str], output: Path | None, as_json: bool, quiet: bool) -> None:
     from ..utils.files import write_file
-    from .answers import csv_lines, json_lines, table_lines
+    from .answer_table import Table
+    from .answers import csv_lines, json_lines
 
     if output is not None:
-        lines = json_lines if output.suffix.lower() == ".jsonl" else csv_lines
-        write_file(output, (f"{text}\n".encode() for text in lines(answers)))
+        rows = json_lines if output.suffix.lower() == ".jsonl" else csv_lines
+        write_file(output, (f"{text}\n".encode() for text in rows(answers)))
         if not quiet:
             say(f"wrote {output}")
         return
-    for text in (json_lines if as_json else table_lines if sys.stdout.isatty() else csv_lines)(answers):
+    lines: Callable[[list[Answer]], Iterator[str]] = json_lines if as_json else csv_lines
+    if not as_json and sys.stdout.isatty():
+        lines = Table.of([answer.name for answer in answers], classes, columns_of(sys.stdout)).lines
+    for text in lines(answers):
         emit(text)
 
 

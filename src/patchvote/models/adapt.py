@@ -60,6 +60,7 @@ def adapt_model(
     new = dataclasses.replace(
         model,
         scorer=adapted.scorer(),
+        names=(),  # it learned from photos of the other domain as well
         temperature=adapted.temperature_,
         threshold=adapted.rejection_threshold_,
         # As temperature and threshold do, it stays that of the unadapted model where few photos have labels.

@@ -87,7 +87,7 @@ class AnsweringJob:
             probability = namer.model.probability(item.bag)
             return Answered(probability, namer.model.familiarity_of(item.bag, probability), short(item.digest) in known)
 
-        return lambda photos: [answer(item) for item in namer.extractor.stream(photos)]
+        return lambda photos: [answer(item) for item in namer.described(list(photos))]
 
 
 def answered(engine: Engine, job: AnsweringJob, photos: Sequence[Photo]) -> Iterator[tuple[int, Answered]]:

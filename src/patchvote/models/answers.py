@@ -13,6 +13,7 @@ from ..errors import PatchvoteError, PhotoError
 from ..voters.outputs import blaming, named, votes_of
 from .evidence import Evidence, Match
 from .model import Model
+from .pulling import pulls_of
 
 _MAX_VOTES = 50_000_000  # in the evidence of one photo: 400 MB as float64
 
@@ -40,6 +41,16 @@ class Answer:
     familiarity : float or None
         Share of held-out photos of the model's classes that look at least as strange (see `voters.familiarity`); None
         if the model does not know it.
+    classes : tuple of str
+        Classes of the model; empty where the photo could not be read.
+    probabilities : array of shape (classes,) or None
+        Probability of each class.
+
+    Examples
+    --------
+    >>> answer = Answer("a.jpg", "sea", 0.6, classes=("ice", "land", "sea"), probabilities=np.array([0.1, 0.3, 0.6]))
+    >>> answer.top(2)
+    [('sea', 0.6), ('land', 0.3)]
     """
 
     name: str
@@ -50,6 +61,15 @@ class Answer:
     rejected: bool = False
     error: PhotoError | None = None
     familiarity: float | None = None
+    classes: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
+    probabilities: npt.NDArray[np.float64] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    def top(self, count: int | None = None) -> list[tuple[str, float]]:
+        """Return the likeliest classes with their probabilities, the likeliest first; all classes by default."""
+        if self.probabilities is None:
+            return []
+        order = np.argsort(-self.probabilities, kind="stable")[:count]
+        return [(self.classes[i], float(self.probabilities[i])) for i in order]
 
 
 def answer_of(model: Model, name: str, bag: Bags, threshold: float | None = None) -> Answer:
@@ -75,6 +95,8 @@ def answer_from(
         float(probability[second]),
         model.rejects(probability, familiarity, threshold),
         familiarity=familiarity,
+        classes=model.classes,
+        probabilities=probability,
     )
 
 
@@ -99,7 +121,8 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
     )
     matched = evidence.ranking[0] if label is None else label
     evidence.number(matched)
-    return dataclasses.replace(evidence, matches=_matches(model, bag, evidence, matched))
+    evidence = dataclasses.replace(evidence, matches=_matches(model, bag, evidence, matched))
+    return dataclasses.replace(evidence, pulls=pulls_of(model.scorer, model.names, bag, evidence, matched))
 
 
 def _matches(model: Model, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:

@@ -104,6 +104,7 @@ def choose(
     *,
     budget: float,
     groups: npt.NDArray[np.int64] | None = None,
+    split: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None,
     whole: Callable[[npt.NDArray[np.int64]], Bags] | None = None,
     rejection: float = 0.05,
     seed: int = 0,
@@ -126,6 +127,8 @@ def choose(
         Seconds for the trials and one more training.
     groups : array of int, optional
         Index of the first image that looks like each image (`copy_groups`); such images are held out together.
+    split : pair of arrays of int, optional
+        Images to train on and to hold out; by default, splits are drawn.
     whole : function, optional
         Returns the complete bags of images, given their indices, where `bags` holds only a part of each bag.
     rejection : float
@@ -136,7 +139,7 @@ def choose(
         Called after each trial with all trials so far.
     """
     _, numbers = np.unique(labels, return_inverse=True)
-    splits = _splits(numbers, seed, groups)
+    splits = _splits(numbers, seed, groups) if split is None else [split] if len(split[1]) else []
     if not splits:
         none, note = np.zeros((0, int(numbers.max()) + 1)), "" if groups is None else " (not counting copies)"
         why = f"one image per class{note} leaves none to try settings on"

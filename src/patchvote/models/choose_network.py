@@ -94,6 +94,7 @@ def choose_network(
     budget: float = 60.0,
     cache: str | Path | bool | None = None,
     jobs: int | None = None,
+    device: str = "cpu",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> NetworkChoice:
@@ -113,7 +114,7 @@ def choose_network(
         Voter that learns from the bags.
     budget : float, default 60
         Seconds for training and testing voters, for all networks together.
-    cache, jobs, seed
+    cache, jobs, device, seed
         Same as for `ImageClassifier`; the bags of the chosen network are in the cache when it is fitted.
     progress : function, optional
         Called with the name of the stage, how much of it is done, and its total.
@@ -128,7 +129,8 @@ def choose_network(
     names, sample = list(names_at_hand() if networks is None else networks), _sample(found, seed)
 
     def extractor_of(name: str) -> Extractor:
-        return Extractor(name if recipe is None else dataclasses.replace(recipe, network=name), jobs=jobs)
+        named = name if recipe is None else dataclasses.replace(recipe, network=name)
+        return Extractor(named, jobs=jobs, device=device)
 
     def tell(what: str, done: int, total: int) -> None:
         if progress is not None:
@@ -146,7 +148,7 @@ def choose_network(
     for trial in timed:
         losses: dict[str, float] = {}
         if not trial.note:  # loaded once more: all networks together could take more memory than there is
-            trial, losses = _tried(trial, extractor_of(trial.network), sample, photos, tell, settings)
+            trial, losses = _tried(trial, extractor_of(trial.network), sample, tell, settings)
             if chosen is None or _is_better(losses, chosen[1]):
                 chosen = trial, losses
         trials.append(trial)
@@ -182,12 +184,7 @@ def _timed(name: str, load: Callable[[str], Extractor], sample: Sequence[Photo],
 
 
 def _tried(
-    trial: NetworkTrial,
-    extractor: Extractor,
-    sample: list[Photo],
-    source: Source,
-    tell: Progress,
-    settings: dict[str, Any],
+    trial: NetworkTrial, extractor: Extractor, sample: list[Photo], tell: Progress, settings: dict[str, Any]
 ) -> tuple[NetworkTrial, dict[str, float]]:
     """Train and test a voter on the bags of a network; return the trial, and the log loss of each held-out photo."""
     voter, seed = settings["voter"], settings["seed"]
@@ -196,7 +193,7 @@ def _tried(
     def show(filled: Filled) -> None:
         tell(f"try {trial.network}", filled.done, filled.photos)
 
-    with cached_bags(sample, source, extractor, need=need, cache=settings["cache"], progress=show) as (_, store):
+    with cached_bags(sample, extractor, need=need, cache=settings["cache"], progress=show) as (_, store):
         more: dict[str, Any] = {"budget": settings["budget"], "seed": seed, "progress": None, "seconds": {}}
         scores = fit_model(store, voter, extractor, **more).held_out
     if scores is None:

@@ -41,6 +41,25 @@ class Match:
     distance: float
 
 
+@dataclasses.dataclass(frozen=True)
+class Pull:
+    """A training photo that pulled a photo towards a class.
+
+    Parameters
+    ----------
+    name : str
+        Name of the training photo.
+    label : str
+        Its class, which is the one that it pulled towards.
+    share : float
+        Its share of what all training photos of the class did.
+    """
+
+    name: str
+    label: str
+    share: float
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Evidence:
     """The votes of one photo.
@@ -59,6 +78,9 @@ class Evidence:
         Probability of each class, computed from the votes.
     matches : tuple of Match
         Most similar parts of training photos, for voters that store those.
+    pulls : tuple of Pull
+        Training photos that pulled the photo towards its likeliest class, or the one that was asked about, the
+        strongest first; empty where the model cannot tell (`pulling.cannot_tell` says why).
     rejected : bool
         Whether "none of these" is the better answer.
     familiarity : float or None
@@ -83,6 +105,7 @@ class Evidence:
     rejected: bool = False
     familiarity: float | None = None
     photo: Photo | None = dataclasses.field(default=None, repr=False)
+    pulls: tuple[Pull, ...] = ()
 
     @property
     def decision(self) -> npt.NDArray[np.float64]:

@@ -53,8 +53,9 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
     maps = FeatureMaps(graph, network or model.recipe.network, model.recipe.activation)
     if maps.spec.fingerprint != model.fingerprint:
         raise PatchvoteError(
-            f"the model was made with a network of fingerprint {model.fingerprint}, but {maps.spec.name} has "
-            f"{maps.spec.fingerprint}: its votes would mean nothing. Name the network that it was made with."
+            f"the model was made with another network than {maps.spec.name} (checksum of the weights "
+            f"{model.fingerprint}, not {maps.spec.fingerprint}): its answers would mean nothing. "
+            "Name the network that it was made with."
         )
     if maps.spec.whole == "class":
         raise PatchvoteError(

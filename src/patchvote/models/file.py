@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
+from ..photos.hints import near_path
 from ..utils.checksums import checksum
 from ..utils.files import write_atomically
 from ..utils.machine import memory
@@ -142,9 +143,13 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
     """Open a file; errors while it is read become a `ModelError` that names the file."""
     try:
         file = open_regular(path)
+    except FileNotFoundError:
+        raise ModelError(
+            f"{path} is not a model: there is no such file.{near_path(path)} "
+            f"`patchvote fit PHOTOS {path.name}` makes one."
+        ) from None
     except OSError as error:
-        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error.strerror
-        raise ModelError(f"{path} is not a model: {reason}. `patchvote fit PHOTOS {path.name}` makes one.") from None
+        raise ModelError(_wrong(path) or f"{path} is not a model: {error.strerror}.") from None
     try:
         with file:
             if path.stat().st_size > _MAX_BYTES:
@@ -153,14 +158,25 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
-        raise ModelError(f"{path} is not a model, or is damaged: {error}.") from error
+        raise ModelError(_wrong(path) or f"{path} is not a model, or is damaged: {error}.") from error
     except MemoryError as error:
         raise ModelError(f"{path} is larger than the memory of this machine.") from error
 
 
+def _wrong(path: Path) -> str | None:
+    """Return what is in a file that is not a model, and what to try; None where it may be a damaged model."""
+    from .not_a_model import what_it_is  # whoever reads a model does not need it
+
+    try:
+        words = what_it_is(path)
+    except (OSError, ValueError):
+        return None
+    return f"{path} is not a model: it is {words}" if words else None
+
+
 def _header(path: Path, text: str | None) -> dict[str, Any]:
     if text is None:
-        raise ModelError(f"{path} is a safetensors file, but not a model of patchvote.")
+        raise ModelError(_wrong(path) or f"{path} is a safetensors file, but not a model of patchvote.")
     _check_length(text)
     header = parse(text.encode())
     version = header.get("version")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ..version import __version__
 from ..voters.bag_svm import pooled
 from ..voters.base import Candidate, Voter
 from ..voters.familiarity import REJECTION, Familiarity
+from ..voters.labels import hold_out
 from ..voters.outputs import named
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
 from .about import About, CurvePoint
@@ -34,6 +35,7 @@ from .evidence import Evidence
 from .known import with_photos
 from .learning_curve import Split, learning_curve
 from .model import Model
+from .pulling import MAX_NAMED, pulls_of
 from .report.card import card
 from .scores import Scores
 from .train import check_means_only, train
@@ -83,6 +85,7 @@ def fit_model(
     progress: Progress | None,
     seconds: dict[str, float],
     engine: Engine | None = None,
+    held_out: float | Collection[str] | None = None,
 ) -> Fitted:
     """Choose settings on held-out images, then train on all images.
 
@@ -104,6 +107,9 @@ def fit_model(
         Duration of each part so far; further parts are added.
     engine : Engine, optional
         Engine whose workers train on all images, if the voter can divide its training; the rest is done here.
+    held_out : float or collection of str, optional
+        Share of the images of every class, or names of the images, that are held out once; by default, few images are
+        held out in turns.
     """
     classes, numbers = np.unique(store.labels.astype(str), return_inverse=True)
     if len(classes) < 2:
@@ -124,9 +130,10 @@ def fit_model(
     start = time.perf_counter()
     with timed(seconds, "choosing"):
         whole_bags, labels = None if means_only or reads_store else whole, classes[numbers]
-        choice = choose(options, bags, labels, groups=groups, whole=whole_bags, budget=budget, seed=seed, tell=tell)
+        more: dict[str, Any] = {"groups": groups, "split": _split(held_out, store.names, numbers, groups, seed)}
+        choice = choose(options, bags, labels, **more, whole=whole_bags, budget=budget, seed=seed, tell=tell)
     with timed(seconds, "training"):
-        more: dict[str, Any] = {}
+        more = {}
         if engine is not None:
             thinning = Thinning.of(len(store), seed) if whole_bags is not None else None
             more = {"method": "fit_on_workers", "engine": engine, "store": store, "thinning": thinning}
@@ -141,11 +148,34 @@ def fit_model(
         check_means_only(fitted, whole)
     fitted.remember(bags, numbers, np.random.default_rng(seed))
     with timed(seconds, "evidence"):  # if the store does not keep whole bags, a few photos are extracted again
-        held_out, mistakes = _measured(store, classes, numbers, choice, shares, familiarity, whole)
-    about = _about(store, classes.tolist(), numbers, groups, choice, fitted, held_out)
+        measured, mistakes = _measured(store, classes, numbers, choice, shares, familiarity, whole)
+    about = _about(store, classes.tolist(), numbers, groups, choice, fitted, measured)
     about = dataclasses.replace(about, curve=curve, seconds={name: round(took, 2) for name, took in seconds.items()})
     model = model_of(fitted, store, extractor, choice, about, familiarity)
-    return Fitted(dataclasses.replace(model, card=card(model)), fitted, held_out, mistakes)
+    return Fitted(dataclasses.replace(model, card=card(model)), fitted, measured, mistakes)
+
+
+def _split(
+    held_out: float | Collection[str] | None,
+    names: Sequence[str],
+    numbers: npt.NDArray[np.int64],
+    groups: npt.NDArray[np.int64],
+    seed: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
+    """Return the images to train on and to hold out, if the caller has said which."""
+    if held_out is None:
+        return None
+    images = np.arange(len(names))
+    if isinstance(held_out, (int, float)):
+        return hold_out(images, numbers, held_out, seed, groups)
+    if isinstance(held_out, str):
+        raise PatchvoteError(f"held_out must be a share or a collection of names of photos, got {held_out!r:.80}.")
+    wanted = set(held_out)
+    out = np.array([name in wanted for name in names], bool)
+    if len(missing := np.setdiff1d(numbers, numbers[~out])):
+        first = names[int(np.flatnonzero(numbers == missing[0])[0])]
+        raise PatchvoteError(f"held_out leaves no photo of the class of {first} to learn from: hold out fewer.")
+    return images[~out], images[out]
 
 
 def _curve(
@@ -195,7 +225,7 @@ def model_of(
         choice.temperature,
         choice.threshold,
         about,
-        names=tuple(store.names) if scorer.remembers else (),
+        names=tuple(store.names) if scorer.remembers or (scorer.traces and len(store) <= MAX_NAMED) else (),
         descriptors={label: int(store.extracted[labels == label].sum()) for label in np.unique(labels).tolist()},
         steps=int(getattr(fitted, "steps_", 0)),
         familiarity=familiarity,
@@ -218,7 +248,7 @@ def _measured(
     limit = choice.threshold if familiarity is None else familiarity.rejection
     expected = numbers[choice.images]
     held_out = Scores(tuple(classes.tolist()), names, expected, choice.probability, limit, shares)
-    return held_out, tuple(_evidence(held_out, choice, whole, held_out.worst()))
+    return held_out, tuple(_evidence(held_out, choice, whole, held_out.worst(), store.names))
 
 
 def _bags_and_copies(
@@ -295,6 +325,7 @@ def _evidence(
     choice: Choice,
     whole: Callable[[npt.NDArray[np.int64]], Bags],
     indices: npt.NDArray[np.int64],
+    names: Sequence[str],
 ) -> Iterator[Evidence]:
     """Yield the evidence of held-out images, each from the voter that was trained without it.
 
@@ -307,9 +338,13 @@ def _evidence(
     except PatchvoteError:
         if len(indices) > 1:
             for index in indices:
-                yield from _evidence(held_out, choice, whole, np.array([index]))
+                yield from _evidence(held_out, choice, whole, np.array([index]), names)
         return
     for index, bag in zip(indices.tolist(), bags, strict=True):
         votes = choice.voters[choice.voter_of[index]].votes(bag)
         boxes, probability = bag.boxes.astype(np.float64), held_out.probability[index]
-        yield Evidence(held_out.names[index], held_out.classes, votes.astype(np.float64), boxes, probability)
+        number = choice.voter_of[index]
+        evidence = Evidence(held_out.names[index], held_out.classes, votes.astype(np.float64), boxes, probability)
+        scorer, learned = choice.voters[number].scorer(), choice.kept[number].tolist()
+        pulls = pulls_of(scorer, names, bag, evidence, evidence.ranking[0], learned)
+        yield dataclasses.replace(evidence, pulls=pulls)

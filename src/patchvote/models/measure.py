@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,11 @@ from .strangers import Strangers
 
 
 def measure(
-    model: Model, bags: Iterable[tuple[str, Bags]], labels: Mapping[str, str], threshold: float | None = None
+    model: Model,
+    bags: Iterable[tuple[str, Bags, Bags | None]],
+    labels: Mapping[str, str],
+    threshold: float | None = None,
+    whole: Callable[[str], Bags | None] = lambda name: None,
 ) -> tuple[Scores | None, tuple[Evidence, ...]]:
     """Compare the answers for bags with their labels.
 
@@ -25,12 +29,14 @@ def measure(
     ----------
     model : Model
         Model to measure.
-    bags : iterable of pairs
-        Names and bags of the photos, one at a time.
+    bags : iterable of tuples
+        Name of each photo, what the model needs of its bag, and the whole bag if it is at hand, one at a time.
     labels : mapping
         Class of each photo, by name.
     threshold : float, optional
         Share of the photos of known classes that may be rejected (see `Model.limit`).
+    whole : function
+        Returns the whole bag of a photo that was not at hand, by its name; None if it cannot be had any more.
 
     Returns
     -------
@@ -42,11 +48,11 @@ def measure(
     names: list[str] = []
     rows: list[npt.NDArray[np.float64]] = []
     familiarity: list[float | None] = []
-    mistakes: list[tuple[float, int, Bags]] = []
-    for name, bag in bags:
+    mistakes: list[tuple[float, int, Bags | None]] = []
+    for name, bag, at_hand in bags:
         probability = model.probability(bag)
         if model.classes[int(probability.argmax())] != labels[name]:
-            bisect.insort(mistakes, (-float(probability.max()), len(names), bag), key=lambda mistake: mistake[:2])
+            bisect.insort(mistakes, (-float(probability.max()), len(names), at_hand), key=lambda mistake: mistake[:2])
             del mistakes[WORST:]
         names.append(name)
         rows.append(probability)
@@ -54,7 +60,8 @@ def measure(
     if not rows:
         return None, ()
     scores = scores_of(model, names, rows, familiarity, labels, threshold)
-    return scores, tuple(evidence_of(model, names[index], bag) for _, index, bag in mistakes)
+    shown = ((names[index], whole(names[index]) if bag is None else bag) for _, index, bag in mistakes)
+    return scores, tuple(evidence_of(model, name, bag) for name, bag in shown if bag is not None)
 
 
 def scores_of(

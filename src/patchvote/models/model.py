@@ -53,7 +53,7 @@ class Model:
     card : str
         Model card: the metadata as Markdown.
     names : tuple of str
-        Names of the training photos, where the scorer stores parts of them.
+        Names of the training photos, where the scorer stores parts of them or can tell how much each counts.
     descriptors : mapping
         Number of descriptors per class that were learned.
     steps : int

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from ..bags.extract import Extractor
+from ..bags.extract import Described, Extractor
 from ..errors import ModelError, PatchvoteError, PhotoError
 from ..photos.decode import SHOWN, load_image
 from ..photos.find import Found, Photo, Source, find_photos, labelled
@@ -88,6 +88,10 @@ class Namer:
         """Extractor that turns photos into bags."""
         return self._extractor
 
+    def described(self, photos: list[Photo]) -> Iterator[Described]:
+        """Yield what the model needs of the bags of photos, in order."""
+        return self._extractor.stream(photos)
+
     def answers(
         self, photos: Source, *, threshold: float | None = None, engine: Engine | None = None
     ) -> Iterator[Answer]:
@@ -112,7 +116,7 @@ class Namer:
         self, photos: list[Photo], threshold: float | None, engine: Engine | None, stage: str
     ) -> Iterator[Answer]:
         if engine is None:
-            for item in self._extractor.stream(photos):
+            for item in self.described(photos):
                 yield self._answer(item.photo.name, item.bag, item.error, threshold)
             return
         for photo, one in zip(photos, in_order(answered(engine, self._job(stage), photos)), strict=True):
@@ -168,7 +172,7 @@ class Namer:
 
     def _all_bags(self, photos: Source) -> Iterator[tuple[str, Bags]]:
         """Yield names and bags of photos, all of which must be readable."""
-        for item in self._extractor.stream(find_photos(photos)):
+        for item in self.described(find_photos(photos)):
             if item.bag is None:
                 raise item.error or PhotoError(item.photo.name, "could not be read.")
             yield item.photo.name, item.bag
@@ -194,7 +198,7 @@ class Namer:
         found = find_photos(photos)
         self.passed_over, self.skipped, self.known = found.passed_over, [], 0
         known, answers, rows, means, digests = known_photos(self.model.about), [], [], [], []
-        for done, item in enumerate(self._extractor.stream(found)):
+        for done, item in enumerate(self.described(found)):
             if progress is not None:
                 progress("predict", done + 1, len(found))
             if item.bag is None:
@@ -226,11 +230,29 @@ class Namer:
         """
         found = find_photos(photo)
         if len(found) != 1:
-            raise PatchvoteError(f"evidence is drawn for one photo at a time, got {len(found)}.")
-        (item,) = self._extractor.stream(found)
-        if item.bag is None:
-            raise item.error or PhotoError(item.photo.name, "could not be read.")
-        return dataclasses.replace(evidence_of(self.model, item.photo.name, item.bag, label), photo=item.photo)
+            raise PatchvoteError(f"evidence of one photo is returned, got {len(found)}: explain_each takes many.")
+        (explained,) = self._explained(found, label)
+        if isinstance(explained, PhotoError):
+            raise explained
+        return explained
+
+    def explain_each(self, photos: Source, label: str | None = None) -> Iterator[Evidence]:
+        """Yield the evidence of photos, in order; those that cannot be read are left out, and listed in `skipped`."""
+        found = find_photos(photos)
+        self.passed_over, self.skipped = found.passed_over, []
+        for explained in self._explained(found, label):
+            if isinstance(explained, PhotoError):
+                self.skipped.append(explained)
+            else:
+                yield explained
+
+    def _explained(self, photos: list[Photo], label: str | None) -> Iterator[Evidence | PhotoError]:
+        for item in self._extractor.stream(photos):
+            if item.bag is None:
+                yield item.error or PhotoError(item.photo.name, "could not be read.")
+            else:
+                evidence = evidence_of(self.model, item.photo.name, item.bag, label)
+                yield dataclasses.replace(evidence, photo=item.photo)
 
     def _repr_html_(self) -> str:
         from .notebook import model_html
@@ -278,7 +300,8 @@ class Namer:
             measured = self._from_workers(engine, found, expected, threshold, progress)
         else:
             bags = self._readable(found, known_photos(self.model.about), progress)
-            measured = measure(self.model, bags, expected, threshold)
+            by_name = {photo.name: photo for photo in found}
+            measured = measure(self.model, bags, expected, threshold, lambda name: self._whole(by_name[name]))
         scores = self._measured(*measured, found)
         return self._with_strangers(scores, strangers, threshold, progress, engine)
 
@@ -369,18 +392,23 @@ class Namer:
 
     def _readable(
         self, photos: list[Photo], known: Container[str], progress: Progress | None
-    ) -> Iterator[tuple[str, Bags]]:
-        """Yield names and bags of photos; record those that cannot be read, and count known ones."""
-        for done, item in enumerate(self._extractor.stream(photos)):
+    ) -> Iterator[tuple[str, Bags, Bags | None]]:
+        """Yield names and bags of photos for `measure`; record those that cannot be read, and count known ones."""
+        for done, item in enumerate(self.described(photos)):
             if progress is not None:
                 progress("evaluate", done + 1, len(photos))
             if item.bag is None:
                 self.skipped.append(item.error or PhotoError(item.photo.name, "could not be read."))
             else:
                 self.known += short(item.digest) in known
-                yield item.photo.name, item.bag
+                yield item.photo.name, item.bag, item.whole
 
-    def report(self, path: str | Path, *, title: str, measured: str) -> None:
+    def _whole(self, photo: Photo) -> Bags | None:
+        """Return the whole bag of a photo, from the network; None if it cannot be read any more."""
+        (item,) = self._extractor.stream([photo])
+        return item.bag
+
+    def report(self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = ()) -> None:
         """Write the results of the last `fit` or `evaluate` to one HTML file.
 
         Parameters
@@ -391,14 +419,19 @@ class Namer:
             Title of the report.
         measured : str
             Description of the photos on which the answers were measured.
+        examples : sequence of Source
+            Photos to show beside the parts that vote for their classes.
         """
         from .report.page import mistakes_of, write_report
 
+        explained = [self.explain(photo) for photo in examples]
+        drawn = [(one, load_image(one.photo, SHOWN)) for one in explained if one.photo is not None]
         shown = []
         for evidence in self._mistakes:
             with contextlib.suppress(PhotoError):  # the photo may have been removed
                 shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
-        write_report(path, self.model, self.scores, mistakes_of(self.scores, shown), title=title, kind=measured)
+        mistakes = mistakes_of(self.scores, shown)
+        write_report(path, self.model, self.scores, mistakes, title=title, kind=measured, shown=drawn)
 
     # --- storing ----------------------------------------------------------------------------------------------------
 
@@ -421,9 +454,9 @@ class Namer:
         spec = self._extractor.backbone.spec
         if spec.fingerprint != model.fingerprint:
             raise ModelError(
-                f"{path} was made with a network of fingerprint {model.fingerprint}, but {spec.name} has "
-                f"{spec.fingerprint}: its votes would mean nothing. Load it with the network that it was made with: "
-                f"{model.recipe.network}"
+                f"{path} was made with another network than {spec.name} (checksum of the weights "
+                f"{model.fingerprint}, not {spec.fingerprint}): its answers would mean nothing. "
+                f"Load it with the network that it was made with: {model.recipe.network}"
             )
         if spec.dim != model.features:
             raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")

@@ -48,8 +48,14 @@ def evidence_html(evidence: Evidence) -> str:
     verdict = "<b>none of these</b>; likeliest: " if evidence.rejected else ""
     return (
         f'<figure style="margin:0"><img alt="evidence of {_text(evidence.name)}" style="max-width:100%" '
-        f'src="data:image/png;base64,{picture}"><figcaption>{verdict}{likely}</figcaption></figure>'
+        f'src="data:image/png;base64,{picture}"><figcaption>{verdict}{likely}{_pulled(evidence)}</figcaption></figure>'
     )
+
+
+def _pulled(evidence: Evidence) -> str:
+    """Name the training photos that pulled a photo to its class."""
+    named = ", ".join(f"{_text(pull.name)} ({100 * pull.share:.0f}&nbsp;%)" for pull in evidence.pulls[:3])
+    return f"<br><small>pulled most by the training photos {named}</small>" if named else ""
 
 
 def scores_html(scores: Scores) -> str:

@@ -26,6 +26,7 @@ from ..photos.find import Photo, Source, labelled
 from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
 from ..voters.labels import hold_out
+from .checkpoints import read_checkpoint
 from .layers import VoteHead
 from .learner import Learner
 from .parts import default_start, tail_of, trunk_of, tunable_graph
@@ -45,6 +46,7 @@ def fine_tune(
     head: Callable[[int, int], nn.Module] | None = None,
     checkpoint: str | Path | None = None,
     device: str = "cpu",
+    trunk_device: str = "cpu",
     progress: Progress | None = None,
 ) -> Tuned:
     """Train the last stages of a network together with a head that votes.
@@ -67,6 +69,8 @@ def fine_tune(
         the interruption.
     device : str, default "cpu"
         Device on which tail and head are trained: "cpu", "cuda" or "mps".
+    trunk_device : str, default "cpu"
+        Device of ONNX Runtime on which the trunk runs.
     progress : function, optional
         Function that is called with the current step, the number of finished items, and the total.
     """
@@ -74,7 +78,7 @@ def fine_tune(
     labelled_photos = labelled(photos, labels, 2)
     graph, spec = tunable_graph(network)
     start = settings.start or default_start(network, graph)
-    trunk = trunk_of(graph, start, spec)
+    trunk = trunk_of(graph, start, spec, trunk_device)
     classes, numbers = np.unique([str(photo.label) for photo in labelled_photos], return_inverse=True)
     digests = [_digest(photo) for photo in labelled_photos]
     copies = equal_groups([digest or photo.name for digest, photo in zip(digests, labelled_photos, strict=True)])
@@ -82,11 +86,13 @@ def fine_tune(
     torch.manual_seed(settings.seed)
     tail = tail_of(graph, start, trunk.spec.dim).to(torch_device)
     top = (head or _vote_head(settings))(spec.dim, len(classes)).to(torch_device)
+    others = [spec.fingerprint, start, dataclasses.asdict(settings), repr(top)]
+    mark = _fingerprint(labelled_photos, digests, others)
+    if checkpoint and Path(checkpoint).exists():  # refuse that of another training before the trunk runs for minutes
+        read_checkpoint(Path(checkpoint), mark)
     with temporary_folder() as folder:
         seen = Seen(folder, labelled_photos, set(held.tolist()), trunk, settings, progress)
         learner = Learner(tail, top, seen, numbers, settings, torch_device)
-        others = [spec.fingerprint, start, dataclasses.asdict(settings), repr(top)]
-        mark = _fingerprint(labelled_photos, digests, others)
         history = learner.run(Path(checkpoint) if checkpoint else None, mark, progress)
         names = tuple(photo.name for photo in labelled_photos)
         held_out, temperature = learner.held_out_scores(tuple(classes.tolist()), names)
@@ -95,7 +101,8 @@ def fine_tune(
     read = [*seen.training, *seen.held_out]
     images = dict(zip(classes.tolist(), np.bincount(numbers[read], minlength=len(classes)).tolist(), strict=True))
     top, side = top.cpu(), settings.side
-    return Tuned(graph, top, spec, tuple(images), side, history, seen.skipped, held_out, temperature, memory, images)
+    found = history, seen.skipped, held_out, temperature, memory, images
+    return Tuned(graph, top, spec, tuple(images), side, *found, settings.sides)
 
 
 def _vote_head(settings: TuningSettings) -> Callable[[int, int], nn.Module]:

@@ -117,9 +117,13 @@ class Learner:
     def _held_out_votes(self) -> npt.NDArray[np.float64]:
         votes = []
         self.head.eval()
-        for features in self.seen.held_out.values():
-            x = torch.from_numpy(features.astype(np.float32)).movedim(-1, 0)[None].to(self.device)
-            votes.append(self.head(self.rest(x))[0].cpu().double().numpy())
+        for maps in self.seen.held_out.values():
+            of_maps, cells = [], []
+            for features in maps:
+                x = torch.from_numpy(features.astype(np.float32)).movedim(-1, 0)[None].to(self.device)
+                of_maps.append(self.head(self.rest(x))[0].cpu().double().numpy())
+                cells.append(features.shape[0] * features.shape[1])
+            votes.append(np.average(of_maps, axis=0, weights=cells))  # every cell counts the same, as in a bag
         return np.array(votes)
 
     def _accuracy(self) -> float:

@@ -39,9 +39,9 @@ def default_start(network: str, graph: onnx.ModelProto) -> str:
     return str([node for node in graph.graph.node if node.op_type == "Add"][-1].output[0])
 
 
-def trunk_of(graph: onnx.ModelProto, start: str, spec: NetworkSpec) -> OnnxBackbone:
+def trunk_of(graph: onnx.ModelProto, start: str, spec: NetworkSpec, device: str = "cpu") -> OnnxBackbone:
     """Return the frozen part, from pixels to the tensor `start`; a trial run shows how many features it has."""
-    trunk = OnnxBackbone(spec, cut(graph, start).SerializeToString())
+    trunk = OnnxBackbone(spec, cut(graph, start).SerializeToString(), device=device)
     output = trunk.session.run(np.zeros((1, 3, spec.size, spec.size), np.float32))
     trunk.spec = dataclasses.replace(spec, dim=output.shape[1])
     return trunk

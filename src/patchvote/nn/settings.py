@@ -14,7 +14,10 @@ class TuningSettings:
     start : str
         Tensor of the graph after which the tail begins; by default, the tail of an embedded network is its last stage.
     side : int, default 224
-        Longest side of a photo in pixels.
+        Longest side of a photo in pixels; variants are squares of this side.
+    sides : tuple of int
+        Longest sides of a photo at the scales at which the network will be used, as `Dense` has them; by default `side`
+        alone. Variants take turns at these scales: at twice the side, they show half as much of a photo.
     variants : int, default 4
         Number of augmented variants of every training photo.
     passes : int, default 20
@@ -37,6 +40,7 @@ class TuningSettings:
 
     start: str = ""
     side: int = 224
+    sides: tuple[int, ...] = ()
     variants: int = 4
     passes: int = 20
     batch: int = 32
@@ -48,3 +52,8 @@ class TuningSettings:
     held_out: float = 0.15
     patience: int = 10
     seed: int = 0
+
+    @property
+    def all_sides(self) -> tuple[int, ...]:
+        """Longest sides of a photo at all scales."""
+        return self.sides or (self.side,)

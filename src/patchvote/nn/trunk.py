@@ -24,7 +24,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Seen:
-    """The trunk's feature maps: several variants of each training photo, on disk, and one of each held-out photo.
+    """The trunk's feature maps: several variants of each training photo, on disk, and one per scale of held-out photos.
 
     Parameters
     ----------
@@ -45,8 +45,8 @@ class Seen:
     ----------
     training : list of int
         Indices of the training photos that could be read, in the order of the rows of `batch`.
-    held_out : dict of arrays
-        Maps ``(rows, columns, d)`` of the held-out photos, by index.
+    held_out : dict of lists of arrays
+        Maps ``(rows, columns, d)`` of the held-out photos, one per scale, by index.
     skipped : list of PhotoError
         Errors of the photos that could not be read.
     """
@@ -62,15 +62,15 @@ class Seen:
     ) -> None:
         self._photos, self._held, self._trunk, self._settings = photos, held, trunk, settings
         self.skipped: list[PhotoError] = []
-        self.held_out: dict[int, npt.NDArray[np.float16]] = {}
+        self.held_out: dict[int, list[npt.NDArray[np.float16]]] = {}
         self.training: list[int] = []
         maps: npt.NDArray[np.float16] | None = None
         for index, outputs in self._outputs(progress):
             if index in held:
-                self.held_out[index] = outputs[0]
+                self.held_out[index] = outputs
                 continue
             if maps is None:
-                shape = (len(photos) - len(held), *outputs.shape)
+                shape = (len(photos) - len(held), len(outputs), *outputs[0].shape)
                 maps = np.lib.format.open_memmap(folder / "maps.npy", "w+", np.float16, shape)
             maps[len(self.training)] = outputs
             self.training.append(index)
@@ -82,7 +82,7 @@ class Seen:
         """Return the maps of some training photos, ``(n, d, rows, columns)``."""
         return torch.from_numpy(self.maps[rows, variants].astype(np.float32)).movedim(-1, 1)
 
-    def _outputs(self, progress: Progress | None) -> Iterator[tuple[int, npt.NDArray[np.float16]]]:
+    def _outputs(self, progress: Progress | None) -> Iterator[tuple[int, list[npt.NDArray[np.float16]]]]:
         """Yield the index and the maps of each photo, in order; other threads compute some photos ahead."""
         count, ahead = len(self._photos), 2 * cores()
         with ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-trunk") as pool:
@@ -97,19 +97,22 @@ class Seen:
                 if progress is not None:
                     progress("look", index + 1, count)
 
-    def _maps(self, index: int) -> npt.NDArray[np.float16]:
-        """Return the maps of a photo: ``(variants, rows, columns, d)``; one variant of a held-out photo."""
+    def _maps(self, index: int) -> list[npt.NDArray[np.float16]]:
+        """Return the maps ``(rows, columns, d)`` of a photo: one per variant; of a held-out photo, one per scale."""
         photo, settings, stride = self._photos[index], self._settings, self._trunk.spec.stride or 1
         with opened(photo) as (image, _):
             if image is None:
                 raise PhotoError(photo.name, "was not decoded.")  # `opened` does so only for known digests
             if index in self._held:
-                size = Dense((settings.side,)).input_size(image.width, image.height, settings.side, stride)
-                images = [pixels(image, size)]
+                sampling = Dense(settings.all_sides)
+                sizes = [sampling.input_size(image.width, image.height, side, stride) for side in sampling.sides]
+                images = [pixels(image, size) for size in sizes]
             else:
                 rng = np.random.default_rng([settings.seed, index])
-                images = [variant(image, settings.side, rng) for _ in range(settings.variants)]
-        return np.stack([self._trunk(one[None])[0] for one in images]).astype(np.float16)
+                shares = [settings.side / side for side in settings.all_sides]
+                turns = [shares[number % len(shares)] for number in range(settings.variants)]
+                images = [variant(image, settings.side, rng, share) for share in turns]
+        return [self._trunk(one[None])[0].astype(np.float16) for one in images]
 
 
 def pixels(image: Image.Image, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
@@ -117,9 +120,9 @@ def pixels(image: Image.Image, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
     return np.asarray(resized(image, size).convert("RGB"))
 
 
-def variant(image: Image.Image, side: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """Augment a photo: random square crop, mirroring, brightness and contrast."""
-    edge = int(min(image.size) * rng.uniform(0.75, 1))
+def variant(image: Image.Image, side: int, rng: np.random.Generator, share: float = 1.0) -> npt.NDArray[np.uint8]:
+    """Augment a photo: random square crop of a share of its side, mirroring, brightness and contrast."""
+    edge = max(1, int(min(image.size) * min(share, 1.0) * rng.uniform(0.75, 1)))
     left, top = (int(rng.integers(length - edge + 1)) for length in image.size)
     part = resized(image.crop((left, top, left + edge, top + edge)), (side, side))
     part = part.convert("RGB")

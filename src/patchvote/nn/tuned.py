@@ -60,6 +60,8 @@ class Tuned:
         Some descriptors of each class, as stored in a model.
     images : dict
         Number of photos per class that could be read.
+    sides : tuple of int
+        Longest sides of photos at all scales, if there are several.
     """
 
     graph: onnx.ModelProto
@@ -73,6 +75,7 @@ class Tuned:
     temperature: float
     memory: dict[str, npt.NDArray[Any]]
     images: dict[str, int]
+    sides: tuple[int, ...] = ()
 
     def save(self, path: str | Path) -> None:
         """Write a model for `ImageClassifier.load`, and its network to an ONNX file of the same name beside it."""
@@ -87,7 +90,7 @@ class Tuned:
         model = Model(
             SnbnlVotes(arrays, settings, len(self.classes)),
             self.classes,
-            Recipe(network.name, Dense((self.side,), whole=False)),  # relative: it stays beside the model
+            Recipe(network.name, Dense(self.sides or (self.side,), whole=False)),  # relative: it stays beside the model
             open_onnx(network).spec.fingerprint,
             self.temperature,
             self.held_out.threshold if self.held_out else 0.0,

@@ -21,8 +21,9 @@ from ..errors import PatchvoteError, PhotoError
 from ..utils.counting import counted
 from ..utils.remote import RemotePath, place
 from ..utils.schema import brief
+from .columns import Columns
 from .formats import endings, how_to_read, is_photo
-from .hints import folder_of_classes
+from .hints import folder_above, folder_of_classes, near_path
 from .labels import is_missing, label_texts
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import read_manifest
@@ -71,7 +72,7 @@ class Found(list[Photo]):
         self.passed_over = passed_over or PassedOver()
 
 
-def find_photos(source: Source) -> Found:
+def find_photos(source: Source, columns: Columns | Mapping[str, str] | None = None) -> Found:
     """Find photos, in a fixed order.
 
     Parameters
@@ -82,20 +83,29 @@ def find_photos(source: Source) -> Found:
         - a folder of photos: no labels;
         - a manifest (`.csv` or `.jsonl`) with a `file_name`, relative to the manifest, and an optional `label`;
         - a DataFrame with the same columns, whose paths are relative to the current folder;
-        - one photo, or a list of photos: paths, contents of image files (bytes, open binary files), arrays or images.
+        - one photo, or a list of photos: paths, contents of image files (bytes, open binary files), arrays or images;
+        - what this function returned before.
+    columns : dict, optional
+        Columns of a manifest or DataFrame with other names: ``{"file": "path", "label": "species"}``.
 
     Raises
     ------
     PhotoError
         The path does not exist, or holds no photo.
+    PatchvoteError
+        Columns are named for something that has none.
     """
+    named = Columns.of(columns)
+    if columns is not None and not _has_columns(source):
+        what = str(source) if isinstance(source, (str, Path)) else "a list of photos"
+        raise PatchvoteError(f"{what} has no columns: only a manifest ({', '.join(MANIFESTS)}) or a table has.")
     if isinstance(source, Found) and source:
         return source
     if isinstance(source, (str, Path)):
-        return _from_path(place(source))
+        return _from_path(place(source), named)
     if hasattr(source, "columns") and hasattr(source, "to_dict"):
         rows = ({key: _known(value) for key, value in row.items()} for row in source.to_dict("records"))
-        return Found(_from_rows("the table", Path(), enumerate(rows)))
+        return Found(_from_rows("the table", Path(), enumerate(rows), named))
     if isinstance(source, np.ndarray) and (source.ndim == 4 or source.dtype.kind in "OU"):
         return Found(_from_list(list(source)))
     if isinstance(source, (np.ndarray, Image.Image, bytes, bytearray)) or hasattr(source, "read"):
@@ -105,13 +115,21 @@ def find_photos(source: Source) -> Found:
     return Found(_from_list(list(source)))
 
 
-def _from_path(path: Path) -> Found:
+def _has_columns(source: Source) -> bool:
+    """Whether a source is a manifest, which need not exist, or a table."""
+    if isinstance(source, (str, Path)):
+        path = place(source)
+        return path.suffix.lower() in MANIFESTS and not path.is_dir()
+    return hasattr(source, "columns") and hasattr(source, "to_dict")
+
+
+def _from_path(path: Path, columns: Columns) -> Found:
     if path.is_dir():
         return _from_folder(path)
     if not path.exists():
-        raise PhotoError(str(path), "there is no such file or folder. Is the path right?")
+        raise PhotoError(str(path), f"there is no such file or folder. Is the path right?{near_path(path)}")
     if path.suffix.lower() in MANIFESTS:
-        return Found(_from_rows(str(path), path.parent, read_manifest(path)))
+        return Found(_from_rows(str(path), path.parent, read_manifest(path, columns), columns))
     if is_photo(path):
         return Found([Photo(path.name, path)])
     hint = f" {how_to_read(path.suffix.lower())}" if path.suffix.lower() in PHOTO_TYPES else ""
@@ -159,18 +177,18 @@ def _without_photos(root: Path, photos: list[Photo]) -> tuple[str, ...]:
     return tuple(sorted(set(folders) - classes - {photo.name for photo in photos}))
 
 
-def _from_rows(name: str, folder: Path, rows: Iterable[tuple[int, Mapping[Any, Any]]]) -> list[Photo]:
-    """Return the photos of numbered rows with a file_name and an optional label."""
+def _from_rows(name: str, folder: Path, rows: Iterable[tuple[int, Mapping[Any, Any]]], columns: Columns) -> list[Photo]:
+    """Return the photos of numbered rows with columns for a file and, optionally, its label."""
     photos: dict[str, Photo] = {}
     for line, row in rows:
-        file_name = row.get("file_name")
+        file_name = row.get(columns.file)
         if isinstance(file_name, Path):
             file_name = str(file_name)
-        if not isinstance(file_name, str) or not file_name.strip():
-            raise PhotoError(
-                name, f"line {line} has no file_name. It has: {', '.join(map(str, row))[:200] or 'nothing'}."
-            )
-        label = row.get("label")
+        missing = columns.missing(row)
+        if missing or not isinstance(file_name, str) or not file_name.strip():
+            present = ", ".join(map(str, row))[:200] or "nothing"
+            raise PhotoError(name, f"line {line} has no {missing or columns.file}. It has: {present}.")
+        label = row.get(columns.label_column)
         if label is not None and not isinstance(label, (str, int, np.integer)):
             raise PhotoError(name, f"line {line}: label must be text, got {repr(label)[:200]}.")
         where = file_name.strip().replace("\\", "/")
@@ -240,9 +258,11 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
     unlabelled = [photo.name for photo in photos if is_missing(photo.label)]
     where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
     if len(unlabelled) == len(photos):
+        above = folder_above(Path(source)) if isinstance(source, (str, Path)) else None
         raise PatchvoteError(
             f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
             "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
+            + (f" If its name is a class, pass the folder above, {above}." if above is not None else "")
         )
     if unlabelled:
         raise PatchvoteError(

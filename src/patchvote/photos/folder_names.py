@@ -72,6 +72,29 @@ def folder_names(labels: Iterable[str], reserved: Iterable[str] = ()) -> Mapping
     return names
 
 
+def file_names(stems: Iterable[str]) -> list[str]:
+    """Return a name for a file, without its ending, per stem; no two are the same, even where case does not count.
+
+    Examples
+    --------
+    >>> file_names(["1-evidence", "2-evidence", "1-evidence", "1-Evidence"])
+    ['1-evidence', '2-evidence', '1-evidence (2)', '1-Evidence (3)']
+    """
+    taken: set[str] = set()
+    last: dict[str, int] = {}  # the last number that a name got, so that no number is tried twice
+    names = []
+    for stem in stems:
+        first = name = folder_name(stem)
+        number = last.get(_key(first), 1)
+        while _key(name) in taken:
+            number += 1
+            name = f"{first} ({number})"
+        last[_key(first)] = number
+        taken.add(_key(name))
+        names.append(name)
+    return names
+
+
 def _escape(unsafe: str | re.Match[str]) -> str:
     text = unsafe if isinstance(unsafe, str) else unsafe[0]
     return "".join(f"%{byte:02X}" for byte in text.encode("utf-8", "surrogatepass"))

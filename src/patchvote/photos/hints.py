@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import collections
+import itertools
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from ..utils.remote import RemotePath
 
 if TYPE_CHECKING:
     from .find import Photo
 
 _MAX_SHOWN = 3  # groups of similar classes that a hint lists
+_MAX_NAMES = 1000  # names in a folder that are compared with one that does not exist
 
 
 def folder_of_classes(root: Path, photos: Iterable[Photo]) -> Path | None:
@@ -27,6 +32,40 @@ def folder_of_classes(root: Path, photos: Iterable[Photo]) -> Path | None:
         counts[photo.label] += 1
     best = max(counts, key=lambda label: (label.lower().startswith("train"), counts[label]), default=None)
     return None if best is None else root / best
+
+
+def folder_above(folder: Path) -> Path | None:
+    """Return the folder above one that was probably meant to be one of its classes: it holds other folders; or None."""
+    if isinstance(folder, RemotePath) or not folder.is_dir():
+        return None
+    above = folder.resolve().parent
+    try:
+        others = any(
+            entry.is_dir() for entry in os.scandir(above) if entry.name[0] != "." and entry.name != folder.name
+        )
+    except OSError:
+        return None
+    return folder.parent if others and folder.parent != folder and folder.name not in ("", "..") else None
+
+
+def near_path(path: Path) -> str:
+    """Return a question after the file or folder that was probably meant by a name that does not exist, or "".
+
+    Parameters
+    ----------
+    path : path
+        Path that does not exist.
+    """
+    if isinstance(path, RemotePath):
+        return ""
+    try:
+        names = [entry.name for entry in itertools.islice(os.scandir(path.parent), _MAX_NAMES)]
+    except (OSError, ValueError):
+        return ""
+    import difflib  # only a mistake needs it
+
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 
 def similar_names(classes: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from ..errors import PhotoError
 from ..utils.reading import open_regular
+from .columns import Columns
 
 ENDINGS = (".csv", ".jsonl")
 _MAX_LINE = 1 << 20  # characters per line; a path has at most 4,096
@@ -24,8 +25,15 @@ _MAX_ROWS = 10_000_000  # rows; a list of that many photos takes some gigabytes
 Row = tuple[int, dict[str, Any]]
 
 
-def read_manifest(path: Path) -> Iterator[Row]:
+def read_manifest(path: Path, columns: Columns | None = None) -> Iterator[Row]:
     """Yield the line number of each row, and the row as a dictionary of its columns.
+
+    Parameters
+    ----------
+    path : Path
+        File of the manifest.
+    columns : Columns, optional
+        Columns that it must have.
 
     Raises
     ------
@@ -36,7 +44,7 @@ def read_manifest(path: Path) -> Iterator[Row]:
         is_csv = path.suffix.lower() == ".csv"
         newline = "" if is_csv else "\n"  # text in JSON may contain other line separators
         with open_regular(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline=newline) as text:
-            rows = _csv_rows(path, text) if is_csv else _jsonl_rows(path, text)
+            rows = _csv_rows(path, text, columns or Columns()) if is_csv else _jsonl_rows(path, text)
             for count, row in enumerate(rows, start=1):
                 if count > _MAX_ROWS:
                     raise PhotoError(str(path), f"the manifest has more than {_MAX_ROWS:,} rows. Divide it.")
@@ -60,16 +68,18 @@ def lines(text: TextIO, name: str) -> Iterator[str]:
         yield line
 
 
-def _csv_rows(path: Path, text: TextIO) -> Iterator[Row]:
+def _csv_rows(path: Path, text: TextIO, columns: Columns) -> Iterator[Row]:
     rest = lines(text, str(path))
     first = next(rest, "")
     delimiter = max(",;\t", key=first.count)  # spreadsheets write any of these, depending on the locale
     reader = csv.DictReader(itertools.chain([first], rest), delimiter=delimiter, strict=True)
     try:
-        if "file_name" not in (reader.fieldnames or []):
-            given = first.rstrip("\r\n")[:200]
+        if (missing := columns.missing(reader.fieldnames or [])) is not None:
+            given, optional = first.rstrip("\r\n")[:200], "" if columns.label else " (and may name label)"
             raise PhotoError(
-                str(path), f"the first line must name a column file_name (and may name label), got: {given!r}."
+                str(path),
+                f"the first line must name a column {missing}{optional}, got: {given!r}. If the columns have other "
+                "names, say which they are: --columns file=COLUMN,label=COLUMN (in Python, columns={'file': …}).",
             )
         for row in reader:
             yield reader.line_num, row

@@ -8,7 +8,6 @@ command reads, or writes as another output, is never replaced, not even with `fo
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from ..errors import PatchvoteError
 from ..utils.marks import Kind, kind_of
 from ..utils.remote import RemotePath
+from .columns import Columns
 from .find import find_photos
 from .formats import is_photo
 from .manifests import ENDINGS as MANIFESTS
@@ -28,6 +28,7 @@ def check_outputs(
     *,
     force: bool = False,
     updated: Sequence[Path] = (),
+    columns: Columns | None = None,
 ) -> None:
     """Refuse outputs that would replace files they must not replace.
 
@@ -42,6 +43,8 @@ def check_outputs(
         Also replace models and reports, and files that patchvote did not write, unless the command reads them.
     updated : sequence of paths
         Models and reports whose purpose is to be replaced by this command.
+    columns : Columns, optional
+        Columns of the manifests among the inputs, if they have other names than usual.
 
     Raises
     ------
@@ -51,15 +54,17 @@ def check_outputs(
     wanted = [(path, kind) for path, kind in outputs if path is not None]
     for path, _ in wanted:
         _check_place(path)
-    for (one, kind), (other, other_kind) in itertools.combinations(wanted, 2):
-        if _key(one) == _key(other) or _same(one, other):
-            raise PatchvoteError(
-                f"{one} would be {kind} and {other_kind} at once. Choose another name for one of them."
-            )
+    seen: dict[object, tuple[Path, Kind]] = {}
+    for path, kind in wanted:
+        identity = _identity(path)
+        for mark in (_key(path), *([identity] if identity else [])):
+            one, other = seen.setdefault(mark, (path, kind))
+            if one is not path:
+                raise PatchvoteError(f"{one} would be {other} and {kind} at once. Choose another name for one of them.")
     existing = [(path, kind) for path, kind in wanted if path.exists()]
     if not existing:
         return
-    inputs_by_identity = {key: path for path in _files(inputs) if (key := _identity(path))}
+    inputs_by_identity = {key: path for path in _files(inputs, columns) if (key := _identity(path))}
     for path, kind in existing:
         identity = _identity(path)
         if identity in inputs_by_identity:
@@ -110,7 +115,7 @@ def _check_owner(path: Path, kind: Kind, updated: bool) -> None:
     )
 
 
-def _files(inputs: Iterable[Path | int | None]) -> Iterator[Path | int]:
+def _files(inputs: Iterable[Path | int | None], columns: Columns | None) -> Iterator[Path | int]:
     """Yield every file that the command reads."""
     for path in inputs:
         if path is None or isinstance(path, RemotePath):  # outputs are local
@@ -120,7 +125,11 @@ def _files(inputs: Iterable[Path | int | None]) -> Iterator[Path | int]:
             continue
         listed = path.suffix.lower() in MANIFESTS and os.path.isfile(path)  # noqa: PTH113 - Path raises for invalid names
         if listed or os.path.isdir(path):  # noqa: PTH112
-            yield from (photo.source for photo in find_photos(path) if isinstance(photo.source, Path))
+            yield from (
+                photo.source
+                for photo in find_photos(path, columns if listed else None)
+                if isinstance(photo.source, Path)
+            )
 
 
 def _identity(path: Path | int) -> tuple[int, int] | None:

@@ -73,6 +73,8 @@ class Experiment:
         Threads of extraction; one per core by default.
     memory : int, optional
         Bytes of descriptors in memory at once, 4 GB by default. The memory of the voters comes on top.
+    device : {"cpu", "cuda", "mps"}, default "cpu"
+        Device on which the networks run.
 
     Attributes
     ----------
@@ -98,17 +100,17 @@ class Experiment:
         bags: Path | None = None,
         jobs: int | None = None,
         memory: int | None = None,
+        device: str = "cpu",
     ) -> None:
         self.protocol = protocol if isinstance(protocol, Protocol) else Protocol.load(protocol)
         self.groups: Sequence[Group]
         self.groups, self.finished = plan(self.protocol, selection or Selection(), results)
         dataset = read_dataset(self.protocol.layout, data)
         photos = {photo.name: photo for photo in dataset.photos}
-        stores = Stores(bags or default_bags_folder(self.protocol.layout), photos, jobs)
+        stores = Stores(bags or default_bags_folder(self.protocol.layout), photos, jobs, device)
         self._runner = Runner(self.protocol, dataset, stores, results, memory or DEFAULT_BUDGET)
-        self._again = functools.partial(
-            _runner_of, self.protocol, data, results, selection=selection, bags=bags, jobs=jobs, memory=memory
-        )
+        more: dict[str, Any] = {"selection": selection, "bags": bags, "jobs": jobs, "memory": memory, "device": device}
+        self._again = functools.partial(_runner_of, self.protocol, data, results, **more)
 
     @property
     def photos(self) -> int:

@@ -70,7 +70,7 @@ class JoinedStore(Store):
             start += bags.dim
         joined.boxes[...], joined.level[...] = parts[0].boxes, parts[0].level
         if self.recipe.mode == "dense":
-            _whole_from_cells(joined)
+            whole_from_cells(joined)
 
     def moments(self, indices: npt.NDArray[np.int64]) -> tuple[Moments, npt.NDArray[np.int64]]:
         """Return no moments: those of the parts are of descriptors that are not normalised."""
@@ -86,7 +86,7 @@ def joined(stores: Sequence[Store]) -> Store:
     return stores[0] if len(stores) == 1 else JoinedStore(stores)
 
 
-def _whole_from_cells(bags: Bags) -> None:
+def whole_from_cells(bags: Bags) -> None:
     """Replace the descriptor of each whole image by the mean of its cells at the first scale, as `dense` defines it."""
     cells, whole = np.flatnonzero(bags.level == 1), np.flatnonzero(bags.level == 0)
     starts = np.searchsorted(bags.owner[cells], bags.owner[whole])

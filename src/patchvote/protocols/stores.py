@@ -34,10 +34,12 @@ class Stores:
         Photos by name.
     jobs : int, optional
         Threads of extraction; one per core by default.
+    device : {"cpu", "cuda", "mps"}, default "cpu"
+        Device on which the network runs.
     """
 
-    def __init__(self, folder: Path, photos: Mapping[str, Photo], jobs: int | None = None) -> None:
-        self.folder, self.photos, self.jobs = folder, photos, jobs
+    def __init__(self, folder: Path, photos: Mapping[str, Photo], jobs: int | None = None, device: str = "cpu") -> None:
+        self.folder, self.photos, self.jobs, self.device = folder, photos, jobs, device
 
     def path(self, recipe: str, network: str) -> Path:
         """Return the store of a recipe and a single network."""
@@ -54,7 +56,7 @@ class Stores:
 
     def extractor(self, recipe: str, network: str) -> Extractor:
         """Return the extractor for a recipe and a single network."""
-        return Extractor(parse_recipe(recipe, network), jobs=self.jobs)
+        return Extractor(parse_recipe(recipe, network), jobs=self.jobs, device=self.device)
 
     def open(
         self,

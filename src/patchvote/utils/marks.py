@@ -34,6 +34,7 @@ class Kind(enum.StrEnum):
     picture = "a picture"
     arrays = "arrays of evidence"
     graph = "an exported graph"
+    settings = "settings of a network"
     answers = "a file of answers"
     suspects = "a list of suspects"
     results = "a page of results"

@@ -7,7 +7,11 @@ import time
 
 from .timing import Progress
 
-_UNITS = {"choose": "settings", "vote": "cells"}  # what the steps of a stage are; photos for all others
+_UNITS = {
+    "choose": "settings",
+    "vote": "cells",
+    "fine-tune": "passes",
+}  # what the steps of a stage are; photos for all others
 
 
 class Pace:

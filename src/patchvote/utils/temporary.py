@@ -18,7 +18,7 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
@@ -103,6 +103,25 @@ def passing_folder(path: Path) -> Iterator[list[str]]:
             yield finished
             if finished and _lock(handle) is not False:
                 shutil.rmtree(path, ignore_errors=True)
+            return
+
+
+@contextlib.contextmanager
+def used_folder(path: Path) -> Iterator[Callable[[], bool | None]]:
+    """Mark an existing folder as in use while the block runs; any number of processes may use it at once.
+
+    Yields
+    ------
+    alone : function
+        Returns True if no other process uses the folder, and then none can begin to until the end of the block; False
+        if one does; None where the system has no locks.
+    """
+    while True:
+        with _opened(path.resolve()) as handle:
+            if _lock(handle, shared=True) is False:
+                time.sleep(_PAUSE)  # another process is alone in it
+                continue
+            yield lambda: _lock(handle)
             return
 
 

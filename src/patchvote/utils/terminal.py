@@ -3,6 +3,8 @@ r"""Text for people: everything that is printed goes through here, one line at a
 Names of files, classes and networks, model cards and messages of libraries are untrusted text. Printed raw, they could
 move the cursor, change colours, reverse the reading order or imitate further lines of output. Characters that control a
 terminal are therefore printed as escapes such as ``\x1b``.
+
+On a terminal, sentences are wrapped between words. In a pipe or a file each stays on one line, for programs to search.
 """
 
 from __future__ import annotations
@@ -10,12 +12,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from ..errors import PatchvoteError
+from .columns import wrapped
+
+_LEAST_COLUMNS = 20  # of a terminal; what says that it has fewer does not know
 
 # Control characters of ASCII and Latin-1 (C0, DEL, C1), invisible characters that change the reading order or separate
 # lines, and lone surrogates, with which Python represents bytes of file names that are not UTF-8. Joiners (U+200C,
@@ -55,10 +61,28 @@ def printable_json(value: Any) -> str:
     return _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
-def show(*lines: object) -> None:
-    """Print lines of the result to standard output."""
+def show(*lines: object, indent: int = 0) -> None:
+    """Print lines of the result to standard output; on a terminal, further lines of a sentence are indented."""
     for line in lines:
-        emit(printable(line))
+        for part in _fitted(printable(line), sys.stdout, indent):
+            emit(part)
+
+
+def columns_of(stream: TextIO) -> int | None:
+    """Return the number of columns of the terminal that a stream leads to; None where it leads elsewhere."""
+    try:
+        if not stream.isatty():
+            return None
+        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # a terminal that does not tell its size, or a stream without a number
+        return None
+    return columns if columns >= _LEAST_COLUMNS else None
+
+
+def _fitted(line: str, stream: TextIO, indent: int) -> list[str]:
+    """Return the lines of a sentence; rows of tables, and commands, are indented and stay as they are."""
+    columns = columns_of(stream)
+    return [line] if columns is None or line.startswith(" ") else wrapped(line, columns, indent)
 
 
 def show_json(value: Any, indent: int | None = None) -> None:
@@ -95,4 +119,4 @@ def say(*lines: object) -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         for line in lines:
-            print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
+            print(*_fitted(printable(line), sys.stderr, 0), sep="\n", file=sys.stderr, flush=True)  # noqa: T201

@@ -119,7 +119,7 @@ class BagSVM(Voter):
         """
         return [
             Candidate(
-                f"linear votes, C = {strength:g}",
+                _in_words(strength),
                 cls(strength, class_weight="balanced", calibration=0, random_state=seed),
             )
             for strength in (1.0, 10.0)
@@ -199,7 +199,7 @@ class BagSVM(Voter):
     def to_adapt(self) -> ToAdapt:
         """Return what adapting takes: the means of the training images, and stronger regularisation."""
         voter = self.for_target().set_params(calibration=_HELD_OUT)
-        words = f"linear votes, C = {voter.C:g}"
+        words = _in_words(voter.C)
         weight = getattr(self, "weight_", None)
         return ToAdapt(Bags.of(self.vectors_), self.classes_[self.class_], voter, self._unadapted(), words, weight)
 
@@ -261,3 +261,10 @@ def pooled(store: Store) -> Bags:
         means[done : done + len(bags)] = bags.means() if has_parts(store.keep) else bags.values[bags.offsets[:-1]]
         done += len(bags)
     return Bags.of(means)
+
+
+def _in_words(strength: float) -> str:
+    return (
+        f"each part of a photo votes by its features (linear SVM, C = {strength:g}: how closely it follows the "
+        "training photos)"
+    )

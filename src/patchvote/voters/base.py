@@ -92,6 +92,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     scorer_class: ClassVar[type[Scorer]]
+    description: ClassVar[str] = ""  # how the parts of a photo vote, for people; by default, the name of the voter
     means_only: ClassVar[bool] = False  # whether it uses only the mean of every bag
     reads_store: ClassVar[bool] = False  # whether `fit` reads a store block by block, and needs every descriptor
 
@@ -113,7 +114,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         voter = cls()
         known = voter.get_params(deep=False)
         changes = {"calibration": 0, "random_state": seed}
-        return [Candidate(cls.scorer_class.kind, voter.set_params(**{k: v for k, v in changes.items() if k in known}))]
+        words = cls.description or cls.scorer_class.kind
+        return [Candidate(words, voter.set_params(**{k: v for k, v in changes.items() if k in known}))]
 
     def uncalibrated(self) -> Self:
         """Return an unfitted copy that holds no images out: its caller calibrates it."""

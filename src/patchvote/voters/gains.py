@@ -1,4 +1,10 @@
-"""Gains: a white balance of features, which gives the features of one domain the means of another."""
+"""Gains: a white balance of features, which gives the features of one domain the means of another.
+
+Features that are never negative are multiplied, so that they stay so. Signed features, such as those of a transformer's
+tokens, have no such scale: a mean may be near 0, or of another sign in the other domain. They are shifted instead, and
+so are rectified features of a network that stands beside a signed one: voters then take no roots, and to a linear
+function of means a shift is what another domain is.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,7 @@ _SMALL = 0.01  # of the mean of all features: the gain of a feature weaker than 
 
 
 def moved(source: Bags, labels: npt.NDArray[Any], found: npt.NDArray[Any], there: npt.NDArray[np.float64]) -> Bags:
-    """Return the source with features that have the means of the target.
+    """Return the source with features that have the means of the target: multiplied, or shifted if any is negative.
 
     Every photo has the same weight, however many descriptors it has; classes are weighted by their counts in `found`.
 

@@ -94,7 +94,12 @@ class Jury(Voter):
     def candidates(cls, seed: int) -> list[Candidate]:
         """Return one candidate, whose members are the first candidates of their kinds."""
         bag, parts = (member.candidates(seed)[0].voter for member in (BagSVM, SNBNL))
-        return [Candidate("a jury of parts and bag", cls(bag, parts, random_state=seed))]
+        return [
+            Candidate(
+                "the mean of two methods, one for the parts of a photo and one for the whole",
+                cls(bag, parts, random_state=seed),
+            )
+        ]
 
     # --- learning ---------------------------------------------------------------------------------------------------
 

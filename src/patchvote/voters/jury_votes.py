@@ -36,6 +36,7 @@ class JuryVotes(Scorer):
     """Votes of `Jury`."""
 
     kind = "jury"
+    traces = True
     schema = Schema(
         arrays={
             "balance": (1, FLOATS),
@@ -79,6 +80,10 @@ class JuryVotes(Scorer):
         """Return the weighted sum of the members' scores of each bag, which is the mean of its votes."""
         return self._sum([member.scores(bags) for member in self.members.values()])
 
+    def pulls(self, bags: Bags, number: int) -> npt.NDArray[Any] | None:
+        """Return how much each training image pulls by the member that learned from bags; the other keeps none."""
+        return self.members["bag"].pulls(bags, number)
+
     def _sum(self, votes: list[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
         return np.asarray(sum(w * vote for w, vote in zip(self.arrays["balance"], votes, strict=True)), np.float64)
 
@@ -90,7 +95,7 @@ class JuryVotes(Scorer):
         for part, member in self.members.items():
             try:
                 member.check_settings(self.settings[part])
-                member.check_all()
+                member.check_all(images if part == "bag" else None)
             except ModelError as error:
                 raise ModelError(f"its member {part!r}: {error}") from None
         if self.members["parts"].features != self.features:

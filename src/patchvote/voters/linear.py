@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.keep import Keep, Mean
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
 from . import veto
 from .onnx_nodes import Exported, as_map, cells, mean_cell, size, softmax_of
 from .pooling import bag_vectors, shared_votes
 from .power import power_nodes
-from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class
+from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class, check_images
 from .settings import CLASS_WEIGHT, PART, POWER, SEED, SHARE, STRENGTH
+from .support import added_by
 from .veto_nodes import limited_nodes
 from .votes import softmax
 
@@ -23,6 +27,7 @@ class LinearVotes(Scorer):
 
     kind = "bag-svm"
     adapts = True
+    traces = True
     schema = Schema(
         arrays={"linear": (2, FLOATS), "bias": (1, FLOATS), "vectors": (2, FLOATS), "class": (1, WHOLE)},
         kept={**veto.ARRAYS, "weight": (1, FLOATS)},
@@ -46,6 +51,10 @@ class LinearVotes(Scorer):
     def power(self) -> float:
         """Exponent of the power normalisation of a bag's mean."""
         return float(self.settings["power"])
+
+    def needs(self) -> Keep:
+        """Return what of a bag its scores need: the mean."""
+        return Mean()
 
     def votes(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the vote of every descriptor; it depends on the bag that the descriptor is in."""
@@ -76,6 +85,29 @@ class LinearVotes(Scorer):
         """Whether it belongs to an adapted model."""
         return veto.is_there(self.arrays)
 
+    def pulls(self, bags: Bags, number: int) -> npt.NDArray[np.float64]:
+        """Return what each training image adds to the score of a bag for a class (see `support`)."""
+        arrays = self.arrays
+        own = np.flatnonzero(arrays["class"] == number)
+        centre, size = self._scaling
+        vectors = bag_vectors(arrays["vectors"][own].astype(np.float32), self.power)
+        photo = bag_vectors(bags.means(), self.power)[0]
+        scores = vectors @ arrays["linear"][number] + arrays["bias"][number]
+        weight = arrays["weight"][own] if "weight" in arrays else np.ones(len(own))
+        added = np.zeros(len(arrays["class"]))
+        scaled = (vectors - centre) / size, (photo - centre) / size
+        added[own] = added_by(scaled[0], scores, weight, scaled[1], two=self.classes == 2)
+        return added
+
+    @functools.cached_property
+    def _scaling(self) -> tuple[npt.NDArray[np.float64], float]:
+        """Centre and size of the training vectors, by which `BagSVM` scales them."""
+        vectors = bag_vectors(self.arrays["vectors"].astype(np.float32), self.power)
+        weight = self.arrays.get("weight")
+        centre = np.average(vectors, axis=0, weights=weight)
+        squares = np.square(vectors - centre).sum(axis=1)
+        return np.asarray(centre), float(np.sqrt(np.average(squares, weights=weight))) or 1.0
+
     def check(self, images: int | None = None) -> None:
         """Refuse arrays that are inconsistent."""
         arrays, classes = self.arrays, self.classes
@@ -89,6 +121,7 @@ class LinearVotes(Scorer):
             raise ModelError("linear votes do not use positions.")
         if arrays["vectors"].shape != (len(arrays["class"]), self.features):
             raise ModelError("the vectors of its photos do not fit its weights.")
+        check_images(len(arrays["class"]), images)
         check_every_class(arrays["class"], classes)
         weight = arrays.get("weight", np.ones(len(arrays["class"])))
         if len(weight) != len(arrays["class"]) or weight.min() < 0:

@@ -15,6 +15,8 @@ dark images count the same. Nothing here learns, and nothing needs more than num
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,20 @@ from .votes import centres
 Floats = npt.NDArray[np.float32]
 
 PLACES = 4  # means of r, a r, b r and a b r
+_LEAST_SIZE = 1e-9  # of differences between images whose vectors have the length 1: smaller ones are rounding
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MomentBags(Bags):
+    """Bags of which only the mean and the moments are known: each has one descriptor, its mean.
+
+    Parameters
+    ----------
+    stats : array of shape (bags, moments)
+        Moments of the whole bags, as `moments` returns them.
+    """
+
+    stats: Floats = dataclasses.field(default=None)  # type: ignore[arg-type]
 
 
 def places(bags: Bags, rows: slice) -> Floats:
@@ -106,6 +122,33 @@ def moment_vectors(stats: npt.NDArray[Any], dim: int) -> npt.NDArray[np.float64]
     vectors[:, : PLACES * dim] /= size[:, :1]
     vectors[:, PLACES * dim :] /= size[:, 1:]
     return vectors
+
+
+def parts_of(dim: int) -> tuple[slice, slice, slice]:
+    """Return the features, places and products among the moments of an image."""
+    return slice(0, dim), slice(dim, PLACES * dim), slice(PLACES * dim, None)
+
+
+def scales(sizes: Sequence[float], count: int, dim: int, layout: float) -> npt.NDArray[np.float64]:
+    """Return the factor of each moment that gives features, places and products their weights, 1 in all.
+
+    Parameters
+    ----------
+    sizes : sequence of three floats
+        Root mean square lengths of features, places and products of the centred training images.
+    count : int
+        Number of moments.
+    dim : int
+        Number of features.
+    layout : float
+        Weight of the places; features and products have 1.
+    """
+    scale, total = np.zeros(count), 0.0
+    for block, size, importance in zip(parts_of(dim), sizes, (1.0, layout, 1.0), strict=True):
+        if size > _LEAST_SIZE and importance > 0:
+            scale[block] = np.sqrt(importance) / size
+            total += importance
+    return np.asarray(scale / np.sqrt(total or 1.0))
 
 
 def symmetric(linear: npt.NDArray[Any], k: int) -> npt.NDArray[np.float32]:

@@ -25,7 +25,7 @@ from ..bags.store import Store
 from ..errors import StoreError
 from ..utils.checksums import checksum
 from ..utils.float16 import to_float32
-from .moment_features import PLACES, moments, pair_count
+from .moment_features import PLACES, MomentBags, moments, pair_count
 
 PAIRS = 128  # directions whose products are used by default
 _WORD = "moments"  # at the beginning of the name of what is kept
@@ -100,6 +100,11 @@ class KeptMoments(Keep):
             raise StoreError("the store says that it keeps moments, but its bags do not have their form.")
         flat = to_float32(bags.values).reshape(len(bags), -1)
         return flat[:, bags.dim : bags.dim + self._count], flat[:, : bags.dim]
+
+    def restored(self, kept: Bags) -> MomentBags:
+        """Return the moments and means of bags, in the form in which `MomentVotes` scores them."""
+        stats, means = self.read(kept)
+        return MomentBags(means, np.arange(len(means) + 1), stats=stats)
 
     @property
     def _count(self) -> int:

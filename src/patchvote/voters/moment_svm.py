@@ -30,7 +30,7 @@ from .base import Candidate, ToAdapt, Voter
 from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from .labels import check_weights, split_groups
 from .linear_svm import fit_linear
-from .moment_features import PLACES, moment_vectors, moments, pair_count, rooted
+from .moment_features import PLACES, moment_vectors, moments, pair_count, parts_of, rooted, scales
 from .moment_keep import PAIRS, KeptMoments, MomentCondenser, keeps_moments, kept_in
 from .moment_votes import MomentVotes
 from .power import has_negative, resolved
@@ -105,6 +105,7 @@ class MomentSVM(Voter):
     """
 
     scorer_class = MomentVotes
+    description = "each part of a photo votes by its features, their products and its place"
     reads_store = True
 
     linear_: npt.NDArray[np.float64]
@@ -136,7 +137,7 @@ class MomentSVM(Voter):
     def candidates(cls, seed: int) -> list[Candidate]:
         """Return one candidate; every class has the same weight, however many photos it has (see `BagSVM`)."""
         voter = cls(class_weight="balanced", calibration=0, random_state=seed)
-        return [Candidate("votes by features, their products and places", voter)]
+        return [Candidate(cls.description, voter)]
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +220,11 @@ class MomentSVM(Voter):
         vectors, dim = moment_vectors(self.vectors_, self.n_features_in_), self.n_features_in_
         centre = np.average(vectors, axis=0, weights=weight)
         vectors -= centre
-        scale = _scales(vectors, weight, dim, self.layout)
+        sizes = [
+            float(np.sqrt(np.average(np.square(vectors[:, part]).sum(axis=1), weights=weight)))
+            for part in parts_of(dim)
+        ]
+        scale = scales(sizes, vectors.shape[1], dim, self.layout)
         linear, bias = fit_linear(
             vectors * scale, numbers, self.classes_, self.C, self.class_weight, weight, self._seed()
         )
@@ -388,17 +393,6 @@ def _leading(covariance: Floats, count: int, rng: np.random.Generator) -> tuple[
     return values[::-1][:count], (basis @ turns)[:, ::-1][:, :count]
 
 
-def _scales(vectors: Floats, weight: npt.NDArray[np.float64], dim: int, layout: float) -> npt.NDArray[np.float64]:
-    """Return the factor of each moment that gives features, places and products their weights, 1 in all."""
-    scale, total = np.zeros(vectors.shape[1]), 0.0
-    for block, importance in zip(_parts(dim), (1.0, layout, 1.0), strict=True):
-        size = float(np.sqrt(np.average(np.square(vectors[:, block]).sum(axis=1), weights=weight)))
-        if size > 0 and importance > 0:
-            scale[block] = np.sqrt(importance) / size
-            total += importance
-    return np.asarray(scale / np.sqrt(total or 1.0))
-
-
 def _calibrate_by_folds(voter: BagSVM, means: Floats, numbers: Numbers) -> None:
     """Set temperature and threshold of a fitted voter from photos that are held out in turns."""
     folds = min(_FOLDS, int(np.bincount(numbers).min()))
@@ -425,14 +419,9 @@ def _stored(values: Floats, dim: int) -> Floats:
         return values.astype(np.float32)
     half = values.astype(np.float16)
     rounding, spread = np.square(half.astype(np.float32) - values).mean(axis=0), values.var(axis=0, dtype=np.float64)
-    parts = [part for part in _parts(dim) if spread[part].any()]
+    parts = [part for part in parts_of(dim) if spread[part].any()]
     fits = all(rounding[part].sum() <= _ROUNDING * spread[part].sum() for part in parts)
     return half if fits else values.astype(np.float32)
-
-
-def _parts(dim: int) -> tuple[slice, slice, slice]:
-    """Return the features, places and products among the moments of an image."""
-    return slice(0, dim), slice(dim, PLACES * dim), slice(PLACES * dim, None)
 
 
 def _blocks(source: Bags | Store, images: Numbers) -> Iterator[Bags]:

@@ -9,15 +9,31 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.keep import Keep
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
-from .moment_features import PLACES, lengths, moment_vectors, moments, pair_count, places, rooted, symmetric
+from .moment_features import (
+    PLACES,
+    MomentBags,
+    lengths,
+    moment_vectors,
+    moments,
+    pair_count,
+    parts_of,
+    places,
+    rooted,
+    scales,
+    symmetric,
+)
 from .onnx_nodes import Exported, as_map, cells, centres_of, mean_cell, size, softmax_of
 from .power import power_nodes
-from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class
+from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class, check_images
 from .settings import CLASS_WEIGHT, COUNT, PART, POWER, SEED, SHARE, STRENGTH, WEIGHT
+from .support import added_by
 
 _CHUNK = 4096  # descriptors whose votes are computed at once
+_AT_ONCE = 512  # training images whose vectors are in memory at once, 100 kB each
+_LAYOUT = 0.36  # weight of the places in models that do not say it; the default of `MomentSVM`
 
 
 class MomentVotes(Scorer):
@@ -25,6 +41,7 @@ class MomentVotes(Scorer):
 
     kind = "moment-svm"
     adapts = True
+    traces = True
     schema = Schema(
         arrays={
             "linear": (2, FLOATS),
@@ -95,12 +112,55 @@ class MomentVotes(Scorer):
                 second[:, number] = np.einsum("nk,nk->n", projected @ matrix, projected)
         return first, second
 
+    def needs(self) -> Keep:
+        """Return what of a bag its scores need: the moments along its directions."""
+        from .moment_keep import KeptMoments
+
+        directions, offset = self.arrays["directions"], self.arrays["offset"]
+        pairs = self.settings["pairs"] if "pairs" in self.settings else directions.shape[1]
+        return KeptMoments(self.power, directions, offset, int(pairs), self.arrays["vectors"].dtype.name)
+
     def _stats(self, bags: Bags) -> npt.NDArray[np.float32]:
+        if isinstance(bags, MomentBags):
+            return bags.stats
         return moments(bags, self.power, self.arrays["directions"], self.arrays["offset"])
 
     @functools.cached_property
     def _linear(self) -> npt.NDArray[np.float64]:
         return self.arrays["linear"].astype(np.float64)
+
+    # --- where a score comes from -----------------------------------------------------------------------------------
+
+    def pulls(self, bags: Bags, number: int) -> npt.NDArray[np.float64]:
+        """Return what each training image adds to the score of a bag for a class (see `support`)."""
+        arrays = self.arrays
+        own = np.flatnonzero(arrays["class"] == number)
+        centre, scale = self._scaling
+        vectors = moment_vectors(arrays["vectors"][own], self.features)
+        photo = (moment_vectors(self._stats(bags), self.features)[0] - centre) * scale
+        scores = vectors @ self._linear[number] + arrays["bias"][number]
+        weight = arrays["weight"][own] if "weight" in arrays else np.ones(len(own))
+        vectors -= centre
+        vectors *= scale
+        added = np.zeros(len(arrays["class"]))
+        added[own] = added_by(vectors, scores, weight, photo, two=self.classes == 2)
+        return added
+
+    @functools.cached_property
+    def _scaling(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Centre of the training vectors, and the factors by which `MomentSVM` scales them."""
+        stored = self.arrays["vectors"]
+        weight = self.arrays.get("weight", np.ones(len(stored)))
+        mean, squares = np.zeros(self._moments), np.zeros(self._moments)
+        for start in range(0, len(stored), _AT_ONCE):
+            rows = slice(start, start + _AT_ONCE)
+            mean += weight[rows] @ moment_vectors(stored[rows], self.features)
+        mean /= weight.sum()
+        for start in range(0, len(stored), _AT_ONCE):
+            rows = slice(start, start + _AT_ONCE)
+            squares += weight[rows] @ np.square(moment_vectors(stored[rows], self.features) - mean)
+        sizes = [float(np.sqrt(squares[part].sum() / weight.sum())) for part in parts_of(self.features)]
+        return mean, scales(sizes, self._moments, self.features, float(self.settings.get("layout", _LAYOUT)))
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
@@ -121,6 +181,7 @@ class MomentVotes(Scorer):
             raise ModelError("the moments of its photos do not fit its weights.")
         if "means" in arrays and arrays["means"].shape != (len(arrays["class"]), self.features):
             raise ModelError("the means of its photos do not fit its features.")
+        check_images(len(arrays["class"]), images)
         check_every_class(arrays["class"], classes)
         weight = arrays.get("weight", np.ones(len(arrays["class"])))
         if len(weight) != len(arrays["class"]) or weight.min() < 0:

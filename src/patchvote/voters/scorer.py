@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.keep import ALL, Keep
 from ..errors import ModelError, PatchvoteError
 from ..utils.float16 import all_finite
 from ..utils.onnx_graph import GraphBuilder
@@ -90,6 +91,8 @@ class Scorer(abc.ABC):
         Name of the voter in files, on the command line and in tables.
     remembers : bool
         Whether it can find the training descriptors nearest to a descriptor (`matches`).
+    traces : bool
+        Whether it can tell how much each training image pulls a bag towards a class (`pulls`).
     adapts : bool
         Whether its models can be adapted to another domain. Then its voter defines `to_adapt`, and the scorer of the
         voter that adapting trains defines `with_veto`.
@@ -100,6 +103,7 @@ class Scorer(abc.ABC):
     kind: ClassVar[str]
     schema: ClassVar[Schema]
     remembers: ClassVar[bool] = False
+    traces: ClassVar[bool] = False
     adapts: ClassVar[bool] = False
     row_by_row: ClassVar[tuple[str, ...]] = ()
 
@@ -137,6 +141,10 @@ class Scorer(abc.ABC):
         return
 
     # --- what a subclass may override -------------------------------------------------------------------------------
+
+    def needs(self) -> Keep:
+        """Return what of a bag its scores and probabilities need, which a cache may keep instead of the whole bag."""
+        return ALL
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the mean vote of each bag, ``(bags, classes)``."""
@@ -187,6 +195,17 @@ class Scorer(abc.ABC):
             Boxes of the training descriptors in their images.
         distances : array of shape (descriptors,)
             Squared distances.
+        """
+        return None
+
+    def pulls(self, bags: Bags, number: int) -> npt.NDArray[Any] | None:
+        """Return how much each training image pulls one bag towards a class, or None if the model cannot tell.
+
+        Returns
+        -------
+        array of shape (images,)
+            One number per training image, in the order in which they were given: what it adds to the score of the
+            class, in any unit, and 0 for images of other classes.
         """
         return None
 
@@ -313,6 +332,12 @@ def check_every_class(numbers: npt.NDArray[Any], classes: int) -> int:
     if fewest == 0:
         raise ModelError(f"class number {int(counts.argmin())} has no training data.")
     return fewest
+
+
+def check_images(held: int, named: int | None) -> None:
+    """Refuse another number of training images than the model has names for; None if it has no names."""
+    if named is not None and named != held:
+        raise ModelError(f"it has the names of {named:,} photos, but learned from {held:,}.")
 
 
 def check_numbers(numbers: npt.NDArray[Any], classes: int) -> None:

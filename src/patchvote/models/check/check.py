@@ -18,6 +18,7 @@ from ...bags.cache import cached_bags
 from ...bags.copies import copy_pairs, groups_of_several, linked
 from ...bags.extract import Extractor
 from ...bags.filled import Filled
+from ...bags.keep import Condenser, Keep
 from ...errors import PhotoError
 from ...photos.find import Found, Source, find_photos, labelled
 from ...utils.timing import Progress
@@ -84,11 +85,12 @@ def check_photos(
     """
     found = labelled(photos, None, 1)
     others = None if test is None else find_photos(test)
-    collection, skipped = _collection(found, photos, extractor, cache, progress)
+    need = learned_from(AUTO, DEFAULT, 0)  # it has the means, and a later `fit` finds it in the cache
+    collection, skipped, kept = _collection(found, extractor, need, cache, progress)
     unreadable = list(skipped)
     tested, passed_over = None, found.passed_over
-    if others is not None and test is not None:
-        tested, more = _collection(others, test, extractor, cache, progress)
+    if others is not None:  # kept as the photos are, so that a model of these finds it in the cache
+        tested, more, _ = _collection(others, extractor, kept, cache, progress)
         unreadable += more
         passed_over += others.passed_over.without_folders()
     result = check_collection(collection, tested, seed=seed)
@@ -100,19 +102,23 @@ def check_photos(
 
 
 def _collection(
-    photos: Found, source: Source, extractor: Extractor, cache: str | Path | bool | None, progress: Progress | None
-) -> tuple[Collection, list[PhotoError]]:
-    """Extract photos, and return what a check needs of them and which cannot be read."""
+    photos: Found,
+    extractor: Extractor,
+    need: Keep | Condenser,
+    cache: str | Path | bool | None,
+    progress: Progress | None,
+) -> tuple[Collection, list[PhotoError], Keep | Condenser]:
+    """Extract photos; return what a check needs of them, which cannot be read, and what the cache keeps of them."""
 
     def show(filled: Filled) -> None:
         if progress is not None:
             progress("extract", filled.done, filled.photos)
 
-    need = learned_from(AUTO, DEFAULT, 0)  # it has the means, and a later `fit` finds it in the cache
-    with cached_bags(photos, source, extractor, need=need, cache=cache, progress=show) as (filled, store):
+    with cached_bags(photos, extractor, need=need, cache=cache, progress=show) as (filled, store):
         labels = ["" if label is None else str(label) for label in store.labels]
         digests = [entry.digest for entry in store.entries]
-        return Collection(store.names, labels, digests, pooled(store).values), filled.skipped
+        kept = need if isinstance(need, Keep) else need.restore(store)
+        return Collection(store.names, labels, digests, pooled(store).values), filled.skipped, kept
 
 
 def check_collection(photos: Collection, test: Collection | None = None, *, seed: int = 0) -> Checked:

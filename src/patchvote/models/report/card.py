@@ -37,8 +37,9 @@ def card(model: Model) -> str:
         *_adaptation(about.adapted),
         "## How it was made",
         "",
-        f"- network: {_text(model.recipe.network)}, {model.recipe.mode} (fingerprint {_text(model.fingerprint)})",
-        f"- voter: {_text(model.kind)}, {_text(about.chosen.get('words', 'as requested'))} "
+        f"- network: {_text(model.recipe.network)}, {model.recipe.mode}; checksum of its weights "
+        f"{_text(model.fingerprint)}",
+        f"- method: {_text(model.kind)}: {_text(about.chosen.get('words', 'as requested'))} "
         f"({_text(about.chosen.get('why', 'not known'))})",
         *(
             f"- tried: {_text(one['words'])}: {100 * one['accuracy']:.1f} % of the held-out photos, "
@@ -59,7 +60,9 @@ def accuracy_of(about: About, text: Callable[[str], str] = str) -> str:
     """Return a sentence on the accuracy of a model, and on what has changed since it was measured."""
     sentence = accuracy_sentence(about.held_out, text=text)
     added = sum(sum(one["images"].values()) for one in about.added)
-    since = [f"{counted(added, 'photo was', 'photos were')} added"] if added else []
+    new = list(dict.fromkeys(text(label) for one in about.added for label in one.get("new_classes", [])))
+    of_new = f" (among them the new {'class' if len(new) == 1 else 'classes'} {some(new)})" if new else ""
+    since = [f"{counted(added, 'photo was', 'photos were')} added{of_new}"] if added else []
     if about.adapted:
         since.append("it was adapted to other photos")
     if not about.held_out or not since:
@@ -74,7 +77,10 @@ def accuracy_sentence(
 ) -> str:
     """Return a sentence on the accuracy, its interval, and the classes that were not measured."""
     if not scores:
-        return "Not known: there were too few photos to hold any out. Measure it with `patchvote evaluate`."
+        return (
+            "The accuracy is not known: there were too few photos to hold any out. Two per class are the least, ten "
+            "are better. `patchvote evaluate` measures it on other labelled photos."
+        )
     low, high = scores["interval"]
     return (
         f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} {which} were classified correctly; for "
@@ -87,7 +93,12 @@ def _not_measured(scores: HeldOut, text: Callable[[str], str]) -> str:
     reasons = scores.get("left_out", {})
     missing = [label for label, one in scores.get("classes", {}).items() if not one["images"]]
     named = [f"{text(label)} ({text(reasons[label])})" if label in reasons else text(label) for label in missing]
-    return f" This says nothing of {_some(named)}." if named else ""
+    if not named:
+        return ""
+    return (
+        f" This says nothing of {some(named)}: a class is measured on photos of it that are held out, so it needs two "
+        "at least that do not look alike."
+    )
 
 
 def copies_sentences(copies: Copies | None, text: Callable[[str], str] = str) -> list[str]:
@@ -115,7 +126,7 @@ def copies_sentences(copies: Copies | None, text: Callable[[str], str] = str) ->
 def few_sentences(model: Model, text: Callable[[str], str] = str) -> list[str]:
     """Return a sentence on the classes of which few photos were seen, if there are any."""
     few = [text(label) for label in model.classes if model.about.images.get(label, 0) < FEW]
-    return [f"Fewer than {FEW} photos were seen of: {_some(few)}. A few more would help most."] if few else []
+    return [f"Fewer than {FEW} photos were seen of: {some(few)}. A few more would help most."] if few else []
 
 
 def cut_sentences(cut: list[str], text: Callable[[str], str] = str) -> list[str]:
@@ -127,8 +138,14 @@ def cut_sentences(cut: list[str], text: Callable[[str], str] = str) -> list[str]
     )
 
 
-def _some(names: list[str], most: int = 5) -> str:
-    """Join names; of many, only the first few."""
+def some(names: list[str], most: int = 5) -> str:
+    """Join names; of many, only the first few.
+
+    Examples
+    --------
+    >>> some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
@@ -174,9 +191,23 @@ def rejection_sentence(scores: HeldOut | None) -> str | None:
     if not rejected:
         return 'None of them would be rejected as "none of these".'
     return (
-        f'{counted(rejected, "of them", "of them")} would be rejected as "none of these", {right:,} of which '
-        f"{'was' if right == 1 else 'were'} classified correctly."
+        f'{counted(rejected, "of them", "of them")} would be rejected as "none of these"; '
+        f"{likeliest_is(right, rejected)}."
     )
+
+
+def likeliest_is(right: int, rejected: int) -> str:
+    """Return in words for how many of the rejected photos the likeliest class is right.
+
+    Examples
+    --------
+    >>> likeliest_is(0, 1), likeliest_is(2, 3)
+    ('the likeliest class is wrong for this photo', 'the likeliest class is right for 2 of these photos')
+    """
+    if rejected == 1:
+        return f"the likeliest class is {'right' if right else 'wrong'} for this photo"
+    count = "none" if not right else "all" if right == rejected else f"{right:,}"
+    return f"the likeliest class is right for {count} of these photos"
 
 
 def _additions(added: list[Added]) -> list[str]:

@@ -6,10 +6,12 @@ import base64
 import io
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from PIL import Image
+
+_MAX_ROWS, _FIRST_ROWS = 100, 20  # rows of a table that is shown whole, and that are shown of a larger one
 
 
 def section(heading: str, body: str) -> str:
@@ -22,6 +24,16 @@ def table(header: str, rows: Iterable[str], kind: str = "plain") -> str:
     marks = {"=": ' class="number"', "^": ' aria-sort="ascending"'}
     cells = "".join(f'<th scope="col"{marks.get(head[0], "")}>{head.lstrip("=^")}</th>' for head in header.split())
     return f'<table class="{kind}">\n<thead><tr>{cells}</tr></thead>\n<tbody>\n{"".join(rows)}</tbody>\n</table>\n'
+
+
+def folded(header: str, rows: Sequence[str], words: str) -> str:
+    """Return a table that can be sorted; of one with very many rows, the first, and below them all, folded away."""
+    if len(rows) <= _MAX_ROWS:
+        return table(header, rows, "sortable")
+    first = table(header, rows[:_FIRST_ROWS], "sortable")
+    return (
+        f"{first}<details>\n<summary>All {len(rows):,} {words}</summary>\n{table(header, rows, 'sortable')}</details>\n"
+    )
 
 
 def number(value: float, form: str = ",", unit: str = "") -> str:

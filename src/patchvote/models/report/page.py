@@ -14,18 +14,21 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..evidence import Evidence
+from ..evidence import Evidence, Pull
 from ..learning_curve import enough_sentence
 from ..model import Model
+from ..pulling import cannot_tell
 from ..scores import Scores, interval
-from .card import accuracy_of, accuracy_sentence, limits
-from .elements import bar, data, escaped, isolated, number, percent, photos, places, prose, section, table
+from .card import accuracy_of, accuracy_sentence, limits, some
+from .elements import bar, data, escaped, folded, isolated, number, percent, photos, places, prose, section, table
+from .examples import examples
 from .html import write_page
 from .picture import glow
 from .rejection import rejection
 
 _MAX_WITH_NUMBERS = 30  # classes up to which the cells of the confusion matrix have room for numbers
 _MAX_IN_MATRIX = 150  # classes up to which the confusion matrix can be read
+_MAX_LISTED = 20  # classes that are listed of photos that were added at once
 _SIDE = 320  # longest side of a photo in pixels: three fit side by side
 
 
@@ -40,6 +43,7 @@ class Mistake:
     photo: Image.Image  # upright and small
     speaks_for_predicted: Image.Image  # the same photo, bright where it supports the predicted class
     speaks_for_expected: Image.Image
+    pulls: tuple[Pull, ...] = ()  # training photos that pulled it towards the predicted class
 
 
 def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Image]]) -> list[Mistake]:
@@ -53,12 +57,20 @@ def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Ima
         small = image.convert("RGB")
         small.thumbnail((_SIDE, _SIDE))
         pictures = glow(evidence, small, predicted), glow(evidence, small, expected)
-        mistakes.append(Mistake(evidence.name, expected, predicted, float(scores.sure[index]), small, *pictures))
+        sure = float(scores.sure[index])
+        mistakes.append(Mistake(evidence.name, expected, predicted, sure, small, *pictures, evidence.pulls))
     return mistakes
 
 
 def write_report(
-    path: str | Path, model: Model, scores: Scores | None, mistakes: Sequence[Mistake] = (), *, title: str, kind: str
+    path: str | Path,
+    model: Model,
+    scores: Scores | None,
+    mistakes: Sequence[Mistake] = (),
+    *,
+    title: str,
+    kind: str,
+    shown: Iterable[tuple[Evidence, Image.Image]] = (),
 ) -> None:
     """Write a report as one self-contained HTML file, atomically.
 
@@ -76,6 +88,8 @@ def write_report(
         Title of the report.
     kind : str
         Photos on which the scores were measured, such as "on photos held out of the training".
+    shown : iterable of (Evidence, Pillow image)
+        Examples to show, with the photos upright.
 
     Raises
     ------
@@ -84,11 +98,11 @@ def write_report(
     """
     accuracy, after = accuracy_of(model.about), _making(model) + _limits(model)
     if scores is None or not len(scores):
-        body = f'<p class="big none">Not measured</p>\n<p class="lead">{prose(accuracy)}</p>\n'
+        body = f'<p class="big none">Not measured</p>\n<p class="lead">{prose(accuracy)}</p>\n{examples(shown)}'
     else:
-        body = _headline(scores, kind) + _curve(model) + _classes(scores) + _confusion(scores) + _confidence(scores)
-        body += rejection(scores)
-    write_page(path, title, body + _mistakes(mistakes) + after)
+        body = _headline(scores, kind) + examples(shown) + _curve(model) + _classes(scores) + _confusion(scores)
+        body += _confidence(scores) + rejection(scores)
+    write_page(path, title, body + _mistakes(mistakes, cannot_tell(model)) + after)
 
 
 def _headline(scores: Scores, kind: str) -> str:
@@ -131,7 +145,7 @@ def _curve(model: Model) -> str:
         for (x, y), point in zip(places, curve, strict=True)
     )
     drawing = (
-        '<svg class="curve" viewBox="0 0 480 200" role="img" aria-label="Accuracy against photos per class">'
+        '<svg class="growth" viewBox="0 0 480 200" role="img" aria-label="Accuracy against photos per class">'
         f'<line x1="60" y1="150" x2="420" y2="150"/><polyline points="{line}"/>{dots}{words}'
         '<text x="240" y="194">photos per class that were learned from</text></svg>'
     )
@@ -150,7 +164,7 @@ def _classes(scores: Scores) -> str:
         "95&nbsp;% interval. <b>Right</b> is the share of the photos named so that are of the class (precision). The "
         "hardest classes come first."
     )
-    return section("Class by class", f"<p>{legend}</p>\n{table('class =photos ^found right', rows, 'sortable')}")
+    return section("Class by class", f"<p>{legend}</p>\n{folded('class =photos ^found right', rows, 'classes')}")
 
 
 def _confusion(scores: Scores) -> str:
@@ -245,7 +259,7 @@ def _diagram(scores: Scores) -> str:
     )
 
 
-def _mistakes(mistakes: Iterable[Mistake]) -> str:
+def _mistakes(mistakes: Iterable[Mistake], no_pulls: str | None) -> str:
     cards = []
     for mistake in mistakes:
         predicted, true = isolated(mistake.predicted), isolated(mistake.expected)
@@ -265,11 +279,20 @@ def _mistakes(mistakes: Iterable[Mistake]) -> str:
         )
         cards.append(
             f'<li>\n<h3>Named {predicted}, is {true}</h3>\n<p class="small">confidence {percent(mistake.probability)} '
-            f'&middot; {isolated(mistake.name)}</p>\n<div class="pictures">\n{drawn}</div>\n</li>\n'
+            f'&middot; {isolated(mistake.name)}</p>\n<div class="pictures">\n{drawn}</div>\n{_pulls(mistake)}</li>\n'
         )
     legend = "Each photo, then the photo bright where it supports the predicted class, and the true class."
-    body = f'<p>{legend}</p>\n<ol class="mistakes">\n{"".join(cards)}</ol>\n'
+    note = f"<p>{prose(no_pulls)}</p>\n" if no_pulls else ""
+    body = f'<p>{legend}</p>\n{note}<ol class="mistakes">\n{"".join(cards)}</ol>\n'
     return section("Mistakes with the highest confidence", body) if cards else ""
+
+
+def _pulls(mistake: Mistake) -> str:
+    """Name the training photos that pulled a photo towards the wrong class."""
+    if not mistake.pulls:
+        return ""
+    named = ", ".join(f"{isolated(pull.name)} ({percent(pull.share)})" for pull in mistake.pulls)
+    return f'<p class="small">Training photos that pulled it to {isolated(mistake.predicted)}: {named}</p>\n'
 
 
 def _making(model: Model) -> str:
@@ -278,17 +301,17 @@ def _making(model: Model) -> str:
     counts = [about.images.get(label, 0) for label in model.classes]
     added = [
         f"{escaped(one['date'])}: "
-        + ", ".join(f"{count:,} of {isolated(label)}" for label, count in one["images"].items())
+        + some([f"{count:,} of {isolated(label)}" for label, count in one["images"].items()], _MAX_LISTED)
         for one in about.added
     ]
     each = " to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)}))
     facts = {
         "learned from": f"{photos(sum(counts))} of {len(counts):,} classes, {each} each",
         "added later": "<br>".join(added),
-        "network": f"{isolated(recipe.network)}, {escaped(recipe.activation)} its last activation, "
-        f"<code>{escaped(model.fingerprint)}</code>",
-        "recipe": f"{recipe.mode}, {_settings(dataclasses.asdict(recipe.sampling))}",
-        "voter": f"{model.kind}, {escaped(chosen.get('words', 'as requested'))} ({escaped(chosen.get('why', '?'))})",
+        "network": f"{isolated(recipe.network)}, read {escaped(recipe.activation)} its last activation; checksum of "
+        f"its weights <code>{escaped(model.fingerprint)}</code>",
+        "parts": f"{recipe.mode}, {_settings(dataclasses.asdict(recipe.sampling))}",
+        "method": f"{model.kind}: {escaped(chosen.get('words', 'as requested'))} ({escaped(chosen.get('why', '?'))})",
         "settings": _settings(model.scorer.settings),
         "calibration": f"temperature {model.temperature:.3g}, &ldquo;none of these&rdquo; below a "
         f"{'probability' if model.familiarity is None else 'familiarity'} of {model.limit():.2f}",
@@ -305,9 +328,13 @@ def _making(model: Model) -> str:
         for part, took in seconds.items()
         if took > 0
     ]
+    lead = (
+        "A network describes parts of a photo by numbers, one vector per part; each part votes for the classes, and "
+        "the mean of the votes decides."
+    )
     return section(
         "How it was made",
-        f"<dl>\n{body}</dl>\n"
+        f"<p>{lead}</p>\n<dl>\n{body}</dl>\n"
         + (f"<h3>What was tried</h3>\n{table('settings accuracy =log&nbsp;loss =time', tried)}" if tried else "")
         + (f"<h3>Where the time went</h3>\n{table('part =time share', times)}" if times else ""),
     )

@@ -6,15 +6,17 @@ import io
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
 from ...utils.marks import NAME
 from ...utils.terminal import printable
 from ..evidence import Evidence
+from .captions import draw_caption
 
 _GLOW, _TINT = np.array([255, 120, 0], np.float32), 0.3  # a tint of orange shows evidence on grey photos, too
 _GAP, _CAPTION = 12, 30  # pixels between pictures, and height of a caption
+_BASELINE = 14  # pixels from the top of a caption to its baseline
 _INK, _PAPER = (24, 26, 32), (255, 255, 255)
 
 
@@ -124,19 +126,9 @@ def _beside(panels: list[tuple[Image.Image, str]]) -> Image.Image:
     width = sum(image.width for image, _ in panels) + _GAP * (len(panels) + 1)
     height = max(image.height for image, _ in panels) + 2 * _GAP + _CAPTION
     sheet = Image.new("RGB", (width, height), _PAPER)
-    pen, font, left = ImageDraw.Draw(sheet), ImageFont.load_default(16), _GAP
+    pen, left = ImageDraw.Draw(sheet), _GAP
     for image, caption in panels:
         sheet.paste(image, (left, _GAP))
-        text = _short(printable(caption), font, image.width)
-        pen.text((left, height - _CAPTION - 2), text, _INK, font)
+        draw_caption(pen, (left, height - _CAPTION + _BASELINE), printable(caption), _INK, image.width)
         left += image.width + _GAP
     return sheet
-
-
-def _short(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: int) -> str:
-    """Shorten a caption from the left, where paths are least informative, until it fits."""
-    if font.getlength(text) <= width:
-        return text
-    while text and font.getlength("…" + text) > width:
-        text = text[1:]
-    return "…" + text

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ..scores import Scores
 from ..strangers import Strangers
-from .elements import bar, escaped, isolated, number, percent, photos, section, table
+from .elements import bar, escaped, folded, isolated, number, percent, photos, section
 
 _TICKS = (0, 25, 50, 75, 100)
 Floats = npt.NDArray[np.float64]
@@ -70,8 +70,8 @@ def _table(strangers: Strangers | None) -> str:
         f"<td>{isolated(most)}</td></tr>\n"
         for label, count, rejected, most in strangers.by_class()
     ]
-    heads = table("unknown&nbsp;class =photos ^rejected others&nbsp;named&nbsp;mostly", rows, "sortable")
-    return f"<h3>Unknown classes</h3>\n{heads}"
+    heads = "unknown&nbsp;class =photos ^rejected others&nbsp;named&nbsp;mostly"
+    return f"<h3>Unknown classes</h3>\n{folded(heads, rows, 'unknown classes')}"
 
 
 def curve(across: Floats, up: Floats, at: tuple[float, float], axes: tuple[str, str], words: str) -> str:

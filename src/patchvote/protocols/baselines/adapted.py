@@ -19,7 +19,7 @@ from ...voters.doubts import AdaptationWarning
 from ..registered import make_registered, settings_of
 from .pooled import blocks_of
 from .probabilities import Probabilities
-from .scales import at_scale, check_scales, each_scale, levels_of
+from .scales import at_scale, check_scales, each_scale, is_signed, levels_of
 
 _SCALES = ("bag", "whole", "first", "last", "each")
 
@@ -74,6 +74,7 @@ class AdaptedVoter(Probabilities, ClassifierMixin, BaseEstimator):  # type: igno
         """Learn from labelled images of the source, and from images of the target in one or more parts."""
         self._check_settings()
         voter = self._voter()
+        self.signed_ = self.scales == "each" and is_signed(X)
         parts = [self._condensed(part, voter) for part in (X, *target)]
         adapted = Adapted(voter, gains=self.gains, shares=Adapted().shares[: self.rounds])
         with warnings.catch_warnings():
@@ -104,7 +105,7 @@ class AdaptedVoter(Probabilities, ClassifierMixin, BaseEstimator):  # type: igno
         if self.scales == "bag":
             return bags
         if self.scales == "each":
-            return each_scale(bags)
+            return each_scale(bags, self.signed_)
         return at_scale(bags, levels_of(self.scales, int(bags.level.max()))[0])
 
     def _condensed(self, images: Bags | Store, voter: Any) -> Bags:

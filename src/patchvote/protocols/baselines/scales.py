@@ -9,12 +9,12 @@ smallest patches, the last the largest, and the mean of all of them ("all") has 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from ...bags.bags import Bags
+from ...bags.store import Store
 from ...voters.pooling import bag_vectors
-from ...voters.power import ROOT
-from .pooled import Floats, PooledClassifier
+from ...voters.power import has_negative, resolved
+from .pooled import Floats, PooledClassifier, blocks_of
 
 SCALES = ("whole", "first", "last", "each", "all")
 
@@ -53,25 +53,32 @@ def levels_of(scales: str, last: int) -> list[int]:
     return {"whole": [0], "first": [1], "last": [last], "each": list(range(1, last + 1))}[scales]
 
 
-def each_scale(bags: Bags) -> Bags:
-    """Return bags of one descriptor: the means of the scales, side by side, each with absolute values that sum to 1.
+def each_scale(bags: Bags, signed: bool = False) -> Bags:
+    """Return bags of one descriptor: the means of the scales, side by side, so that all have the same weight.
 
-    The roots of such a mean have length 1, so that the scales have the same weight in the vector of `BagSVM`, as in
-    that of `PooledSvm` with "each".
+    The vector of `BagSVM` has the roots of a mean. Absolute values that sum to 1 have roots of length 1, so that the
+    scales have the same weight, as in the vector of `PooledSvm` with "each". Of `signed` features, `BagSVM` takes no
+    roots; then the means themselves have length 1.
     """
     parts = []
     for level in levels_of("each", int(bags.level.max())):
         means = at_scale(bags, level).means().astype(np.float64)
-        total = np.abs(means).sum(axis=1, keepdims=True)
+        total = np.linalg.norm(means, 2 if signed else 1, axis=1, keepdims=True)
         parts.append(means / np.where(total > 0, total, 1))
     return Bags.of(np.hstack(parts).astype(np.float32))
+
+
+def is_signed(images: Bags | Store) -> bool:
+    """Whether the mean of some image has a negative feature, so that `BagSVM` takes no roots."""
+    return any(has_negative(bags.means()) for bags in blocks_of(images))
 
 
 class PooledSvm(PooledClassifier):
     """The image at the resolution of one scale or of each, pooled, and a linear SVM.
 
     The vector of a scale is the root of the mean of its cells, of length 1, as in `BagSVM`; those of several scales are
-    concatenated.
+    concatenated. Of signed features, as in `BagSVM`, no roots are taken, and the mean vector of training is subtracted:
+    tokens of a transformer have much in common, which would hide how they differ.
 
     Parameters
     ----------
@@ -95,9 +102,16 @@ class PooledSvm(PooledClassifier):
     def _check_settings(self) -> None:
         check_scales(self.scales)
 
+    def _prepare(self, images: Bags | Store) -> None:
+        signed = is_signed(images)
+        self.power_, self.centre_ = resolved("auto", signed), np.float32(0)
+        if signed:
+            self.centre_ = self._vectors(images).mean(axis=0)
+
     def _vectors_of_block(self, bags: Bags) -> Floats:
         if self.scales == "all":
-            return np.asarray(bag_vectors(bags.means(), ROOT), np.float32)
-        levels = levels_of(self.scales, int(bags.level.max()))
-        vectors: list[npt.NDArray[np.float64]] = [bag_vectors(at_scale(bags, level).means(), ROOT) for level in levels]
-        return np.hstack(vectors).astype(np.float32)
+            means = [bags.means()]
+        else:
+            means = [at_scale(bags, level).means() for level in levels_of(self.scales, int(bags.level.max()))]
+        vectors = np.hstack([bag_vectors(one, self.power_) for one in means]).astype(np.float32)
+        return np.asarray(vectors - self.centre_)

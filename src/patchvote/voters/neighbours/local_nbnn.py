@@ -47,6 +47,7 @@ class LocalNBNN(BankVoter):
     """
 
     scorer_class = LocalVotes
+    description = "each part of a photo votes for the classes of the most similar parts"
 
     def __init__(
         self,

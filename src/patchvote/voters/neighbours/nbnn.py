@@ -79,6 +79,7 @@ class NBNN(BankVoter):
     """
 
     scorer_class = NeighbourVotes
+    description = "each part of a photo votes by its distance to the most similar part of each class"
 
     def __init__(
         self,

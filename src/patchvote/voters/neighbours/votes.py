@@ -33,6 +33,7 @@ from .in_parts import DEFAULT_MEMORY, IN_PARTS, BankInParts, Limits, limits
 _PCA_FEATURES = 128  # leading features that the search "pca" uses
 _SAMPLE = 20_000  # descriptors from which a rotation is learned
 _CANDIDATES = 128  # descriptors per query of `LocalNBNN` whose full distances are computed by the search "pca"
+_QUERIES = 1024  # descriptors of a photo whose neighbours are searched at once
 _CACHED = 128  # descriptors that are normalised at once: few enough to stay in the processor's cache
 
 _ARRAYS = {
@@ -342,6 +343,7 @@ class LocalVotes(BankVotes):
         unstored=_UNSTORED,
     )
     remembers = False
+    traces = True
 
     @functools.cached_property
     def _rotation(self) -> EvenRotation | Rotation | None:
@@ -351,13 +353,30 @@ class LocalVotes(BankVotes):
     def _bank(self) -> Any:
         return self._bank_of(np.arange(len(self.arrays["values"])), self._rotation, _CANDIDATES)
 
-    def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return votes for the classes among the nearest descriptors; others get 0."""
+    def _nearest(self, values: npt.NDArray[Any]) -> tuple[int, Floats, Indices]:
+        """Return the number of neighbours that vote, and distances and rows of one more, the background."""
         count = min(self._neighbours(), len(self._bank) - 1)
         queries: Any = self._comparable(values)
         if self.in_file and self._rotation is not None:
             queries = self._rotation(queries)  # once for all parts
-        distances, indices = self._bank.nearest(queries, count + 1)
+        return count, *self._bank.nearest(queries, count + 1)
+
+    def pulls(self, bags: Bags, number: int) -> npt.NDArray[np.float64]:
+        """Return the sum of the votes that each training image has given for a class."""
+        added = np.zeros(int(self.arrays["image"].max()) + 1)
+        for start in range(0, len(bags.values), _QUERIES):
+            rows = slice(start, min(start + _QUERIES, len(bags.values)))
+            count, distances, indices = self._nearest(with_positions(bags, rows, self.positions))
+            of_class = self.arrays["class"][indices[:, :count]] == number
+            voting = np.flatnonzero(of_class.any(axis=1))
+            first = of_class[voting].argmax(axis=1)  # the nearest of the class, which has given the vote
+            images = self.arrays["image"][indices[voting, first]]
+            np.add.at(added, images, distances[voting, -1] - distances[voting, first])
+        return added
+
+    def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return votes for the classes among the nearest descriptors; others get 0."""
+        count, distances, indices = self._nearest(values)
         votes = np.zeros((len(values), self.classes), np.float32)
         background, rows = distances[:, -1], np.arange(len(values))
         for place in range(count - 1, -1, -1):  # the nearest of a class is written last

@@ -73,6 +73,7 @@ class NBNL(PrototypeVoter):
     """
 
     scorer_class = NbnlVotes
+    description = "each part of a photo votes by its likeness to learned parts (prototypes) of each class"
 
     def __init__(
         self,

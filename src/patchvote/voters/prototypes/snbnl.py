@@ -206,8 +206,11 @@ class SNBNL(PrototypeVoter):
             "calibration": 0,
         }
         return [
-            Candidate(words, cls(count, **common, random_state=seed))
-            for words, count in (("4 prototypes per class", 4), ("1 prototype per class", 1))
+            Candidate(
+                f"each part of a photo votes by its likeness to learned parts (prototypes), {count} per class",
+                cls(count, **common, random_state=seed),
+            )
+            for count in (4, 1)
         ]
 
     # --- learning ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,118 @@
+"""The command that shows what is in the cache, and clears it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..utils.counting import counted
+from ..utils.terminal import show, show_json
+from .common import Json, MistypedError
+
+
+def cache(
+    folder: Annotated[
+        Path | None,
+        typer.Option("--cache", help="Folder that other commands got by --cache.", show_default="your cache"),
+    ] = None,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Remove the descriptors of photos and the built networks in it.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Clear it without asking.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what the cache holds, and how much of it there may be; or clear it."""
+    if yes and not clear:
+        raise MistypedError("--yes can be used only with --clear.")
+    if not clear:
+        _show(folder, as_json)
+        return
+    if not yes:
+        _ask(folder)
+    _clear(folder, as_json)
+
+
+def _show(folder: Path | None, as_json: bool) -> None:
+    from ..backbones.cache import cache_folder
+    from ..bags.cache_contents import stores_in
+    from ..bags.cache_files import bags_folder, bound_of
+
+    root, bound = folder or bags_folder(), bound_of(folder)
+    stores = stores_in(root)
+    size, photos = sum(one.size for one in stores), len(frozenset[str]().union(*(one.digests for one in stores)))
+    networks = [] if folder else _networks()
+    protocols = 0 if folder else _size_below(cache_folder() / "protocols")
+    where = folder or cache_folder()
+    if as_json:
+        record: dict[str, Any] = {"folder": str(where), "bytes": size, "bound": bound, "photos": photos}
+        record |= {"stores": [one.plain() for one in stores], "networks": [path.name for path, _ in networks]}
+        record |= {"network_bytes": sum(size for _, size in networks), "protocol_bytes": protocols}
+        show_json(record)
+        return
+    limit = "no bound" if bound is None else f"at most {_bytes(bound)}"
+    show(f"folder     {where}")
+    show(f"photos     {_bytes(size)} of descriptors of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)")
+    show(*(f"           {_bytes(one.size):>9}  {one.sentence(time.time())}" for one in stores))
+    if not folder:
+        count = counted(len(networks), "built network")
+        show(f"networks   {_bytes(sum(size for _, size in networks))} in {count}, beside the bound")
+    if protocols:
+        show(f"protocols  {_bytes(protocols)}: stores of `patchvote protocol`, beside the bound; --clear leaves them")
+
+
+def _ask(folder: Path | None) -> None:
+    """Ask whether to clear the cache, and exit if not."""
+    from ..backbones.cache import cache_folder
+
+    if not sys.stdin.isatty():
+        raise MistypedError("--clear asks before it removes anything, and there is nobody to ask: add --yes.")
+    typer.confirm(
+        f"Remove all descriptors of photos and built networks in {folder or cache_folder()}?", abort=True, err=True
+    )
+
+
+def _clear(folder: Path | None, as_json: bool) -> None:
+    from ..bags.cache_contents import clear_bags
+    from ..bags.cache_files import bags_folder
+
+    bags, networks = clear_bags(folder or bags_folder()), 0
+    for path, size in [] if folder else _networks():
+        with contextlib.suppress(OSError):
+            path.unlink()
+            networks += size
+    if as_json:
+        show_json({"removed": bags + networks, "bags": bags, "networks": networks})
+    else:
+        show(
+            f"removed {_bytes(bags)} of descriptors" + ("" if folder else f" and {_bytes(networks)} of built networks")
+        )
+
+
+def _networks() -> list[tuple[Path, int]]:
+    from ..backbones.cache import built_graphs
+
+    return [(path, path.stat().st_size) for path in built_graphs()]
+
+
+def _size_below(folder: Path) -> int:
+    """Return the bytes of all files below a folder, without following links."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _bytes(count: int) -> str:
+    """Return a number of bytes as text.
+
+    Examples
+    --------
+    >>> _bytes(5_000_000_000), _bytes(31_200), _bytes(0)
+    ('5.0 GB', '31.2 kB', '0 bytes')
+    """
+    for size, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} bytes"

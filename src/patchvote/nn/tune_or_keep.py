@@ -1,0 +1,222 @@
+"""Fine-tune the network of a model, and keep the result only if photos that were held out say that it is better.
+
+A fifth of the photos is held out. A voter learns from the others with the frozen network; the network is tuned on the
+others; a voter learns from the others with the tuned network. Neither the tuned network nor the voters have seen the
+held-out photos, so their answers for these can be compared. The tuned network is kept if its accuracy or its log loss
+is better by more than the standard error, and neither is worse: with few photos, tuning loses more often than it wins.
+In the end, the voter of the network that is kept learns from all photos.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..bags.boxes import Dense
+from ..classifier import ImageClassifier
+from ..errors import PatchvoteError
+from ..models.choose import clearly_less
+from ..models.report.card import card
+from ..models.scores import Scores
+from ..photos.find import Found, Source, labelled
+from ..utils.counting import counted
+from ..utils.devices import on_device
+from ..utils.temporary import temporary_folder
+from .fine_tune import fine_tune
+from .parts import default_start, tunable_graph
+from .settings import TuningSettings
+from .trunk import Progress
+from .tuned import Tuned
+
+_HELD_OUT = 0.2  # share of the photos on which tuned and frozen network are compared
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Comparison:
+    """The tuned and the frozen network on the same held-out photos.
+
+    Parameters
+    ----------
+    photos : int
+        Number of held-out photos.
+    tuned, frozen : float
+        Accuracies on them.
+    better : bool
+        Whether the tuned network is clearly better, and is kept.
+    tuned_loss, frozen_loss : float
+        Mean log losses on them.
+
+    Examples
+    --------
+    >>> Comparison(300, 0.963, 0.95, True).sentence
+    'On 300 photos that were held out, 96.3 % were right with the tuned network and 95.0 % with the frozen one: the ...
+    """
+
+    photos: int
+    tuned: float
+    frozen: float
+    better: bool
+    tuned_loss: float = math.nan
+    frozen_loss: float = math.nan
+
+    @classmethod
+    def of(cls, tuned: Scores, frozen: Scores) -> Comparison:
+        """Compare the answers for the photos that both have answered."""
+        common = sorted(set(tuned.names) & set(frozen.names))
+        (new, new_losses), (old, old_losses) = (_right_and_losses(scores, common) for scores in (tuned, frozen))
+        gain = clearly_less(new_losses, old_losses) or clearly_less(1.0 - new, 1.0 - old)
+        better = gain and new.mean() >= old.mean() and not clearly_less(old_losses, new_losses)
+        losses = float(new_losses.mean()), float(old_losses.mean())
+        return cls(len(common), float(new.mean()), float(old.mean()), bool(better), *losses)
+
+    @property
+    def figures(self) -> str:
+        """Both accuracies, in words."""
+        photos = counted(self.photos, "photo that was", "photos that were")
+        return (
+            f"on {photos} held out, {100 * self.tuned:.1f} % were right with the tuned network and "
+            f"{100 * self.frozen:.1f} % with the frozen one"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """Both accuracies, and which network is kept, for people."""
+        if self.better:
+            verdict = "the tuned network is kept."
+        elif self.tuned < self.frozen:
+            verdict = "the frozen network is kept. Tuning needs many photos, a hundred per class rather than ten."
+        else:
+            verdict = "that is no clear gain, so the frozen network is kept."
+        return f"{self.figures[0].upper()}{self.figures[1:]}: {verdict}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TuneOrKeep:
+    """What came of fine-tuning.
+
+    Parameters
+    ----------
+    classifier : ImageClassifier
+        Classifier that is kept, with the tuned or the frozen network.
+    comparison : Comparison or None
+        Tuned and frozen network on held-out photos; None if there were too few photos to hold any out.
+    network : Tuned or None
+        Result of the tuning, whether it is kept or not.
+    """
+
+    classifier: ImageClassifier
+    comparison: Comparison | None = None
+    network: Tuned | None = None
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the tuned network is kept."""
+        return self.comparison is not None and self.comparison.better
+
+    @property
+    def sentence(self) -> str:
+        """Which network is kept and why, for people."""
+        if self.comparison is not None:
+            return self.comparison.sentence
+        return "There are too few photos to hold any out, so nothing was tuned: the frozen network is kept."
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Write the model and, if it is kept, the tuned network beside it; return all files, which belong together."""
+        path, written = Path(path), []
+        if self.is_tuned and self.network is not None:
+            network = self.network.save_network(path.with_suffix(".onnx"))
+            written = [network, network.with_suffix(".toml")]
+            self._name_network(network.name)  # relative: it stays beside the model
+        self.classifier.save(path)
+        return [path, *written]
+
+    def _name_network(self, name: str) -> None:
+        model = self.classifier.model
+        model = dataclasses.replace(model, recipe=dataclasses.replace(model.recipe, network=name))
+        self.classifier._model = dataclasses.replace(model, card=card(model))
+
+
+def tune_or_keep(
+    classifier: ImageClassifier,
+    photos: Source,
+    labels: Sequence[str] | None = None,
+    *,
+    settings: TuningSettings | None = None,
+    checkpoint: str | Path | None = None,
+    progress: Progress | None = None,
+) -> TuneOrKeep:
+    """Tune the network of a classifier for labelled photos, and keep it if it is better on photos that were held out.
+
+    Parameters
+    ----------
+    classifier : ImageClassifier
+        Classifier that has learned nothing yet: its recipe, voter and other settings are used.
+    photos, labels
+        As for `ImageClassifier.fit`.
+    settings : TuningSettings, optional
+        Settings of the training; by default, the scales are those of the recipe.
+    checkpoint : path, optional
+        As for `fine_tune`.
+    progress : function, optional
+        Called with the current step, the number of finished items, and the total.
+
+    Raises
+    ------
+    PatchvoteError
+        The network cannot be tuned, or the photos cannot be learned from.
+    """
+    recipe, seed = classifier.recipe, classifier.seed
+    if not isinstance(recipe.sampling, Dense):
+        raise PatchvoteError("only networks that see photos densely are tuned: use a recipe with Dense(…).")
+    sides = recipe.sampling.sides
+    settings = settings or TuningSettings(side=min(sides), sides=sides, seed=seed)
+    on_device(np.zeros(1, np.float32), classifier.device)  # refuse a device that torch does not have
+    if not settings.start:  # refuse a network that cannot be tuned before any photo is read
+        default_start(recipe.network, tunable_graph(recipe.network)[0])
+    found = labelled(photos, labels, 2)
+    classifier.fit(photos, labels, held_out=_HELD_OUT, progress=progress)
+    frozen = classifier.scores
+    if frozen is None:
+        return TuneOrKeep(classifier)
+    held_out = set(frozen.names)
+    rest = Found([photo for photo in found if photo.name not in held_out])
+    devices: dict[str, Any] = {"device": classifier.device, "trunk_device": classifier.device}
+    more: dict[str, Any] = {"settings": settings, "checkpoint": checkpoint, "progress": progress}
+    network = fine_tune(recipe.network, rest, **more, **devices)
+    with temporary_folder() as folder:
+        path = network.save_network(folder / "tuned.onnx")
+        changed = {"recipe": dataclasses.replace(recipe, network=str(path))}
+        other = ImageClassifier(**classifier.get_params() | changed)
+        other.fit(photos, labels, held_out=frozen.names, progress=progress)
+    if other.scores is None:
+        raise PatchvoteError("the held-out photos cannot be read any more. Run it again.")
+    result = TuneOrKeep(classifier, Comparison.of(other.scores, frozen), network)
+    return _told(dataclasses.replace(result, classifier=other) if result.is_tuned else result, recipe.network)
+
+
+def _told(result: TuneOrKeep, network: str) -> TuneOrKeep:
+    """Write both accuracies into the metadata of the model."""
+    model, comparison = result.classifier.model, result.comparison
+    if comparison is None:
+        return result
+    kept = f"the tuned {network}" if result.is_tuned else f"the frozen {network}"
+    why = f"{model.about.chosen.get('why', '')}; with {kept}: {comparison.figures}"
+    about = dataclasses.replace(model.about, chosen={**model.about.chosen, "why": why})
+    model = dataclasses.replace(model, about=about)
+    result.classifier._model = dataclasses.replace(model, card=card(model))
+    return result
+
+
+def _right_and_losses(scores: Scores, names: Sequence[str]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
+    """Return which answers for some photos are right, and their log losses."""
+    places = {name: index for index, name in enumerate(scores.names)}
+    rows = np.array([places[name] for name in names], int)
+    expected, probability = scores.expected[rows], scores.probability[rows]
+    losses = -np.log(np.maximum(probability[np.arange(len(rows)), expected], 1e-12))
+    return probability.argmax(axis=1) == expected, losses

@@ -1,0 +1,99 @@
+"""The command that shows the cache and clears it, and the commands that share it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from patchvote.backbones.cache import built_graphs
+from patchvote.bags.cache_contents import stores_in
+from patchvote.bags.cache_files import files_in
+from patchvote.utils.temporary import used_folder
+
+
+def bytes_in(cache: Path) -> int:
+    return sum(file.size for file in files_in(cache))
+
+
+@pytest.fixture
+def cached(place, command, monkeypatch):
+    """A folder with a model whose photos are in the user's cache."""
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(place / "mine"))
+    assert command("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--no-report").code == 0
+    return place
+
+
+def test_the_command_shows_folder_size_bound_and_content(cached, command, monkeypatch):
+    monkeypatch.delenv("PATCHVOTE_CACHE_SIZE", raising=False)
+    (cached / "mine" / "networks").mkdir(exist_ok=True)
+    (cached / "mine" / "networks" / f"some-{'0' * 64}.onnx").write_bytes(b"x" * 2000)
+    lines = command("cache").out.splitlines()
+    assert lines[0] == f"folder     {cached / 'mine'}"
+    assert "of 12 photos; at most 5.0 GB ($PATCHVOTE_CACHE_SIZE)" in lines[1]
+    assert "tiny.onnx, dense: a summary of each photo, 12 photos, last used just now" in lines[2]
+    assert lines[3] == "networks   2.0 kB in 1 built network, beside the bound"
+    record = json.loads(command("cache", "--json").out)
+    assert (record["photos"], record["bound"], record["network_bytes"]) == (12, 5 * 10**9, 2000)
+    (store,) = record["stores"]
+    assert (store["mode"], store["photos"], store["bytes"]) == ("dense", 12, record["bytes"])
+    assert record["bytes"] == bytes_in(cached / "mine" / "bags")
+
+
+def test_clearing_needs_a_yes_and_removes_bags_and_networks(cached, command):
+    (cached / "mine" / "networks").mkdir(exist_ok=True)
+    (cached / "mine" / "networks" / f"some-{'0' * 64}.onnx").write_bytes(b"x")
+    (cached / "mine" / "networks" / "own.onnx").write_bytes(b"x")
+    done = command("cache", "--clear")
+    assert (done.code, "add --yes" in done.err) == (2, True)
+    assert len(stores_in(cached / "mine" / "bags")) == 1
+    done = command("cache", "--clear", "--yes", "--json")
+    assert json.loads(done.out)["networks"] == 1
+    assert stores_in(cached / "mine" / "bags") == []
+    assert built_graphs() == []
+    assert (cached / "mine" / "networks" / "own.onnx").exists()
+    assert "0 bytes of descriptors of 0 photos" in command("cache").out
+    assert command("cache", "--clear", "--yes").out == "removed 0 bytes of descriptors and 0 bytes of built networks\n"
+
+
+def test_a_cache_in_use_is_not_cleared(cached, command):
+    with used_folder(cached / "mine" / "bags"):
+        done = command("cache", "--clear", "--yes")
+    assert done.code == 1
+    assert "another command uses" in done.err
+    assert len(stores_in(cached / "mine" / "bags")) == 1
+
+
+def test_a_folder_of_its_own_is_shown_and_cleared(place, command):
+    words = ("--network", "tiny.onnx", "--cache", "bags")
+    assert command("fit", "photos", "new.patchvote", *words, "--no-report").code == 0
+    assert "no bound" in command("cache", "--cache", "bags").out
+    assert command("cache", "--cache", "bags", "--clear", "-y").code == 0
+    assert list((place / "bags").iterdir()) == []
+
+
+def test_commands_share_the_cache(cached, command):
+    (cached / "more").mkdir()
+    for index in range(20):
+        pixels = np.random.default_rng(index).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(cached / "more" / f"{index}.png")
+    assert command("predict", "new.patchvote", "more", "--network", "tiny.onnx").code == 0
+    before = bytes_in(cached / "mine" / "bags")
+    predicted = command("predict", "new.patchvote", "more", "--network", "tiny.onnx").out
+    assert command("suggest", "new.patchvote", "more", "--network", "tiny.onnx").code == 0
+    assert bytes_in(cached / "mine" / "bags") == before
+    assert json.loads(command("cache", "--json").out)["photos"] == 32
+    shutil.rmtree(cached / "mine")
+    assert command("predict", "new.patchvote", "more", "--network", "tiny.onnx", "--no-cache").code == 0
+    assert not (cached / "mine" / "bags").exists()
+    assert predicted.count("\n") == 21
+
+
+def test_a_wrong_bound_is_refused(cached, command, monkeypatch):
+    monkeypatch.setenv("PATCHVOTE_CACHE_SIZE", "much")
+    done = command("fit", "photos", "other.patchvote", "--network", "tiny.onnx")
+    assert (done.code, "PATCHVOTE_CACHE_SIZE must be a size" in done.err) == (1, True)

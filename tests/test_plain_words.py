@@ -1,0 +1,156 @@
+"""Words of the code that users need not know: they are explained where they appear, or not used."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from helpers.command import in_terminal
+from patchvote.cli import _COMMANDS, make_app
+from patchvote.cli.answer_table import Table
+from patchvote.errors import PhotoError
+from patchvote.models.answers import Answer
+from patchvote.models.file import read_model, write_model
+from patchvote.models.report.card import accuracy_of
+from patchvote.utils.columns import padded, shortened, width, wrapped
+from patchvote.voters.registry import OWN, voter_class
+
+# "bag-svm" is the name of a voter.
+WORDS = re.compile(r"\b(bags?|recipes?|fingerprints?|shards?|linear votes)\b(?!-)", re.IGNORECASE)
+
+
+@pytest.mark.parametrize("command", [*_COMMANDS, "demo"])
+def test_the_help_of_a_command_uses_no_words_of_the_code(command):
+    said = CliRunner().invoke(make_app(), [command, "--help"])
+    assert said.exit_code == 0
+    assert not WORDS.search(said.output), WORDS.search(said.output)
+
+
+def test_what_fit_evaluate_and_info_print_uses_no_words_of_the_code(place, command):
+    for words in (
+        ("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--cache", "cache"),
+        ("fit", "photos", "linear.patchvote", "--network", "tiny.onnx", "--cache", "cache", "--voter", "bag-svm"),
+        ("evaluate", "new.patchvote", "photos"),
+        ("explain", "new.patchvote", "photos/iris/0.jpg"),
+        ("extract", "photos", "store", "--network", "tiny.onnx"),
+        ("info", "store"),
+        ("info", "new.patchvote"),
+        ("info", "new.patchvote", "--card"),
+        ("info", "photos"),
+    ):
+        done = command(*words)
+        text = done.out + done.err
+        assert not WORDS.search(text), (words, WORDS.search(text))
+
+
+def test_every_voter_says_how_parts_vote():
+    for kind in OWN:
+        for candidate in voter_class(kind).candidates(0):
+            assert re.search(r"\b(part|parts) of a photo\b", candidate.words), kind
+
+
+def test_fit_says_which_method_it_uses_and_compares_settings_where_there_are_several(place, command):
+    options = ("--network", "tiny.onnx", "--no-cache", "--no-report")
+    out = command("fit", "photos", "one.patchvote", *options).out
+    assert "method: moment-svm: each part of a photo votes by its features, their products and its place" in out
+    assert "tried" not in out
+    out = command("fit", "photos", "two.patchvote", *options, "--voter", "bag-svm").out
+    assert out.count("\ntried each part of a photo votes by its features (linear SVM, C = ") == 2
+    assert "how closely it follows the training photos" in out
+    assert "\nchose each part of a photo" in out
+
+
+# --- rejected photos, added photos ----------------------------------------------------------------------------------
+
+
+def test_evaluate_says_how_many_rejected_photos_would_have_been_right(place, command):
+    out = command("evaluate", "m.patchvote", "photos", "--no-report", "--threshold", 0.5).out
+    found = re.search(r'(\d+) would be rejected as "none of these", .*; the likeliest class is right for (\w+) of', out)
+    assert found, out
+    assert int(found[1]) > 1
+    assert found[2] in ("all", "none") or int(found[2]) < int(found[1])
+
+
+def test_the_accuracy_of_before_names_classes_that_are_new_since():
+    from patchvote.models.about import About
+
+    added = [{"date": "", "images": {"lily": 2, "rose": 1}, "new_classes": ["lily"]}]
+    scores = {"interval": [0.5, 0.9], "accuracy": 0.8, "images": 10}
+    said = accuracy_of(About(held_out=scores, added=added))
+    assert "That was measured before 3 photos were added (among them the new class lily)" in said
+
+
+def test_a_long_list_of_classes_is_cut_in_what_evaluate_prints(place, command):
+    from patchvote.cli.evaluate import _scores_lines
+    from test_report import make_scores
+
+    lines = _scores_lines(make_scores(tuple(f"species {number:03d}" for number in range(300)), 3000))
+    assert sum(line.startswith("  species") for line in lines) == 30
+    assert "  270 more classes do better; the report and --json have all of them" in lines
+
+
+# --- columns and lines ----------------------------------------------------------------------------------------------
+
+
+def test_the_columns_of_the_table_are_aligned_whatever_the_script():
+    names, classes = ["a.jpg", "日本の海.jpg", "x/Straße.jpg"], ["cat", "東京", "Wolfshund"]
+    answers = [
+        Answer(names[0], "cat", 0.991, "東京", 0.004, False),
+        Answer(names[1], "東京", 0.5, "Wolfshund", 0.4, True),
+        Answer(names[2], None, 0.0, None, 0.0, False, PhotoError(names[2], "is broken.")),
+    ]
+    head, *rows = Table.of(names, classes).lines(answers)
+    assert head.split() == ["photo", "class", "probability", "next", "likeliest"]
+    at = width(head[: head.index("class")])
+    for row, label in zip(rows, ("cat", "none of these (東京?)", "cannot be read"), strict=True):
+        assert width(row[: row.index(label)]) == at
+    ends = {width(row[: row.index(" %")]) for row in rows[:2]}
+    assert ends == {width(head[: head.index("probability")]) + len("probability") - 2}
+
+
+@pytest.mark.parametrize("columns", [70, 80, 100])
+def test_the_table_fits_the_terminal_unless_that_is_very_narrow(columns):
+    names = ["a/very/long/path/to/a/folder/of/photos/of/the/last/summer/" * 2 + "1.jpg"]
+    answer = Answer(names[0], "cat", 0.9, "dog", 0.1, False)
+    lines = list(Table.of(names, ["cat", "dog"], columns).lines([answer]))
+    assert max(map(width, lines)) <= columns
+    assert "/1.jpg" in lines[1]
+
+
+def test_sentences_wrap_at_words_on_a_terminal_and_not_in_a_pipe(place):
+    run = [sys.executable, "-m", "patchvote", "info", "m.patchvote"]
+    piped = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    shown = in_terminal(run, columns=50)
+    lines = shown.splitlines()
+    assert all(len(line) <= 50 or len(line.split()) == 1 for line in lines)  # a long path has a line of its own
+    assert max(map(len, piped.splitlines())) > 100
+    assert shown.split() == piped.split()  # no word was broken
+    assert all(line.startswith(" " * 11) or re.match(r"\w", line) for line in lines)
+
+
+def test_commands_in_backquotes_and_rows_are_not_broken():
+    command = "`patchvote evaluate m.patchvote photos`"
+    assert wrapped(f"see {command} now", 20) == ["see", command, "now"]
+    assert wrapped("ab cd ef", 5, indent=2) == ["ab cd", "  ef"]
+    assert padded("桜", 4) + "|" == "桜  |"
+    assert shortened("日本の海.jpg", 8) == "…海.jpg"
+
+
+def test_a_reader_that_takes_the_first_lines_ends_predict_quietly(place):
+    run = f"{sys.executable} -m patchvote predict m.patchvote photos | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", run], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("file,label,")
+
+
+def test_a_model_of_before_keeps_its_words(place, command):
+    import dataclasses
+
+    model = read_model("m.patchvote")
+    about = dataclasses.replace(model.about, chosen={"words": "linear votes, C = 1", "why": "the default"})
+    write_model(dataclasses.replace(model, about=about), "before.patchvote")
+    assert command("info", "before.patchvote").code == 0

@@ -1,0 +1,265 @@
+"""Networks of timm and torchvision against the real packages, with weights that the tests write themselves.
+
+`make test-torch` installs the packages and runs this file. What a name gives is compared with what the library's own
+module answers for the same pixels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+torch = pytest.importorskip("torch")
+
+from helpers.torch_libraries import torch_libraries  # noqa: E402
+from patchvote import Dense, Extractor, ImageClassifier, NetworkError, Patch, Recipe  # noqa: E402
+from patchvote.backbones import load  # noqa: E402
+from patchvote.models.export import export_model  # noqa: E402
+from patchvote.photos.decode import resized  # noqa: E402
+
+timm, torchvision = torch_libraries()
+
+from safetensors.torch import save_file  # noqa: E402
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    """One cache for the whole file: no network is converted twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATCHVOTE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """Make a network of a library with random weights, and return it with the option that names their file."""
+    made = {}
+    folder = tmp_path_factory.mktemp("weights")
+
+    def make(name: str, size: int | None = None):
+        if name not in made:
+            engine, _, what = name.partition(":")
+            torch.manual_seed(len(made))
+            maker = timm.create_model if engine == "timm" else torchvision.models.get_model
+            module = maker(what).eval()
+            with torch.no_grad():  # scales of 1 and biases of 0 would hide mistakes
+                for key, value in module.state_dict().items():
+                    if value.is_floating_point() and value.ndim == 1 and not key.endswith("running_var"):
+                        value += 0.1 * torch.randn_like(value)
+            file = folder / f"{what}.safetensors"
+            save_file({key: value.contiguous() for key, value in module.state_dict().items()}, file)
+            made[name] = module, file
+        module, file = made[name]
+        own = getattr(module, "pretrained_cfg", {}).get("input_size", (3, 224, 224))[1]
+        if size in (None, own):
+            return module, f"weights={file}"
+        # timm interpolates position embeddings where it loads weights for another size.
+        resized_module = timm.create_model(
+            name.partition(":")[2], pretrained=True, pretrained_cfg_overlay={"file": str(file)}, img_size=size
+        )
+        return resized_module.eval(), f"weights={file}&size={size}"
+
+    return make
+
+
+def photo(width: int, height: int) -> np.ndarray:
+    """Return an image of soft shapes, which interpolation changes little."""
+    small = Image.fromarray(RNG.integers(0, 256, (6, 8, 3), dtype=np.uint8))
+    return np.asarray(small.resize((width, height), Image.Resampling.BICUBIC))
+
+
+def answer(function, backbone, images: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return function(torch.from_numpy(backbone.spec.preprocessing(images))).numpy()
+
+
+def caught(module, layer: str):
+    """Return a function that answers with the output of a layer of the module."""
+
+    def function(x):
+        outputs = []
+        hook = module.get_submodule(layer).register_forward_hook(lambda *told: outputs.append(told[2].clone()))
+        module(x)
+        hook.remove()
+        return outputs[0]
+
+    return function
+
+
+def close(ours: np.ndarray, theirs: np.ndarray) -> None:
+    np.testing.assert_allclose(ours, theirs, atol=1e-4 * max(1.0, float(np.abs(theirs).max())))
+
+
+def check_patches(name: str, activation: str, expected, **sampling) -> None:
+    """Compare the descriptors of patches with what `expected` answers for a stack of them."""
+    extractor = Extractor(Recipe(name, Patch(count=6, levels=1, smallest=64, **sampling), activation))
+    image = Image.fromarray(photo(200, 140))
+    bag = extractor(np.asarray(image))
+    spec = extractor.backbone.spec
+    side = spec.fixed_size or (sampling.get("input", spec.size),) * 2
+    pixels = np.round(bag.boxes * [200, 140, 200, 140]).astype(int)
+    tiles = [np.asarray(resized(image.crop(tuple(box)), side[::-1])) for box in pixels.tolist()]
+    assert len(tiles) >= 5
+    close(bag.values, answer(expected, extractor.backbone, np.stack(tiles)))
+
+
+# --- maps -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "size", "stride"),
+    [
+        ("timm:test_vit3", "", 160, 16),  # a class token and a register
+        ("timm:test_vit3", "blocks.4", 160, 16),
+        ("timm:vit_small_patch14_reg4_dinov2", "", 98, 14),  # a class token and four registers, at another size
+    ],
+)
+def test_patch_tokens_of_a_transformer_become_a_map(name, layer, size, stride, library):
+    module, weights = library(name, size)
+    full = f"{name}{'@' if layer else ''}{layer}?{weights}"
+    backbone = load(full)
+    assert (backbone.spec.stride, backbone.spec.fixed_size) == (stride, (size, size))
+    tokens = caught(module, layer) if layer else module.forward_features
+    prefix = module.num_prefix_tokens
+    image = photo(size, size)
+    expected = answer(tokens, backbone, image[None])[0, prefix:]
+    assert len(expected) == (size // stride) ** 2
+    bag = Extractor(Recipe(full, Dense(sides=(size,))))(image)
+    close(bag.values[1:], expected)
+    close(bag.values[0], expected.mean(axis=0))
+    check_patches(full, "after", lambda x: tokens(x)[:, prefix:].mean(dim=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("timm:test_convnext", ""),
+        ("timm:test_resnet", ""),
+        ("timm:test_efficientnet", ""),
+        ("torchvision:resnet18", "layer4"),
+    ],
+)
+def test_maps_of_convolutional_networks_for_images_of_any_size(name, layer, library):
+    module, weights = library(name)
+    full = f"{name}{'@' if layer else ''}{layer}?{weights}"
+    backbone = load(full)
+    assert (backbone.spec.stride, backbone.spec.fixed_size) == (32, None)
+    maps = caught(module, layer) if layer else module.forward_features
+    image = photo(192, 96)
+    expected = answer(maps, backbone, image[None])[0].transpose(1, 2, 0)
+    bag = Extractor(Recipe(full, Dense(sides=(192, 96))))(image)
+    assert len(bag.values) == 1 + 6 * 3 + 3 * 2  # 48 rows of pixels are two of cells
+    close(bag.values[1:19], expected.reshape(-1, backbone.spec.dim))
+    check_patches(full, "after", lambda x: maps(x).mean(dim=(2, 3)), input=64)
+
+
+@torchvision.models._api.register_model()
+def narrow_swin(weights=None, progress=True):
+    """Return torchvision's Swin with fewer channels and blocks than the published ones."""
+    settings = {"embed_dim": 16, "depths": [2, 2, 2, 2], "num_heads": [1, 2, 4, 8], "window_size": [7, 7]}
+    return torchvision.models.swin_transformer.SwinTransformer([4, 4], **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [("timm:swin_tiny_patch4_window7_224", ""), ("torchvision:narrow_swin", "norm")],
+)
+def test_maps_of_swin_have_their_features_last_and_one_size(name, layer, library):
+    module, weights = library(name)
+    full = f"{name}{'@' if layer else ''}{layer}?{weights}"
+    backbone = load(full)
+    assert (backbone.spec.stride, backbone.spec.fixed_size) == (32, (224, 224))
+    maps = caught(module, layer) if layer else module.forward_features
+    image = photo(224, 224)
+    expected = answer(maps, backbone, image[None])[0]
+    assert expected.shape == (7, 7, backbone.spec.dim)
+    bag = Extractor(Recipe(full, Dense(sides=(224,))))(image)
+    close(bag.values[1:], expected.reshape(-1, backbone.spec.dim))
+    check_patches(full, "after", lambda x: maps(x).mean(dim=(1, 2)))
+
+
+def test_a_block_that_ends_with_an_activation_can_be_read_before_it(library):
+    module, weights = library("torchvision:resnet18")
+    backbone = load(f"torchvision:resnet18@layer4?{weights}", activation="before")
+    image = photo(96, 96)
+    ours, after = backbone(image[None])[0], answer(caught(module, "layer4"), backbone, image[None])[0]
+    assert ours.min() < 0
+    close(np.maximum(ours, 0), after.transpose(1, 2, 0))
+
+
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+@torchvision.models._api.register_model()
+def narrow_vgg(weights=None, progress=True):
+    """Return torchvision's VGG with fewer channels: the published ones have 133 million weights and more."""
+    vgg = torchvision.models.vgg
+    with torch.device("meta"):  # its linear layers alone are 120 million; they are replaced
+        net = vgg.VGG(torch.nn.Identity(), init_weights=False)
+    net.features = vgg.make_layers([8, "M", 8, "M", 16, "M", 16, "M", 16, "M"])
+    for number, (width, outputs) in zip((0, 3, 6), ((16 * 7 * 7, 40), (40, 24), (24, 10)), strict=True):
+        assert isinstance(net.classifier[number], torch.nn.Linear)
+        net.classifier[number] = torch.nn.Linear(width, outputs)
+    return net
+
+
+@pytest.mark.parametrize("activation", ["before", "after"])
+@pytest.mark.parametrize(("layer", "place"), [("fc6", "classifier.0"), ("fc7", "classifier.3")])
+def test_fc6_and_fc7_of_vgg_before_and_after_their_activation(layer, place, activation, library):
+    module, weights = library("torchvision:narrow_vgg")
+    full = f"torchvision:narrow_vgg@{layer}?{weights}"
+    read = caught(module, place)
+    check_patches(full, activation, (lambda x: torch.relu(read(x))) if activation == "after" else read)
+
+
+# --- names, sizes, preprocessing --------------------------------------------------------------------------------------
+
+
+def test_preprocessing_is_that_of_the_library(library):
+    module, weights = library("timm:test_vit3")
+    spec = load(f"timm:test_vit3?{weights}").spec
+    assert spec.preprocessing.mean == tuple(255 * value for value in module.pretrained_cfg["mean"])
+    assert spec.size == module.pretrained_cfg["input_size"][1]
+    _, weights = library("torchvision:resnet18")
+    spec = load(f"torchvision:resnet18@layer4?{weights}").spec
+    published = torchvision.models.ResNet18_Weights.DEFAULT.transforms()
+    assert spec.preprocessing.mean == pytest.approx([255 * value for value in published.mean])
+    assert spec.preprocessing.scale == pytest.approx([255 * value for value in published.std])
+    assert spec.size == published.crop_size[0]
+
+
+def test_a_library_is_not_asked_to_download_and_unknown_names_are_refused(library, tmp_path):
+    for name in ("timm:test_vit3", "torchvision:resnet18"):
+        with pytest.raises(NetworkError, match="would have random weights"):
+            load(name)
+    for name in ("timm:no_such_net", "torchvision:no_such_net"):
+        with pytest.raises(NetworkError, match="has no network 'no_such_net'"):
+            load(name)
+    _, weights = library("timm:test_resnet")
+    for name in ("timm:test_vit3", "timm:test_vit3?size=96", "torchvision:resnet18"):
+        with pytest.raises(NetworkError, match="test_resnet.safetensors does not fit the network"):
+            load(f"{name}{'&' if '?' in name else '?'}{weights}")
+    _, weights = library("timm:test_vit3")
+    with pytest.raises(NetworkError, match="size must be a multiple of 16, .* got 100"):
+        load(f"timm:test_vit3?size=100&{weights}")
+
+
+def test_photos_are_learned_named_and_exported_with_tokens_of_a_transformer(photo_folder, library, tmp_path):
+    import onnxruntime
+
+    _, weights = library("timm:test_vit3")
+    recipe = Recipe(f"timm:test_vit3?{weights}", Dense(sides=(160,)))
+    classifier = ImageClassifier(recipe, cache=False).fit(photo_folder)
+    classifier.save(tmp_path / "m.patchvote")
+    again = ImageClassifier.load(tmp_path / "m.patchvote", network=recipe.network)
+    pixels = photo(120, 90)
+    evidence = again.explain([pixels])
+    export_model(again.model, tmp_path / "m.onnx", network=recipe.network)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    scores, probability = session.run(["scores", "probability"], {"photo": pixels})
+    np.testing.assert_allclose(scores, evidence.decision, atol=1e-4 * np.abs(evidence.votes).max())
+    np.testing.assert_allclose(probability, evidence.probability, atol=1e-4)

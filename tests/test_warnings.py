@@ -1,0 +1,44 @@
+"""Warnings of libraries are for programmers: users see none, unless they ask for them."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from patchvote.errors import CacheWarning
+
+
+@pytest.mark.parametrize("category", [UserWarning, FutureWarning, RuntimeWarning, DeprecationWarning])
+def test_a_warning_of_a_library_is_not_printed(category, place, command, monkeypatch):
+    from patchvote.models import file
+
+    read = file.read_model
+
+    def warn_and_read(path):
+        warnings.warn("numpy thinks of something else", category, stacklevel=1)
+        return read(path)
+
+    monkeypatch.setattr("patchvote.models.file.read_model", warn_and_read)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        done = command("info", "m.patchvote")
+        assert (done.code, done.err) == (0, "")
+        assert "numpy thinks of something else" in command("info", "m.patchvote", "--debug").err
+
+
+def test_a_warning_for_users_is_printed_without_a_path(place, command, monkeypatch):
+    from patchvote.models import file
+
+    read = file.read_model
+
+    def warn_and_read(path):
+        warnings.warn("the cache cannot be written.", CacheWarning, stacklevel=1)
+        return read(path)
+
+    monkeypatch.setattr("patchvote.models.file.read_model", warn_and_read)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert command("info", "m.patchvote").err == "the cache cannot be written.\n"
