@@ -5,8 +5,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test test-ray test-torch check bench clean
 
-demo: .venv/installed-demo
+demo: .venv/installed-demo,web
 	$(BIN)/patchvote demo demo
+	@echo "teach it and ask it in the browser: $(BIN)/patchvote serve --open demo/model.patchvote"
 
 test: check
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore-glob 'tests/test_ray*.py' \

@@ -187,3 +187,37 @@ def trace(tmp_path):
     folder = tmp_path / "trace"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture(scope="session")
+def surfaces(real_photos):
+    """Six small crops of each of three real photos of surfaces, as names and contents."""
+    from helpers.web import crops
+
+    return {name: crops(real_photos, name, 6) for name in ("brick", "grass", "gravel")}
+
+
+@pytest.fixture(scope="session")
+def surface_models(tmp_path_factory, surfaces):
+    """Files of two models of these, made with the default network: `surfaces`, and `nearest`, which remembers parts."""
+    from patchvote import ImageClassifier
+
+    folder = tmp_path_factory.mktemp("models")
+    contents = [content for photos in surfaces.values() for _, content in photos]
+    labels = [name for name, photos in surfaces.items() for _ in photos]
+    for name, voter in (("surfaces", "auto"), ("nearest", "nbnn")):
+        ImageClassifier(voter=voter, cache=folder / "bags").fit(contents, labels).save(folder / f"{name}.patchvote")
+    return folder
+
+
+@pytest.fixture
+def served(tmp_path, surface_models):
+    """A client of a server in this process, which was started with both models."""
+    from helpers.web import client, settings
+
+    with client(
+        settings(
+            tmp_path / "data", models=(surface_models / "surfaces.patchvote", surface_models / "nearest.patchvote")
+        )
+    ) as made:
+        yield made

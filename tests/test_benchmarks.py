@@ -18,6 +18,7 @@ PHOTOS = {
     "adaptation": "--data",
     "classifier": "--photos",
     "extract": "--photos",
+    "serve": "--photos",
     "fine_tune": "--data",
     "networks": "--photos",
 }
@@ -68,7 +69,7 @@ def test_no_benchmark_is_left_out():
 
 @pytest.mark.parametrize("name", [*PHOTOS, *OTHERS])
 def test_a_quick_run_writes_its_records(name, photos, tmp_path):
-    pytest.importorskip({"fine_tune": "torch", "constants": "ray"}.get(name, "numpy"))
+    pytest.importorskip({"fine_tune": "torch", "constants": "ray", "serve": "fastapi"}.get(name, "numpy"))
     words = [sys.executable, BENCHMARKS / f"{name}.py", "--quick", "--json", tmp_path / "records.json"]
     words += [PHOTOS[name], photos] if name in PHOTOS else []
     environment = os.environ | {"PATCHVOTE_CACHE": str(tmp_path / "cache"), "PYTHONWARNINGS": "ignore"}

@@ -35,7 +35,7 @@ def test_the_command_shows_folder_size_bound_and_content(cached, command, monkey
     lines = command("cache").out.splitlines()
     assert lines[0] == f"folder     {cached / 'mine'}"
     assert "of 12 photos; at most 5.0 GB ($PATCHVOTE_CACHE_SIZE)" in lines[1]
-    assert "tiny.onnx, dense: moments of each photo, 12 photos, last used just now" in lines[2]
+    assert "tiny.onnx, dense: a summary of each photo, 12 photos, last used just now" in lines[2]
     assert lines[3] == "networks   2.0 kB in 1 built network, beside the bound"
     record = json.loads(command("cache", "--json").out)
     assert (record["photos"], record["bound"], record["network_bytes"]) == (12, 5 * 10**9, 2000)
@@ -56,8 +56,8 @@ def test_clearing_needs_a_yes_and_removes_bags_and_networks(cached, command):
     assert stores_in(cached / "mine" / "bags") == []
     assert built_graphs() == []
     assert (cached / "mine" / "networks" / "own.onnx").exists()
-    assert "0 bytes of 0 photos" in command("cache").out
-    assert command("cache", "--clear", "--yes").out == "removed 0 bytes of bags and 0 bytes of built networks\n"
+    assert "0 bytes of descriptors of 0 photos" in command("cache").out
+    assert command("cache", "--clear", "--yes").out == "removed 0 bytes of descriptors and 0 bytes of built networks\n"
 
 
 def test_a_cache_in_use_is_not_cleared(cached, command):

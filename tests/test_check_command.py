@@ -288,7 +288,7 @@ def test_ctrl_c_while_photos_are_moved_says_how_to_undo_it(here, command, monkey
     monkeypatch.setattr("patchvote.photos.moves.move_new", interrupted)
     done = command(*CHECK, "--move", "away", "--no-report")
     assert done.code == 130
-    assert "To undo what was moved: patchvote check photos --undo photos-moves.jsonl --move away" in done.err
+    assert "To undo what was moved: `patchvote check photos --undo photos-moves.jsonl --move away`" in done.err
     monkeypatch.undo()
     os.chdir(here)
     command("check", "photos", "--undo", "photos-moves.jsonl", "--move", "away")

@@ -395,7 +395,7 @@ def test_a_store_whose_basis_is_not_that_of_its_name_is_refused(photos, tmp_path
         MomentSVM(pairs=3).fit(store, labels)
     with pytest.raises(ValueError, match="keeps moments along other directions"):
         MomentSVM().fit(whole_store(write_photos(tmp_path / "other", 4, 7), tmp_path / "w")).predict(store)
-    with pytest.raises(StoreError, match="keeps moments of each photo, but BagSVM needs descriptors of its parts"):
+    with pytest.raises(StoreError, match="keeps a summary of each photo, but BagSVM needs descriptors of its parts"):
         BagSVM().fit(store, labels)
 
 

@@ -41,6 +41,7 @@ _COMMANDS = {
     "export": "export",
     "extract": "bags",
     "info": "info",
+    "serve": "serve",
     "cache": "cache",
 }
 

@@ -1,30 +1,21 @@
-r"""Answers as text for programs: rows of CSV, lines of JSON. `answer_table` has the table for people.
+"""Answers as text for programs: rows of CSV, lines of JSON. `answer_table` has the table for people.
 
-JSON holds names exactly. CSV is read by spreadsheets and shown by terminals, so it differs in two ways. Text that a
-spreadsheet would take for a formula gets a leading apostrophe, as OWASP advises, also after a semicolon, which is the
-separator in many locales. Control characters and bytes that are not UTF-8 are written as escapes such as ``\x1b`` and
-``\udcff``, so that each row is one line.
+JSON holds names exactly. CSV is read by spreadsheets and shown by terminals (`utils.csv_text`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..models.answers import Answer
+from ..models.rows import row
 from ..models.scores import Scores
-from ..utils.terminal import printable, printable_json
-from ..voters.votes import NONE
-
-# Places where a spreadsheet may see a formula: a character that begins one, also in full width, at the start of a cell
-# or after a semicolon, with the spaces and quotes that are skipped before it.
-_FORMULA = re.compile('(^|;)(?=[\\s"]*[=+\\-@\uff1d\uff0b\uff0d\uff20])')
-_QUOTED = re.compile('[,;"\\s]')  # characters that make quotes around a cell necessary, or safer
-
+from ..utils.csv_text import csv_of
+from ..utils.terminal import printable_json
 
 _SHOWN = 0.005  # probability from which on a table of all classes lists a class: less would be shown as 0 %
 
@@ -104,24 +95,6 @@ def answers_of(scores: Scores) -> Iterator[Answer]:
         )
 
 
-def row(answer: Answer) -> dict[str, Any]:
-    """Return an answer as a dictionary from column to plain value."""
-    return {
-        "file": answer.name,
-        "label": NONE if answer.rejected else answer.label or "",
-        "probability": _rounded(answer, answer.probability),
-        "likeliest": answer.label or "",
-        "runner_up": answer.runner_up or "",
-        "runner_up_probability": _rounded(answer, answer.runner_up_probability),
-        "error": answer.error.reason if answer.error else "",
-        "familiarity": None if answer.familiarity is None else round(answer.familiarity, 4),
-    }
-
-
-def _rounded(answer: Answer, probability: float) -> float | None:
-    return None if answer.error is not None else round(probability, 4)
-
-
 def json_lines(
     answers: Iterable[Answer], wanted: Wanted = LIKELIEST, more: Callable[[], Mapping[str, Any]] = dict
 ) -> Iterator[str]:
@@ -133,33 +106,3 @@ def json_lines(
 def csv_lines(answers: Iterable[Answer], wanted: Wanted = LIKELIEST) -> Iterator[str]:
     """Yield a header and one row per answer, each on one line."""
     return csv_of({**row(answer), **wanted.cells(answer)} for answer in answers)
-
-
-def csv_of(rows: Iterable[Mapping[str, Any]], header: list[str] | None = None) -> Iterator[str]:
-    """Yield a header and one line per row; by default, the header has the columns of the first row."""
-    if header is not None:
-        yield _csv_row(header)
-    for cells in rows:
-        if header is None:
-            header = list(cells)
-            yield _csv_row([cell(name) for name in header])
-        yield _csv_row([cell(value) for value in cells.values()])
-
-
-def cell(value: Any) -> Any:
-    r"""Return a value as a cell without formulas for a spreadsheet and without control codes for a terminal.
-
-    Examples
-    --------
-    >>> cell('=HYPERLINK("http://example.com")'), cell("a=b"), cell(-0.5)
-    ('\'=HYPERLINK("http://example.com")', 'a=b', -0.5)
-    >>> cell("a;=1;b"), cell("a\x1b[2J")
-    ("a;'=1;b", 'a\\x1b[2J')
-    """
-    value = "" if value is None else value
-    return _FORMULA.sub(r"\1'", printable(value)) if isinstance(value, str) else value
-
-
-def _csv_row(cells: list[Any]) -> str:
-    texts = map(str, cells)
-    return ",".join('"' + text.replace('"', '""') + '"' if _QUOTED.search(text) else text for text in texts)

@@ -20,7 +20,9 @@ def cache(
         Path | None,
         typer.Option("--cache", help="Folder that other commands got by --cache.", show_default="your cache"),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove the bags and built networks in it.")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Remove the descriptors of photos and the built networks in it.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Clear it without asking.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -54,7 +56,7 @@ def _show(folder: Path | None, as_json: bool) -> None:
         return
     limit = "no bound" if bound is None else f"at most {_bytes(bound)}"
     show(f"folder     {where}")
-    show(f"bags       {_bytes(size)} of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)")
+    show(f"photos     {_bytes(size)} of descriptors of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)")
     show(*(f"           {_bytes(one.size):>9}  {one.sentence(time.time())}" for one in stores))
     if not folder:
         count = counted(len(networks), "built network")
@@ -69,7 +71,9 @@ def _ask(folder: Path | None) -> None:
 
     if not sys.stdin.isatty():
         raise MistypedError("--clear asks before it removes anything, and there is nobody to ask: add --yes.")
-    typer.confirm(f"Remove all bags and built networks in {folder or cache_folder()}?", abort=True, err=True)
+    typer.confirm(
+        f"Remove all descriptors of photos and built networks in {folder or cache_folder()}?", abort=True, err=True
+    )
 
 
 def _clear(folder: Path | None, as_json: bool) -> None:
@@ -84,7 +88,9 @@ def _clear(folder: Path | None, as_json: bool) -> None:
     if as_json:
         show_json({"removed": bags + networks, "bags": bags, "networks": networks})
     else:
-        show(f"removed {_bytes(bags)} of bags" + ("" if folder else f" and {_bytes(networks)} of built networks"))
+        show(
+            f"removed {_bytes(bags)} of descriptors" + ("" if folder else f" and {_bytes(networks)} of built networks")
+        )
 
 
 def _networks() -> list[tuple[Path, int]]:

@@ -194,9 +194,9 @@ def _write_page(page: Path, checked: Checked, photos: Path, source: Path | Found
 
 
 def _write_list(output: Path, checked: Checked) -> None:
+    from ..utils.csv_text import csv_of
     from ..utils.files import write_file
     from ..utils.terminal import printable_json
-    from .answers import csv_of
 
     rows = [suspect.row() for suspect in checked.suspects]
     if output.suffix.lower() == ".jsonl":
@@ -218,7 +218,7 @@ def _edited(photos: Path, into: Path | None, apply: Path | None, undo: Path | No
     from ..models.check.actions import moves_of
     from ..photos.find import find_photos
     from ..photos.moves import read_record
-    from .answers import cell
+    from ..utils.csv_text import cell
 
     _check_folders(photos, into)
     if undo is not None:

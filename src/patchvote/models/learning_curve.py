@@ -136,7 +136,7 @@ def enough_sentence(curve: Sequence[CurvePoint], classes: dict[str, Any], text: 
     )
     if gain < _SMALL:
         return f"More photos of the same kind would probably help little: {seen}."
-    hardest = _hardest(classes)
+    hardest = hardest_class(classes)
     of_class = ""
     if hardest is not None:
         label, missed, images = hardest
@@ -147,7 +147,7 @@ def enough_sentence(curve: Sequence[CurvePoint], classes: dict[str, Any], text: 
     )
 
 
-def _hardest(classes: dict[str, Any]) -> tuple[str, int, int] | None:
+def hardest_class(classes: dict[str, Any]) -> tuple[str, int, int] | None:
     """Return the class with the most missed photos, of equals the one with the smallest share found."""
     missed = [
         (round(one["images"] * (1 - one["found"])), -one["found"], label, one["images"])

@@ -64,6 +64,23 @@ def locked(path: Path) -> Iterator[None]:
             os.close(handle)
 
 
+@contextlib.contextmanager
+def lock_at_once(path: Path) -> Iterator[bool]:
+    """Hold the lock of a file while the block runs, without waiting; yield False where another process has it.
+
+    The lock file stays, so that no two processes can hold locks on two files of the same name.
+    """
+    try:
+        handle = os.open(lock_file(path), os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    except OSError:  # the folder is not writable: whoever writes there says so
+        yield True
+        return
+    try:
+        yield _try_lock(handle)
+    finally:
+        os.close(handle)
+
+
 def lock_file(path: Path) -> Path:
     """Return the lock file of `path`: its name has a fixed length, and is the same for all spellings of a name."""
     name = unicodedata.normalize("NFC", path.name).casefold().encode("utf-8", "surrogatepass")

@@ -1,0 +1,91 @@
+"""The command that starts the page and its API."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import PatchvoteError
+from ..utils.terminal import say, show
+from .common import Jobs, ModelNetwork, Quiet, Verbose
+
+_NEEDED = ("fastapi", "uvicorn", "python_multipart")  # modules of the extra
+_MAX_TOKEN_FILE = 10_000  # bytes
+
+
+def serve(
+    model: Annotated[
+        list[Path] | None, typer.Argument(metavar="[MODEL]…", help="Models that the page can ask from the start.")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; other machines need a token.", show_default="127.0.0.1")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 8000,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the token that requests must carry.", show_default="$PATCHVOTE_TOKEN, or none"),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Name by which browsers reach the server; may be repeated.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the workspaces.", show_default="your data folder")
+    ] = None,
+    queue: Annotated[int, typer.Option(min=1, help="Photos that may wait; further ones are refused with 429.")] = 200,
+    network: ModelNetwork = None,
+    jobs: Jobs = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Start a page on this machine to teach a model and to ask it, and an HTTP API for programs (extra web)."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PatchvoteError("the page needs some packages more. Install them with: pip install 'patchvote[web]'")
+    from ..web.server import serve as run
+    from ..web.settings import Limits, Settings, data_folder
+
+    settings = Settings(
+        data=data or data_folder(),
+        models=tuple(model or ()),
+        network=network,
+        host=host,
+        port=port,
+        token=_token(token_file),
+        hosts=tuple(allow_host or ()),
+        jobs=jobs,
+        limits=Limits(waiting_photos=queue, connections=queue + 400),
+    )
+
+    def ready(address: str) -> None:
+        if not quiet:
+            show(f"the page is at {address}")
+            say("Ctrl-C ends it; what was taught is kept.")
+        if open_page:
+            import webbrowser
+
+            webbrowser.open(address)
+
+    with contextlib.suppress(KeyboardInterrupt):  # that is how it ends
+        run(settings, ready=ready, log=say if verbose else None)
+
+
+def _token(path: Path | None) -> str:
+    """Return the token of a file, or of the environment; a command line could be read by everybody on the machine."""
+    if path is None:
+        return os.environ.get("PATCHVOTE_TOKEN", "").strip()
+    from ..utils.reading import read_text
+
+    try:
+        token = read_text(path, _MAX_TOKEN_FILE).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise PatchvoteError(f"{path}: the token cannot be read: {reason}.") from None
+    if not token:
+        raise PatchvoteError(f"{path} is empty: put a token into it.")
+    return token

@@ -1,0 +1,43 @@
+"""Context: what the routes of one server share, and how they reply."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from starlette.responses import Response
+
+from .jobs import Jobs
+from .metrics import Metrics
+from .served import Models
+from .settings import Settings
+from .streams import Streams
+from .workspaces import Workspaces
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Context:
+    """The parts of one server."""
+
+    settings: Settings
+    metrics: Metrics
+    workspaces: Workspaces
+    models: Models
+    jobs: Jobs
+    streams: Streams
+
+
+def context_of(request: Request) -> Context:
+    """Return the context of the server that a request came to."""
+    context: Context = request.app.state.context
+    return context
+
+
+Here = Annotated[Context, Depends(context_of)]
+
+
+def reply(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return a value as JSON in ASCII: names in a model file may hold characters that UTF-8 cannot encode."""
+    return Response(json.dumps(value, allow_nan=False), status, headers, media_type="application/json")

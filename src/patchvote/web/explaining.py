@@ -1,0 +1,122 @@
+"""Evidence as plain values: the parts with their votes, and the maps of `Evidence`, number by number."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..bags.extract import Described
+from ..errors import PhotoError
+from ..models.answers import answer_from, evidence_of
+from ..models.evidence import Evidence
+from ..models.model import Model
+from ..photos.find import Photo
+from .problems import Problem
+from .served import Served, described
+from .views import answer_view
+
+MAX_MAPS = 16  # classes whose maps are in one response
+MAX_SIDE = 256  # cells of a map along one side
+_MAX_CLASSES = 64  # classes whose votes are in one response; a model of more tells those of the likeliest
+_MAX_VOTES = 1_000_000  # numbers in the parts of one response
+_MAX_MATCHES = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """Which evidence is asked for: the class to match, the classes of the maps, and the size of the maps."""
+
+    label: str | None = None
+    labels: tuple[str, ...] = ()
+    width: int = 64
+    height: int = 64
+
+
+async def explained(served: Served, photo: Photo, wanted: Wanted, seconds: float) -> dict[str, Any]:
+    """Return the evidence of one photo.
+
+    Raises
+    ------
+    Problem
+        The photo cannot be read, or there is no such class.
+    """
+    known = served.model.classes
+    for label in filter(None, (wanted.label, *wanted.labels)):
+        if label not in known:
+            raise Problem(422, "invalid", "the model has no class of that name.")
+    if len(wanted.labels) > MAX_MAPS:
+        raise Problem(422, "invalid", f"maps of at most {MAX_MAPS} classes are returned at once.")
+    (item,) = await described(served.batcher, [photo], seconds)
+    if item.bag is None:
+        error = item.error or PhotoError(photo.name, "could not be read.")
+        raise Problem(422, "invalid", f"the photo {error.reason}")
+    return await asyncio.to_thread(_plain, served, item, wanted)
+
+
+def _plain(served: Served, item: Described, wanted: Wanted) -> dict[str, Any]:
+    if item.bag is None:  # seen by the caller
+        raise Problem(422, "invalid", "the photo could not be read.")
+    evidence = evidence_of(served.model, item.photo.name, item.bag, wanted.label)
+    numbers = _classes(evidence)
+    if len(evidence.boxes) * len(numbers) > _MAX_VOTES:
+        raise Problem(422, "invalid", "this model has too many parts per photo to show them all.")
+    labels = wanted.labels or evidence.ranking[:2]
+    return {
+        "model": served.name,
+        "answer": _answer(served.model, evidence),
+        "classes": [evidence.classes[number] for number in numbers],
+        "probability": evidence.probability[numbers].tolist(),
+        "decision": evidence.decision[numbers].tolist(),
+        "parts": _parts(evidence, numbers),
+        "width": wanted.width,
+        "height": wanted.height,
+        "maps": [_maps(evidence, label, wanted) for label in dict.fromkeys(labels)],
+        "matched": wanted.label or evidence.ranking[0],
+        "matches": _matches(served, evidence),
+    }
+
+
+def _classes(evidence: Evidence) -> npt.NDArray[np.int64]:
+    """Return the classes whose votes are shown: all in their order, or the likeliest of many."""
+    if len(evidence.classes) <= _MAX_CLASSES:
+        return np.arange(len(evidence.classes))
+    return np.argsort(-evidence.probability, kind="stable")[:_MAX_CLASSES]
+
+
+def _answer(model: Model, evidence: Evidence) -> dict[str, Any]:
+    answer = answer_from(model, evidence.name, evidence.probability, evidence.familiarity)
+    return answer_view(answer)
+
+
+def _parts(evidence: Evidence, numbers: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+    votes = evidence.votes[:, numbers].tolist()
+    return [{"box": box, "votes": own} for box, own in zip(evidence.boxes.tolist(), votes, strict=True)]
+
+
+def _maps(evidence: Evidence, label: str, wanted: Wanted) -> dict[str, Any]:
+    return {
+        "label": label,
+        "votes": evidence.map(label, wanted.width, wanted.height).tolist(),
+        "contrast": evidence.contrast(label, wanted.width, wanted.height).tolist(),
+    }
+
+
+def _matches(served: Served, evidence: Evidence) -> list[dict[str, Any]]:
+    """Return the parts of training photos that are most alike, with the address of the photo where it is here."""
+    if not evidence.matches:
+        return []
+    workspace = served.workspace
+    ids = {} if workspace is None else workspace.trained_photos()
+    matches = []
+    for match in evidence.matches[:_MAX_MATCHES]:
+        photo = ids.get(match.name)
+        is_here = workspace is not None and photo in workspace.state.photos
+        image = f"/v1/workspaces/{workspace.id}/photos/{photo}/image" if workspace is not None and is_here else None
+        matches.append(
+            {"box": match.box, "photo": match.name, "there": match.there, "distance": match.distance, "image": image}
+        )
+    return matches

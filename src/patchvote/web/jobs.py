@@ -1,0 +1,266 @@
+"""Jobs: learnings that wait for their turn, run in a process of their own, and can be cancelled.
+
+One job runs at a time, so that the network of the server is never short of a core for long. The model of a workspace is
+replaced when its job is complete: a job that fails, is cancelled or dies with the server changes nothing.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ..utils.terminal import say
+from .metrics import Metrics
+from .problems import Problem, missing, without_paths
+from .settings import Limits
+from .tasks import Task
+from .workspaces import Workspace, new_id
+
+_REMEMBERED = 200  # finished jobs whose state can still be read
+_GRACE = 2.0  # seconds for a process to end when it is told to
+_LONGEST_LINE = 100_000  # characters of a line of progress
+
+
+@dataclasses.dataclass(eq=False)
+class Job:
+    """One learning.
+
+    `version` grows with every change; whoever shows a job compares it.
+    """
+
+    id: str
+    workspace: Workspace
+    task: Task
+    taught: str
+    status: str = "waiting"
+    stage: str = "start"
+    done: int = 0
+    total: int = 0
+    message: str = ""
+    started: float = dataclasses.field(default_factory=time.monotonic)
+    ended: float | None = None
+    version: int = 0
+    process: subprocess.Popen[str] | None = None
+
+    @property
+    def mode(self) -> str:
+        """Whether a model is fitted, or photos are added to one that was opened."""
+        return "fit" if self.task.base is None else "add"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.status not in ("waiting", "running")
+
+    def set(self, **values: Any) -> None:
+        """Change some values."""
+        for name, value in values.items():
+            setattr(self, name, value)
+        self.version += 1
+
+
+class Jobs:
+    """Runs jobs one after the other.
+
+    Parameters
+    ----------
+    limits : Limits
+        Limits of the server.
+    metrics : Metrics
+        Where jobs are counted.
+    folders : list of Path
+        Folders whose paths no message shows.
+    """
+
+    def __init__(self, limits: Limits, metrics: Metrics, folders: list[Path]) -> None:
+        self._limits, self._metrics, self._folders = limits, metrics, folders
+        self._changed = threading.Condition()
+        self._jobs: collections.OrderedDict[str, Job] = collections.OrderedDict()
+        self._waiting: collections.deque[Job] = collections.deque()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="patchvote-jobs", daemon=True)
+        self._thread.start()
+
+    def submit(self, workspace: Workspace, task: Task, taught: str) -> Job:
+        """Queue a job.
+
+        Raises
+        ------
+        Problem
+            The workspace has a job already, or too many jobs wait.
+        """
+        with self._changed:
+            self.check_free(workspace)
+            if self._closed or len(self._waiting) >= self._limits.waiting_jobs:
+                raise Problem(429, "busy", "too many jobs are waiting. Try again later.", 30)
+            job = Job(new_id(), workspace, task, taught)
+            self._jobs[job.id] = job
+            self._waiting.append(job)
+            while len(self._jobs) > _REMEMBERED:
+                oldest = next(iter(self._jobs.values()))
+                if not oldest.is_over:
+                    break
+                del self._jobs[oldest.id]
+            self._changed.notify()
+            return job
+
+    def get(self, job: str) -> Job:
+        """Return a job.
+
+        Raises
+        ------
+        Problem
+            There is no such job; those of before a restart are gone.
+        """
+        with self._changed:
+            if job not in self._jobs:
+                raise missing("job")
+            return self._jobs[job]
+
+    def of(self, workspace: Workspace) -> Job | None:
+        """Return the job of a workspace that waits or runs, if there is one."""
+        with self._changed:
+            jobs = (job for job in self._jobs.values() if job.workspace.id == workspace.id and not job.is_over)
+            return next(jobs, None)
+
+    def check_free(self, workspace: Workspace) -> None:
+        """Refuse to begin where a job of the workspace waits or runs."""
+        if self.of(workspace) is not None:
+            raise Problem(409, "conflict", "this workspace is learning: wait, or cancel that job.")
+
+    @property
+    def running(self) -> int:
+        """Number of jobs that run."""
+        return sum(job.status == "running" for job in list(self._jobs.values()))
+
+    def plain(self, job: Job) -> dict[str, Any]:
+        """Return the state of a job as plain values."""
+        with self._changed:
+            position = self._waiting.index(job) + 1 if job in self._waiting else 0
+            return {
+                "id": job.id,
+                "workspace": job.workspace.id,
+                "status": job.status,
+                "mode": job.mode,
+                "stage": job.stage,
+                "done": job.done,
+                "total": job.total,
+                "position": position,
+                "seconds": round((job.ended or time.monotonic()) - job.started, 2),
+                "message": job.message,
+            }
+
+    def cancel(self, job: Job) -> None:
+        """End a job, if it is not over; its workspace stays as it was."""
+        with self._changed:
+            if job.is_over:
+                return
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(job)
+            self._finish(job, "cancelled")
+            process = job.process
+        if process is not None:
+            _end(process)
+
+    def close(self) -> None:
+        """Cancel all jobs, and wait until their processes have ended."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        for job in list(self._jobs.values()):
+            self.cancel(job)
+        self._thread.join(_GRACE)
+
+    def _finish(self, job: Job, status: str, message: str = "") -> None:
+        job.set(status=status, message=without_paths(message, self._folders), ended=time.monotonic())
+        self._metrics.count("patchvote_jobs_total", labels={"status": status})
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return
+                job = self._waiting.popleft()
+                job.set(status="running", started=time.monotonic())
+                try:
+                    job.process = _start(job.task)
+                except OSError as error:
+                    self._finish(job, "failed", f"a process for learning could not be started: {error.strerror}.")
+            if job.process is not None:
+                self._follow(job, job.process)
+
+    def _follow(self, job: Job, process: subprocess.Popen[str]) -> None:
+        """Read what the process tells until it ends, and take over its result."""
+        late = threading.Timer(self._limits.job_seconds, _end, [process])
+        late.daemon = True
+        late.start()
+        end: dict[str, Any] = {}
+        for line in iter(lambda: process.stdout.readline(_LONGEST_LINE) if process.stdout else "", ""):
+            with contextlib.suppress(ValueError, TypeError):
+                told = dict(json.loads(line))
+                end = told if "end" in told else end
+                if "stage" in told and not job.is_over:
+                    job.set(stage=str(told["stage"]), done=int(told["done"]), total=int(told["total"]))
+        is_late = time.monotonic() - job.started >= self._limits.job_seconds
+        late.cancel()
+        if process.stdin is not None:
+            process.stdin.close()
+        code = process.wait()
+        self._conclude(job, end, code, is_late)
+
+    def _conclude(self, job: Job, end: dict[str, Any], code: int, is_late: bool) -> None:
+        run = Path(job.task.run)
+        with self._changed:
+            if job.is_over:  # cancelled
+                shutil.rmtree(run, ignore_errors=True)
+                return
+        if end.get("end") == "done":
+            try:
+                job.workspace.commit_run(run, job.taught)
+                status, message = "done", ""
+            except Problem as problem:  # the workspace was removed meanwhile
+                status, message = "failed", problem.message
+        elif end.get("end") == "failed":
+            status, message = "failed", str(end.get("message"))
+        else:
+            status = "failed"
+            message = "learning took too long." if is_late else "learning ended unexpectedly. Is there enough memory?"
+            say(f"fault of a job: {end.get('message') or f'the process ended with {code}'}")
+        if status != "done":
+            shutil.rmtree(run, ignore_errors=True)
+        with self._changed:
+            self._finish(job, status, message)
+
+
+def _start(task: Task) -> subprocess.Popen[str]:
+    process = subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-m", f"{__package__}.learning"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # warnings of libraries, which may name photos
+        text=True,
+        encoding="utf-8",
+    )
+    if process.stdin is not None:  # it stays open: when the server ends, so does the process
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(dataclasses.asdict(task)) + "\n")
+            process.stdin.flush()
+    return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        process.kill()

@@ -1,0 +1,128 @@
+"""Problems: errors as clients see them. They say what to try, and never show a path, a traceback or a content."""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+import secrets
+import tempfile
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.responses import Response
+
+from ..errors import PatchvoteError
+from ..utils.terminal import say
+
+_CODES = {400: "bad_request", 404: "not_found", 405: "method", 413: "too_large", 415: "media_type", 422: "invalid"}
+_UNREAD = (408, 413)  # statuses after which the rest of a body is not read
+_LONGEST = 600  # characters of a message
+# What follows the name of a folder in a path, up to a character that ends a path in our messages.
+_REST = r"""(?:[/\\][^\s'",;:)]*)*"""
+
+
+class Problem(HTTPException):
+    """An error with the status and the code that a client receives.
+
+    Parameters
+    ----------
+    status : int
+        Status of the response.
+    code : str
+        Code of the error (docs/serve.md).
+    message : str
+        What is wrong and what to try.
+    retry_after : int, optional
+        Seconds after which to try again.
+    """
+
+    def __init__(self, status: int, code: str, message: str, retry_after: int | None = None) -> None:
+        super().__init__(status, message)
+        self.status, self.code, self.message, self.retry_after = status, code, message, retry_after
+
+    def response(self) -> Response:
+        """Return the response that tells it."""
+        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        if self.status in _UNREAD:
+            headers["Connection"] = "close"
+        body = json.dumps({"error": {"code": self.code, "message": self.message}})
+        return Response(body, self.status, headers, media_type="application/json")
+
+
+def missing(what: str) -> Problem:
+    """Return the problem that something does not exist."""
+    return Problem(404, "not_found", f"there is no such {what}.")
+
+
+def without_paths(message: str, folders: Iterable[Path]) -> str:
+    """Return a message in which every path into one of the folders reads "the file".
+
+    Examples
+    --------
+    >>> without_paths("/data/w/1/m.patchvote is damaged: no header.", [Path("/data")])
+    'the file is damaged: no header.'
+    """
+    spellings = {str(spelling) for folder in folders for spelling in (folder, folder.absolute(), folder.resolve())}
+    for folder in sorted(spellings - {"/", "."}, key=len, reverse=True):
+        message = re.sub(re.escape(folder) + _REST, "the file", message)
+    return message if len(message) <= _LONGEST else message[:_LONGEST] + "…"
+
+
+def private_folders(data: Path) -> list[Path]:
+    """Return the folders whose paths tell something about the machine."""
+    return [data, Path(__file__).parent.parent, Path.home(), Path(tempfile.gettempdir()), Path.cwd()]
+
+
+def add_handlers(app: FastAPI, data: Path) -> None:
+    """Turn every error of a request into a response."""
+    folders = private_folders(data)
+
+    async def problem(request: Request, error: Any) -> Response:
+        return Problem(error.status, error.code, without_paths(error.message, folders), error.retry_after).response()
+
+    async def mistake(request: Request, error: Any) -> Response:
+        return Problem(422, "invalid", without_paths(str(error.lines[0]), folders)).response()
+
+    async def invalid(request: Request, error: Any) -> Response:
+        first = error.errors()[0]
+        where = " ".join(str(part) for part in first.get("loc", ()))[:100]
+        return Problem(422, "invalid", f"{where}: {first.get('msg', 'is not valid')}").response()
+
+    async def http(request: Request, error: Any) -> Response:
+        code = _CODES.get(error.status_code, "bad_request")
+        response = Problem(error.status_code, code, str(error.detail)).response()
+        response.headers.update(error.headers or {})
+        return response
+
+    async def system(request: Request, error: Any) -> Response:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return Problem(413, "full", "there is no room on the disk of the server.").response()
+        return unforeseen(error).response()
+
+    async def fault(request: Request, error: Exception) -> Response:
+        return unforeseen(error).response()
+
+    app.add_exception_handler(Problem, problem)
+    app.add_exception_handler(PatchvoteError, mistake)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(StarletteHTTPException, http)
+    app.add_exception_handler(OSError, system)
+    app.add_exception_handler(Exception, fault)
+
+
+def unforeseen(error: BaseException) -> Problem:
+    """Log an error that is ours, under a number, and return the problem that names the number."""
+    number = secrets.token_hex(4)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames[-8:]))
+    # Not the message of the error: it may hold what a client sent.
+    say(f"fault {number}: {type(error).__name__} at {where}")
+    return Problem(500, "internal", f"a fault of the server; its log calls it {number}.")

@@ -1,0 +1,128 @@
+"""Routes of learning: jobs, their events, the report, and what other programs get of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter
+from starlette.responses import Response, StreamingResponse
+
+from ...errors import PatchvoteError
+from ...models.arguments import kind_of_voter
+from ..context import Context, Here, reply
+from ..exporting import csv_of_answers, zip_of_answers
+from ..jobs import Job
+from ..problems import Problem
+from ..shapes import ERRORS, JobOut, LearnIn
+from ..tasks import Task
+from ..workspaces import Workspace
+
+router = APIRouter(tags=["learn"], responses=ERRORS)
+_POLL = 0.1  # seconds between two looks at a job whose events are streamed
+_ALIVE = 15.0  # seconds between two signs of life
+_ONE = "/v1/workspaces/{workspace}"
+
+
+@router.post(f"{_ONE}/learn", response_model=JobOut, status_code=202, summary="Learn")
+def learn(workspace: str, body: LearnIn, here: Here) -> Response:
+    """Start to learn from the labelled photos of a workspace."""
+    found = here.workspaces.get(workspace)
+    try:
+        kind_of_voter(body.voter)
+    except PatchvoteError:
+        raise Problem(422, "invalid", "there is no such voter; try auto.") from None
+    here.jobs.check_free(found)
+    return reply(here.jobs.plain(_submitted(here, found, body)), 202)
+
+
+def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
+    state = workspace.state
+    labelled = [[photo.id, photo.name, state.classes[str(photo.label)]] for photo in state.labelled]
+    needed = 2 if state.base is None else 1
+    if len({label for _, _, label in labelled}) < needed:
+        message = "put photos into at least two classes first." if needed == 2 else "put photos into a class first."
+        raise Problem(422, "invalid", message)
+    run, base = workspace.new_run(), workspace.run_folder(state.base)
+    task = Task(
+        photos=str(workspace.folder / "photos"),
+        run=str(run),
+        bags=str(workspace.bags),
+        labelled=labelled,
+        unlabelled=[[photo.id, photo.name] for photo in state.unlabelled],
+        base=None if base is None else str(base / "model.patchvote"),
+        voter=body.voter,
+        budget=body.budget,
+        suggest=body.suggest,
+        jobs=here.settings.jobs,
+    )
+    try:
+        return here.jobs.submit(workspace, task, state.fingerprint())
+    except Problem:
+        run.rmdir()
+        raise
+
+
+@router.get(f"{_ONE}/report", summary="What the last learning found")
+def report(workspace: str, here: Here) -> Response:
+    """Return accuracy, mistakes, suspects and suggestions of the last learning."""
+    value = here.workspaces.get(workspace).report()
+    if value is None:
+        raise Problem(404, "not_found", "nothing was learned here yet.")
+    return reply(value)
+
+
+@router.get(f"{_ONE}/answers.csv", response_class=Response, tags=["photos"], summary="Answers as a table")
+def answers_csv(workspace: str, here: Here) -> Response:
+    """Return the answers as CSV."""
+    content = b"".join(csv_of_answers(here.workspaces.get(workspace).state))
+    headers = {"Content-Disposition": 'attachment; filename="answers.csv"'}
+    return Response(content, headers=headers, media_type="text/csv; charset=utf-8")
+
+
+@router.get(f"{_ONE}/answers.zip", response_class=StreamingResponse, tags=["photos"], summary="A folder per class")
+def answers_zip(workspace: str, here: Here) -> Response:
+    """Return the answered photos in a folder per class."""
+    headers = {"Content-Disposition": 'attachment; filename="answers.zip"'}
+    content = zip_of_answers(here.workspaces.get(workspace))
+    return StreamingResponse(content, headers=headers, media_type="application/zip")
+
+
+@router.get("/v1/jobs/{job}", response_model=JobOut, summary="State of a job")
+def job(job: str, here: Here) -> Response:
+    """Return the state of a job."""
+    return reply(here.jobs.plain(here.jobs.get(job)))
+
+
+@router.delete("/v1/jobs/{job}", response_model=JobOut, summary="Cancel a job")
+def cancel(job: str, here: Here) -> Response:
+    """Cancel a job; what its workspace had before stays."""
+    found = here.jobs.get(job)
+    here.jobs.cancel(found)
+    return reply(here.jobs.plain(found))
+
+
+@router.get("/v1/jobs/{job}/events", response_class=StreamingResponse, summary="Progress of a job, live")
+async def events(job: str, here: Here) -> Response:
+    """Stream the state of a job as server-sent events, until it is over."""
+    found = here.jobs.get(job)
+    return StreamingResponse(here.streams.open(_events(here, found)), media_type="text/event-stream")
+
+
+async def _events(here: Context, job: Job) -> AsyncIterator[str]:
+    """Yield an event whenever a job has changed, and a comment now and then, which shows a broken connection."""
+    clock = asyncio.get_running_loop().time
+    seen, spoke = -1, clock()
+    while True:
+        is_over, version = job.is_over, job.version
+        if version != seen or is_over:
+            seen, spoke = version, clock()
+            kind = "end" if is_over else "progress"
+            yield f"event: {kind}\ndata: {json.dumps(here.jobs.plain(job))}\n\n"
+        elif clock() - spoke > _ALIVE:
+            spoke = clock()
+            yield ": alive\n\n"
+        if is_over:
+            return
+        await asyncio.sleep(_POLL)
