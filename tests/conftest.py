@@ -60,6 +60,16 @@ def real_photos() -> Path:
 
 
 @pytest.fixture(scope="session")
+def demo_photos(tmp_path_factory: pytest.TempPathFactory, real_photos: Path) -> Path:
+    """The crops of the demonstration: `train` and `test` with six class folders, and `collage.png` of four of them."""
+    from patchvote.cli.demo import make_photos
+
+    folder = tmp_path_factory.mktemp("demo photos")
+    make_photos(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def photo_folder(tmp_path_factory: pytest.TempPathFactory, real_photos: Path) -> Path:
     """Forty crops of real photos in four class folders, of differing sizes, some with names that need care."""
     root = tmp_path_factory.mktemp("photos")

@@ -75,3 +75,5 @@ def test_the_architecture_lists_every_module_in_a_table():
     modules = [path.relative_to(package).as_posix() for path in package.rglob("*.py") if path.name != "__init__.py"]
     top = {module for module in modules if "/" not in module}  # these stand in a sentence
     assert [module for module in modules if module not in top and f"\n| `{module}` |" not in page] == []
+    static = [path.relative_to(package / "web").as_posix() for path in (package / "web" / "static").iterdir()]
+    assert [name for name in static if f"`{name}`" not in page] == []

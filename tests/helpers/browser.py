@@ -27,7 +27,7 @@ _FLAGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """What happened while a page was loaded: console messages and errors, requested addresses, and its document."""
+    """What happened since a page was opened: console messages and errors, requested addresses, and its document."""
 
     messages: list[str]
     requests: list[str]
@@ -53,8 +53,21 @@ class Browser:
         self._messages.clear()
         self._requests.clear()
         self.page.goto(page.resolve().as_uri() if isinstance(page, Path) else page, wait_until="load")
+        return self.seen()
+
+    def seen(self) -> Seen:
+        """Return what happened since the page was opened."""
         dom = self.evaluate("document.documentElement.outerHTML")
         return Seen(list(self._messages), list(self._requests), dom)
+
+    @contextlib.contextmanager
+    def window(self, **settings: Any) -> Iterator[Browser]:
+        """Open a window of its own, with an empty profile; `settings` are those of Playwright's `new_context`."""
+        context = self.page.context.browser.new_context(**settings)
+        try:
+            yield Browser(context.new_page())
+        finally:
+            context.close()
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression in the open page."""
@@ -62,14 +75,14 @@ class Browser:
 
 
 @contextlib.contextmanager
-def start_browser() -> Iterator[Browser]:
+def start_browser(*flags: str) -> Iterator[Browser]:
     """Start Chromium, and close it at the end; skip the test where Chromium or Playwright is absent."""
     api = pytest.importorskip("playwright.sync_api")
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
         pytest.skip("there is no Chromium here")
     with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, args=list(_FLAGS))
+        chromium = playwright.chromium.launch(executable_path=program, args=[*_FLAGS, *flags])
         try:
             yield Browser(chromium.new_page())
         finally:
