@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -125,10 +126,8 @@ def explain(
             raise MistypedError(f"{option} writes a {ending} file, got {path}.")
     matching = {} if training is None else _by_name(source_of(training, named))
     explained = _Explained(classifier, label, matching, as_json)
-    advice = (
-        f"interrupted. Pictures that were drawn are in {folder}." if many else "interrupted; no picture was written."
-    )
-    with interruption(advice):
+    drawn = interruption(f"interrupted. Pictures that were drawn are complete, and in {folder}.")
+    with drawn if many else contextlib.nullcontext():
         for photo, evidence in explained.each(found, strict=not many):
             written = explained.write(photo, evidence, files[id(photo)])
             if as_json:

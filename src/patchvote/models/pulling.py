@@ -106,7 +106,7 @@ def cannot_tell(model: Model) -> str | None:
     if not (model.scorer.traces or model.scorer.remembers):
         return (
             f"Which training photos pulled it there cannot be told: a model of {model.kind} keeps what it learned of "
-            "all photos together. One of moment-svm (the default), bag-svm, nbnn, local-nbnn or jury can tell."
+            "all photos together. One of the default voter or of nbnn can tell."
         )
     if model.about.adapted:
         return "Which training photos pulled it there cannot be told of an adapted model; the unadapted one can tell."
