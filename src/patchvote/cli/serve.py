@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import os
 from pathlib import Path
 from typing import Annotated
@@ -44,9 +44,11 @@ def serve(
     verbose: Verbose = False,
 ) -> None:
     """Start a page on this machine to teach a model and to ask it, and an HTTP API for programs (extra web)."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise PatchvoteError("the page needs some packages more. Install them with: pip install 'patchvote[web]'")
+    try:
+        for name in _NEEDED:
+            importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise PatchvoteError("the page needs more packages. Install them: pip install 'patchvote[web]'") from None
     from ..web.server import serve as run
     from ..web.settings import Limits, Settings, data_folder
 
