@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before scipy comes in: one of scikit-learn's checks skips without it
+if "127.0.0.1" not in os.environ.get("HF_ENDPOINT", ""):  # this file is read again as a module, in the middle of tests
+    os.environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # the hub's library reads it on import; nobody listens there
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # some tests import ONNX Runtime before patchvote, or without it
 
 # Beside other workers, each has its share of the cores: libraries whose threads wait for one another by spinning take
@@ -189,6 +191,22 @@ def engine(cluster):
     from patchvote.engines.ray import RayEngine
 
     return RayEngine(workers=2)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A Hugging Face hub on loopback, with an empty cache; no other address is known to the library."""
+    from helpers.hub_server import hub_server
+
+    with hub_server() as server:
+        for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+        monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
+        pytest.importorskip("huggingface_hub")
+        yield server
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from .bags.bags import Bags
 from .bags.cache_stream import kept_stream
 from .bags.extract import Described, Extractor
 from .bags.filled import Filled
-from .bags.recipe import Recipe, as_recipe
+from .bags.recipe import Recipe
 from .errors import PatchvoteError
 from .models.answers import Answer
 from .models.arguments import (
@@ -110,9 +110,10 @@ class ImageClassifier(Parameters, Namer):
     ) -> None:
         self._kind = kind_of_voter(voter)
         check_settings(budget, seed)
-        self.recipe, self.voter, self.budget, self.cache, self.seed = as_recipe(recipe), voter, budget, cache, seed
+        self.voter, self.budget, self.cache, self.seed = voter, budget, cache, seed
         self.jobs, self.backbone, self.device = jobs, backbone, device
-        super().__init__(Extractor(self.recipe, backbone=backbone, jobs=jobs, device=device))
+        super().__init__(Extractor(recipe, backbone=backbone, jobs=jobs, device=device))
+        self.recipe = self._extractor.recipe
         self.before: Scores | None = None
         self.filled = Filled(0)
         self.refusal: str | None = None

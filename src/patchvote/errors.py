@@ -110,7 +110,8 @@ class UntypedNetworkError(NetworkError, ModelError):
     def __init__(self, network: str, file: object = "a file", option: str = "--network") -> None:
         shown = network if len(network) <= _LONGEST_NAME else network[:_LONGEST_NAME] + "…"
         self.reason = (
-            f"{file} names the network {shown!r}, which is neither embedded nor an ONNX file beside it. "
+            f"{file} names the network {shown!r}, which is neither embedded nor an ONNX file beside it"
+            f"{', nor in the cache of the Hugging Face hub on this machine' if 'hf:' in network else ''}. "
             "Such a name can run code, open files or download, so it is not taken from a file."
         )
         # The user cannot judge a name that cannot be shown in full, so no command is suggested for it.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import NetworkError
 from .base import Activation, Backbone, HasGraph, NetworkSpec, Preprocessing
 from .joined import JoinedBackbone
-from .names import EMBEDDED, NetworkName, parts_of
+from .names import EMBEDDED, JOIN, NetworkName, parts_of
 from .registry import engines, load_one
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "engines",
     "graph_of",
     "load",
+    "load_pinned",
     "open_onnx",
 ]
 
@@ -40,8 +41,9 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1, de
     ----------
     network : str
         One of `EMBEDDED`; or the path of an ONNX file, with its preprocessing in a TOML file of the same name (see
-        `open_onnx`); or a network of torch, timm or torchvision (see `torch_network`), of Caffe (see `caffe_network`),
-        or of an engine of another package (see `registry`). The descriptors of several networks, joined by ``+``, are
+        `open_onnx`); or a network of the Hugging Face hub (see `hub`) or its short name (see `known`), of torch, timm
+        or torchvision (see `torch_network`), of Caffe (see `caffe_network`), or of an engine of another package (see
+        `registry`). The descriptors of several networks, joined by ``+``, are
         concatenated (see `joined`). A name that was read from a file may only name embedded networks (see `names`).
     activation : {"after", "before"}, default "after"
         Whether descriptors are read after or before the network's last activation.
@@ -56,10 +58,22 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1, de
     >>> spec.dim, spec.stride
     (1280, 32)
     """
+    return load_pinned(network, activation=activation, threads=threads, device=device)[0]
+
+
+def load_pinned(
+    network: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu"
+) -> tuple[Backbone, str]:
+    """Load a network as `load` does; also return the name by which the same network is found again.
+
+    That is the given name, except that a network of the Hugging Face hub has its commit and the SHA-256 of its file.
+    """
     if activation not in ("after", "before"):
         raise NetworkError(f"activation must be 'after' or 'before', got {activation!r}.")
-    parts = [load_one(part, activation=activation, threads=threads, device=device) for part in parts_of(network)]
-    return parts[0] if len(parts) == 1 else JoinedBackbone(parts)
+    names = parts_of(network)
+    parts = [load_one(part, activation=activation, threads=threads, device=device) for part in names]
+    pinned = [str(getattr(part, "pinned_name", name)) for part, name in zip(parts, names, strict=True)]
+    return parts[0] if len(parts) == 1 else JoinedBackbone(parts), type(network)(JOIN.join(pinned))
 
 
 def graph_of(network: str, activation: Activation = "after") -> tuple[onnx.ModelProto, NetworkSpec]:

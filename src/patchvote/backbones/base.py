@@ -84,6 +84,8 @@ class NetworkSpec:
         Name of the tensor that is read.
     output_layout : {"NCHW", "NHWC"}
         Order of the output's axes, where it is a feature map.
+    whole : {"mean", "class"}
+        What describes a whole image: the mean of the cells, or the class token of a transformer (`HasWhole`).
     """
 
     name: str
@@ -96,12 +98,15 @@ class NetworkSpec:
     output: str
     fixed_size: tuple[int, int] | None = None
     output_layout: Literal["NCHW", "NHWC"] = "NCHW"
+    whole: Literal["mean", "class"] = "mean"
 
     @property
     def fingerprint(self) -> str:
         """Short hash of everything that affects descriptors, which the name does not."""
         fields: dict[str, Any] = dataclasses.asdict(self)
         del fields["name"]
+        if self.whole == "mean":  # fingerprints are older than this field
+            del fields["whole"]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -128,6 +133,15 @@ class HasGraph(Protocol):
 
     def graph(self) -> onnx.ModelProto:
         """Return the graph, from preprocessed images to the descriptors."""
+        ...
+
+
+@runtime_checkable
+class HasWhole(Protocol):
+    """A backbone that describes a whole image by something else than the mean of its cells (`NetworkSpec.whole`)."""
+
+    def with_whole(self, images: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Describe images as a call does; also return the descriptors ``(n, d)`` of the whole images."""
         ...
 
 

@@ -8,7 +8,7 @@ folder.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,18 @@ _DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "com.ms.inter
 Functions = dict[tuple[str, str], "onnx.FunctionProto"]
 
 
-def read_graph(path: Path) -> tuple[Any, str]:
+def read_graph(path: Path, cache: Path | None = None, fetch: Callable[[str], object] | None = None) -> tuple[Any, str]:
     """Return the model of an ONNX file, and the digest of the file together with its files of weights.
+
+    Parameters
+    ----------
+    path : path
+        ONNX file.
+    cache : path, optional
+        Folder of a cache in which the files beside the graph may be links to other files of the cache; by default they
+        may not lead out of the folder of the graph.
+    fetch : function, optional
+        Called with the name of every file of weights, relative to the graph, before it is opened.
 
     Raises
     ------
@@ -52,13 +62,12 @@ def read_graph(path: Path) -> tuple[Any, str]:
         model = onnx.load_from_string(content)
         digest = hashlib.sha256(content).hexdigest()
         _check_nodes(model, path)
-        locations = _check_weights(model, path)
-        if locations:
-            onnx.load_external_data_for_model(model, str(path.parent))
-            digests = [digest, *(file_digest(path.parent / location) for location in sorted(locations))]
+        files = _check_weights(model, path, cache, fetch)
+        if files:
+            for tensor in filter(_is_outside, _tensors(model)):
+                _load_weights(tensor, files)
+            digests = [digest, *(file_digest(files[location]) for location in sorted(files))]
             digest = hashlib.sha256("".join(digests).encode()).hexdigest()
-            if any(_is_outside(tensor) for tensor in _tensors(model)):  # ONNX Runtime would open any file
-                raise NetworkError(f"{path} has weights in other files that only ONNX Runtime can find.")
     except NetworkError:
         raise
     except OSError as error:
@@ -76,8 +85,7 @@ def weight_files(path: Path) -> list[Path]:
         model = onnx.load_from_string(read_bytes(path, _MAX_BYTES))
     except Exception:  # loading the network will report what is wrong
         return []
-    references = [{entry.key: entry.value for entry in tensor.external_data} for tensor in _tensors(model)]
-    locations = {reference["location"] for reference in references if reference.get("location")}
+    locations = {location for tensor in _tensors(model) if (location := _reference(tensor).get("location"))}
     return [path.parent / location for location in sorted(locations)]
 
 
@@ -140,22 +148,48 @@ def _expanded_size(
 # --- weights in files of their own ------------------------------------------------------------------------------------
 
 
-def _check_weights(model: onnx.ModelProto, path: Path) -> set[str]:
+def _check_weights(
+    model: onnx.ModelProto, path: Path, cache: Path | None, fetch: Callable[[str], object] | None
+) -> dict[str, Path]:
     """Return the files of weights; they must be ordinary files in the folder of the graph, and not too large."""
-    folder, total, locations = path.parent.resolve(), 0, set()
+    folder, total = path.parent.resolve(), 0
+    files: dict[str, Path] = {}
     for tensor in filter(_is_outside, _tensors(model)):
-        reference = {entry.key: entry.value for entry in tensor.external_data}
+        reference = _reference(tensor)
         location = reference.get("location", "")
+        # In a cache, a link may lead out of the folder; the name itself may not.
+        named = location and ".." not in Path(location).parts and (folder / location).is_relative_to(folder)
+        if named and fetch is not None and location not in files:
+            fetch(location)
         file = (folder / location).resolve()
-        if not location or not file.is_relative_to(folder):
+        if not named or not file.is_relative_to(folder if cache is None else cache.resolve()):
             raise NetworkError(f"{path} has weights in {location[:80]!r}, which is not a file in its folder.")
         with open_regular(file) as opened:
             size = opened.seek(0, 2)
         total += min(size, int(reference.get("length") or size))
         if total > _MAX_BYTES:
             raise NetworkError(f"{path} has more than {_MAX_BYTES:,} bytes of weights.")
-        locations.add(location)
-    return locations
+        files[location] = file
+    return files
+
+
+def _load_weights(tensor: onnx.TensorProto, files: dict[str, Path]) -> None:
+    """Put the content of a tensor, which is in one of the files, into the tensor itself."""
+    reference = _reference(tensor)
+    with open_regular(files[reference["location"]]) as file:
+        size, offset = file.seek(0, 2), int(reference.get("offset") or 0)
+        length = int(reference.get("length") or max(0, size - offset))
+        if offset < 0 or length < 0 or offset + length > size:
+            raise ValueError(f"the tensor {tensor.name[:80]!r} is said to lie outside of its file of weights")
+        file.seek(offset)
+        tensor.raw_data = file.read(length)
+    tensor.data_location = tensor.DEFAULT
+    del tensor.external_data[:]
+
+
+def _reference(tensor: onnx.TensorProto) -> dict[str, str]:
+    """Return where the content of a tensor is, by key; empty where it is in the tensor itself."""
+    return {entry.key: entry.value for entry in tensor.external_data}
 
 
 def _is_outside(tensor: onnx.TensorProto) -> bool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..errors import NetworkError
 from .base import Backbone, NetworkSpec, Preprocessing
 from .names import JOIN
-from .outputs import descriptors
+from .outputs import descriptors, with_whole
 
 
 class JoinedBackbone:
@@ -31,6 +31,15 @@ class JoinedBackbone:
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe ``(n, h, w, 3)`` RGB images."""
         return np.concatenate([unit(descriptors(part, images)) for part in self._parts], axis=-1)
+
+    def with_whole(self, images: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Describe images; also return the descriptors of whole images: class tokens, or means of a network's cells."""
+        maps, wholes = [], []
+        for part in self._parts:
+            cells, whole = with_whole(part, images)
+            maps.append(unit(cells))
+            wholes.append(unit(whole) if whole is not None else mean_of_cells(maps[-1]))
+        return np.concatenate(maps, axis=-1), np.concatenate(wholes, axis=-1)
 
 
 def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
@@ -61,7 +70,13 @@ def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
         weights=hashlib.sha256(fingerprints.encode()).hexdigest(),
         output=JOIN.join(part.output for part in parts),
         fixed_size=first.fixed_size,
+        whole="class" if any(part.whole == "class" for part in parts) else "mean",
     )
+
+
+def mean_of_cells(outputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return one descriptor per image: the mean over the cells of its feature map, or the vector itself."""
+    return outputs if outputs.ndim == 2 else outputs.mean(axis=(1, 2), dtype=np.float64).astype(np.float32)
 
 
 def unit(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float32]:

@@ -6,8 +6,8 @@ engines.
 Loading a network by its name can run code: ``torch:package.module:function`` imports and calls,
 ``timm:…?pretrained=yes`` downloads, a path opens a file. A name that the user types may do all that. A name from a file
 (a model, a store, a protocol) is untrusted: it is passed on as a `NameFromFile`, and no network is loaded by it unless
-all of its parts are embedded networks. `beside` finds ONNX files in the folder of that file. Every other network is
-loaded only when the user types its name.
+all of its parts are embedded networks. `beside` finds ONNX files in the folder of that file, and networks in the cache
+of the Hugging Face hub. Every other network is loaded only when the user types its name.
 """
 
 from __future__ import annotations
@@ -90,6 +90,20 @@ class NameFromFile(str):
     __slots__ = ()
 
 
+class CachedName(str):
+    """A name that was read from a file and may be loaded: all that it needs is on this machine.
+
+    Whoever loads it makes no connection.
+
+    Examples
+    --------
+    >>> CachedName("hf:owner/net") == "hf:owner/net"
+    True
+    """
+
+    __slots__ = ()
+
+
 def parts_of(network: str) -> list[str]:
     """Return the names of the networks that a name joins.
 
@@ -107,6 +121,8 @@ def parts_of(network: str) -> list[str]:
     """
     if isinstance(network, NameFromFile) and not set(_split(network)) <= set(EMBEDDED):
         raise UntypedNetworkError(network)
+    if isinstance(network, CachedName):
+        return [CachedName(part) for part in _split(network)]
     return [network] if JOIN in network and _is_file(Path(network)) else _split(network)
 
 
@@ -118,20 +134,31 @@ def _split(network: str) -> list[str]:
 
 
 def beside(network: str, file: Path) -> str:
-    """Return the network that `file` names, where it is embedded or an ONNX file in the same folder.
+    """Return the network that `file` names, where it is embedded, an ONNX file in the same folder, or in a cache.
 
     Only the last component of a path counts: a network and its model may have been moved together to another folder.
+    A network of the Hugging Face hub must be pinned, and in the hub's cache on this machine.
 
     Raises
     ------
     UntypedNetworkError
-        The network is neither.
+        The network is none of these.
     """
     names = [network] if _in_folder(network, file.parent) else _split(network)
-    trusted = [name if name in EMBEDDED else _in_folder(name, file.parent) for name in names]
+    trusted = [name if name in EMBEDDED or _in_cache(name) else _in_folder(name, file.parent) for name in names]
     if not all(trusted):
         raise UntypedNetworkError(network, file)
-    return JOIN.join(trusted)
+    joined = JOIN.join(trusted)
+    return CachedName(joined) if any(map(_in_cache, names)) else joined
+
+
+def _in_cache(name: str) -> bool:
+    """Whether a name is that of a network in the hub's cache."""
+    if not name.startswith("hf:"):
+        return False
+    from .hub_cache import is_cached
+
+    return is_cached(name)
 
 
 def _in_folder(name: str, folder: Path) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .efficientnet import weights_file
+from .hub_names import is_hub_name
 from .names import EMBEDDED, NetworkName, parts_of
 
 
@@ -21,6 +22,10 @@ def network_files(network: str) -> Iterator[Path]:
     for part in dict.fromkeys([network, *(piece for name in parts_of(network) for piece in _pieces(name))]):
         if part in EMBEDDED:
             yield weights_file(part)
+        elif is_hub_name(full := _full_name(part)):
+            from .hub_files import cached_files
+
+            yield from cached_files(full)
         elif os.path.isfile(part):  # noqa: PTH113 - Path.is_file raises for names that no file can have
             path = Path(part)
             yield path
@@ -29,6 +34,15 @@ def network_files(network: str) -> Iterator[Path]:
 
                 yield path.with_suffix(".toml")
                 yield from weight_files(path)
+
+
+def _full_name(name: str) -> str:
+    """Return the name on the hub that a short one stands for, or the name itself."""
+    if ":" in name or name.lower().endswith(".onnx"):
+        return name
+    from .known import full_name
+
+    return full_name(name) or name
 
 
 def _pieces(name: str) -> list[str]:

@@ -62,14 +62,18 @@ class OnnxBackbone:
 
     def describe(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Describe images that are already preprocessed."""
+        return self.describe_all(tensor)[0]
+
+    def describe_all(self, tensor: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
+        """Describe images that are already preprocessed; return all outputs of the graph, descriptors first."""
         try:
-            result = self.session.run(tensor)
+            result, *others = self.session.run_all(tensor)
             if self.spec.stride is None:
-                return result.reshape(len(tensor), self.spec.dim)
+                return [result.reshape(len(tensor), self.spec.dim), *others]
             result = result.transpose(0, 2, 3, 1) if self.spec.output_layout == "NCHW" else result
             if result.shape[::3] != (len(tensor), self.spec.dim):
                 raise ValueError(f"its output has the shape {result.shape}")
-            return result
+            return [result, *others]
         except NetworkError:
             raise
         except Exception as error:  # ONNX Runtime's exceptions have no common base

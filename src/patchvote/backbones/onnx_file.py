@@ -142,7 +142,7 @@ def open_onnx(
     def part(model: Any) -> bytes:
         wanted = cut(model, output, activation)
         check_operations(wanted, path)
-        return _serialised(wanted, path)
+        return serialised(wanted, path)
 
     backbone = OnnxBackbone(spec, part(model), threads, device, bounded=True, read=lambda: part(read_graph(path)[0]))
     backbone.spec = _completed(spec, backbone.session, chosen, path)
@@ -163,7 +163,7 @@ def _only_output(model: Any, path: Path) -> str:
 
 def _completed(spec: NetworkSpec, session: Session, settings: OnnxSettings, path: Path) -> NetworkSpec:
     """Complete the specification of a network from its graph, its settings and a trial run."""
-    layout, fixed = _read_input(session, path)
+    layout, fixed = read_input(session, path)
     size = settings.size or (max(fixed) if fixed else 224)
     preprocessing = settings.preprocessing(layout)
 
@@ -171,8 +171,8 @@ def _completed(spec: NetworkSpec, session: Session, settings: OnnxSettings, path
     # high if possible, which distinguishes rows and columns of the map from its channels. A graph without a fixed size
     # may still work with one size only.
     sizes = [fixed] if fixed else [(size, 2 * size), (size, size)]
-    result, height, width = _trial_run(session, preprocessing, sizes, path)
-    dim, rows, output_layout = _read_output(result, height, width, spec.output, path)
+    result, height, width = trial_run(session, preprocessing, sizes, path)
+    dim, rows, output_layout = read_output(result, height, width, spec.output, path)
     return dataclasses.replace(
         spec,
         dim=dim,
@@ -189,14 +189,15 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
     return open_onnx(name, activation=activation, threads=threads, device=device)
 
 
-def _serialised(model: Any, path: Path) -> bytes:
+def serialised(model: Any, path: Path) -> bytes:
+    """Return a graph as bytes; `path` is its file, for messages."""
     try:
         return bytes(model.SerializeToString())
     except Exception as error:  # what the protobuf writer raises differs between its versions
         raise NetworkError(f"{path} is too large for one graph: {error}") from None
 
 
-def _trial_run(
+def trial_run(
     session: Session, preprocessing: Preprocessing, sizes: list[tuple[int, int]], path: Path
 ) -> tuple[npt.NDArray[np.float32], int, int]:
     """Run the graph on a blank image of the first size that works; return the output, and the image's height and width.
@@ -223,7 +224,7 @@ def _trial_run(
     raise NetworkError(f"{path} cannot take an image of {width} x {height} pixels: {problem}") from problem
 
 
-def _read_output(
+def read_output(
     result: npt.NDArray[np.float32], height: int, width: int, output: str, path: Path
 ) -> tuple[int, int | None, str]:
     """Return the number of features and of rows of the output for one image, and the order of its axes."""
@@ -246,7 +247,7 @@ def _read_output(
     )
 
 
-def _read_input(session: Session, path: Path) -> tuple[str, tuple[int, int] | None]:
+def read_input(session: Session, path: Path) -> tuple[str, tuple[int, int] | None]:
     """Return the order of the input's axes, and its height and width where they are fixed."""
     inputs = session.inputs
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":

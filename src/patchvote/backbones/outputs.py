@@ -6,6 +6,8 @@ cells for another stride would give bags whose boxes are wrong; it is refused in
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy.typing as npt
 
 from ..errors import BrokenNetworkError, PatchvoteError, first_line
 from ..utils.schema import brief
-from .base import Backbone, NetworkSpec, Preprocessing
+from .base import Backbone, HasWhole, NetworkSpec, Preprocessing
 
 # How far the number of cells along a side may be from side / stride, as a factor and in cells: strides are rounded to
 # powers of two (`stride_of`), and a network without padding has a cell less.
@@ -28,9 +30,30 @@ def descriptors(backbone: Backbone, images: npt.NDArray[np.uint8]) -> npt.NDArra
     BrokenNetworkError
         The network failed, or returned something else.
     """
+    return _checked(backbone.spec, images, _called(backbone.spec, images, backbone))
+
+
+def with_whole(
+    backbone: Backbone, images: npt.NDArray[np.uint8]
+) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.floating[Any]] | None]:
+    """Return the descriptors of images, and those ``(n, d)`` of the whole images where the network has its own.
+
+    Raises
+    ------
+    BrokenNetworkError
+        The network failed, or returned something else.
+    """
     spec = backbone.spec
+    if spec.whole == "mean" or not isinstance(backbone, HasWhole):
+        return descriptors(backbone, images), None
+    maps, whole = _called(spec, images, backbone.with_whole)
+    return _checked(spec, images, maps), _checked(dataclasses.replace(spec, stride=None), images, whole)
+
+
+def _called(spec: NetworkSpec, images: npt.NDArray[np.uint8], network: Callable[..., Any]) -> Any:
+    """Return what the code of a network returns; what it raises becomes one kind of error."""
     try:
-        outputs: Any = backbone(images)
+        return network(images)
     except (PatchvoteError, MemoryError):
         raise
     except Exception as error:  # code of another package may raise anything
@@ -38,6 +61,9 @@ def descriptors(backbone: Backbone, images: npt.NDArray[np.uint8]) -> npt.NDArra
             f"the network {spec.name!r} failed for images of the shape {images.shape}: {type(error).__name__}: "
             f"{first_line(error)}"
         ) from error
+
+
+def _checked(spec: NetworkSpec, images: npt.NDArray[np.uint8], outputs: Any) -> npt.NDArray[np.floating[Any]]:
     if (wrong := _fault(spec, images.shape, outputs)) is not None:
         raise BrokenNetworkError(f"the network {spec.name!r} returned {wrong}.")
     return np.asarray(outputs)

@@ -18,12 +18,16 @@ From then on ``colours``, and every name that begins with ``colours:``, ``colour
 - The names of our engines and networks, and names that end in .onnx, are reserved.
 - A name that was read from a file never reaches an engine, except that of the embedded networks (see `names`).
 
+An entry point may also be a table with the fields of `known.KnownNetwork`: a short name for a network of the Hugging
+Face hub, as those in networks.toml are.
+
 Other packages are searched only when a name is not one of ours, or when all engines are listed.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Protocol
 
 from ..errors import NetworkError, PatchvoteError, first_line
@@ -33,10 +37,17 @@ from .base import Activation, Backbone, NetworkSpec
 from .names import EMBEDDED, NetworkName
 from .outputs import fault_of_spec
 
+AUTO = "auto"  # no network: `fit` tries those at hand
 GROUP = "patchvote.backbones"  # name of the group of entry points
 
 # Modules of this package whose function `load` is an engine, by the beginning of a name; imported when needed.
-_OURS = {"caffe": "caffe_network", "timm": "torch_network", "torch": "torch_network", "torchvision": "torch_network"}
+OURS = {
+    "caffe": "caffe_network",
+    "hf": "hub",
+    "timm": "torch_network",
+    "torch": "torch_network",
+    "torchvision": "torch_network",
+}
 
 
 class Engine(Protocol):
@@ -52,11 +63,11 @@ def engines() -> list[str]:
 
     Examples
     --------
-    >>> engines()[:4]
-    ['caffe', 'timm', 'torch', 'torchvision']
+    >>> engines()[:5]
+    ['caffe', 'hf', 'timm', 'torch', 'torchvision']
     """
     others = {entry.name for entry in plugins(GROUP)}
-    return [*_OURS, *sorted(others - _OURS.keys())]
+    return [*OURS, *sorted(others - OURS.keys())]
 
 
 def load_one(name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
@@ -70,12 +81,16 @@ def load_one(name: str, *, activation: Activation, threads: int, device: str) ->
     prefix = name.partition(":")[0]
     if name in EMBEDDED:
         module = "embedded"
-    elif prefix in _OURS:
-        module = _OURS[prefix]
+    elif prefix in OURS:
+        module = OURS[prefix]
     elif name.lower().endswith(".onnx"):
         module = "onnx_file"
     else:
-        return _load_with_other(name, activation=activation, threads=threads, device=device)
+        from .known import full_name
+
+        if (full := full_name(name)) is None:
+            return _load_with_other(name, activation=activation, threads=threads, device=device)
+        name, module = full, "hub"
     load: Engine = importlib.import_module(f".{module}", __package__).load
     return load(name, activation=activation, threads=threads, device=device)
 
@@ -85,7 +100,13 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
     engine = NetworkName.parse(name).engine
     entries = {entry.value: entry for entry in plugins(GROUP) if entry.name == engine}
     if not entries:
-        known = engines() if ":" in name else [*EMBEDDED, *engines()]
+        from .known import known_names
+
+        known = engines() if ":" in name else [*EMBEDDED, *known_names(), *engines()]
+        if name == AUTO:
+            raise NetworkError(
+                "'auto' is for `patchvote fit --network auto`; in Python, call patchvote.models.choose_network first."
+            )
         raise NetworkError(f"there is no network {name!r}.{nearest(engine, known)} A path must end in .onnx.")
     if len(entries) > 1:
         raise NetworkError(
@@ -97,6 +118,12 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
         load = entry.load()
     except (Exception, SystemExit) as error:  # importing a package may raise anything
         raise NetworkError(f"{source} cannot be imported: {first_line(error)}") from error
+    if isinstance(load, Mapping):
+        from .hub import load as load_from_hub
+        from .known import KnownNetwork
+
+        full = KnownNetwork.of(engine, load, source).full_name(name.partition("?")[2])
+        return load_from_hub(full, activation=activation, threads=threads, device=device)
     try:
         backbone: Backbone = load(name, activation=activation, threads=threads, device=device)
     except PatchvoteError:

@@ -43,7 +43,7 @@ class Session:
     Parameters
     ----------
     graph : bytes
-        Serialised graph; its only input is a batch of images, and its first output is read.
+        Serialised graph; its only input is a batch of images.
     name : str
         Name of the graph in error messages.
     threads : int, default 1
@@ -92,20 +92,24 @@ class Session:
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def run(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Run the graph; raises the exceptions of ONNX Runtime, and `NetworkError` after the time limit."""
+        """Return the first output; raises the exceptions of ONNX Runtime, and `NetworkError` after the time limit."""
+        return self.run_all(tensor)[0]
+
+    def run_all(self, tensor: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
+        """Return all outputs, as `run` does the first."""
         value = self._session.get_inputs()[0]
         batch, count = value.shape[0], len(tensor)
         if not isinstance(batch, int) or batch == count:
-            return np.asarray(self._call({value.name: tensor}), dtype=np.float32)
+            return [np.asarray(output, dtype=np.float32) for output in self._call({value.name: tensor})]
         # A graph with a fixed batch size gets the images in batches of this size; the last one is padded.
         padded = -(-count // batch) * batch
         tensor = np.concatenate([tensor, np.zeros((padded - count, *tensor.shape[1:]), np.float32)])
         parts = [self._call({value.name: tensor[start : start + batch]}) for start in range(0, padded, batch)]
-        return np.concatenate(parts).astype(np.float32)[:count]
+        return [np.concatenate(outputs).astype(np.float32)[:count] for outputs in zip(*parts, strict=True)]
 
     def _call(self, feeds: dict[str, npt.NDArray[np.float32]]) -> Any:
         if not self._bounded:
-            return self._session.run(None, feeds)[0]
+            return self._session.run(None, feeds)
         if self._abandoned:
             raise NetworkError(f"{self._name} does not answer: an earlier call could not be stopped.")
         import onnxruntime
@@ -117,7 +121,7 @@ class Session:
 
         limit, call = sum(map(_seconds, feeds.values())), functools.partial(self._session.run, None, feeds, options)
         try:
-            return within(limit, call, stop, f"{self._name} does not answer")[0]
+            return within(limit, call, stop, f"{self._name} does not answer")
         except EndlessWorkError:
             self._abandoned = True
             raise

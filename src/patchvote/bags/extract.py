@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..backbones import Backbone, load
-from ..backbones.outputs import descriptors
+from ..backbones import Backbone, load_pinned
+from ..backbones.joined import mean_of_cells
+from ..backbones.outputs import with_whole
 from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError
 from ..photos.decode import opened, resized
 from ..photos.find import Photo, Source, find_photos
@@ -31,7 +32,7 @@ from ..utils.parameters import Parameters
 from ..utils.schema import brief
 from .bags import Bags
 from .boxes import MAX_DESCRIPTORS, WHOLE, Dense, Patch, cell_boxes, check_pixels, relative
-from .recipe import Recipe, as_recipe
+from .recipe import Recipe, as_recipe, fitting
 
 # Pixels per call of the network. More do not fit the processor's cache: batches of 32 tiles of 224 px are a quarter
 # slower than batches of 2. Fewer waste the call: single tiles of 64 px are slower than batches of 32
@@ -76,7 +77,8 @@ class Extractor(Parameters):
     Parameters
     ----------
     recipe : Recipe or str, optional
-        Recipe by which an image becomes a bag; the name of a network means the default recipe with that network.
+        Recipe by which an image becomes a bag; the name of a network means the default recipe with that network, with
+        one scale where the network takes images of one size only.
     backbone : Backbone, optional
         Network to use instead of the one that the recipe names: any object of that protocol.
     jobs : int, optional
@@ -105,9 +107,16 @@ class Extractor(Parameters):
             raise PatchvoteError(f"jobs must be a whole number, at least 1, got {brief(jobs)}.")
         self.recipe = as_recipe(recipe)
         self.jobs = jobs or cores()
+        if backbone is None:
+            self.backbone, name = load_pinned(self.recipe.network, activation=self.recipe.activation, device=device)
+            if name != self.recipe.network:
+                self.recipe = dataclasses.replace(self.recipe, network=name)
+        else:
+            self.backbone = backbone
+        if not isinstance(recipe, Recipe):
+            self.recipe = fitting(self.recipe, self.backbone.spec)
         # Makes the same extractor in another process, which loads the network itself.
         self.again = functools.partial(Extractor, self.recipe, backbone=backbone, jobs=jobs, device=device)
-        self.backbone = backbone or load(self.recipe.network, activation=self.recipe.activation, device=device)
         spec, sampling = self.backbone.spec, self.recipe.sampling
         if isinstance(sampling, Dense) and spec.stride is None:
             raise NetworkError(
@@ -199,6 +208,10 @@ class _View:
         return np.asarray(tile if tile.mode == "RGB" else tile.convert("RGB"))  # grey is resized as grey: faster
 
 
+# Output of the network for one view, and the descriptor of the whole view where the network has its own.
+_Seen = tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]
+
+
 class _Job:
     """A photo in progress: its views, and the outputs of the network so far."""
 
@@ -209,7 +222,7 @@ class _Job:
         self.views: list[_View] = []
         self.boxes: npt.NDArray[np.float32] | None = None
         self.level: npt.NDArray[np.int16] | None = None
-        self.outputs: dict[int, tuple[Future[npt.NDArray[np.float32]], int]] = {}  # by view: a batch, and the row in it
+        self.outputs: dict[int, tuple[Future[list[_Seen]], int]] = {}  # by view: a batch, and the row in it
 
 
 class _Pipeline:
@@ -293,11 +306,13 @@ class _Pipeline:
         for row, (job, index) in enumerate(group):
             job.outputs[index] = output, row
 
-    def _describe(self, views: list[_View]) -> npt.NDArray[np.float32]:
+    def _describe(self, views: list[_View]) -> list[_Seen]:
         """Cut out the views of one batch and run the network on them (on a worker)."""
         tiles = [view.tile() for view in views]
-        outputs = descriptors(self._backbone, np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
-        return outputs if self._recipe.mode == "dense" else _pool(outputs)
+        outputs, wholes = with_whole(self._backbone, np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
+        if self._recipe.mode == "patch":
+            return [(vector, None) for vector in (mean_of_cells(outputs) if wholes is None else wholes)]
+        return [(output, None if wholes is None else wholes[row]) for row, output in enumerate(outputs)]
 
     def _finish(self, job: _Job) -> Described:
         """Wait for the outputs of the oldest photo, and make its bag."""
@@ -318,14 +333,16 @@ class _Pipeline:
             return Described(job.photo, job.digest, error=PhotoError(job.photo.name, reason))
         return Described(job.photo, job.digest, bag)
 
-    def _bag(self, job: _Job, outputs: list[npt.NDArray[np.float32]]) -> Bags:
+    def _bag(self, job: _Job, seen: list[_Seen]) -> Bags:
         """Make the bag of one photo from the outputs of the network."""
+        outputs, wholes = [output for output, _ in seen], [whole for _, whole in seen]
         if job.boxes is not None and job.level is not None:
             return Bags(np.stack(outputs), np.array([0, len(outputs)]), job.boxes, job.level)
         boxes = [cell_boxes(*output.shape[:2]) for output in outputs]
         level = list(range(1, len(outputs) + 1))
         if isinstance(self._recipe.sampling, Dense) and self._recipe.sampling.whole:
-            outputs = [_pool(outputs[0][None])[None], *outputs]
+            whole = mean_of_cells(outputs[0][None])[0] if wholes[0] is None else wholes[0]
+            outputs = [whole[None, None], *outputs]
             boxes, level = [np.array([WHOLE], np.float32), *boxes], [0, *level]
         ends = np.cumsum([0] + [len(part) for part in boxes])
         values = np.empty((ends[-1], self._backbone.spec.dim), np.float32)
@@ -333,8 +350,3 @@ class _Pipeline:
             values[start:end].reshape(output.shape)[...] = output  # one copy, which also changes the order of axes
         levels = np.repeat(level, np.diff(ends)).astype(np.int16)
         return Bags(values, np.array([0, len(values)]), np.concatenate(boxes), levels)
-
-
-def _pool(outputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return one descriptor per tile: the mean over the cells of its feature map."""
-    return outputs if outputs.ndim == 2 else outputs.mean(axis=(1, 2), dtype=np.float64).astype(np.float32)

@@ -10,7 +10,7 @@ import dataclasses
 import json
 from typing import Any, Literal
 
-from ..backbones import EMBEDDED, Activation
+from ..backbones import EMBEDDED, Activation, NetworkSpec
 from ..backbones.names import NameFromFile
 from ..errors import PatchvoteError
 from ..utils.schema import brief
@@ -101,6 +101,14 @@ def as_recipe(recipe: Recipe | str | None) -> Recipe:
     if not isinstance(recipe, Recipe):
         raise PatchvoteError(f"recipe must be a Recipe or the name of a network, got {brief(recipe)}.")
     return recipe
+
+
+def fitting(recipe: Recipe, spec: NetworkSpec) -> Recipe:
+    """Return a recipe whose dense sampling fits a network of one size: one scale, of that size."""
+    if spec.fixed_size is None or spec.stride is None or not isinstance(recipe.sampling, Dense):
+        return recipe
+    sampling = dataclasses.replace(recipe.sampling, sides=(max(spec.fixed_size),))
+    return dataclasses.replace(recipe, sampling=sampling)
 
 
 def _known_only(owner: type, settings: dict[str, Any]) -> dict[str, Any]:

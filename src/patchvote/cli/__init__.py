@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import importlib
 import io
+import os
 import shlex
 import sys
 import warnings
@@ -43,6 +44,7 @@ _COMMANDS = {
     "info": "info",
     "serve": "serve",
     "cache": "cache",
+    "networks": "networks",
 }
 
 
@@ -136,6 +138,8 @@ def main() -> NoReturn:
     debug = "--debug" in sys.argv
     if debug:
         sys.argv.remove("--debug")
+    if {"-q", "--quiet"} & set(sys.argv):
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when the hub's library is imported
     open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end the command

@@ -31,6 +31,7 @@ from .common import (
     named_columns,
     numbers_of,
     source_of,
+    tell_one_scale,
     workers_of,
 )
 from .streams import interruption
@@ -131,11 +132,16 @@ def extract(
     except StoreError as error:
         raise MistypedError(f"--keep: {error}") from None
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
-    recipe = Recipe(network, _sampling(mode, sides, patch), activation.value)
+    sampling = _sampling(mode, sides, patch)
     found = find_photos(source_of(photos, named_columns(columns, [photos])))
+    default = mode is Mode.dense and sides is None and activation is Activation.after
     advice = f"interrupted. What was extracted is kept in {store}: run the same command again to continue."
     with interruption(advice), workers_of(engine, address, workers, jobs) as (where, threads):
+        # With default settings, a network of one size gets one scale.
+        recipe = network if default else Recipe(network, sampling, activation.value)
         extractor = Extractor(recipe, jobs=threads, device=device)
+        if not quiet:
+            tell_one_scale(extractor)
         with ProgressLine("extract", quiet) as line:
             settings: dict[str, Any] = {"keep": kept, "dtype": dtype and dtype.value, "strict": strict, "engine": where}
             filled = fill(store, found, extractor, **settings, progress=functools.partial(_advance, line))

@@ -32,6 +32,7 @@ from .common import (
     base_name,
     cache_of,
     named_columns,
+    recipe_of,
     report_file,
     source_of,
     tell_hints,
@@ -90,9 +91,7 @@ def check(
     No photo is touched, except with --move, --apply or --undo.
     """
     from ..backbones.network_files import network_files
-    from ..bags.boxes import Dense, Patch
     from ..bags.extract import Extractor
-    from ..bags.recipe import Recipe
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
 
@@ -115,7 +114,7 @@ def check(
     tell_hints(photos, named)
     kept = "" if no_cache else f" {KEPT}"
     with interruption(f"interrupted; nothing was written, and no photo was moved.{kept}"):
-        extractor = Extractor(Recipe(network, Dense() if mode is Mode.dense else Patch()), jobs=jobs, device=device)
+        extractor = Extractor(recipe_of(network, mode), jobs=jobs, device=device)
         source, others = source_of(photos, named), test and source_of(test, named)
         checked = _checked(source, others, extractor, bags_folder, seed, quiet)
     if page:

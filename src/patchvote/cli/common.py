@@ -16,6 +16,8 @@ from ..utils.remote import place
 from ..utils.terminal import flush_output, say
 
 if TYPE_CHECKING:
+    from ..bags.extract import Extractor
+    from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
     from ..photos.columns import Columns
     from ..photos.find import Found
@@ -43,7 +45,11 @@ Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Number of
 Device = Annotated[str, typer.Option("--device", help="Where the network runs: cpu, cuda (NVIDIA) or mps (Apple).")]
 Seed = Annotated[int, typer.Option(min=0, max=_MAX_SEED, help="Seed of all random choices.")]
 Network = Annotated[
-    str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, an ONNX file, torch:…, timm:…, caffe:…")
+    str,
+    typer.Option(
+        help="efficientnet-lite0, dinov2-small, … (`patchvote networks` lists them), an ONNX file, hf:owner/name, "
+        "torch:…, timm:…, caffe:…"
+    ),
 ]
 ModelNetwork = Annotated[
     str | None,
@@ -137,6 +143,29 @@ def load(path: Path, **settings: Any) -> ImageClassifier:
     from ..classifier import ImageClassifier
 
     return ImageClassifier.load(path, **settings)
+
+
+def recipe_of(network: str, mode: Mode) -> Recipe | str:
+    """Return the recipe of a network and a mode; dense with default settings is the network's name alone.
+
+    A network of one size then gets one scale, where the default has two.
+    """
+    if mode is Mode.dense:
+        return network
+    from ..bags.boxes import Patch
+    from ..bags.recipe import Recipe
+
+    return Recipe(network, Patch())
+
+
+def tell_one_scale(extractor: Extractor) -> None:
+    """Print that photos are seen at one scale, if the network takes images of one size only."""
+    fixed = extractor.backbone.spec.fixed_size
+    if fixed is not None and extractor.recipe.mode == "dense":
+        say(
+            f"{extractor.recipe.network.partition('@')[0]} takes images of {fixed[1]} x {fixed[0]} pixels only: photos "
+            "are seen at one scale, and resized to it whatever their proportions."
+        )
 
 
 def tell_skipped(classifier: ImageClassifier) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +28,6 @@ from .common import (
     Mode,
     ModelArgument,
     ModelNetwork,
-    Network,
     NoCache,
     NoReport,
     PhotosArgument,
@@ -44,10 +44,12 @@ from .common import (
     leave,
     load,
     named_columns,
+    recipe_of,
     report_file,
     size,
     source_of,
     tell_hints,
+    tell_one_scale,
     tell_refusal,
     tell_skipped,
     workers_of,
@@ -55,11 +57,15 @@ from .common import (
 from .streams import KEPT, interruption
 
 _MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` prints all of them
+_PHOTO_SECONDS = 1.0  # of `--network auto`; a thousand photos then take a quarter of an hour
+_AUTO = "auto"  # no network: those at hand are tried
 VOTERS = f"How parts of a photo vote for its class: auto, {', '.join(OWN)}, or a voter of another package."
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
     from ..models.about import About, Added
+    from ..models.choose_network import NetworkChoice
+    from ..photos.find import Source
 
 
 def fit(
@@ -75,7 +81,21 @@ def fit(
     insist: Insist = False,
     columns: ColumnsOption = None,
     budget: Annotated[float, typer.Option(min=0, help="Seconds for trying settings and training.")] = 60.0,
-    network: Network = "efficientnet-lite0",
+    network: Annotated[
+        str,
+        typer.Option(
+            help="efficientnet-lite0, dinov2-small, … (`patchvote networks` lists them), an ONNX file, hf:owner/name, "
+            "torch:…, timm:…, caffe:…; auto: try those at hand."
+        ),
+    ] = "efficientnet-lite0",
+    photo_seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="--network auto: seconds per photo that a network may take on this machine.",
+            show_default=f"{_PHOTO_SECONDS:g}",
+        ),
+    ] = None,
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
     report: ReportOption = None,
     no_report: NoReport = False,
@@ -94,14 +114,14 @@ def fit(
 ) -> None:
     """Learn to tell apart the classes in PHOTOS (one folder per class), and write MODEL and a report."""
     from ..backbones.network_files import network_files
-    from ..bags.boxes import Dense, Patch
-    from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine
 
     check_insist(insist, target, "--target")
+    if photo_seconds is not None and network != _AUTO:
+        raise MistypedError(f"--photo-seconds can be set only with --network {_AUTO}.")
     check_order(model, [photos])
     named = named_columns(columns, [photos, target])
     default, bags_folder = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache)
@@ -110,13 +130,16 @@ def fit(
     check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force, columns=named)
     check_ending(model)
     source, others = source_of(photos, named), target and source_of(target, named)
-    recipe = Recipe(network, Dense() if mode is Mode.dense else Patch())
     tell_hints(photos, named)
     interrupted = interruption(f"interrupted; {model} was not written." + ("" if no_cache else f" {KEPT}"))
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}
         settings["device"] = device
-        classifier = ImageClassifier(recipe, voter=voter, **settings)
+        choice = _choice(source, network, photo_seconds, mode, {"voter": voter, **settings}, quiet)
+        network = network if choice is None else choice.network
+        classifier = ImageClassifier(recipe_of(network, mode), voter=voter, **settings)
+        if not quiet:
+            tell_one_scale(classifier.extractor)
         with ProgressLine("extract", quiet) as line:
             classifier.fit(source, target=others, insist=insist, progress=line.stage, engine=where)
     tell_skipped(classifier)
@@ -127,11 +150,33 @@ def fit(
         classifier.report(page, title=title, measured="on photos held out of the training")
     with after_writing(model):
         if as_json:
-            show_json({"model": str(model), "report": page and str(page), **record_of(classifier)})
+            tried = {} if choice is None else {"networks": dataclasses.asdict(choice)}
+            show_json({"model": str(model), "report": page and str(page), **record_of(classifier), **tried})
         elif not quiet:
             seconds = _seconds_lines(classifier.model.about.seconds, classifier) if verbose else []
+            show(*([] if choice is None else _network_lines(choice)))
             show(*fit_lines(classifier, model, page), *seconds)
     leave(classifier)
+
+
+def _choice(
+    photos: Source, network: str, seconds: float | None, mode: Mode, settings: dict[str, Any], quiet: bool
+) -> NetworkChoice | None:
+    """Choose among the networks at hand, if the user leaves it to us."""
+    if network != _AUTO:
+        return None
+    from ..models.choose_network import choose_network
+    from .progress import ProgressLine
+
+    recipe: Any = None if mode is Mode.dense else recipe_of(network, mode)
+    limit = _PHOTO_SECONDS if seconds is None else seconds
+    with ProgressLine("time", quiet) as line:
+        return choose_network(photos, limit=limit, recipe=recipe, progress=line.stage, **settings)
+
+
+def _network_lines(choice: NetworkChoice) -> list[str]:
+    """Return what each network costs and brings, and which was chosen."""
+    return [*(f"  tried {trial.sentence()}" for trial in choice.trials), f"network {choice.network}: {choice.why}."]
 
 
 def check_ending(model: Path) -> None:

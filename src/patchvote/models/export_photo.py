@@ -49,7 +49,7 @@ class FeatureMaps:
             (_upgraded(part), spec) for part, spec in (graph_of(name, activation) for name in parts_of(network))
         ]
         self.spec = joined_spec([spec for _, spec in self._parts])
-        self.opset = max(OPSET, *(part.opset_import[0].version for part, _ in self._parts))
+        self.opset = max(OPSET, *(_opset(part) for part, _ in self._parts))
 
     def at(self, sides: tuple[int, ...]) -> list[str]:
         """Return one map ``(d, rows, columns)`` per length of the photo's longest side."""
@@ -169,8 +169,19 @@ class FeatureMaps:
 
 def _upgraded(graph: onnx.ModelProto) -> onnx.ModelProto:
     """Convert a graph with an older operator set to the one that is used here."""
-    if graph.opset_import[0].version >= OPSET:
+    foreign = sorted({node.domain for node in graph.graph.node} - {"", "ai.onnx"})
+    if foreign:
+        raise PatchvoteError(
+            f"the network has operations that are not of ONNX's standard ({', '.join(foreign)[:200]}), so it cannot be "
+            "part of another graph. Take a file that was not optimised or quantised for one runtime."
+        )
+    if _opset(graph) >= OPSET:
         return graph
     from onnx import version_converter
 
     return version_converter.convert_version(graph, OPSET)
+
+
+def _opset(graph: onnx.ModelProto) -> int:
+    """Return the version of the standard's operators that a graph needs."""
+    return max((one.version for one in graph.opset_import if one.domain in ("", "ai.onnx")), default=OPSET)

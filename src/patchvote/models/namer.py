@@ -456,7 +456,7 @@ class Namer:
             raise ModelError(
                 f"{path} was made with another network than {spec.name} (checksum of the weights "
                 f"{model.fingerprint}, not {spec.fingerprint}): its answers would mean nothing. "
-                "Load it with the network that it was made with."
+                f"Load it with the network that it was made with: {model.recipe.network}"
             )
         if spec.dim != model.features:
             raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")

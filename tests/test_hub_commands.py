@@ -1,0 +1,275 @@
+"""Networks of the hub in every command, the list of networks, and the choice among those at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from helpers.hub_networks import DINO, TIMM, convnet, exported, repository, vit
+from helpers.packages import install
+from patchvote import ImageClassifier, ModelError, NetworkError
+from patchvote.backbones import load
+from patchvote.backbones.at_hand import list_networks, names_at_hand
+from patchvote.backbones.known import KnownNetwork, known_networks
+from patchvote.models.choose_network import choose_network
+from patchvote.models.file import read_model
+from test_cli import patchvote
+
+
+@pytest.fixture
+def network(hub) -> str:
+    """A network of the hub: a tiny transformer."""
+    hub.push("tiny/vit", repository(exported(vit(registers=1), "last_hidden_state", "logits"), DINO))
+    return "hf:tiny/vit"
+
+
+def test_it_works_in_every_command_from_fit_to_export(hub, network, photo_folder, tmp_path, command):
+    model, photo = tmp_path / "m.patchvote", next((photo_folder / "brick").iterdir())
+    fitted = command("fit", photo_folder, model, "--network", network, "--no-report")
+    assert fitted.code == 0, fitted.err
+    pinned = read_model(model).recipe.network
+    assert pinned.startswith(f"hf:tiny/vit@{hub.heads['tiny/vit']['main']}/onnx/model.onnx?sha256=")
+    hub.asked.clear()
+    for words in (
+        ("predict", model, photo),
+        ("explain", model, photo, "-o", tmp_path / "x.png"),
+        ("evaluate", model, photo_folder, "--no-report"),
+        ("export", model, tmp_path / "m.onnx"),
+        ("add", model, photo_folder, "--output", tmp_path / "n.patchvote"),
+        ("info", model),
+    ):
+        done = command(*words)
+        assert done.code == 0, done.err
+    assert pinned in done.out
+    assert hub.asked == []  # all of it is in the cache
+    assert command("predict", model, photo, "--network", network).code == 0
+
+
+def test_the_exported_graph_answers_as_the_model_does(network, photo_folder, tmp_path):
+    import onnxruntime
+    from PIL import Image
+
+    from patchvote.models.export import export_model
+
+    classifier = ImageClassifier(network, voter="bag-svm", cache=False).fit(photo_folder)
+    export_model(classifier.model, tmp_path / "m.onnx")
+    photo = np.asarray(Image.open(next((photo_folder / "grass").iterdir())).convert("RGB"))
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    probability = session.run(["probability"], {"photo": photo})[0]
+    np.testing.assert_allclose(probability, classifier.predict_proba([photo])[0], atol=1e-3)
+
+
+def test_a_model_that_was_mailed_names_what_it_needs_and_the_line_to_type_downloads_it(
+    hub, network, photo_folder, tmp_path, monkeypatch
+):
+    model, photo = tmp_path / "m.patchvote", next((photo_folder / "brick").iterdir())
+    classifier = ImageClassifier(network, cache=False).fit(photo_folder)
+    classifier.save(model)
+    pinned = classifier.recipe.network
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "another machine"))
+    hub.asked.clear()
+    refused = patchvote("predict", model, photo)
+    assert refused.returncode == 1
+    first, line = refused.stderr.splitlines()
+    assert "nor in the cache of the Hugging Face hub on this machine" in first
+    assert shlex.split(line) == ["patchvote", "predict", str(model), str(photo), "--network", pinned]
+    assert hub.asked == []
+    done = patchvote(*shlex.split(line)[1:])
+    assert done.returncode == 0, done.stderr
+    assert len(hub.downloads()) == 2
+    expected = next(classifier.answers([photo]))
+    assert f",{expected.label},{round(expected.probability, 4)}," in done.stdout
+    assert patchvote("predict", model, photo).returncode == 0  # from now on, it is in the cache
+
+
+def test_a_name_in_a_model_that_is_not_pinned_is_not_followed_even_if_it_is_cached(hub, network, tmp_path):
+    from patchvote.models.file import write_model
+    from test_network_names import model_of
+
+    fingerprint = load(network).spec.fingerprint
+    for name in (network, f"hf:tiny/vit@{hub.heads['tiny/vit']['main']}/onnx/model.onnx", "hf:tiny/../vit"):
+        write_model(model_of(name, fingerprint, 24), tmp_path / "m.patchvote")
+        hub.asked.clear()
+        with pytest.raises(ModelError, match="it is not taken from a file"):
+            ImageClassifier.load(tmp_path / "m.patchvote")
+        assert hub.asked == []
+
+
+def test_a_model_asked_for_with_another_commit_says_which_it_was_made_with(hub, network, photo_folder, tmp_path):
+    classifier = ImageClassifier(network, voter="bag-svm", cache=False).fit(photo_folder)
+    classifier.save(tmp_path / "m.patchvote")
+    hub.push("tiny/vit", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
+    says = f"the network that it was made with: {classifier.recipe.network[:40]}"
+    with pytest.raises(ModelError, match=says):
+        ImageClassifier.load(tmp_path / "m.patchvote", network=network)
+    again = ImageClassifier.load(tmp_path / "m.patchvote")
+    assert again.recipe.network == classifier.recipe.network
+
+
+def test_a_network_of_one_size_is_said_to_see_photos_at_one_scale(hub, photo_folder, tmp_path, command):
+    hub.push("tiny/fixed", repository(exported(vit(free=False), "last_hidden_state", "logits"), DINO))
+    done = command("fit", photo_folder, tmp_path / "m.patchvote", "--network", "hf:tiny/fixed", "--no-report")
+    assert done.code == 0, done.err
+    assert "hf:tiny/fixed takes images of 64 x 64 pixels only: photos are seen at one scale" in done.err
+    assert read_model(tmp_path / "m.patchvote").recipe.sampling.sides == (64,)
+    assert command("predict", tmp_path / "m.patchvote", next((photo_folder / "brick").iterdir())).code == 0
+
+
+def test_a_model_with_a_class_token_for_the_whole_photo_predicts_and_is_not_exported(
+    hub, network, photo_folder, tmp_path
+):
+    from patchvote.models.export import export_model
+
+    classifier = ImageClassifier(f"{network}?whole=class", voter="bag-svm", cache=False).fit(photo_folder)
+    classifier.save(tmp_path / "m.patchvote")
+    photo = next((photo_folder / "brick").iterdir())
+    again = ImageClassifier.load(tmp_path / "m.patchvote")
+    assert "whole=class&sha256=" in again.recipe.network
+    np.testing.assert_array_equal(again.predict_proba([photo]), classifier.predict_proba([photo]))
+    with pytest.raises(Exception, match="by its class token cannot be one graph. Fit it without whole=class"):
+        export_model(classifier.model, tmp_path / "m.onnx")
+
+
+# --- short names ------------------------------------------------------------------------------------------------------
+
+
+def test_every_short_name_has_a_licence_and_is_pinned_where_a_commit_is_known():
+    for name, row in known_networks().items():
+        assert row.licence, name
+        assert (row.sources > 0) == (len(row.revision) == 40), name
+        assert row.sha256 == "" or row.sources > 0, name
+
+
+ROW = """
+NETWORK = {"repository": "tiny/vit", "licence": "MIT", "features": 24, "stride": 8, "note": "tiny"}
+BROKEN = {"repository": "tiny/vit", "licence": 3, "features": 24, "stride": 8}
+"""
+
+
+def test_another_package_adds_a_short_name_by_a_table(hub, network, tmp_path, monkeypatch):
+    points = "[patchvote.backbones]\ntiny-vit = tiny_rows:NETWORK\nbroken-row = tiny_rows:BROKEN\n"
+    monkeypatch.syspath_prepend(install(tmp_path / "site", "tiny_rows", ROW, points))
+    try:
+        assert not {row.name: row for row in list_networks()}["tiny-vit"].at_hand
+        assert hub.asked == []
+        assert "?whole=class&sha256=" in load("tiny-vit?whole=class").spec.name
+        listed = {row.name: row for row in list_networks()}
+        assert (listed["tiny-vit"].at_hand, listed["tiny-vit"].licence) == (True, "MIT")
+        assert "licence must be text" in listed["broken-row"].note
+        with pytest.raises(NetworkError, match="'broken-row' of .* cannot be used: it.licence must be text"):
+            load("broken-row")
+    finally:
+        sys.modules.pop("tiny_rows", None)
+
+
+def test_a_mistyped_short_name_is_answered_with_the_nearest():
+    with pytest.raises(NetworkError, match="there is no network 'dinov2-smal'. Did you mean 'dinov2-small'"):
+        load("dinov2-smal")
+    with pytest.raises(NetworkError, match="'auto' is for `patchvote fit --network auto`"):
+        load("auto")
+    row = {"repository": "a/b", "licence": "MIT", "features": 1, "stride": 1, "colour": "red"}
+    with pytest.raises(NetworkError, match="cannot be used: it has an unknown field 'colour'"):
+        KnownNetwork.of("mine", row, "a package")
+
+
+def test_the_list_says_what_is_here_and_downloads_nothing(hub, network, command):
+    before = json.loads(command("networks", "--json").out)["networks"]
+    rows = {row["name"]: row for row in before}
+    assert rows["efficientnet-lite0"]["at_hand"]
+    assert not rows["dinov2-small"]["at_hand"]
+    assert hub.asked == []
+    name = load(network).spec.name.partition("?")[0]
+    shown = command("networks").out
+    assert any(line.startswith(name) and " yes " in line for line in shown.splitlines())
+    assert "Apache-2.0" in shown
+    assert name in names_at_hand()
+
+
+def test_the_cost_per_photo_is_measured_on_request(hub, network, command, monkeypatch):
+    from patchvote.backbones import at_hand
+
+    monkeypatch.setattr(at_hand, "_embedded", lambda: iter(()))  # they take ten seconds
+    name = load(network).spec.name.partition("?")[0]
+    done = json.loads(command("networks", "--measure", "--json").out)["networks"]
+    assert {row["name"]: row for row in done}[name]["seconds_per_photo"] > 0
+    assert all("seconds_per_photo" not in row for row in done if not row["at_hand"])
+    assert f"  {name}: 0." in command("networks", "--measure").out
+
+
+# --- choosing ---------------------------------------------------------------------------------------------------------
+
+
+def test_among_networks_at_hand_the_cheapest_is_chosen_unless_another_is_clearly_better(hub, network, photo_folder):
+    hub.push("tiny/conv", repository(exported(convnet(), "logits"), TIMM))
+    names = ["hf:tiny/conv", network, "hf:tiny/none"]
+    choice = choose_network(photo_folder, limit=5.0, networks=names, cache=False)
+    trials = {trial.network: trial for trial in choice.trials}
+    assert trials["hf:tiny/none"].accuracy is None
+    assert "has no repository tiny/none" in trials["hf:tiny/none"].note
+    tried = [trials[name] for name in names[:2]]
+    assert all(0 <= trial.accuracy <= 1 and trial.images == 40 and trial.seconds > 0 for trial in tried)
+    cheapest = min(tried, key=lambda trial: trial.seconds)
+    chosen = trials[choice.network]
+    assert chosen == cheapest or chosen.loss < cheapest.loss
+
+
+def test_a_network_over_the_limit_is_not_tried_and_if_all_are_the_message_lists_their_costs(network, photo_folder):
+    with pytest.raises(Exception, match="no network can be used within 1e-06 s per photo") as caught:
+        choose_network(photo_folder, limit=1e-6, networks=[network], cache=False)
+    assert "hf:tiny/vit: 0." in str(caught.value)
+    assert "not tried: more than 1e-06 s" in str(caught.value)
+
+
+def test_of_many_photos_some_of_every_class_are_tried():
+    from patchvote.models.choose_network import _sample
+    from patchvote.photos.find import Photo
+
+    photos = [Photo(f"{number}.jpg", b"", "rare" if number < 3 else f"c{number % 7}") for number in range(5000)]
+    sample = _sample(photos, 0)
+    assert 380 <= len(sample) <= 420
+    labels = [photo.label for photo in sample]
+    assert labels.count("rare") == 2
+    assert all(50 <= labels.count(f"c{number}") <= 60 for number in range(7))
+    assert _sample(photos[:400], 0) == photos[:400]
+
+
+def test_fit_with_auto_says_what_each_network_costs_and_brings(hub, photo_folder, tmp_path, command, monkeypatch):
+    from patchvote.models import choose_network as module
+
+    hub.push("tiny/conv", repository(exported(convnet(), "logits"), TIMM))
+    hub.push("tiny/fixed", repository(exported(vit(free=False), "last_hidden_state", "logits"), DINO))
+    names = [load(name).spec.name.partition("?")[0] for name in ("hf:tiny/conv", "hf:tiny/fixed")]
+    assert set(names) <= set(names_at_hand())
+    monkeypatch.setattr(module, "names_at_hand", lambda: names)  # the embedded ones take a minute
+    model = tmp_path / "m.patchvote"
+    done = command("fit", photo_folder, model, "--network", "auto", "--photo-seconds", 20, "--no-report", "-v")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert "0 photos went through the network, 40 were in the cache" in done.out  # they were tried with it
+    for name in names:
+        assert any(line.startswith(f"  tried {name}: 0.") and "% of 40 held-out photos" in line for line in lines)
+    (chosen,) = (line for line in lines if line.startswith("network "))
+    assert read_model(model).recipe.network.startswith(chosen.split()[1].rstrip(":"))
+    again = command("fit", photo_folder, model, "--network", names[0], "--photo-seconds", 3)
+    assert again.code == 2
+    assert "--photo-seconds can be set only with --network auto" in again.err
+
+
+def test_the_core_starts_without_any_of_it():
+    import subprocess
+
+    code = """
+import sys, numpy, patchvote
+patchvote.Extractor()(numpy.zeros((64, 64, 3), numpy.uint8))
+wrong = [name for name in sys.modules if name.startswith(("huggingface_hub", "patchvote.backbones.hub", "tomllib"))]
+print(wrong)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert done.stdout == "[]\n"
