@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import os
 from pathlib import Path
 from typing import Annotated
@@ -45,9 +45,12 @@ def serve(
     verbose: Verbose = False,
 ) -> None:
     """Start a page on this machine to teach a model and to ask it, and an HTTP API for programs (extra web)."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise PatchvoteError("the page needs some packages more. Install them with: pip install 'patchvote[web]'")
+    try:
+        for name in _NEEDED:
+            importlib.import_module(name)
+    except ImportError as error:
+        message = "the page needs some packages more. Install them with: pip install 'patchvote[web]'"
+        raise PatchvoteError(message) from error
     from ..backbones.session import check_device
     from ..web.server import serve as run
     from ..web.settings import Limits, Settings, data_folder
