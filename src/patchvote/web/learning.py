@@ -46,7 +46,7 @@ def learn(task: Task, tell: Tell) -> None:
         Called with the name of the stage, how much of it is done, and its total.
     """
     start, folder, run = time.perf_counter(), Path(task.photos), Path(task.run)
-    settings: dict[str, Any] = {"cache": Path(task.bags), "jobs": task.jobs}
+    settings: dict[str, Any] = {"cache": Path(task.bags), "jobs": task.jobs, "device": task.device}
     if task.base is None:
         classifier = ImageClassifier(voter=task.voter, budget=task.budget, **settings)
     else:

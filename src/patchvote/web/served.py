@@ -71,7 +71,9 @@ class Models:
             name = path.stem or "model"
             if name in self._own:
                 raise PatchvoteError(f"two models are called {name!r}: rename one of their files.")
-            classifier = ImageClassifier.load(path, network=settings.network, jobs=settings.jobs)
+            classifier = ImageClassifier.load(
+                path, network=settings.network, jobs=settings.jobs, device=settings.device
+            )
             size = path.stat().st_size
             self._own[name] = Served(name, path, size, classifier.model, self._batcher_of(classifier))
 
@@ -151,7 +153,7 @@ class Models:
                 batcher.close()
 
     def _load(self, path: Path) -> ImageClassifier:
-        classifier = ImageClassifier.load(path, jobs=self._settings.jobs)
+        classifier = ImageClassifier.load(path, jobs=self._settings.jobs, device=self._settings.device)
         pixels = pixels_of(classifier.recipe, classifier.extractor.backbone.spec.size)
         if pixels > self._settings.limits.network_pixels:
             raise ModelError(

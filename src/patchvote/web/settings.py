@@ -98,6 +98,8 @@ class Settings:
         Names by which browsers reach the server, besides the addresses of this machine.
     jobs : int or None
         Threads of the network; one per core by default.
+    device : {"cpu", "cuda", "mps"}
+        Device on which the network runs.
     static : Path
         Folder of the page.
     limits : Limits
@@ -117,6 +119,7 @@ class Settings:
     token: str = dataclasses.field(default="", repr=False)
     hosts: tuple[str, ...] = ()
     jobs: int | None = None
+    device: str = "cpu"
     static: Path = Path(__file__).parent / "static"
     limits: Limits = dataclasses.field(default_factory=Limits)
 

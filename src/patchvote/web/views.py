@@ -28,7 +28,7 @@ def model_view(name: str, model: Model, size: int) -> dict[str, Any]:
         "network": model.recipe.network,
         "mode": model.recipe.mode,
         "bytes": size,
-        "remembers": bool(model.names),
+        "remembers": model.scorer.remembers and bool(model.names),
         "accuracy": accuracy_of(about),
         "held_out": about.held_out,
         "card": model.card,

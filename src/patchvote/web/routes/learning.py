@@ -58,6 +58,7 @@ def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
         budget=body.budget,
         suggest=body.suggest,
         jobs=here.settings.jobs,
+        device=here.settings.device,
     )
     try:
         return here.jobs.submit(workspace, task, state.fingerprint())
