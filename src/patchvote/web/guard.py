@@ -148,8 +148,8 @@ def _is_protected(path: str) -> bool:
 def _cookie(header: str) -> str:
     """Return the value of our cookie.
 
-    Not by `http.cookies`: it takes minutes for a long hostile header in some versions of Python, and forgets all cookies
-    if another program on this host has set one that it cannot read.
+    Not by `http.cookies`: some versions of Python take minutes for a long hostile header, and all forget every cookie
+    if another program on this host has set one that they cannot read.
     """
     pairs = (pair.strip().partition("=") for pair in header.split(";"))
     return next((value.strip('"') for name, _, value in pairs if name == COOKIE), "")
