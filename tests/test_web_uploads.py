@@ -81,6 +81,22 @@ def test_bodies_are_bounded_announced_or_not(tmp_path):
             assert announced.json()["error"]["code"] == "too_large"
 
 
+def test_json_that_would_take_much_more_memory_than_its_text_is_not_parsed(home, workspace):
+    many = b"[],"  # a list takes 56 bytes
+    for path, count, status in (
+        (f"/v1/workspaces/{workspace}/classes", 400_000, 413),
+        (f"/v1/workspaces/{workspace}/photos/delete", 400_000, 413),
+        ("/v1/session", 400_000, 413),
+        (f"/v1/workspaces/{workspace}/photos", 400_000, 413),
+        (f"/v1/workspaces/{workspace}/photos", 100, 422),
+    ):
+        body = b'{"name": "x", "more": [' + many * count + b"[]]}"
+        response = home.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert response.status_code == status, (path, response.text)
+    ids = [f"{number:064x}" for number in range(5_000)]
+    assert home.post(f"/v1/workspaces/{workspace}/photos/delete", json={"photos": ids}).status_code == 404
+
+
 def test_bodies_of_all_requests_together_are_bounded(tmp_path):
     with client(settings(tmp_path, {"bytes_in_flight": 5_000})) as home:
         busy = home.post("/v1/workspaces", content=b" " * 6_000, headers={"Content-Type": "application/json"})

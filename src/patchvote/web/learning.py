@@ -129,6 +129,8 @@ def main() -> None:
         _write(lines, {"end": "failed", "message": str(error)})
     except MemoryError:
         _write(lines, {"end": "failed", "message": "there is not enough memory to learn from so many photos."})
+    except OSError as error:  # such as a full disk; its text names a path
+        _write(lines, {"end": "failed", "message": f"a file could not be read or written: {error.strerror}."})
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"

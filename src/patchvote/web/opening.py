@@ -18,6 +18,8 @@ def open_model(here: Context, workspace: Workspace, source: bytes | Path) -> Non
     ------
     PatchvoteError
         The file is not a model, or not one that this server may run.
+    Problem
+        The workspace is learning, or was removed.
     """
     run = workspace.new_run()
     try:
@@ -27,8 +29,10 @@ def open_model(here: Context, workspace: Workspace, source: bytes | Path) -> Non
         else:
             shutil.copyfile(source, path)
         model = here.models.check_upload(path)
-        # It has learned from no photo of the workspace yet.
-        workspace.commit_run(run, State("").fingerprint(), opened=True, classes=model.classes)
+        with workspace.lock:
+            here.jobs.check_free(workspace)  # a job may have begun while the file was read
+            # It has learned from no photo of the workspace yet.
+            workspace.commit_run(run, State("").fingerprint(), opened=True, classes=model.classes)
     except BaseException:
-        shutil.rmtree(run, ignore_errors=True)
+        workspace.discard_run(run)
         raise

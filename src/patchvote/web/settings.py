@@ -23,7 +23,9 @@ class Limits:
     Parameters
     ----------
     body_bytes : int
-        Size of the body of one request.
+        Size of the body of one request that brings photos.
+    words_bytes : int
+        Size of the body of any other request; the ids of all photos of a workspace take 350 kB.
     model_bytes : int
         Size of an uploaded model file, which is the body of one request.
     bytes_in_flight : int
@@ -33,7 +35,11 @@ class Limits:
     body_seconds : float
         Time in which a body has to arrive.
     header_seconds : float
-        Time in which the head of a request has to arrive.
+        Time in which the head of a request has to arrive, and the rest of a body whose request is answered already.
+    response_seconds : float
+        Time in which a client has to read a response, and a second more per 50 kB of it.
+    unread_bytes : int
+        Responses of all requests together that clients have not read yet; who adds to them is disconnected.
     answer_seconds : float
         Time after which a request for answers is given up.
     waiting_photos : int
@@ -60,11 +66,14 @@ class Limits:
     """
 
     body_bytes: int = 64 << 20
+    words_bytes: int = 1 << 20
     model_bytes: int = 256 << 20
     bytes_in_flight: int = 512 << 20
     files: int = 100
     body_seconds: float = 60.0
     header_seconds: float = 10.0
+    response_seconds: float = 30.0
+    unread_bytes: int = 256 << 20
     answer_seconds: float = 60.0
     waiting_photos: int = 200
     connections: int = 600

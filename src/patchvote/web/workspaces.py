@@ -48,6 +48,7 @@ class Workspace:
         self.folder, self.state = folder, state
         self.lock = threading.RLock()
         self.is_removed = False
+        self._making: set[str] = set()  # runs that are neither complete nor given up
 
     @property
     def id(self) -> str:
@@ -104,10 +105,20 @@ class Workspace:
     # --- runs -------------------------------------------------------------------------------------------------------
 
     def new_run(self) -> Path:
-        """Make the folder of a new run."""
-        path = self.folder / "runs" / new_id()
-        path.mkdir(parents=True)
-        return path
+        """Make the folder of a new run, which stays until `commit_run` or `discard_run`."""
+        with self.lock:
+            if self.is_removed:
+                raise missing("workspace")
+            path = self.folder / "runs" / new_id()
+            path.mkdir(parents=True)
+            self._making.add(path.name)
+            return path
+
+    def discard_run(self, run: Path) -> None:
+        """Remove a run that does not become the present one."""
+        with self.lock:
+            self._making.discard(run.name)
+            shutil.rmtree(run, ignore_errors=True)
 
     def run_folder(self, run: str | None) -> Path | None:
         """Return the folder of a run, if there is one."""
@@ -157,16 +168,14 @@ class Workspace:
         with self.change() as state:
             state.run, state.taught = run.name, taught
             state.base = run.name if opened else state.base
-            for name in classes:
-                if name not in state.classes.values():
-                    state.made += 1
-                    state.classes[f"c{state.made}"] = name
+            state.add_classes(classes)
+        self._making.discard(run.name)
         self.sweep_runs()
 
-    def sweep_runs(self, busy: Iterable[str] = ()) -> None:
-        """Remove runs that are neither the present one nor the base."""
+    def sweep_runs(self) -> None:
+        """Remove runs that are neither the present one nor the base, nor being made."""
         with self.lock:
-            wanted = {self.state.run, self.state.base, *busy}
+            wanted = {self.state.run, self.state.base, *self._making}
             for path in (self.folder / "runs").glob("*"):
                 if path.name not in wanted:
                     shutil.rmtree(path, ignore_errors=True)
