@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hmac
+import json
 import re
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 
 pytest.importorskip("fastapi")
 
 
-from helpers.web import client, crops, files, settings
+from helpers.web import client, crops, files, settings, threaded
 from patchvote.errors import PatchvoteError
 from patchvote.web.guard import COOKIE, session_of
+from patchvote.web.metrics import Metrics
 from patchvote.web.settings import Settings
 
 TOKEN = "correct-horse-battery-staple"
@@ -200,3 +204,17 @@ def test_cookies_are_read_in_a_time_that_grows_with_their_length_and_others_do_n
             assert home.get("/v1/settings", headers={"Cookie": cookies}).status_code == 200
         for cookies in (f"x{own}", own[:-1], f"{COOKIE}=", COOKIE):
             assert home.get("/v1/settings", headers={"Cookie": cookies}).status_code == 401
+
+
+def test_a_fault_is_logged_under_its_number_without_its_message(tmp_path, monkeypatch, capfd):
+    def fail(metrics):
+        raise KeyError("hidden name.jpg")
+
+    monkeypatch.setattr(Metrics, "text", fail)
+    with threaded(settings(tmp_path / "data")) as port, pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
+    number = json.loads(raised.value.read())["error"]["message"].split()[-1].strip(".")
+    log = "".join(capfd.readouterr())
+    assert f"fault {number}: KeyError" in log
+    assert "hidden" not in log
+    assert "Traceback" not in log

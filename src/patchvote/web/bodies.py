@@ -7,7 +7,7 @@ import asyncio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .problems import Problem
+from .problems import Problem, unforeseen
 from .settings import Limits
 
 _RETRY = 2  # seconds after which to send a body again that found no room
@@ -38,20 +38,24 @@ class Bodies:
             await self._app(scope, receive, send)
             return
         body = _Body(self, scope, receive)
-        started = False
+        started = complete = False
 
         async def sending(message: Message) -> None:
-            nonlocal started
+            nonlocal started, complete
             started = True
+            complete = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
         try:
             body.check_announced()
             await self._app(scope, body.receive, sending)
-        except Problem as problem:
-            if started:  # too late for another response: the connection is closed
-                raise
-            await problem.response()(scope, receive, send)
+        except Exception as error:
+            # None goes on to uvicorn, whose log would show the message of the error and paths. Where a response is
+            # complete, the error is logged already; where one has begun, the connection is closed.
+            if not complete:
+                problem = error if isinstance(error, Problem) else unforeseen(error)
+            if not started:
+                await problem.response()(scope, receive, send)
         finally:
             self._taken -= body.count
 

@@ -212,6 +212,10 @@ async def described(batcher: Batcher, photos: Sequence[Photo], seconds: float) -
             return await asyncio.gather(*map(asyncio.wrap_future, futures))
     except TimeoutError:
         raise Problem(503, "timeout", "the answer took too long. Try again, with fewer photos.", 5) from None
+    except asyncio.CancelledError:
+        if not batcher.is_closed:  # the client has gone
+            raise
+        raise Problem(429, "busy", "the network made room for another. Try again.", 1) from None
     finally:
         for future in futures:
             future.cancel()

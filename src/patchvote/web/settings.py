@@ -60,6 +60,8 @@ class Limits:
         Size of the photos of a workspace.
     classes : int
         Classes of a workspace.
+    model_classes : int
+        Classes of a workspace after a client's model was opened in it.
     network_pixels : int
         Pixels per photo that the network of an uploaded model may look at; the default recipe looks at a quarter of a
         million, the paper's patches at twenty million.
@@ -84,6 +86,7 @@ class Limits:
     workspace_photos: int = 5000
     workspace_bytes: int = 4 << 30
     classes: int = 500
+    model_classes: int = 5000
     network_pixels: int = 1 << 25
 
 

@@ -62,9 +62,13 @@ class Workspace:
             if self.is_removed:
                 raise missing("workspace")
             changed = State.from_plain(self.state.to_plain())
-            yield changed
-            changed.version += 1
-            write_atomically(self.folder / "state.json", [json.dumps(changed.to_plain()).encode()])
+            try:
+                yield changed
+                changed.version += 1
+                write_atomically(self.folder / "state.json", [json.dumps(changed.to_plain()).encode()])
+            except BaseException:
+                self.remove_files(changed.photos)  # those that were to be added
+                raise
             self.state = changed
 
     # --- files ------------------------------------------------------------------------------------------------------
@@ -148,8 +152,10 @@ class Workspace:
         folder = self.run_folder(self.state.run)
         if folder is None or not (folder / name).exists():
             return None
-        value: dict[str, object] = json.loads(read_bytes(folder / name, _MAX_STATE))
-        return value
+        try:
+            return dict(json.loads(read_bytes(folder / name, _MAX_STATE)))
+        except (ValueError, TypeError, RecursionError):  # damaged on the disk: learning again makes another
+            return None
 
     def commit_run(self, run: Path, taught: str, *, opened: bool = False, classes: Iterable[str] = ()) -> None:
         """Make the model of a complete run the present one, and remove the runs that are not needed any more.
@@ -276,7 +282,13 @@ def new_id() -> str:
 
 def _opened(folder: Path) -> Workspace:
     """Read a workspace, and remove what was not finished when the server last ended."""
-    state = State.from_plain(json.loads(read_bytes(folder / "state.json", _MAX_STATE)))
+    try:
+        state = State.from_plain(json.loads(read_bytes(folder / "state.json", _MAX_STATE)))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        message = "what this workspace remembers is damaged on the disk. Its photos are still in its folder."
+        raise Problem(500, "damaged", message) from None
+    if state.id != folder.name:  # a copy of another
+        raise missing("workspace")
     workspace = Workspace(folder, state)
     workspace.sweep_runs()
     for part in ("photos", "thumbnails"):
