@@ -60,7 +60,11 @@ class RayEngine:
         fitting = int(resources.get("CPU", 0)) // threads
         if fitting < 1:
             self.close()
-            raise PatchvoteError(f"the cluster has no {counted(threads, 'core')} for a worker: try fewer --jobs.")
+            has = counted(int(resources.get("CPU", 0)), "core")
+            raise PatchvoteError(
+                f"the cluster has {has}, and a worker was to have {threads:,} of them: try fewer --jobs (in Python, "
+                "threads)."
+            )
         self.workers, self.threads, self._fitting = workers or fitting, threads, fitting
 
     def __enter__(self) -> Self:
