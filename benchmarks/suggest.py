@@ -80,9 +80,10 @@ def run(sets: dict[str, Labelled], draws: int, rounds: int) -> Iterator[Trial]:
 
 
 def mean_curve(trials: list[Trial], name: str, rule: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of labels and the mean accuracies of a rule."""
+    """Return the numbers of labels and the mean accuracies of a rule, up to the last round of all draws."""
+    rounds = min(len(trial["labels"]) for trial in trials if trial["set"] == name)
     same = [trial for trial in trials if (trial["set"], trial["rule"]) == (name, rule)]
-    return np.array(same[0]["labels"]), np.mean([trial["accuracy"] for trial in same], axis=0)
+    return np.array(same[0]["labels"][:rounds]), np.mean([trial["accuracy"][:rounds] for trial in same], axis=0)
 
 
 def saved(trials: list[Trial], name: str, rule: str) -> float:

@@ -37,8 +37,8 @@ def protocol(limits: Limits) -> type[H11Protocol]:
             self._watch()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._timer = _cancelled(self._timer)
-            self._unread = _cancelled(self._unread)
+            self._stop_timer()
+            self._stop_unread()
             super().connection_lost(exc)
 
         def pause_writing(self) -> None:
@@ -48,16 +48,17 @@ def protocol(limits: Limits) -> type[H11Protocol]:
             seconds = limits.response_seconds + _unsent(self) / _SLOWEST
             if sum(waiting) > limits.unread_bytes:
                 seconds = 0.0
-            self._unread = _cancelled(self._unread) or self.loop.call_later(seconds, self.transport.abort)
+            self._stop_unread()
+            self._unread = self.loop.call_later(seconds, self.transport.abort)
 
         def resume_writing(self) -> None:
-            self._unread = _cancelled(self._unread)
+            self._stop_unread()
             super().resume_writing()
 
         def _watch(self) -> None:
             """Start the time when something is awaited, and stop it when it is complete."""
             if not self._awaits():
-                self._timer = _cancelled(self._timer)
+                self._stop_timer()
             elif self._timer is None:
                 self._timer = self.loop.call_later(limits.header_seconds, self._expire)
 
@@ -67,17 +68,22 @@ def protocol(limits: Limits) -> type[H11Protocol]:
                 return self.cycle is not None and self.cycle.response_complete
             return self.conn.their_state is h11.IDLE
 
+        def _stop_timer(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None
+
+        def _stop_unread(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+            self._unread = None
+
         def _expire(self) -> None:
             self._timer = None
             if self._awaits() and not self.transport.is_closing():
                 self.transport.close()
 
     return Timely
-
-
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
 
 
 def _unsent(connection: Any) -> int:
