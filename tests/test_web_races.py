@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import errno
 import subprocess
@@ -18,6 +19,7 @@ from patchvote.web.jobs import Jobs
 from patchvote.web.metrics import Metrics
 from patchvote.web.problems import Problem
 from patchvote.web.settings import Limits
+from patchvote.web.streams import Streams
 from patchvote.web.tasks import Task
 from patchvote.web.workspaces import Workspaces
 
@@ -181,3 +183,26 @@ def test_nothing_begins_in_a_workspace_that_was_removed(tmp_path, surfaces):
     with pytest.raises(Problem, match="no such workspace"):
         removed.new_run()
     assert not removed.folder.exists()
+
+
+def test_streams_that_are_asked_for_at_once_are_counted_before_their_first_event():
+    async def events():
+        yield "one"
+        yield "two"
+
+    async def story():
+        streams = Streams(2)
+        read, unread = streams.open(events()), streams.open(events())
+        with pytest.raises(Problem, match="too many streams"):
+            streams.open(events())
+        assert [event async for event in read] == ["one", "two"]
+        assert streams.count == 1
+        del unread  # its reader went away before it began
+        assert streams.count == 0
+        left = streams.open(events())
+        await anext(left)
+        await left.aclose()
+        del left
+        assert streams.count == 0
+
+    asyncio.run(story())

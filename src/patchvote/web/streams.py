@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Callable
 
 from .problems import Problem
 
@@ -30,12 +31,21 @@ class Streams:
         """
         if self.count >= self._most:
             raise Problem(429, "busy", "too many streams are open. Ask for the state of the job instead.", 5)
-        return self._counted(events)
+        self.count += 1  # now, and not when the first event is read: many may ask at once
+        leave: list[Callable[[], object]] = []
+        stream = self._counted(events, leave)
+        # A reader that goes away before the first event never starts the stream, whose end would otherwise count.
+        ended = weakref.finalize(stream, self._leave)
+        ended.atexit = False
+        leave.append(ended)
+        return stream
 
-    async def _counted(self, events: AsyncIterator[str]) -> AsyncIterator[str]:
-        self.count += 1
+    async def _counted(self, events: AsyncIterator[str], leave: list[Callable[[], object]]) -> AsyncIterator[str]:
         try:
             async for event in events:
                 yield event
         finally:
-            self.count -= 1
+            leave[0]()  # only the first call counts
+
+    def _leave(self) -> None:
+        self.count -= 1
