@@ -214,7 +214,7 @@ def test_photos_are_dropped_pasted_chosen_as_a_folder_and_taken_with_the_camera(
         tab.choose("Choose the folder", tmp_path / "sorted")
         tab.card("brick").get_by_text("3 photos").wait_for()
         tab.card("grass").get_by_text("3 photos").wait_for()
-        tab.page.get_by_text("notes.txt is not a photo").wait_for()
+        tab.page.get_by_text("notes.txt: is not a photo").wait_for()
 
         tab.page.locator(".class-card.fresh").evaluate(DROP, ["drop", "dataTransfer", photos[:2]])
         tab.card("Class 3").get_by_text("2 photos").wait_for()

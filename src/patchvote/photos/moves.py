@@ -140,7 +140,10 @@ def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
     moves = []
     for number, row in read_manifest(path):
         if (problem := _LINE(row)) is not None:
-            raise PatchvoteError(f"{path}: line {number}{problem}. Is it a record that `patchvote check` wrote?")
+            raise PatchvoteError(
+                f"{path} is not a record of moves: line {number} has other fields ({problem.lstrip('.')}). "
+                "`patchvote check --move` and `--apply` write such a record, PHOTOS-moves.jsonl, and print its name."
+            )
         if row[_MARK] and moved is None:
             raise PatchvoteError(f"{path} has moved photos into another folder: name that folder with --move.")
         move = Move(Spot(moved if row[_MARK] and moved is not None else photos, row["is"]), Spot(photos, row["was"]))
