@@ -28,6 +28,7 @@ STRANGERS = 0.02  # of the photos, as many strangers are added
 NEIGHBOURS = 20  # chosen among 5, 10, 20 and 40 on Amazon and Webcam, where it did best
 CHOSEN_ON = (
     "amazon",
+    "scene15",
     "webcam",
 )  # sets on which rules were chosen, with draws from 100 on; reported are draws from 0 on
 WRONG = {"any": "any class", "alike": "the most alike"}  # which wrong labels photos get

@@ -33,6 +33,7 @@ OTHERS = (
     "simulate",
     "small_stores",
     "store",
+    "suggest",
     "voters",
 )
 SHARED = (

@@ -254,7 +254,7 @@ def test_an_interrupted_command_leaves_no_half_written_file(made, photo_folder, 
     parts = {
         "fit": ("fit", photo_folder, new, "--cache", tmp_path / "cache"),
         "add": ("add", model, photo_folder, "--cache", tmp_path / "cache"),
-        "evaluate": ("evaluate", model, photo_folder, "--report", tmp_path / "r.html"),
+        "evaluate": ("evaluate", model, photo_folder, "--report", tmp_path / "r.html", "--no-cache"),
     }[command]
     running = subprocess.Popen(words(*parts), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     mapped = Path(f"/proc/{running.pid}/maps")

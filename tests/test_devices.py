@@ -21,6 +21,7 @@ RUNS = {
     "suggest": ("m.patchvote", "photos"),
     "add": ("m.patchvote", "photos", "--no-cache"),
     "extract": ("photos", "bags", "--network", "tiny.onnx"),
+    "serve": ("--data", "data"),
 }
 
 

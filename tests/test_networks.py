@@ -416,6 +416,14 @@ def test_a_device_asks_for_its_provider_first_and_the_cpu_for_the_rest(monkeypat
     monkeypatch.setattr(
         onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
     )
-    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda graph, options, providers: asked.append(providers))
+
+    class Session:
+        def __init__(self, graph, options, providers):
+            asked.append(providers)
+
+        def get_providers(self):
+            return asked[-1]
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
     load("efficientnet-lite0", device="cuda")
     assert asked == [["CUDAExecutionProvider", "CPUExecutionProvider"]]

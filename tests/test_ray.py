@@ -232,3 +232,9 @@ def test_a_member_of_a_team_that_ends_is_replaced_and_asked_again(engine, tmp_pa
     with contextlib.closing(engine.team(Fainting(tmp_path))) as team:
         assert team.ask(10, [1, 2]) == [11, 12]
     assert (tmp_path / "fainted").exists()
+
+
+def test_a_team_has_no_members_for_which_the_cluster_has_no_cores(cluster, tmp_path):
+    with contextlib.closing(RayEngine(workers=5).team(Fainting(tmp_path))) as team:
+        assert team.size == 2
+        assert team.ask(10, [1, 2]) == [11, 12]

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from helpers.command import network_in
 from helpers.quick_network import QUICK
 from helpers.same_bags import assert_same_bags
 from helpers.worker_networks import TracedNetwork
-from patchvote import SNBNL, Extractor, ImageClassifier, Store, StoreError, fill
+from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Store, StoreError, fill
 from patchvote.bags.thinning import Thinning, thinned
 from patchvote.engines.local import LocalEngine
 from patchvote.models.file import read_model
@@ -30,6 +31,7 @@ from patchvote.utils.engine import Engine, TeamEngine
 from patchvote.voters.prototypes.parted import fit_on_workers
 
 pytest.importorskip("patchvote.engines.ray")
+ray_cluster = pytest.importorskip("patchvote.engines.ray_cluster")
 
 SMALL = {"batch_size": 40, "min_steps": 30, "n_prototypes": 3}
 
@@ -294,3 +296,13 @@ def test_a_cluster_that_is_started_listens_on_this_machine_alone_and_leaves_no_t
     assert len({process for process, _ in found}) >= 4  # this process, two of Ray's own at least, and the worker
     assert {address for _, address in found} <= LOOPBACK
     assert not (tmp_path / ".ray").exists()
+
+
+def test_an_address_at_which_nothing_listens_is_told_at_once():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound, but it does not listen
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        for wrong in (address, f"ray://{address}", "nowhere.invalid:6379", "127.0.0.1:99999999"):
+            told = pytest.raises(PatchvoteError, match=f"nothing answers at the address '{wrong}' .*ray start --head")
+            with told, ray_cluster.connected(wrong):
+                pytest.fail("connected")

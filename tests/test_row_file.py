@@ -103,3 +103,22 @@ def test_what_a_killed_process_was_writing_is_removed_by_the_next(folder, matrix
     assert len(list(folder.iterdir())) == 1
     temporary_rows([matrix], np.float16, matrix.shape)
     assert list(folder.iterdir()) == []
+
+
+def test_a_disk_that_is_full_at_the_very_end_or_a_folder_that_is_gone_is_told_in_a_sentence(tmp_path, monkeypatch):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, before[1]))
+    try:  # so few bytes that they are written when the file is closed
+        with pytest.raises(PatchvoteError, match="cannot be written to .*: File too large. The .* TMPDIR"):
+            temporary_rows([np.zeros((100, 8))], np.float64, (100, 8))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(PatchvoteError, match="cannot be written to .*gone: No such file or directory. The .* TMPDIR"):
+        temporary_rows([np.zeros((1, 1))], np.float64, (1, 1))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    with pytest.raises(PatchvoteError, match="cannot be written to the system's temporary folder: No usable"):
+        temporary_rows([np.zeros((1, 1))], np.float64, (1, 1))

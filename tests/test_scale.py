@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,12 +11,14 @@ import time
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save
 
 from patchvote import SNBNL, Bags, Recipe, Store
 from patchvote.bags.shard import Entry
 from patchvote.bags.shard_writing import write_shard
 from patchvote.errors import PatchvoteError
-from patchvote.voters.prototypes import blocks, passes
+from patchvote.voters.prototypes import blocks, checkpoint, passes
 from patchvote.voters.prototypes.blocks import limits, read_ahead
 
 
@@ -223,6 +226,66 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
         SNBNL(2, **settings).fit(store)
     with pytest.raises(ValueError, match="a checkpoint needs a random_state that is a whole number, .* got None"):
         SNBNL(2, checkpoint=file, random_state=None).fit(store)
+
+
+def forged(file, change, arrays) -> None:
+    """Replace parts of a checkpoint, and write the checksum that belongs to them."""
+    with safe_open(file, "np") as opened:
+        told, kept = opened.metadata(), {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    states = json.loads(told["states"])
+    states["final"] |= change
+    kept = {name: array for name, array in (kept | arrays).items() if array is not None}
+    told = {checkpoint._MARK: told[checkpoint._MARK], "states": json.dumps(states)}
+    file.write_bytes(save(kept, told | {"checksum": checkpoint._checksum(kept, told)}))
+
+
+@pytest.mark.parametrize(
+    ("change", "arrays"),
+    [
+        ({}, {"final.weights": None}),
+        ({}, {"final.weights": np.zeros((2, 2, 10), np.float32)}),
+        ({}, {"final.weights": np.zeros((2, 3, 10), np.int64)}),
+        ({}, {"final.weights": np.full((2, 3, 10), np.nan, np.float32)}),
+        ({}, {"final.best": np.zeros((1, 1), np.float32)}),
+        ({"position": 1 << 40}, {}),
+        ({"random": {}}, {}),
+        (
+            {"random": {"bit_generator": "PCG64", "state": {"state": -1, "inc": "x"}, "has_uint32": 0, "uinteger": 0}},
+            {},
+        ),
+    ],
+)
+def test_a_checkpoint_that_no_training_wrote_is_refused_though_its_checksum_is_right(tmp_path, change, arrays):
+    store, file = make_store(tmp_path / "store"), tmp_path / "state"
+    settings = {"calibration": 0, "max_iter": 2, "min_steps": 0, "batch_size": 100, "checkpoint": file}
+    SNBNL(2, **settings, callback=lambda record: True).fit(store)
+    forged(file, {}, {})
+    content = file.read_bytes()
+    SNBNL(2, **settings).fit(store)
+    file.write_bytes(content)
+    forged(file, change, arrays)
+    with pytest.raises(PatchvoteError, match="state is damaged: remove it to begin anew"):
+        SNBNL(2, **settings).fit(store)
+
+
+def test_a_checkpoint_that_could_not_be_written_is_told_before_the_training(tmp_path):
+    store, steps = make_store(tmp_path / "store"), []
+    with pytest.raises(PatchvoteError, match="state cannot be written: there is no folder .*nowhere"):
+        SNBNL(2, calibration=0, checkpoint=tmp_path / "nowhere" / "state", callback=steps.append).fit(store)
+    for seconds in (-1, float("nan"), "often"):
+        with pytest.raises(ValueError, match="checkpoint_seconds of SNBNL must be a number from 0"):
+            SNBNL(2, checkpoint=tmp_path / "state", checkpoint_seconds=seconds, callback=steps.append).fit(store)
+    assert not steps
+
+
+def test_a_checkpoint_may_be_a_remote_file(tmp_path):
+    fsspec = pytest.importorskip("fsspec")
+    store, settings = make_store(tmp_path / "store"), {"calibration": 0, "max_iter": 2, "min_steps": 0}
+    whole = SNBNL(2, **settings).fit(store)
+    settings["checkpoint"] = "memory://checkpoints/state"
+    SNBNL(2, **settings, callback=lambda record: True).fit(store)
+    assert fsspec.filesystem("memory").exists("/checkpoints/state")
+    np.testing.assert_array_equal(SNBNL(2, **settings).fit(store).weights_, whole.weights_)
 
 
 # --- progress --------------------------------------------------------------------------------------------------------

@@ -12,13 +12,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Bags, Extractor, ImageClassifier, Recipe, Store, StoreError, fill
-from patchvote.bags.shard import Entry, Shard
+from patchvote.bags.shard import Entry, Shard, check_of
 from patchvote.bags.shard_writing import write_shard
 from patchvote.cli.bags import store_info
+from patchvote.utils.tensor_parts import header_bytes
+from patchvote.utils.tensors import read_header
 
 
 def make_bag(seed: int) -> Bags:
@@ -326,3 +329,31 @@ def test_a_header_that_claims_to_be_endless_is_not_read(tmp_path):
     with pytest.raises(StoreError, match="header has 549,755,813,888 bytes"):
         Shard.open(path)
     shutil.rmtree(tmp_path / "store")
+
+
+@pytest.mark.parametrize("features", [0, 1 << 45])
+def test_photos_without_descriptors_cannot_claim_any_number_of_features(tmp_path, features):
+    path = write_store(tmp_path / "store")
+    as_of_before(path)
+    with safe_open(path, "np") as opened:
+        told = opened.metadata()
+    arrays = load_file(path)
+    none = {name: arrays[name][:0] for name in ("boxes", "level")} | {"offsets": np.zeros_like(arrays["offsets"])}
+    save_file(none | {"values": np.empty((0, features), np.float16)}, path, told)
+    with pytest.raises(StoreError, match="contradicts itself"):
+        Shard.open(path)
+
+
+def test_sums_of_squares_below_zero_are_refused_though_the_checksum_is_right(tmp_path):
+    path = write_store(tmp_path / "store")
+    with path.open("rb") as file:
+        places, header = read_header(file)[1], header_bytes(file)
+    data, arrays = bytearray(path.read_bytes()), load_file(path)
+    arrays["moments"][1, 0] = -5
+    data[places["moments"].start : places["moments"].stop] = arrays["moments"].tobytes()
+    right = check_of([header, arrays["offsets"], arrays["moments"]])
+    first = places["checks"].start
+    data[first : first + 8] = right.to_bytes(8, "little")
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="contradicts itself"):
+        Shard.open(path)

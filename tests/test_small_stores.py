@@ -427,9 +427,9 @@ def test_what_this_version_does_not_know_is_not_taken_for_descriptors(photos, tm
     changed_header(
         next((tmp_path / "store").iterdir()), lambda header: header["__metadata__"].update(keep="dreams of the future")
     )
-    with pytest.raises(StoreError, match="keeps dreams of each photo, but BagSVM needs descriptors"):
+    with pytest.raises(StoreError, match="keeps a summary of each photo, but BagSVM needs descriptors"):
         BagSVM().fit(Store.open(tmp_path / "store"))
-    with pytest.raises(StoreError, match="keeps dreams of each photo, not all descriptors of each photo"):
+    with pytest.raises(StoreError, match="keeps a summary of each photo, not all descriptors of each photo"):
         fill(tmp_path / "store", photos, extractor())
 
 

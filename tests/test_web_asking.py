@@ -82,6 +82,7 @@ def test_evidence_equals_that_of_explain_number_by_number(served, surface_models
     np.testing.assert_array_equal(told["probability"], evidence.probability)
     np.testing.assert_array_equal(told["decision"], evidence.decision)
     assert told["matches"] == []
+    assert [(pull["photo"], pull["share"]) for pull in told["pulls"]] == [(p.name, p.share) for p in evidence.pulls]
 
 
 def test_a_model_that_remembers_photos_shows_the_parts_that_match(served, surface_models, asked):

@@ -147,3 +147,23 @@ def test_many_workspaces_are_read_again_when_they_are_needed(tmp_path, surfaces)
         photos = home.post(f"/v1/workspaces/{ids[0]}/photos", files=files(surfaces["brick"][:1])).json()
         assert photos["workspace"]["photos"] == 1
     assert titles == [str(number) for number in range(80)]
+
+
+def test_a_damaged_file_keeps_nobody_from_the_rest(tmp_path, surfaces, surface_models):
+    content = (surface_models / "surfaces.patchvote").read_bytes()
+    with client(settings(tmp_path)) as home:
+        workspace = home.post("/v1/models", files=files([("m", content)], "file")).json()["id"]
+        home.post(f"/v1/workspaces/{workspace}/photos", files=files(surfaces["brick"]))
+        other = taught(home, {"a": surfaces["brick"][:1]})
+    (model,) = (tmp_path / "workspaces" / workspace).glob("runs/*/model.patchvote")
+    model.write_bytes(content[:1000])
+    (tmp_path / "workspaces" / other / "state.json").write_text('{"id": "')
+    with client(settings(tmp_path)) as home:
+        state = home.get(f"/v1/workspaces/{workspace}").json()
+        assert (state["photos"], state["model"]) == (6, None)
+        assert home.post(f"/v1/workspaces/{workspace}/classes", json={"name": "new"}).status_code == 201
+        opened = home.put(f"/v1/workspaces/{workspace}/model", files=files([("m", content)], "file"))
+        assert opened.json()["workspace"]["model"]["classes"] == ["brick", "grass", "gravel"]
+        damaged = home.get(f"/v1/workspaces/{other}")
+        assert (damaged.status_code, damaged.json()["error"]["code"]) == (500, "damaged")
+        assert (tmp_path / "workspaces" / other / "photos").exists()

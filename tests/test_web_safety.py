@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hmac
+import json
 import re
+import time
+import urllib.error
+import urllib.request
 
 import pytest
 
 pytest.importorskip("fastapi")
 
 
-from helpers.web import client, crops, files, settings
+from helpers.web import client, crops, files, settings, threaded
 from patchvote.errors import PatchvoteError
+from patchvote.web.guard import COOKIE, session_of
+from patchvote.web.metrics import Metrics
 from patchvote.web.settings import Settings
 
 TOKEN = "correct-horse-battery-staple"
@@ -185,3 +191,30 @@ def test_logs_hold_neither_contents_nor_names_nor_ids(tmp_path, surface_models, 
     assert "hidden" not in text
     assert workspace not in text
     assert "POST /v1/workspaces/{workspace}/photos 200" in logged[1]
+
+
+def test_cookies_are_read_in_a_time_that_grows_with_their_length_and_others_do_no_harm(tmp_path):
+    own = f"{COOKIE}={session_of(TOKEN)}"
+    with client(settings(tmp_path, token=TOKEN)) as home:
+        start = time.perf_counter()
+        hostile = f'{COOKIE}="' + "\\" * 60_000 + '"'
+        assert home.get("/v1/settings", headers={"Cookie": hostile}).status_code == 401
+        assert time.perf_counter() - start < 10  # 0.01 s; the standard library of Python 3.11.7 takes 40
+        for cookies in (own, f'a={{"b": 1}}; {own}', f"no cookie; {own}; c=d", f"x{own}; {own}"):
+            assert home.get("/v1/settings", headers={"Cookie": cookies}).status_code == 200
+        for cookies in (f"x{own}", own[:-1], f"{COOKIE}=", COOKIE):
+            assert home.get("/v1/settings", headers={"Cookie": cookies}).status_code == 401
+
+
+def test_a_fault_is_logged_under_its_number_without_its_message(tmp_path, monkeypatch, capfd):
+    def fail(metrics):
+        raise KeyError("hidden name.jpg")
+
+    monkeypatch.setattr(Metrics, "text", fail)
+    with threaded(settings(tmp_path / "data")) as port, pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
+    number = json.loads(raised.value.read())["error"]["message"].split()[-1].strip(".")
+    log = "".join(capfd.readouterr())
+    assert f"fault {number}: KeyError" in log
+    assert "hidden" not in log
+    assert "Traceback" not in log

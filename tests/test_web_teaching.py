@@ -63,6 +63,13 @@ def test_the_whole_story(home, surfaces, real_photos):
     assert sum(right) >= 5
     assert home.get(f"{at}/photos?answered=true").json()["photos"] == asked["answers"]
 
+    # The training photos that count most come with their pictures.
+    told = home.get(f"{at}/photos/{unlabelled[0]['id']}/evidence").json()
+    names = {photo["id"]: photo["name"] for photo in home.get(f"{at}/photos").json()["photos"]}
+    assert told["pulls"]
+    for pull in told["pulls"]:
+        assert pull["photo"] == f"{told['matched']}/{names[pull['image'].split('/')[-2]]}"
+
     # A correction makes a training photo, of a class that is made for it.
     corrected = asked["answers"][0]
     moved = home.patch(f"{at}/photos", json={"photos": [corrected["id"]], "class_name": "stone"}).json()

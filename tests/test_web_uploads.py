@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import concurrent.futures
+import errno
 import io
 import json
 import re
@@ -18,6 +20,7 @@ pytest.importorskip("fastapi")
 
 from helpers.hostile_photos import flat_jpeg, png_chunk
 from helpers.web import client, crops, files, settings, taught
+from patchvote.web.workspaces import Workspace
 
 
 @pytest.fixture
@@ -81,6 +84,22 @@ def test_bodies_are_bounded_announced_or_not(tmp_path):
             assert announced.json()["error"]["code"] == "too_large"
 
 
+def test_json_that_would_take_much_more_memory_than_its_text_is_not_parsed(home, workspace):
+    many = b"[],"  # a list takes 56 bytes
+    for path, count, status in (
+        (f"/v1/workspaces/{workspace}/classes", 400_000, 413),
+        (f"/v1/workspaces/{workspace}/photos/delete", 400_000, 413),
+        ("/v1/session", 400_000, 413),
+        (f"/v1/workspaces/{workspace}/photos", 400_000, 413),
+        (f"/v1/workspaces/{workspace}/photos", 100, 422),
+    ):
+        body = b'{"name": "x", "more": [' + many * count + b"[]]}"
+        response = home.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert response.status_code == status, (path, response.text)
+    ids = [f"{number:064x}" for number in range(5_000)]
+    assert home.post(f"/v1/workspaces/{workspace}/photos/delete", json={"photos": ids}).status_code == 404
+
+
 def test_bodies_of_all_requests_together_are_bounded(tmp_path):
     with client(settings(tmp_path, {"bytes_in_flight": 5_000})) as home:
         busy = home.post("/v1/workspaces", content=b" " * 6_000, headers={"Content-Type": "application/json"})
@@ -104,6 +123,53 @@ def test_a_workspace_has_room_for_so_many_photos_classes_and_bytes(tmp_path, sur
         assert home.post("/v1/workspaces", json={}).status_code == 413
         heavy = io.BytesIO(b"\xff\xd8" + b"x" * 300_000).getvalue()
         assert home.post(f"{at}/photos", files=files([("x.jpg", heavy)])).status_code == 413
+
+
+def test_uploads_at_once_do_not_fill_a_workspace_beyond_its_room(tmp_path, surfaces):
+    with client(settings(tmp_path, {"workspace_photos": 6})) as home:
+        workspace = home.post("/v1/workspaces", json={}).json()["id"]
+        at = f"/v1/workspaces/{workspace}/photos"
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            done = list(pool.map(lambda photos: home.post(at, files=files(photos)).status_code, surfaces.values()))
+        assert sorted(done) == [200, 413, 413]
+        assert home.get(at).json()["total"] == 6
+        assert len(list((tmp_path / "workspaces" / workspace / "photos").iterdir())) == 6
+
+
+def test_photos_of_a_request_that_fails_leave_no_file(tmp_path, surfaces, monkeypatch):
+    put = Workspace.put
+
+    def failing(workspace, digest, content, thumbnail):
+        put(workspace, digest, content, thumbnail)
+        if len(list((workspace.folder / "photos").iterdir())) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Workspace, "put", failing)
+    with client(settings(tmp_path)) as home:
+        workspace = taught(home, {"a": surfaces["brick"][:1]})
+        at = f"/v1/workspaces/{workspace}/photos"
+        assert home.post(at, files=files(surfaces["grass"])).json()["error"]["code"] == "full"
+        assert home.get(at).json()["total"] == 1
+        for part in ("photos", "thumbnails"):
+            assert len(list((tmp_path / "workspaces" / workspace / part).iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_a_class_does_not_keep_the_others_out(home, workspace, surfaces):
+    (_, one), (_, two) = surfaces["brick"][:2]
+    photos = [("x/floor/1.png", one), ("x/none of these/2.png", two)]
+    at = f"/v1/workspaces/{workspace}/photos"
+    reply = home.post(at, files=files(photos), data={"folders": "true"}).json()
+    assert [photo["name"] for photo in reply["added"]] == ["1.png"]
+    assert [photo["name"] for photo in reply["refused"]] == ["2.png"]
+    assert "no class can be called" in reply["refused"][0]["reason"]
+
+
+def test_a_model_of_more_classes_than_a_workspace_may_have_is_refused(tmp_path, surface_models):
+    content = (surface_models / "surfaces.patchvote").read_bytes()
+    with client(settings(tmp_path, {"model_classes": 2})) as home:
+        response = home.post("/v1/models", files=files([("m.patchvote", content)], "file"))
+        assert (response.status_code, response.json()["error"]["code"]) == (413, "full")
+        assert list((tmp_path / "workspaces").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,40 @@ def test_a_slow_upload_is_ended(hasty):
     )
 
 
+def test_a_body_is_not_awaited_once_its_request_is_answered(hasty):
+    head = b"POST /v1/workspaces HTTP/1.1\r\nHost: evil.example\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", hasty), timeout=10) as connection:
+        connection.sendall(head)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 421")
+        start = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - start < 15:
+                connection.sendall(b"1\r\nx\r\n")
+                time.sleep(0.1)
+    assert time.monotonic() - start < 15
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"response_seconds": 0.5, "unread_bytes": 1 << 30}, {"response_seconds": 600.0, "unread_bytes": 1 << 20}],
+    ids=["in time", "in memory"],
+)
+def test_responses_that_nobody_reads_are_dropped(tmp_path, limits, monkeypatch):
+    monkeypatch.setattr("patchvote.web.protocol._SLOWEST", 1 << 30)
+    (tmp_path / "index.html").write_bytes(b"x" * 30_000_000)  # more than the system holds for a connection
+    with threaded(settings(tmp_path / "data", limits, static=tmp_path)) as port:
+        request = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(request)
+            received = len(connection.recv(1))
+            time.sleep(3)
+            with contextlib.suppress(ConnectionError):
+                while chunk := connection.recv(1 << 20):
+                    received += len(chunk)
+        assert 0 < received < 30_000_000
+        assert Client(f"http://127.0.0.1:{port}").create_workspace()
+
+
 def test_a_head_that_comes_byte_by_byte_is_not_waited_for(hasty):
     start = time.monotonic()
     with socket.create_connection(("127.0.0.1", hasty), timeout=10) as connection, contextlib.suppress(OSError):

@@ -92,7 +92,7 @@ def events(client: TestClient, job: str) -> Iterator[tuple[str, dict[str, Any]]]
 def threaded(wanted: Settings) -> Iterator[int]:
     """Run a server in a thread, on a free port of this machine, and yield the port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    http = protocol(wanted.limits.header_seconds)
+    http = protocol(wanted.limits)
     server = uvicorn.Server(uvicorn.Config(make_app(wanted), http=http, ws="none", log_level="error", access_log=False))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()

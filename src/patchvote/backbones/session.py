@@ -187,6 +187,19 @@ def _seconds(tensor: npt.NDArray[Any]) -> float:
     return _CALL_SECONDS * (1 + tensor.size / 3e6)
 
 
+def check_device(device: str) -> None:
+    """Refuse a device that ONNX Runtime does not have here.
+
+    Raises
+    ------
+    NetworkError
+        There is no such device, or this build of ONNX Runtime does not support it.
+    """
+    import onnxruntime
+
+    _providers(device, onnxruntime.get_available_providers())
+
+
 def _providers(device: str, available: list[str]) -> list[str]:
     """Return the execution providers of a device; the CPU comes last, for operations that the device does not have."""
     if device not in _PROVIDERS:

@@ -48,6 +48,7 @@ SET_ASIDE = ".damaged"  # appended to the name of a damaged shard
 _PARTS = ("values", "boxes", "level", "scales")  # arrays that a photo has a part of; not all have the last
 COVERED = ("offsets", "moments", "basis")  # arrays that the header's checksum covers, in this order
 _MAX_BASIS = 1 << 24  # numbers in a basis: 64 MB, a hundred times that of the default voter
+_MAX_FEATURES = 1 << 20  # per descriptor; networks have some thousands
 _MAX_KEEP = 100  # characters of the name of what is kept
 # Types of the descriptors on disk, and the smallest type that has all of their values.
 DTYPES: dict[str, type[np.float16] | type[np.float32]] = {
@@ -313,6 +314,8 @@ def _is_sound(shard: Shard, rows: int) -> bool:
     return (
         shard.dtype in DTYPES
         and described == expected
+        and min(1, len(shard.entries)) <= shard.dim <= _MAX_FEATURES  # a file without descriptors may claim any number
+        and not (shard.moments is not None and (shard.moments[1] < 0).any())  # sums of squares
         and 0 < len(shard.keep) <= _MAX_KEEP
         and offsets[0] == 0
         and offsets[-1] == rows

@@ -154,10 +154,12 @@ class _Explained:
     def each(self, photos: Found, *, strict: bool) -> Iterator[tuple[Photo, Evidence]]:
         """Yield photos and their evidence; name those that cannot be read, or raise the error if `strict`."""
         told = 0
-        for evidence in self.classifier.explain_each(photos, self.label[0] if self.label else None):
-            told = self._tell(told)
-            if evidence.photo is not None:
-                yield evidence.photo, evidence
+        # Of many photos, some may have been drawn; what is said then is said around the loop over them.
+        with interruption("interrupted; no picture was written.") if strict else contextlib.nullcontext():
+            for evidence in self.classifier.explain_each(photos, self.label[0] if self.label else None):
+                told = self._tell(told)
+                if evidence.photo is not None:
+                    yield evidence.photo, evidence
         if strict and self.classifier.skipped:
             raise self.classifier.skipped[0]
         self._tell(told)

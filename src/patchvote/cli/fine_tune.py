@@ -44,7 +44,7 @@ def fine_tune(
     model: Annotated[Path, typer.Argument(metavar="MODEL", parser=place, help="File to write.")],
     voter: Annotated[str, typer.Option(help=VOTERS)] = "auto",
     sides: Annotated[
-        str, typer.Option(help="Longest sides of a photo in pixels, one per scale; 224 alone is five times as fast.")
+        str, typer.Option(help="Longest sides of a photo in pixels, one per scale; 224 alone is a fifth of the work.")
     ] = "224,448",
     network: Annotated[str, typer.Option(help="efficientnet-lite0, -lite1, -lite2, or an ONNX file.")] = (
         "efficientnet-lite0"

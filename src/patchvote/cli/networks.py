@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..utils.terminal import show, show_json
-from .common import Jobs, Json
+from .common import Device, Jobs, Json
 
 if TYPE_CHECKING:
     from ..backbones.at_hand import ListedNetwork
@@ -18,6 +18,7 @@ def networks(
     measure: Annotated[
         bool, typer.Option("--measure", help="Load those at hand, and measure the seconds per photo on this machine.")
     ] = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
@@ -28,7 +29,7 @@ def networks(
     from ..backbones.at_hand import list_networks
 
     listed = list_networks()
-    costs = {network.name: _cost(network, jobs) for network in listed if network.at_hand} if measure else {}
+    costs = {network.name: _cost(network, device, jobs) for network in listed if network.at_hand} if measure else {}
     if as_json:
         records = [dataclasses.asdict(network) | costs.get(network.name, {}) for network in listed]
         show_json({"networks": records})
@@ -39,7 +40,7 @@ def networks(
         show(f"  {name}: {problem or f'{seconds:.3f} s per photo of 640 x 480 pixels'}")
 
 
-def _cost(network: ListedNetwork, jobs: int | None) -> dict[str, float | str]:
+def _cost(network: ListedNetwork, device: str, jobs: int | None) -> dict[str, float | str]:
     """Return the seconds per photo, or why they cannot be measured."""
     from ..bags.extract import Extractor
     from ..errors import NetworkError, first_line
@@ -48,7 +49,8 @@ def _cost(network: ListedNetwork, jobs: int | None) -> dict[str, float | str]:
     if network.is_engine:
         return {"problem": "an engine, which is measured with the rest of its name: fit --network auto does not try it"}
     try:
-        return {"seconds_per_photo": seconds_per_photo(Extractor(network.name, jobs=jobs), example_photos())}
+        extractor = Extractor(network.name, jobs=jobs, device=device)
+        return {"seconds_per_photo": seconds_per_photo(extractor, example_photos())}
     except NetworkError as error:
         return {"problem": f"cannot be used: {first_line(error)}"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import os
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..utils.terminal import say, show
-from .common import Jobs, ModelNetwork, Quiet, Verbose
+from .common import Device, Jobs, ModelNetwork, Quiet, Verbose
 
 _NEEDED = ("fastapi", "uvicorn", "python_multipart")  # modules of the extra
 _MAX_TOKEN_FILE = 10_000  # bytes
@@ -38,18 +38,24 @@ def serve(
     ] = None,
     queue: Annotated[int, typer.Option(min=1, help="Photos that may wait; further ones are refused with 429.")] = 200,
     network: ModelNetwork = None,
+    device: Device = "cpu",
     jobs: Jobs = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Start a page on this machine to teach a model and to ask it, and an HTTP API for programs (extra web)."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise PatchvoteError("the page needs some packages more. Install them with: pip install 'patchvote[web]'")
+    try:
+        for name in _NEEDED:
+            importlib.import_module(name)
+    except ImportError as error:
+        message = "the page needs some packages more. Install them with: pip install 'patchvote[web]'"
+        raise PatchvoteError(message) from error
+    from ..backbones.session import check_device
     from ..web.server import serve as run
     from ..web.settings import Limits, Settings, data_folder
 
+    check_device(device)
     settings = Settings(
         data=data or data_folder(),
         models=tuple(model or ()),
@@ -59,6 +65,7 @@ def serve(
         token=_token(token_file),
         hosts=tuple(allow_host or ()),
         jobs=jobs,
+        device=device,
         limits=Limits(waiting_photos=queue, connections=queue + 400),
     )
 

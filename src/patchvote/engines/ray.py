@@ -60,8 +60,12 @@ class RayEngine:
         fitting = int(resources.get("CPU", 0)) // threads
         if fitting < 1:
             self.close()
-            raise PatchvoteError(f"the cluster has no {counted(threads, 'core')} for a worker: try fewer --jobs.")
-        self.workers, self.threads = workers or fitting, threads
+            has = counted(int(resources.get("CPU", 0)), "core")
+            raise PatchvoteError(
+                f"the cluster has {has}, and a worker was to have {threads:,} of them: try fewer --jobs (in Python, "
+                "threads)."
+            )
+        self.workers, self.threads, self._fitting = workers or fitting, threads, fitting
 
     def __enter__(self) -> Self:
         return self
@@ -79,8 +83,9 @@ class RayEngine:
             yield from running.results()
 
     def team(self, job: TeamJob) -> RayTeam:
-        """Start a team with as many members as there are workers; see `TeamEngine.team`."""
-        return RayTeam(job, self.workers, self.threads)
+        """Start a team with as many members as there are workers, or cores for them; see `TeamEngine.team`."""
+        # All members have to answer every question: one for whom there is no core would be waited for without end.
+        return RayTeam(job, min(self.workers, self._fitting), self.threads)
 
 
 class _Worker(Generic[Item, Result]):

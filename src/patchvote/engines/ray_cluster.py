@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ray._private import ray_constants
 from ..errors import PatchvoteError, first_line
 
 _MODE, _TOKEN, _TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+_PATIENCE = 20.0  # seconds until a machine that says nothing is given up
 
 
 @contextlib.contextmanager
@@ -52,6 +54,7 @@ def connected(address: str | None = None) -> Iterator[None]:
         _forget_token()
         stack.callback(_forget_token)
         stack.callback(ray.shutdown)
+        _check_reachable(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # Ray raises errors of many kinds, and plain exceptions
@@ -94,6 +97,21 @@ def _forget_token() -> None:
         from ray._raylet import AuthenticationTokenLoader  # type: ignore[attr-defined]
 
         AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address at which nothing listens; Ray would try it for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not (colon and port.isascii() and port.isdigit()):  # "local", "auto", or something that Ray explains
+        return
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE):
+            return
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise PatchvoteError(
+            f"nothing answers at the address {address!r} of a Ray cluster ({first_line(error)}). Is it running, and is "
+            "this what `ray start --head` printed there? Without --address, workers start on this machine."
+        ) from error
 
 
 def _check_private() -> None:

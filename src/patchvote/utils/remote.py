@@ -27,7 +27,7 @@ _URL = re.compile(r"(?P<protocol>[a-z][a-z0-9+]+)://")  # of at least two letter
 _BLOCK = 1 << 20  # bytes that are read ahead: a photo, or a few bags
 
 
-def place(path: str | Path) -> Path:
+def place(path: str | os.PathLike[str]) -> Path:
     """Return a path as a `Path`: remote if it begins with a protocol, local otherwise.
 
     Examples

@@ -7,6 +7,7 @@ them back, and a file that somebody shortens would end the process instead of ra
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
@@ -152,27 +153,24 @@ def temporary_rows(parts: Iterable[npt.NDArray[Any]], dtype: npt.DTypeLike, shap
     Raises
     ------
     PatchvoteError
-        The system's temporary folder has no room for them.
+        The system's temporary folder has no room for them, or there is none.
     """
-    folder, size = Path(tempfile.gettempdir()), math.prod(shape) * np.dtype(dtype).itemsize
-    remove_leavings(folder)
-    if shutil.disk_usage(folder).free < size:
-        raise _no_room(folder, size)
-    with temporary_file(folder) as (path, file):
-        for part in parts:
-            try:
+    folder, size = Path("the system's temporary folder"), math.prod(shape) * np.dtype(dtype).itemsize
+    try:
+        folder = Path(tempfile.gettempdir())
+        remove_leavings(folder)
+        if (free := shutil.disk_usage(folder).free) < size:
+            raise OSError(errno.ENOSPC, f"it has {free / 1e9:,.1f} GB free")
+        with temporary_file(folder) as (path, file):
+            for part in parts:
                 file.write(np.ascontiguousarray(part, dtype).data)
-            except OSError as error:
-                raise _no_room(folder, size) from error
-        file.flush()
-        return RowFile(path.open("rb"), dtype, shape)
-
-
-def _no_room(folder: Path, size: int) -> PatchvoteError:
-    return PatchvoteError(
-        f"a temporary file of {size / 1e9:,.1f} GB cannot be written to {folder}. The environment variable TMPDIR can "
-        "name another folder."
-    )
+            file.flush()
+            return RowFile(path.open("rb"), dtype, shape)
+    except OSError as error:  # also when the file is closed, with what was still in its buffer
+        raise PatchvoteError(
+            f"a temporary file of {size / 1e9:,.1f} GB cannot be written to {folder}: {error.strerror or error}. The "
+            "environment variable TMPDIR can name another folder."
+        ) from error
 
 
 def opened_again(file: io.BufferedReader) -> io.BufferedReader:

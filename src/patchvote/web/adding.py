@@ -60,12 +60,19 @@ def add_photos(here: Context, workspace: Workspace, sent: Sent) -> dict[str, Any
     added, known = [], []
     with workspace.change() as state:
         for digest, (upload, small, (width, height)) in read.items():
-            target = destination(state, label, upload.folder if by_folder else name, limits.classes)
+            try:
+                target = destination(state, label, upload.folder if by_folder else name, limits.classes)
+            except Problem as problem:
+                if not by_folder:
+                    raise
+                refused.append({"name": upload.name, "reason": problem.message})  # its folder cannot be a class
+                continue
             photo = state.photos.get(digest)
             if photo is None:
-                workspace.put(digest, upload.content, small)
+                _check_room(state, 1, len(upload.content), here)  # others may have come meanwhile
                 photo = PhotoRecord(digest, upload.name, target, width, height, len(upload.content))
                 state.photos[digest] = photo
+                workspace.put(digest, upload.content, small)
                 added.append(photo)
             else:
                 photo.label = photo.label or target

@@ -7,11 +7,12 @@ import asyncio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .problems import Problem
+from .problems import Problem, unforeseen
 from .settings import Limits
 
 _RETRY = 2  # seconds after which to send a body again that found no room
 _MODEL_PATHS = ("/v1/models",)  # and those that end in /model: they take model files
+_PHOTO_PATHS = ("/v1/predict", "/v1/explain")  # and those that end in /photos: they take photos
 
 
 class Bodies:
@@ -37,20 +38,24 @@ class Bodies:
             await self._app(scope, receive, send)
             return
         body = _Body(self, scope, receive)
-        started = False
+        started = complete = False
 
         async def sending(message: Message) -> None:
-            nonlocal started
+            nonlocal started, complete
             started = True
+            complete = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
         try:
             body.check_announced()
             await self._app(scope, body.receive, sending)
-        except Problem as problem:
-            if started:  # too late for another response: the connection is closed
-                raise
-            await problem.response()(scope, receive, send)
+        except Exception as error:
+            # None goes on to uvicorn, whose log would show the message of the error and paths. Where a response is
+            # complete, the error is logged already; where one has begun, the connection is closed.
+            if not complete:
+                problem = error if isinstance(error, Problem) else unforeseen(error)
+            if not started:
+                await problem.response()(scope, receive, send)
         finally:
             self._taken -= body.count
 
@@ -72,10 +77,8 @@ class _Body:
 
     def __init__(self, bodies: Bodies, scope: Scope, receive: Receive) -> None:
         limits = bodies._limits
-        path, method = scope["path"], scope["method"]
-        takes_model = method in ("POST", "PUT") and (path in _MODEL_PATHS or path.endswith("/model"))
         self._bodies, self._receive = bodies, receive
-        self._most = limits.model_bytes if takes_model else limits.body_bytes
+        self._most = _most_of(scope["method"], scope["path"], limits)
         self._seconds = limits.body_seconds
         self._announced = Headers(scope=scope).get("content-length", "")
         self._until: float | None = None
@@ -109,3 +112,12 @@ class _Body:
         self.count += size
         self._ended = message["type"] != "http.request" or not message.get("more_body", False)
         return message
+
+
+def _most_of(method: str, path: str, limits: Limits) -> int:
+    """Return how large the body of a request may be: most hold a few words, whose JSON is larger in memory."""
+    if method in ("POST", "PUT") and (path in _MODEL_PATHS or path.endswith("/model")):
+        return limits.model_bytes
+    if method == "POST" and (path in _PHOTO_PATHS or path.endswith("/photos")):
+        return limits.body_bytes
+    return min(limits.words_bytes, limits.body_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ def _plain(served: Served, item: Described, wanted: Wanted) -> dict[str, Any]:
         "maps": [_maps(evidence, label, wanted) for label in dict.fromkeys(labels)],
         "matched": wanted.label or evidence.ranking[0],
         "matches": _matches(served, evidence),
+        "pulls": _pulls(served, evidence),
     }
 
 
@@ -107,16 +109,30 @@ def _maps(evidence: Evidence, label: str, wanted: Wanted) -> dict[str, Any]:
 
 def _matches(served: Served, evidence: Evidence) -> list[dict[str, Any]]:
     """Return the parts of training photos that are most alike, with the address of the photo where it is here."""
-    if not evidence.matches:
-        return []
+    matches, image = evidence.matches[:_MAX_MATCHES], _images(served)
+    return [
+        {"box": one.box, "photo": one.name, "there": one.there, "distance": one.distance, "image": image(one.name)}
+        for one in matches
+    ]
+
+
+def _pulls(served: Served, evidence: Evidence) -> list[dict[str, Any]]:
+    """Return the training photos that count most for the class, where the model can tell."""
+    image = _images(served)
+    return [
+        {"photo": one.name, "label": one.label, "share": one.share, "image": image(one.name)} for one in evidence.pulls
+    ]
+
+
+def _images(served: Served) -> Callable[[str], str | None]:
+    """Return a function from the name of a training photo to its address, or None where it is not here."""
     workspace = served.workspace
     ids = {} if workspace is None else workspace.trained_photos()
-    matches = []
-    for match in evidence.matches[:_MAX_MATCHES]:
-        photo = ids.get(match.name)
-        is_here = workspace is not None and photo in workspace.state.photos
-        image = f"/v1/workspaces/{workspace.id}/photos/{photo}/image" if workspace is not None and is_here else None
-        matches.append(
-            {"box": match.box, "photo": match.name, "there": match.there, "distance": match.distance, "image": image}
-        )
-    return matches
+
+    def image(name: str) -> str | None:
+        photo = ids.get(name)
+        if workspace is None or photo not in workspace.state.photos:
+            return None
+        return f"/v1/workspaces/{workspace.id}/photos/{photo}/image"
+
+    return image

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import ipaddress
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -147,8 +146,10 @@ def _is_protected(path: str) -> bool:
 
 
 def _cookie(header: str) -> str:
-    try:
-        cookie = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if cookie is None else cookie.value
+    """Return the value of our cookie.
+
+    Not by `http.cookies`: some versions of Python take minutes for a long hostile header, and all forget every cookie
+    if another program on this host has set one that they cannot read.
+    """
+    pairs = (pair.strip().partition("=") for pair in header.split(";"))
+    return next((value.strip('"') for name, _, value in pairs if name == COOKIE), "")

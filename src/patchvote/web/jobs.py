@@ -10,7 +10,6 @@ import collections
 import contextlib
 import dataclasses
 import json
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,7 +19,7 @@ from typing import Any
 
 from ..utils.terminal import say
 from .metrics import Metrics
-from .problems import Problem, missing, without_paths
+from .problems import Problem, missing, unforeseen, without_paths
 from .settings import Limits
 from .tasks import Task
 from .workspaces import Workspace, new_id
@@ -50,6 +49,7 @@ class Job:
     ended: float | None = None
     version: int = 0
     process: subprocess.Popen[str] | None = None
+    is_learned: bool = False  # its model is about to become the present one: too late to cancel
 
     @property
     def mode(self) -> str:
@@ -160,9 +160,9 @@ class Jobs:
             }
 
     def cancel(self, job: Job) -> None:
-        """End a job, if it is not over; its workspace stays as it was."""
+        """End a job, if it is not over or about to be; its workspace stays as it was."""
         with self._changed:
-            if job.is_over:
+            if job.is_over or job.is_learned:
                 return
             with contextlib.suppress(ValueError):
                 self._waiting.remove(job)
@@ -170,6 +170,8 @@ class Jobs:
             process = job.process
         if process is not None:
             _end(process)
+        else:
+            job.workspace.discard_run(Path(job.task.run))
 
     def close(self) -> None:
         """Cancel all jobs, and wait until their processes have ended."""
@@ -192,12 +194,27 @@ class Jobs:
                     return
                 job = self._waiting.popleft()
                 job.set(status="running", started=time.monotonic())
-                try:
-                    job.process = _start(job.task)
-                except OSError as error:
-                    self._finish(job, "failed", f"a process for learning could not be started: {error.strerror}.")
-            if job.process is not None:
-                self._follow(job, job.process)
+                with contextlib.suppress(OSError):
+                    job.process = _start()
+            try:
+                self._run(job)
+            except Exception as error:  # of ours: the jobs that wait have their turn nevertheless
+                self._end_with(job, "failed", unforeseen(error).message)
+
+    def _run(self, job: Job) -> None:
+        if job.process is None:
+            self._end_with(job, "failed", "a process for learning could not be started. Try again later.")
+            return
+        _hand_over(job.task, job.process)
+        self._follow(job, job.process)
+
+    def _end_with(self, job: Job, status: str, message: str = "") -> None:
+        """End a job, unless it was cancelled, and remove what it wrote unless that is the present model."""
+        if status != "done":
+            job.workspace.discard_run(Path(job.task.run))
+        with self._changed:
+            if not job.is_over:
+                self._finish(job, status, message)
 
     def _follow(self, job: Job, process: subprocess.Popen[str]) -> None:
         """Read what the process tells until it ends, and take over its result."""
@@ -214,36 +231,37 @@ class Jobs:
         is_late = time.monotonic() - job.started >= self._limits.job_seconds
         late.cancel()
         if process.stdin is not None:
-            process.stdin.close()
+            with contextlib.suppress(OSError):  # it ended before it had read its task
+                process.stdin.close()
         code = process.wait()
         self._conclude(job, end, code, is_late)
 
     def _conclude(self, job: Job, end: dict[str, Any], code: int, is_late: bool) -> None:
-        run = Path(job.task.run)
         with self._changed:
-            if job.is_over:  # cancelled
-                shutil.rmtree(run, ignore_errors=True)
-                return
-        if end.get("end") == "done":
-            try:
-                job.workspace.commit_run(run, job.taught)
-                status, message = "done", ""
-            except Problem as problem:  # the workspace was removed meanwhile
-                status, message = "failed", problem.message
-        elif end.get("end") == "failed":
-            status, message = "failed", str(end.get("message"))
+            job.is_learned = end.get("end") == "done" and not job.is_over
+        if job.is_learned:
+            self._end_with(job, *_committed(job))
+        elif end.get("end") == "failed" or job.is_over:
+            self._end_with(job, "failed", str(end.get("message")))
         else:
-            status = "failed"
-            message = "learning took too long." if is_late else "learning ended unexpectedly. Is there enough memory?"
             say(f"fault of a job: {end.get('message') or f'the process ended with {code}'}")
-        if status != "done":
-            shutil.rmtree(run, ignore_errors=True)
-        with self._changed:
-            self._finish(job, status, message)
+            message = "learning took too long." if is_late else "learning ended unexpectedly. Is there enough memory?"
+            self._end_with(job, "failed", message)
 
 
-def _start(task: Task) -> subprocess.Popen[str]:
-    process = subprocess.Popen(  # noqa: S603 - our own module
+def _committed(job: Job) -> tuple[str, str]:
+    """Make the model of a job the present one of its workspace, and return how the job ends."""
+    try:
+        job.workspace.commit_run(Path(job.task.run), job.taught)
+    except Problem as problem:  # the workspace was removed meanwhile
+        return "failed", problem.message
+    except OSError as error:
+        return "failed", f"the model could not be written: {error.strerror}."
+    return "done", ""
+
+
+def _start() -> subprocess.Popen[str]:
+    return subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", f"{__package__}.learning"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -251,11 +269,14 @@ def _start(task: Task) -> subprocess.Popen[str]:
         text=True,
         encoding="utf-8",
     )
+
+
+def _hand_over(task: Task, process: subprocess.Popen[str]) -> None:
+    """Send a task, which waits until the process reads it: with no lock held, or all requests would wait, too."""
     if process.stdin is not None:  # it stays open: when the server ends, so does the process
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(dataclasses.asdict(task)) + "\n")
             process.stdin.flush()
-    return process
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -46,7 +46,7 @@ def learn(task: Task, tell: Tell) -> None:
         Called with the name of the stage, how much of it is done, and its total.
     """
     start, folder, run = time.perf_counter(), Path(task.photos), Path(task.run)
-    settings: dict[str, Any] = {"cache": Path(task.bags), "jobs": task.jobs}
+    settings: dict[str, Any] = {"cache": Path(task.bags), "jobs": task.jobs, "device": task.device}
     if task.base is None:
         classifier = ImageClassifier(voter=task.voter, budget=task.budget, **settings)
     else:
@@ -129,6 +129,8 @@ def main() -> None:
         _write(lines, {"end": "failed", "message": str(error)})
     except MemoryError:
         _write(lines, {"end": "failed", "message": "there is not enough memory to learn from so many photos."})
+    except OSError as error:  # such as a full disk; its text names a path
+        _write(lines, {"end": "failed", "message": f"a file could not be read or written: {error.strerror}."})
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"

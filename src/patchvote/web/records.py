@@ -107,6 +107,15 @@ class State:
         self.classes[label] = name
         return label
 
+    def add_classes(self, names: Iterable[str]) -> None:
+        """Make classes of a model that are missing; their names are as the model has them."""
+        known = set(self.classes.values())
+        for name in names:
+            if name not in known:
+                known.add(name)
+                self.made += 1
+                self.classes[f"c{self.made}"] = name
+
     def class_named(self, name: str, most: int) -> str:
         """Return the id of the class of this name, which is made if it is missing."""
         wanted = name.strip()

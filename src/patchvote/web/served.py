@@ -35,18 +35,14 @@ _NETWORKS = 4  # that are kept in memory; each takes some tens of megabytes
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Served:
-    """A model that can be asked: its name, its file, and the batches that describe photos for it."""
+    """A model that can be asked: its name, its file and the bytes of that, and the batches that describe photos."""
 
     name: str
     path: Path
+    size: int
     model: Model
     batcher: Batcher
     workspace: Workspace | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes of the model's file."""
-        return self.path.stat().st_size
 
 
 class Models:
@@ -77,8 +73,11 @@ class Models:
             name = path.stem or "model"
             if name in self._own:
                 raise PatchvoteError(f"two models are called {name!r}: rename one of their files.")
-            classifier = ImageClassifier.load(path, network=settings.network, jobs=settings.jobs)
-            self._own[name] = Served(name, path, classifier.model, self._batcher_of(classifier))
+            classifier = ImageClassifier.load(
+                path, network=settings.network, jobs=settings.jobs, device=settings.device
+            )
+            size = path.stat().st_size
+            self._own[name] = Served(name, path, size, classifier.model, self._batcher_of(classifier))
 
     @property
     def own(self) -> list[Served]:
@@ -122,16 +121,26 @@ class Models:
         Problem
             It has none yet.
         """
-        path = workspace.model_file
-        if path is None:
-            raise Problem(404, "not_found", "this workspace has no model yet: let it learn, or open a model file.")
+        while True:
+            path = workspace.model_file
+            if path is None:
+                raise Problem(404, "not_found", "this workspace has no model yet: let it learn, or open a model file.")
+            try:
+                return self._at(path, workspace)
+            except (OSError, ModelError):
+                if workspace.model_file == path:
+                    raise
+                # Another model has replaced it meanwhile, and its file is gone.
+
+    def _at(self, path: Path, workspace: Workspace) -> Served:
         with self._lock:
             known = self._served.get(path)
             if known is not None and not known.batcher.is_closed:
                 self._served.move_to_end(path)
                 return known
             classifier = self._load(path)
-            served = Served(workspace.id, path, classifier.model, self._batcher_of(classifier), workspace)
+            batcher = self._batcher_of(classifier)
+            served = Served(workspace.id, path, path.stat().st_size, classifier.model, batcher, workspace)
             self._served[path] = served
             self._forget_old()
             return served
@@ -153,7 +162,7 @@ class Models:
                 batcher.close()
 
     def _load(self, path: Path) -> ImageClassifier:
-        classifier = ImageClassifier.load(path, jobs=self._settings.jobs)
+        classifier = ImageClassifier.load(path, jobs=self._settings.jobs, device=self._settings.device)
         pixels = pixels_of(classifier.recipe, classifier.extractor.backbone.spec.size)
         if pixels > self._settings.limits.network_pixels:
             raise ModelError(
@@ -178,7 +187,7 @@ class Models:
 
     def _forget_old(self) -> None:
         """Forget the models that were asked longest ago, until the others fit in memory."""
-        sizes = {path: path.stat().st_size if path.exists() else 0 for path in self._served}
+        sizes = {path: served.size for path, served in self._served.items()}
         while len(sizes) > 1 and (len(sizes) > _MODELS or sum(sizes.values()) > _MODEL_BYTES):
             path = next(iter(sizes))
             del sizes[path], self._served[path]
@@ -212,6 +221,10 @@ async def described(batcher: Batcher, photos: Sequence[Photo], seconds: float) -
             return await asyncio.gather(*map(asyncio.wrap_future, futures))
     except TimeoutError:
         raise Problem(503, "timeout", "the answer took too long. Try again, with fewer photos.", 5) from None
+    except asyncio.CancelledError:
+        if not batcher.is_closed:  # the client has gone
+            raise
+        raise Problem(429, "busy", "the network made room for another. Try again.", 1) from None
     finally:
         for future in futures:
             future.cancel()

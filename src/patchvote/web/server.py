@@ -45,7 +45,7 @@ def serve(
         app = make_app(settings, log)
         config = uvicorn.Config(
             app,
-            http=protocol(settings.limits.header_seconds),
+            http=protocol(settings.limits),
             ws="none",
             lifespan="on",
             access_log=False,  # its lines hold ids; ours do not

@@ -23,7 +23,9 @@ class Limits:
     Parameters
     ----------
     body_bytes : int
-        Size of the body of one request.
+        Size of the body of one request that brings photos.
+    words_bytes : int
+        Size of the body of any other request; the ids of all photos of a workspace take 350 kB.
     model_bytes : int
         Size of an uploaded model file, which is the body of one request.
     bytes_in_flight : int
@@ -33,7 +35,11 @@ class Limits:
     body_seconds : float
         Time in which a body has to arrive.
     header_seconds : float
-        Time in which the head of a request has to arrive.
+        Time in which the head of a request has to arrive, and the rest of a body whose request is answered already.
+    response_seconds : float
+        Time in which a client has to read a response, and a second more per 50 kB of it.
+    unread_bytes : int
+        Responses of all requests together that clients have not read yet; who adds to them is disconnected.
     answer_seconds : float
         Time after which a request for answers is given up.
     waiting_photos : int
@@ -54,17 +60,22 @@ class Limits:
         Size of the photos of a workspace.
     classes : int
         Classes of a workspace.
+    model_classes : int
+        Classes of a workspace after a client's model was opened in it.
     network_pixels : int
         Pixels per photo that the network of an uploaded model may look at; the default recipe looks at a quarter of a
         million, the paper's patches at twenty million.
     """
 
     body_bytes: int = 64 << 20
+    words_bytes: int = 1 << 20
     model_bytes: int = 256 << 20
     bytes_in_flight: int = 512 << 20
     files: int = 100
     body_seconds: float = 60.0
     header_seconds: float = 10.0
+    response_seconds: float = 30.0
+    unread_bytes: int = 256 << 20
     answer_seconds: float = 60.0
     waiting_photos: int = 200
     connections: int = 600
@@ -75,6 +86,7 @@ class Limits:
     workspace_photos: int = 5000
     workspace_bytes: int = 4 << 30
     classes: int = 500
+    model_classes: int = 5000
     network_pixels: int = 1 << 25
 
 
@@ -98,6 +110,8 @@ class Settings:
         Names by which browsers reach the server, besides the addresses of this machine.
     jobs : int or None
         Threads of the network; one per core by default.
+    device : {"cpu", "cuda", "mps"}
+        Device on which the network runs.
     static : Path
         Folder of the page.
     limits : Limits
@@ -117,6 +131,7 @@ class Settings:
     token: str = dataclasses.field(default="", repr=False)
     hosts: tuple[str, ...] = ()
     jobs: int | None = None
+    device: str = "cpu"
     static: Path = Path(__file__).parent / "static"
     limits: Limits = dataclasses.field(default_factory=Limits)
 

@@ -120,6 +120,15 @@ class Match(BaseModel):
     image: str | None
 
 
+class Pull(BaseModel):
+    """A training photo that pulled the photo towards the class, and its share of what all of them did."""
+
+    photo: str
+    label: str
+    share: float
+    image: str | None
+
+
 class Explained(BaseModel):
     """The evidence of one photo."""
 
@@ -134,6 +143,7 @@ class Explained(BaseModel):
     maps: list[Map]
     matched: str
     matches: list[Match]
+    pulls: list[Pull]
 
 
 class ModelOut(BaseModel):

@@ -31,6 +31,8 @@ class Task:
         Number of unlabelled photos to suggest.
     jobs : int or None
         Number of threads.
+    device : str
+        Device on which the network runs.
     """
 
     photos: str
@@ -43,3 +45,4 @@ class Task:
     budget: float = 60.0
     suggest: int = 12
     jobs: int | None = None
+    device: str = "cpu"

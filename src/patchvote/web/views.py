@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import PatchvoteError
 from ..models.answers import Answer
 from ..models.model import Model
 from ..models.report.card import accuracy_of
@@ -11,6 +12,7 @@ from ..models.rows import row
 from .context import Context
 from .exporting import answered_photos
 from .records import PhotoRecord
+from .served import Served
 from .workspaces import Workspace
 
 
@@ -26,7 +28,7 @@ def model_view(name: str, model: Model, size: int) -> dict[str, Any]:
         "network": model.recipe.network,
         "mode": model.recipe.mode,
         "bytes": size,
-        "remembers": bool(model.names),
+        "remembers": model.scorer.remembers and bool(model.names),
         "accuracy": accuracy_of(about),
         "held_out": about.held_out,
         "card": model.card,
@@ -38,8 +40,8 @@ def workspace_view(context: Context, workspace: Workspace) -> dict[str, Any]:
     state, job = workspace.state, context.jobs.of(workspace)
     model = None
     learned: dict[str, int] = {}
-    if state.run is not None:
-        served = context.models.of_workspace(workspace)
+    served = _model_of(context, workspace)
+    if served is not None:
         learned = served.model.about.images
         model = model_view(workspace.id, served.model, served.size)
         model |= {"opened": state.base is not None, "stale": state.taught != state.fingerprint()}
@@ -59,6 +61,14 @@ def workspace_view(context: Context, workspace: Workspace) -> dict[str, Any]:
         "job": None if job is None else context.jobs.plain(job),
         "has_report": workspace.has_report,
     }
+
+
+def _model_of(context: Context, workspace: Workspace) -> Served | None:
+    """Return the model of a workspace; one whose file is damaged is as good as none, and keeps nobody from the rest."""
+    try:
+        return None if workspace.state.run is None else context.models.of_workspace(workspace)
+    except (OSError, PatchvoteError):
+        return None
 
 
 def class_view(label: str, name: str, photos: int, learned: dict[str, int]) -> dict[str, Any]:

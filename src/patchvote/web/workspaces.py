@@ -48,6 +48,7 @@ class Workspace:
         self.folder, self.state = folder, state
         self.lock = threading.RLock()
         self.is_removed = False
+        self._making: set[str] = set()  # runs that are neither complete nor given up
 
     @property
     def id(self) -> str:
@@ -61,9 +62,13 @@ class Workspace:
             if self.is_removed:
                 raise missing("workspace")
             changed = State.from_plain(self.state.to_plain())
-            yield changed
-            changed.version += 1
-            write_atomically(self.folder / "state.json", [json.dumps(changed.to_plain()).encode()])
+            try:
+                yield changed
+                changed.version += 1
+                write_atomically(self.folder / "state.json", [json.dumps(changed.to_plain()).encode()])
+            except BaseException:
+                self.remove_files(changed.photos)  # those that were to be added
+                raise
             self.state = changed
 
     # --- files ------------------------------------------------------------------------------------------------------
@@ -104,10 +109,20 @@ class Workspace:
     # --- runs -------------------------------------------------------------------------------------------------------
 
     def new_run(self) -> Path:
-        """Make the folder of a new run."""
-        path = self.folder / "runs" / new_id()
-        path.mkdir(parents=True)
-        return path
+        """Make the folder of a new run, which stays until `commit_run` or `discard_run`."""
+        with self.lock:
+            if self.is_removed:
+                raise missing("workspace")
+            path = self.folder / "runs" / new_id()
+            path.mkdir(parents=True)
+            self._making.add(path.name)
+            return path
+
+    def discard_run(self, run: Path) -> None:
+        """Remove a run that does not become the present one."""
+        with self.lock:
+            self._making.discard(run.name)
+            shutil.rmtree(run, ignore_errors=True)
 
     def run_folder(self, run: str | None) -> Path | None:
         """Return the folder of a run, if there is one."""
@@ -137,8 +152,10 @@ class Workspace:
         folder = self.run_folder(self.state.run)
         if folder is None or not (folder / name).exists():
             return None
-        value: dict[str, object] = json.loads(read_bytes(folder / name, _MAX_STATE))
-        return value
+        try:
+            return dict(json.loads(read_bytes(folder / name, _MAX_STATE)))
+        except (ValueError, TypeError, RecursionError):  # damaged on the disk: learning again makes another
+            return None
 
     def commit_run(self, run: Path, taught: str, *, opened: bool = False, classes: Iterable[str] = ()) -> None:
         """Make the model of a complete run the present one, and remove the runs that are not needed any more.
@@ -157,16 +174,14 @@ class Workspace:
         with self.change() as state:
             state.run, state.taught = run.name, taught
             state.base = run.name if opened else state.base
-            for name in classes:
-                if name not in state.classes.values():
-                    state.made += 1
-                    state.classes[f"c{state.made}"] = name
+            state.add_classes(classes)
+        self._making.discard(run.name)
         self.sweep_runs()
 
-    def sweep_runs(self, busy: Iterable[str] = ()) -> None:
-        """Remove runs that are neither the present one nor the base."""
+    def sweep_runs(self) -> None:
+        """Remove runs that are neither the present one nor the base, nor being made."""
         with self.lock:
-            wanted = {self.state.run, self.state.base, *busy}
+            wanted = {self.state.run, self.state.base, *self._making}
             for path in (self.folder / "runs").glob("*"):
                 if path.name not in wanted:
                     shutil.rmtree(path, ignore_errors=True)
@@ -267,7 +282,13 @@ def new_id() -> str:
 
 def _opened(folder: Path) -> Workspace:
     """Read a workspace, and remove what was not finished when the server last ended."""
-    state = State.from_plain(json.loads(read_bytes(folder / "state.json", _MAX_STATE)))
+    try:
+        state = State.from_plain(json.loads(read_bytes(folder / "state.json", _MAX_STATE)))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        message = "what this workspace remembers is damaged on the disk. Its photos are still in its folder."
+        raise Problem(500, "damaged", message) from None
+    if state.id != folder.name:  # a copy of another
+        raise missing("workspace")
     workspace = Workspace(folder, state)
     workspace.sweep_runs()
     for part in ("photos", "thumbnails"):

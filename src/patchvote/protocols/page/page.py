@@ -20,8 +20,9 @@ from . import evidence, fair, plots, speed, tables, times
 from .findings import findings, patch_results
 
 _HEAD = f"""{RESULTS_HEAD}, which holds the raw numbers of every split, the settings,
-versions, machine, time and peak memory. This page is made from them by `patchvote protocol report`. To compute a cell
-again: `patchvote protocol run scene15 --data DIR --splits 1 --voters snbnl --recipes dense --results elsewhere`. The
+versions, machine, time and peak memory (the trials of adapting and of evidence: numbers and counts alone). This page is
+made from them by `patchvote protocol report`. To compute a cell again: `patchvote protocol run scene15 --data DIR
+--splits 1 --voters snbnl --recipes dense --results elsewhere`. The
 photos of every split are listed in `results/*/splits.jsonl`. "Paper" is Kuzborskij, Carlucci and Caputo, "When Naive
 Bayes Nearest Neighbours Meet Convolutional Neural Networks", CVPR 2016, with the Hybrid-CNN of Zhou et al.; ours is
 with EfficientNet-Lite0 unless a table says otherwise. Accuracy is in per cent, with the deviation over splits.

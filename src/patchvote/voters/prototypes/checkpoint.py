@@ -21,6 +21,7 @@ from ...errors import PatchvoteError
 from ...utils.checksums import checksum
 from ...utils.files import write_file
 from ...utils.reading import open_regular
+from ...utils.remote import RemotePath
 from ...utils.schema import flag, listed, number, record, table, text, whole
 from ...utils.tensors import contents, empty, fill, read_header
 from .minibatches import TrainingData
@@ -63,7 +64,7 @@ class Checkpoint:
     Raises
     ------
     PatchvoteError
-        The file is no checkpoint, is damaged, or belongs to other data or settings.
+        The file is no checkpoint, is damaged, or belongs to other data or settings; or its folder does not exist.
     """
 
     def __init__(self, path: Path, mark: str, seconds: float) -> None:
@@ -73,18 +74,35 @@ class Checkpoint:
         self._states: dict[str, Any] = {}
         if path.exists():
             self._read()
+        elif (
+            not isinstance(path, RemotePath) and not path.parent.is_dir()
+        ):  # now, not when hours of work are to be kept
+            raise PatchvoteError(f"the checkpoint {path} cannot be written: there is no folder {path.parent}. Make it.")
 
     def is_due(self) -> bool:
         """Whether the last write is so long ago that the next one is due."""
         return time.monotonic() - self._written >= self.seconds
 
-    def of(self, training: str) -> tuple[Arrays, dict[str, Any]] | None:
-        """Return the arrays and the state of a training; None if it has not begun."""
+    def of(self, training: str, shape: tuple[int, ...]) -> tuple[Arrays, dict[str, Any]] | None:
+        """Return the arrays and the state of a training; None if it has not begun.
+
+        Raises
+        ------
+        PatchvoteError
+            Its prototypes are not finite numbers of this shape.
+        """
         if training not in self._states:
             return None
         prefix = f"{training}."
         arrays = {name[len(prefix) :]: a for name, a in self._arrays.items() if name.startswith(prefix)}
+        # A checksum shows that the file is as it was written, not that a training of ours wrote it.
+        if "weights" not in arrays or not all(_are_prototypes(array, shape) for array in arrays.values()):
+            raise self.damaged()
         return arrays, self._states[training]
+
+    def damaged(self) -> PatchvoteError:
+        """Return the error of a file whose content cannot be right."""
+        return PatchvoteError(f"{self.path} is damaged: remove it to begin anew, or restore it from a backup.")
 
     def write(self, training: str, arrays: Arrays, state: dict[str, Any]) -> None:
         """Replace what the file holds of a training, atomically."""
@@ -115,7 +133,7 @@ class Checkpoint:
         except (KeyError, ValueError, RecursionError):
             sound = False
         if not sound:
-            raise PatchvoteError(f"{self.path} is damaged: remove it to begin anew, or restore it from a backup.")
+            raise self.damaged()
         if metadata[_MARK] != self.mark:
             raise PatchvoteError(
                 f"{self.path} is of another training (other photos, classes or settings): move it away, or name "
@@ -136,6 +154,10 @@ def training_mark(
     content = [np.array([source.content()])] if isinstance(source, Store) else list(vars(source).values())
     texts = json.dumps([settings, classes.tolist()], sort_keys=True, default=str).encode()
     return checksum([texts, data.labels, data.weight, *content, *arrays])
+
+
+def _are_prototypes(array: npt.NDArray[Any], shape: tuple[int, ...]) -> bool:
+    return array.shape == shape and array.dtype in (np.float32, np.float64) and bool(np.isfinite(array).all())
 
 
 def _checksum(arrays: Arrays, metadata: Mapping[str, str]) -> str:

@@ -142,9 +142,11 @@ class TrainingData:
         mean, scale = mean.astype(self.dtype), scale.astype(self.dtype)
         memory = np.empty((0, self.dim), self.dtype)
         parts = self._parts(rng.permutation(self.images))
-        while skip and (count := self._minibatches_of(parts[0], size)) <= skip:
+        while skip and parts and (count := self._minibatches_of(parts[0], size)) <= skip:
             rng.permutation(np.arange(self._rows_of(parts[0])))  # the order of a block that need not be read
             skip, parts = skip - count, parts[1:]
+        if not parts:  # a checkpoint asked for more than there are
+            return
         for block in self._read(parts):
             order = rng.permutation(block.rows)
             for rows in np.array_split(order, max(1, round(len(order) / size)))[skip:]:

@@ -129,7 +129,7 @@ class Passes:
         With `reseed`, dead prototypes are initialised again.
         """
         plan = self.plan
-        self._random = self.rng.bit_generator.state
+        self._random, before = self.rng.bit_generator.state, self.position
         for x, labels, weight in self.data.minibatches(
             self.rng, plan.batch_size, plan.mean, plan.scale, skip=self.position
         ):
@@ -140,6 +140,8 @@ class Passes:
                 return False
             self.loss += self.learner.step(x, labels, weight)
             self.position += 1
+        if self.position == before and self.checkpoint is not None:  # no pass has as many minibatches as it says
+            raise self.checkpoint.damaged()
         weights, x = self.learner.weights, np.asarray(x)  # on workers, this process has only the numbers of rows
         dead = dead_prototypes(weights, x)
         if reseed and len(dead):
@@ -205,9 +207,20 @@ class Passes:
         self.checkpoint.write(self.name, {name: array for name, array in arrays.items() if array is not None}, state)
 
     def restore(self, arrays: dict[str, Floats], state: dict[str, Any]) -> None:
-        """Continue from the arrays and the state that a checkpoint holds."""
+        """Continue from the arrays and the state that a checkpoint holds.
+
+        Raises
+        ------
+        PatchvoteError
+            The state of the generator cannot be right.
+        """
         self.index, self.position, self.stale = state["pass"], state["position"], state["stale"]
         self.loss, self.dead, self.best_accuracy = state["loss"], state["dead"], state["best_accuracy"]
         self.best, self.history = arrays.get("best"), state["history"]
         self.learner.restore(arrays["weights"], arrays.get("mean"), state["step"], state["averaged"])
-        self.rng.bit_generator.state = state["random"]
+        try:
+            self.rng.bit_generator.state = state["random"]
+        except (KeyError, OverflowError, TypeError, ValueError):
+            if self.checkpoint is None:
+                raise
+            raise self.checkpoint.damaged() from None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +24,8 @@ from ...bags.copies import copy_groups
 from ...bags.store import Store
 from ...bags.thinning import Thinning
 from ...utils.engine import Engine, TeamEngine
+from ...utils.remote import place
+from ...utils.schema import number
 from ..base import Candidate
 from ..labels import hold_out
 from .base import PrototypeVoter
@@ -37,6 +38,7 @@ from .stoml3 import Stoml3
 from .votes import SnbnlVotes
 
 _CURVATURE = 0.2  # of the candidates: with fewer descriptors there are fewer steps, which have to be larger
+_SECONDS = number(0, 1e9)  # between two checkpoints; the most is some thirty years
 _ADDING_STEPS = 100  # fewest steps when photos are added; 200 cost old classes half a point more
 
 
@@ -291,15 +293,19 @@ class SNBNL(PrototypeVoter):
                     "a checkpoint needs a random_state that is a whole number, so that the training can be continued, "
                     f"got {self.random_state!r}."
                 )
+            problem = _SECONDS(self.checkpoint_seconds)
+            if problem is not None:
+                raise ValueError(f"checkpoint_seconds of {type(self).__name__}{problem}.")
             mark = training_mark(data, self._plain_settings(), self.classes_, (self.mean_, self.scale_, seeds))
-            self._saved = Checkpoint(Path(self.checkpoint), mark, self.checkpoint_seconds)
+            self._saved = Checkpoint(place(self.checkpoint), mark, self.checkpoint_seconds)
 
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
         rng = np.random.default_rng(seed)
         groups = copy_groups(data.means()) if self.validation_fraction > 0 else None
         keep, out = hold_out(data.images, data.labels, self.validation_fraction, seed, groups)
         part = data.only(keep) if len(out) else data
-        saved = self._saved.of(training) if self._saved is not None else None
+        shape = (self.n_prototypes, len(self.classes_), part.dim)
+        saved = self._saved.of(training, shape) if self._saved is not None else None
         learner = self._learner(self._first_prototypes(part, rng) if saved is None else saved[0]["weights"].copy())
 
         def accuracy(weights: npt.NDArray[Any]) -> float:

@@ -34,7 +34,9 @@ def learn(workspace: str, body: LearnIn, here: Here) -> Response:
     except PatchvoteError:
         raise Problem(422, "invalid", "there is no such voter; try auto.") from None
     here.jobs.check_free(found)
-    return reply(here.jobs.plain(_submitted(here, found, body)), 202)
+    with found.lock:  # so that no model is opened, and nothing removed, before the job is there
+        submitted = _submitted(here, found, body)
+    return reply(here.jobs.plain(submitted), 202)
 
 
 def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
@@ -56,11 +58,12 @@ def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
         budget=body.budget,
         suggest=body.suggest,
         jobs=here.settings.jobs,
+        device=here.settings.device,
     )
     try:
         return here.jobs.submit(workspace, task, state.fingerprint())
     except Problem:
-        run.rmdir()
+        workspace.discard_run(run)
         raise
 
 

@@ -25,7 +25,8 @@ router = APIRouter(tags=["photos"], responses=ERRORS)
 _ONE = "/v1/workspaces/{workspace}/photos"
 _ASKED_AT_ONCE = 32  # photos that are asked about where none are named
 _TEXT = {"type": "string"}
-_PRIVATE = {"Cache-Control": "private, max-age=31536000, immutable"}  # a photo of this id never changes
+# A photo of this id never changes; but one that was removed is not to stay in the browser for long.
+_PRIVATE = {"Cache-Control": "private, max-age=3600, immutable"}
 
 
 @router.post(

@@ -43,10 +43,11 @@ def get(workspace: str, here: Here) -> Response:
 def remove(workspace: str, here: Here) -> Response:
     """Remove a workspace with everything in it."""
     found = here.workspaces.get(workspace)
-    job = here.jobs.of(found)
-    if job is not None:
-        here.jobs.cancel(job)
-    here.workspaces.remove(found)
+    with found.lock:  # no other job begins meanwhile
+        job = here.jobs.of(found)
+        if job is not None:
+            here.jobs.cancel(job)
+        here.workspaces.remove(found)
     return Response(status_code=204)
 
 

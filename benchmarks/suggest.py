@@ -1,0 +1,170 @@
+"""Accuracy against the number of labels: photos that `patchvote suggest` chooses, uncertain ones, and random ones.
+
+A third of each set is kept for testing, with all copies of its photos; the rest is a pool without labels. Learning
+begins with two random photos per class. In every round a voter is trained on the labels so far and tested, and each
+rule chooses the photos to label next. "Labels" counts all labels; "saved" is the share of labels that a rule needs less
+than random choice to reach the accuracy that random choice has in the last round (on the mean curves).
+
+    python benchmarks/suggest.py --quick --json suggest.json
+    python benchmarks/suggest.py --bags STORE --results results/check/suggest.jsonl --page docs/check.md
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from common import Record, options, record, write
+from labelled import OFFICE, Labelled, add_options, read_sets, read_trials, renew, table, title, write_trials
+from patchvote import Bags, BagSVM
+from patchvote.models.next_labels import next_labels, uncertainty
+
+CHOSEN_ON = ("amazon", "webcam")  # sets on which the rule was chosen
+RULES = ("suggest", "uncertain", "random")
+WORDS = {"suggest": "`suggest`", "uncertain": "the most uncertain", "random": "random"}
+FIRST = 2  # labels per class before the first round
+PER_ROUND = 10
+Trial = dict[str, Any]
+
+
+def divide(photos: Labelled, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the photos of the first labels, of the pool, and of the test; copies are on one side."""
+    groups = rng.permutation(np.unique(photos.groups))
+    test = np.isin(photos.groups, groups[: len(groups) // 3])
+    order = rng.permutation(np.flatnonzero(~test))
+    first = np.concatenate([order[photos.numbers[order] == number][:FIRST] for number in range(photos.classes)])
+    return first, order[~np.isin(order, first)], np.flatnonzero(test)
+
+
+def chosen(rule: str, voter: BagSVM, photos: Labelled, pool: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the photos of the pool that a rule would label next."""
+    if rule == "random":
+        return rng.permutation(pool)[:PER_ROUND]
+    probability = voter.predict_proba(Bags.of(photos.means[pool]))
+    if rule == "uncertain":
+        return pool[np.argsort(-uncertainty(probability), kind="stable")[:PER_ROUND]]
+    return pool[next_labels(probability, photos.means[pool], PER_ROUND, photos.groups[pool])]
+
+
+def curve(name: str, photos: Labelled, rule: str, seed: int, rounds: int) -> Trial:
+    """Label photos round by round; return the accuracy on test photos after each."""
+    rng = np.random.default_rng(seed)
+    labelled, pool, test = divide(photos, rng)
+    counts, accuracy = [], []
+    for _ in range(rounds):
+        voter = BagSVM(class_weight="balanced", random_state=0)
+        voter.fit(Bags.of(photos.means[labelled]), photos.numbers[labelled])
+        counts.append(len(labelled))
+        accuracy.append(100 * float(voter.score(Bags.of(photos.means[test]), photos.numbers[test])))
+        if len(pool) < PER_ROUND:
+            break
+        more = chosen(rule, voter, photos, pool, rng)
+        labelled, pool = np.concatenate([labelled, more]), pool[~np.isin(pool, more)]
+    return {"set": name, "rule": rule, "seed": seed, "test": len(test), "labels": counts, "accuracy": accuracy}
+
+
+def run(sets: dict[str, Labelled], draws: int, rounds: int) -> Iterator[Trial]:
+    """Yield the curve of every set, draw and rule."""
+    for name, photos in sets.items():
+        for seed in range(draws):
+            for rule in RULES:
+                yield curve(name, photos, rule, seed, rounds)
+        print(f"{name} is done", flush=True)
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def mean_curve(trials: list[Trial], name: str, rule: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of labels and the mean accuracies of a rule, up to the last round of all draws."""
+    rounds = min(len(trial["labels"]) for trial in trials if trial["set"] == name)
+    same = [trial for trial in trials if (trial["set"], trial["rule"]) == (name, rule)]
+    return np.array(same[0]["labels"][:rounds]), np.mean([trial["accuracy"][:rounds] for trial in same], axis=0)
+
+
+def saved(trials: list[Trial], name: str, rule: str) -> float:
+    """Return the share of labels, in per cent, that a rule needs less than random choice."""
+    labels, accuracy = mean_curve(trials, name, rule)
+    goal = mean_curve(trials, name, "random")[1][-1]
+    reached = int(np.argmax(accuracy >= goal))
+    if accuracy[reached] < goal:
+        return 0.0
+    if reached == 0:
+        return 100 * float(1 - labels[0] / labels[-1])
+    part = (goal - accuracy[reached - 1]) / (accuracy[reached] - accuracy[reached - 1])
+    return 100 * float(1 - (labels[reached - 1] + part * (labels[reached] - labels[reached - 1])) / labels[-1])
+
+
+def names_of(trials: list[Trial]) -> list[str]:
+    """Return the sets, those on which the rule was chosen last."""
+    return sorted(dict.fromkeys(trial["set"] for trial in trials), key=lambda name: (name in CHOSEN_ON, name in OFFICE))
+
+
+def tables(trials: list[Trial]) -> list[str]:
+    """Return the table of the page."""
+    rows = []
+    for name in names_of(trials):
+        for rule in RULES:
+            labels, accuracy = mean_curve(trials, name, rule)
+            places = [len(labels) // 4, len(labels) // 2, len(labels) - 1]
+            cells = [f"{accuracy[place]:.1f} ({labels[place]})" for place in places]
+            last = "" if rule == "random" else f"{saved(trials, name, rule):.0f} %"
+            rows.append([title(name) + " *" * (name in CHOSEN_ON), WORDS[rule], *cells, last])
+    return table("set, rule, accuracy (labels), accuracy (labels), accuracy (labels), labels saved", rows)
+
+
+def figures(trials: list[Trial]) -> list[Record]:
+    """Return the labels saved, per set and rule."""
+    return [
+        record(f"{name}, {rule}: labels saved", saved(trials, name, rule), "%", peer="random choice")
+        for name in names_of(trials)
+        for rule in RULES[:2]
+    ]
+
+
+def draw(trials: list[Trial], path: Path) -> None:
+    """Draw accuracy against labels, one panel per set."""
+    from matplotlib.figure import Figure
+
+    names = names_of(trials)
+    figure = Figure((3.2 * len(names), 3.0), layout="constrained")
+    for panel, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        for rule, style in zip(RULES, ("-", "--", ":"), strict=True):
+            panel.plot(*mean_curve(trials, name, rule), style, label=WORDS[rule].strip("`"))
+        panel.set(title=title(name) + " *" * (name in CHOSEN_ON), xlabel="labels", ylabel="accuracy, %")
+        panel.grid(alpha=0.3)
+    figure.axes[0].legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = options(__doc__)
+    add_options(parser)
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--sets", nargs="+", metavar="SET", help="only these sets of the stores")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves from --results")
+    args = parser.parse_args()
+    draws, rounds = (2, 4) if args.quick else (args.draws, args.rounds)
+    if args.page is None or args.bags or args.photos:
+        sets = read_sets(args.bags, args.photos)
+        with threadpool_limits(1):
+            trials = list(run({name: sets[name] for name in args.sets or sets}, draws, rounds))
+        if args.results is not None:
+            write_trials(args.results, trials, {"first": FIRST, "per_round": PER_ROUND, "draws": draws})
+    else:
+        trials = read_trials(args.results)
+    if args.page is not None:
+        renew(args.page, "suggested", tables(trials))
+    if args.plot is not None:
+        draw(trials, args.plot)
+    write(figures(trials), args.json)
+
+
+if __name__ == "__main__":
+    main()
