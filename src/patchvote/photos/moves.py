@@ -93,6 +93,8 @@ def make(moves: Iterable[Move]) -> tuple[list[Move], list[PhotoError]]:
             move.target.check()
             move.target.path.parent.mkdir(parents=True, exist_ok=True)
             move_new(move.source.path, move.target.path)
+        except FileNotFoundError:
+            failed.append(PhotoError(str(move.source.path), "it was not moved: it is not there. Was it moved before?"))
         except OSError as error:
             failed.append(PhotoError(str(move.source.path), f"it was not moved: {error.strerror or error}."))
         else:
