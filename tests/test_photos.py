@@ -231,3 +231,8 @@ def test_photos_of_a_list_without_a_class_are_not_to_be_moved(labels, says, tmp_
     (tmp_path / "list.csv").write_text("\n".join(["file_name,label", *lines]))
     with pytest.raises(PatchvoteError, match=says):
         labelled(tmp_path / "list.csv", None, 2)
+
+
+def test_a_list_of_photos_without_labels_is_told_where_labels_go(folder):
+    with pytest.raises(PatchvoteError, match="Pass their labels, one per photo, after the photos"):
+        labelled([put(folder / "1.png")], None, 2)

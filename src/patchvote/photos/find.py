@@ -261,6 +261,8 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
     where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
     if len(unlabelled) == len(photos):
         above = folder_above(Path(source)) if isinstance(source, (str, Path)) else None
+        if not isinstance(source, (str, Path)) and not _has_columns(source):
+            raise PatchvoteError(f"{where}: no photo has a class. Pass their labels, one per photo, after the photos.")
         raise PatchvoteError(
             f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
             "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
