@@ -107,6 +107,20 @@ def test_only_photos_are_moved_and_no_links(photos, tmp_path):
     made, failed = make([Move(Spot(photos, name), Spot(tmp_path / "away", name)) for name in names])
     assert not made
     reasons = [str(error) for error in failed]
-    for reason, says in zip(reasons, ("not a photo", "a link", "not an ordinary file", "No such file"), strict=True):
+    for reason, says in zip(reasons, ("not a photo", "a link", "not an ordinary file", "it is not there"), strict=True):
         assert says in reason
     assert not (tmp_path / "away").exists()
+
+
+def test_undoing_twice_says_that_nothing_is_there(photos, tmp_path):
+    record = write_record(tmp_path / "record.jsonl", plan([Move(Spot(photos, "cat/1.jpg"), Spot(photos, "dog/2.jpg"))]))
+    _, failed = make(read_record(record, photos, None))
+    assert [str(error) for error in failed] == [
+        f"{photos / 'dog/2.jpg'}: it was not moved: it is not there. Was it moved before?"
+    ]
+
+
+def test_another_list_is_not_taken_for_a_record(photos, tmp_path):
+    (tmp_path / "suspects.csv").write_text("file_name,action\ncat/1.jpg,keep\n")
+    with pytest.raises(PatchvoteError, match=r"suspects.csv is not a record of moves: line 2 .*-moves\.jsonl"):
+        read_record(tmp_path / "suspects.csv", photos, None)

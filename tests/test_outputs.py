@@ -56,6 +56,7 @@ FIT = ("--network", "tiny.onnx", "--no-cache")
         (("fit", "photos", "photos", *FIT), "it is a folder"),
         (("fit", "photos", "pipe", *FIT), "it is not an ordinary file"),
         (("extract", "photos", "photos", "--network", "tiny.onnx"), "photos holds other files"),
+        (("extract", "photos", "m.patchvote", "--network", "tiny.onnx"), "a store is a folder, not a file"),
     ],
 )
 def test_what_a_command_reads_or_also_writes_is_never_replaced_even_by_force(words, says, place, command):

@@ -198,6 +198,22 @@ def test_findings_of_learning_are_shown_and_acted_on_with_a_click(browser, addre
         suggested.nth(count - 1).wait_for()
 
 
+def test_files_that_are_not_taken_are_named_with_their_own_reasons(browser, address, demo_photos, tmp_path):
+    (tmp_path / "empty.jpg").write_bytes(b"")
+    (tmp_path / "text.jpg").write_text("no photo")
+    photo = sorted((demo_photos / "train" / "brick").iterdir())[0]
+    with page_of(browser, address, **DESKTOP) as tab:
+        tab.open()
+        tab.teach("brick", [photo, *sorted((demo_photos / "train" / "brick").iterdir())[1:2]])
+        tab.choose("Add photos of brick", [tmp_path / "empty.jpg", tmp_path / "text.jpg"])
+        notice = tab.page.get_by_text("empty.jpg: the file is empty. text.jpg: is not an image that can be read")
+        notice.first.wait_for()
+        tab.page.get_by_label("Name of a new class").fill("grass")
+        tab.button("Add class").click()
+        tab.choose("Add photos of grass", [photo])
+        tab.page.get_by_text("1 photo was there already, in brick.").first.wait_for()
+
+
 def test_photos_are_dropped_pasted_chosen_as_a_folder_and_taken_with_the_camera(
     browser, address, demo_photos, tmp_path
 ):
@@ -214,7 +230,7 @@ def test_photos_are_dropped_pasted_chosen_as_a_folder_and_taken_with_the_camera(
         tab.choose("Choose the folder", tmp_path / "sorted")
         tab.card("brick").get_by_text("3 photos").wait_for()
         tab.card("grass").get_by_text("3 photos").wait_for()
-        tab.page.get_by_text("notes.txt is not a photo").wait_for()
+        tab.page.get_by_text("notes.txt: is not a photo").wait_for()
 
         tab.page.locator(".class-card.fresh").evaluate(DROP, ["drop", "dataTransfer", photos[:2]])
         tab.card("Class 3").get_by_text("2 photos").wait_for()

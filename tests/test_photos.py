@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchvote import Photo, PhotoError, find_photos
+from patchvote import PatchvoteError, Photo, PhotoError, find_photos
+from patchvote.photos.find import labelled
 
 
 @pytest.fixture
@@ -213,3 +214,25 @@ def test_a_folder_without_photos_tells_what_is_there(folder):
     shutil.copy(folder / "0.NEF", folder / "x.txt")
     with pytest.raises(PhotoError, match="neither a folder, a manifest"):
         find_photos(folder / "x.txt")
+    shutil.copy(folder / "0.NEF", folder / "x.xlsx")
+    with pytest.raises(PhotoError, match=r"nor a photo .* Save the table as \.csv\."):
+        find_photos(folder / "x.xlsx")
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (["a", "b", ""], "1 photo has no class, the first is 2.jpg. Name its class in the column of labels"),
+        (["a", "", ""], "2 photos have no class, .* Name their class in the column of labels, or leave them out"),
+    ],
+)
+def test_photos_of_a_list_without_a_class_are_not_to_be_moved(labels, says, tmp_path):
+    lines = [f"{number}.jpg,{label}" for number, label in enumerate(labels)]
+    (tmp_path / "list.csv").write_text("\n".join(["file_name,label", *lines]))
+    with pytest.raises(PatchvoteError, match=says):
+        labelled(tmp_path / "list.csv", None, 2)
+
+
+def test_a_list_of_photos_without_labels_is_told_where_labels_go(folder):
+    with pytest.raises(PatchvoteError, match="Pass their labels, one per photo, after the photos"):
+        labelled([put(folder / "1.png")], None, 2)

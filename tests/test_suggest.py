@@ -73,9 +73,16 @@ def test_the_command_suggests_uncertain_photos_like_predict_prints_them(unlabell
     answers = [json.loads(line) for line in command("predict", "m.patchvote", "new", "--json").out.splitlines()]
     by_file = {row["file"]: row for row in answers}
     assert all(row == by_file[row["file"]] for row in rows)
-    everything = command("suggest", "m.patchvote", "new", "-n", 50).out.splitlines()
+    done = command("suggest", "m.patchvote", "new", "-n", 50)
+    everything = done.out.splitlines()
     assert len(everything) == 1 + 8  # the copy, the learned and the broken one are left out
     assert everything[0].startswith("file,label,probability")
+    assert "1 photo was left out: of photos that look alike, one is suggested." in done.err
+
+
+def test_photos_that_were_all_learned_leave_nothing_to_suggest(place, command):
+    done = command("suggest", "m.patchvote", "photos/iris")
+    assert "no photo is left to suggest." in done.err
 
 
 def test_suggested_photos_are_copied_for_labelling(unlabelled, place, command):

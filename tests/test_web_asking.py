@@ -62,7 +62,9 @@ def test_a_threshold_rejects_more(served, asked):
 
 def test_a_model_has_to_be_named_where_there_are_several(served, asked):
     assert served.post("/v1/predict", files=files(asked[:1])).status_code == 422
-    assert served.post("/v1/predict?model=other", files=files(asked[:1])).status_code == 404
+    other = served.post("/v1/predict?model=surface", files=files(asked[:1]))
+    assert other.status_code == 404
+    assert other.json()["error"]["message"] == "there is no model 'surface'. Did you mean 'surfaces'?"
 
 
 def test_evidence_equals_that_of_explain_number_by_number(served, surface_models, asked):

@@ -38,6 +38,7 @@ def test_the_page_comes_with_etags_and_is_sent_once(tmp_path, page):
             assert home.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
         for path in ("/static/.secret", "/static/nothing.js", "/static/%2e%2e/index.html"):
             assert home.get(path).status_code == 404
+        assert "nothing at this address" in home.get("/nothing").json()["error"]["message"]
 
 
 def test_another_content_has_another_etag(tmp_path, page):

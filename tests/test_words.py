@@ -103,6 +103,21 @@ def test_words_that_do_not_go_together_are_refused_before_any_work(words, says, 
     assert sorted(place.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("predict", "m.patchvote", "photos", "--top", "x"), "should be a valid integer, got 'x'."),
+        (("predict", "m.patchvote", "photos", "--threshold", "9"), "less than or equal to 0.999, got '9'."),
+        (("fit", "photos", "n.patchvote", "--jobs", "0"), "greater than or equal to 1, got '0'."),
+        (("fit", "photos", "n.patchvote", "--mode", "sparse"), "'--mode': 'sparse' is not one of 'dense', 'patch'."),
+    ],
+)
+def test_a_value_that_an_option_refuses_is_repeated(words, says, place, command):
+    done = command(*words)
+    assert done.code == USAGE
+    assert says in " ".join(done.err.split())
+
+
 @pytest.mark.parametrize(("model", "says"), [(".", "it is a folder"), ("/", "it is a folder"), ("..", "a folder")])
 def test_a_folder_is_no_model_to_write(model, says, place, command):
     done = command("fit", "photos", model, *FIT)

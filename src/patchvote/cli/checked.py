@@ -2,6 +2,7 @@
 
 An empty argument is what a shell makes of an unset variable in quotes. As a path it would mean the current folder, so
 no command accepts one. A photo whose name begins with a dash looks like an option; the error says how to write it.
+A value that an option refuses is repeated in the error, since the parser's own sentence leaves it out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from typing import Any, cast
 
 import typer
 from typer.core import TyperCommand
+
+_PREFIX = "Value error, "  # how the parser begins the sentence of a type of ours; it says nothing to a user
+_SUFFIX = ", unable to parse"  # how it repeats that a number is none
+_SHOWN = 100  # characters of a value in an error; longer ones are pasted by accident
 
 
 class Checked(TyperCommand):
@@ -26,9 +31,23 @@ class Checked(TyperCommand):
                 self._refuse_empty(ctx, arguments)
             return super().parse_args(ctx, args)
         except Exception as error:
+            if isinstance(error, typer.BadParameter):
+                error.message = self._with_value(ctx, error, arguments)
             if hasattr(error, "message"):
                 error.message += _hint(arguments)
             raise
+
+    def _with_value(self, ctx: Any, error: typer.BadParameter, arguments: list[str]) -> str:
+        """Return the message of an error, with the value that was refused unless it has it."""
+        message = error.message.removeprefix(_PREFIX).partition(_SUFFIX)[0]
+        try:
+            given, _, _ = self.make_parser(ctx).parse_args(args=list(arguments))
+        except Exception:  # the arguments could not be split: then there is no value to show
+            return message
+        value = given.get(str(getattr(error.param, "name", None)))
+        if not isinstance(value, str) or not value or repr(value) in message:
+            return message
+        return f"{message.rstrip('.')}, got {value[:_SHOWN]!r}."
 
     def _refuse_empty(self, ctx: Any, arguments: list[str]) -> None:
         given, _, _ = self.make_parser(ctx).parse_args(args=list(arguments))

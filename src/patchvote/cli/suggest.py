@@ -91,12 +91,23 @@ def suggest(
     tell_skipped(classifier)
     if classifier.known and not quiet:
         say(f"{counted(classifier.known, 'photo was', 'photos were')} learned before, and left out.")
+    if not quiet:
+        _tell_missing(min(count, len(found) - len(classifier.skipped) - classifier.known), len(answers))
     _write(answers, classifier.classes, output, as_json, quiet)
     failed = 0 if copy_into is None else _copy(answers, found, copy_into, quiet)
     if len(classifier.skipped) == len(found):
         raise typer.Exit(FAILED)
     if classifier.skipped or classifier.passed_over.types or failed:
         raise typer.Exit(SKIPPED)
+
+
+def _tell_missing(possible: int, suggested: int) -> None:
+    """Say why fewer photos are suggested than there are; of photos that look alike, one is suggested."""
+    if possible > suggested:
+        alike = counted(possible - suggested, "photo was", "photos were")
+        say(f"{alike} left out: of photos that look alike, one is suggested.")
+    elif not possible:
+        say("no photo is left to suggest.")
 
 
 def _write(answers: list[Answer], classes: Sequence[str], output: Path | None, as_json: bool, quiet: bool) -> None:

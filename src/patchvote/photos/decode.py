@@ -306,7 +306,8 @@ def _reason(content: bytes | Image.Image, error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return reason_of(content if isinstance(content, bytes) else b"")
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
-        return "claims to have more pixels than are safe to decode. Make it smaller if it really is a photo."
+        most = f"{MAX_PIXELS // 10**6} million"
+        return f"claims to have more pixels than are safe to decode ({most}). Make it smaller if it really is a photo."
     if isinstance(error, MemoryError):
         return "there is not enough memory to decode it."
     return f"is damaged: {error}."

@@ -23,7 +23,7 @@ from ..utils.remote import RemotePath, place
 from ..utils.schema import brief
 from .columns import Columns
 from .formats import endings, how_to_read, is_photo
-from .hints import folder_above, folder_of_classes, near_path
+from .hints import SPREADSHEETS, folder_above, folder_of_classes, how_to_label, near_path
 from .labels import is_missing, label_texts
 from .manifests import ENDINGS as MANIFESTS
 from .manifests import read_manifest
@@ -133,6 +133,8 @@ def _from_path(path: Path, columns: Columns) -> Found:
     if is_photo(path):
         return Found([Photo(path.name, path)])
     hint = f" {how_to_read(path.suffix.lower())}" if path.suffix.lower() in PHOTO_TYPES else ""
+    if path.suffix.lower() in SPREADSHEETS:
+        hint = " Save the table as .csv."
     raise PhotoError(
         str(path), f"neither a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(endings())}).{hint}"
     )
@@ -259,6 +261,8 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
     where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
     if len(unlabelled) == len(photos):
         above = folder_above(Path(source)) if isinstance(source, (str, Path)) else None
+        if not isinstance(source, (str, Path)) and not _has_columns(source):
+            raise PatchvoteError(f"{where}: no photo has a class. Pass their labels, one per photo, after the photos.")
         raise PatchvoteError(
             f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
             "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
@@ -267,7 +271,7 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
     if unlabelled:
         raise PatchvoteError(
             f"{where}: {counted(len(unlabelled), 'photo has', 'photos have')} no class, the first is {unlabelled[0]}. "
-            "Move them into the folder of their class, or away."
+            + how_to_label(listed=_has_columns(source), count=len(unlabelled))
         )
     classes = sorted({str(photo.label) for photo in photos})
     if len(classes) < fewest:

@@ -16,6 +16,21 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN = 3  # groups of similar classes that a hint lists
 _MAX_NAMES = 1000  # names in a folder that are compared with one that does not exist
+SPREADSHEETS = (".xlsx", ".xls", ".ods", ".numbers", ".tsv")  # tables that are not read, but can be saved as .csv
+
+
+def how_to_label(*, listed: bool, count: int) -> str:
+    """Return what to do about photos without a class, in a list or in a folder.
+
+    Examples
+    --------
+    >>> how_to_label(listed=False, count=1)
+    'Move it into the folder of its class, or away.'
+    """
+    them, their = ("it", "its") if count == 1 else ("them", "their")
+    if listed:
+        return f"Name {their} class in the column of labels, or leave {them} out of the list."
+    return f"Move {them} into the folder of {their} class, or away."
 
 
 def folder_of_classes(root: Path, photos: Iterable[Photo]) -> Path | None:

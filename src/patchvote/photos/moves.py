@@ -93,6 +93,8 @@ def make(moves: Iterable[Move]) -> tuple[list[Move], list[PhotoError]]:
             move.target.check()
             move.target.path.parent.mkdir(parents=True, exist_ok=True)
             move_new(move.source.path, move.target.path)
+        except FileNotFoundError:
+            failed.append(PhotoError(str(move.source.path), "it was not moved: it is not there. Was it moved before?"))
         except OSError as error:
             failed.append(PhotoError(str(move.source.path), f"it was not moved: {error.strerror or error}."))
         else:
@@ -140,7 +142,10 @@ def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
     moves = []
     for number, row in read_manifest(path):
         if (problem := _LINE(row)) is not None:
-            raise PatchvoteError(f"{path}: line {number}{problem}. Is it a record that `patchvote check` wrote?")
+            raise PatchvoteError(
+                f"{path} is not a record of moves: line {number} has other fields ({problem.lstrip('.')}). "
+                "`patchvote check --move` and `--apply` write such a record, PHOTOS-moves.jsonl, and print its name."
+            )
         if row[_MARK] and moved is None:
             raise PatchvoteError(f"{path} has moved photos into another folder: name that folder with --move.")
         move = Move(Spot(moved if row[_MARK] and moved is not None else photos, row["is"]), Spot(photos, row["was"]))

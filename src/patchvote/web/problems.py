@@ -98,7 +98,9 @@ def add_handlers(app: FastAPI, data: Path) -> None:
 
     async def http(request: Request, error: Any) -> Response:
         code = _CODES.get(error.status_code, "bad_request")
-        response = Problem(error.status_code, code, str(error.detail)).response()
+        unknown = error.status_code == 404  # no route: the framework says "Not Found" and nothing else
+        message = "there is nothing at this address. GET /openapi.json lists all." if unknown else str(error.detail)
+        response = Problem(error.status_code, code, message).response()
         response.headers.update(error.headers or {})
         return response
 

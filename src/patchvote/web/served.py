@@ -20,6 +20,8 @@ from ..errors import ModelError, PatchvoteError
 from ..models.answers import Answer, answer_of
 from ..models.model import Model
 from ..photos.find import Photo
+from ..utils.schema import brief
+from ..utils.suggest import nearest
 from .batching import Batcher
 from .metrics import Metrics
 from .problems import Problem, missing
@@ -102,7 +104,14 @@ class Models:
             raise Problem(422, "invalid", "name a model: ?model=NAME, or the id of a workspace that has learned.")
         if name in self._own:
             return self._own[name]
-        return self.of_workspace(self._workspaces.get(name))
+        try:
+            workspace = self._workspaces.get(name)
+        except Problem as error:
+            if error.status != 404:
+                raise
+            hint = nearest(name, self._own) if self._own else ""
+            raise Problem(404, "not_found", f"there is no model {brief(name)}.{hint}") from None
+        return self.of_workspace(workspace)
 
     def of_workspace(self, workspace: Workspace) -> Served:
         """Return the present model of a workspace.

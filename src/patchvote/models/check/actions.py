@@ -72,7 +72,10 @@ def moves_of(
         where = f"{path}: line {line}"
         photo = _known(by_name, row.get("file_name"))
         if photo is None:
-            raise PatchvoteError(f"{where}: there is no photo {brief(row.get('file_name'))} in {root}.")
+            raise PatchvoteError(
+                f"{where}: there is no photo {brief(row.get('file_name'))} in {root}. If the list was applied before, "
+                "write a new one with --output."
+            )
         action = _action(row.get("action"), where)
         if action is Action.keep:
             continue

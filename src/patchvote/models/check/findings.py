@@ -171,7 +171,8 @@ class Checked:
                 f"{counted(self.not_asked, 'photo', 'photos')} could not be compared: no other photo has the class."
             )
         if not self.suspects:
-            lines.append("no photo looks mislabelled, doubled or out of place.")
+            what = "mislabelled" if self.alike else "mislabelled, doubled"  # photos that look alike were told above
+            lines.append(f"no photo looks {what} or out of place.")
         return lines
 
 

@@ -9,6 +9,7 @@ import { announce, attempt, confirmed, notify } from "./notices.js";
 import { acceptDrops, choose } from "./pick.js";
 import { addPhotos, ask, downloads, ensure, listPhotos, onModelChange, removePhotos, space, subscribe } from "./workspace.js";
 
+const NAMED = 3; // reasons, and files of each, that a notice names: more would hide the page
 const AT_ONCE = 8; // photos per request for answers; few, so that the first answers come soon
 
 const entries = new Map(); // key to {key, name, photo}; the photo is null until it has arrived at the server
@@ -291,9 +292,14 @@ async function clear() {
   });
 }
 
-/** Say which files were not taken, and why. */
+/** Say which files were not taken, and why: files with the same reason together, a few of each by their names. */
 export function refusals(refused) {
-  const [first] = refused;
-  const others = refused.length > 1 ? ` So it was with ${count(refused.length - 1, "other file")}.` : "";
-  return `${first.name} ${first.reason}${others}`;
+  const names = new Map();
+  for (const { name, reason } of refused) names.set(reason, [...(names.get(reason) ?? []), name]);
+  const told = [...names].slice(0, NAMED).map(([reason, files]) => {
+    const others = files.length > NAMED ? [count(files.length - NAMED, "other file")] : [];
+    return `${listed([...files.slice(0, NAMED), ...others])}: ${reason}`;
+  });
+  const rest = [...names.values()].slice(NAMED).flat().length;
+  return [...told, ...(rest ? [`${count(rest, "other file")} could not be read either.`] : [])].join(" ");
 }

@@ -2,14 +2,14 @@
 
 import { askAboutUnlabelled, refusals } from "./ask.js";
 import { ClassCard } from "./classes.js";
-import { button, count, h } from "./dom.js";
+import { button, count, h, listed } from "./dom.js";
 import { newClassForm } from "./labels.js";
 import { setUpLearning } from "./learning.js";
 import { setUpModel } from "./model.js";
 import { announce, attempt, notify } from "./notices.js";
 import { acceptDrops, choose, inFolders } from "./pick.js";
 import { setUpReport } from "./report.js";
-import { addClass, addPhotos, space, subscribe } from "./workspace.js";
+import { addClass, addPhotos, classOf, space, subscribe } from "./workspace.js";
 
 const STEPS = ["Name two or more classes", "Add a few photos to each", "Press Learn", "Ask it about other photos"];
 const parts = {};
@@ -65,7 +65,9 @@ async function addPicked(picked, where) {
   parts.adding.textContent = "";
   if (!total) return;
   const { added, known, refused } = total;
-  const twice = known.length ? ` ${count(known.length, "photo")} ${known.length === 1 ? "was" : "were"} there already.` : "";
+  const places = listed([...new Set(known.map(classOf).filter(Boolean))]);
+  const there = `there already${places && `, in ${places}`}`;
+  const twice = known.length ? ` ${count(known.length, "photo")} ${known.length === 1 ? "was" : "were"} ${there}.` : "";
   if (added.length || !known.length) announce(`${count(added.length, "photo")} added.${twice}`);
   if (known.length) notify(`${count(added.length, "photo")} added.${twice}`);
   if (refused.length) notify(refusals(refused), { fault: true });

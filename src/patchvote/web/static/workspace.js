@@ -131,7 +131,8 @@ function fault(file) {
   const ending = /\.[^.]+$/.exec(file.name)?.[0].toLowerCase();
   const isForeign = ending && endings.length && !endings.includes(ending) && !file.type.startsWith("image/");
   if (isForeign) return "is not a photo of a format that is read.";
-  return file.size > 0.95 * most ? "is too large." : ""; // the request has a little besides the file
+  const limit = 0.95 * most; // the request has a little besides the file
+  return file.size > limit ? `is larger than ${Math.floor(limit / 1e6)} MB. Make it smaller.` : "";
 }
 
 /** Return photos in the order in which they came; at most `most`. */
