@@ -44,16 +44,20 @@ def _submitted(jobs, workspace, **more):
     return jobs.submit(workspace, Task(folder, str(run), str(workspace.bags), **values), "")
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Processes that say at once that they have learned."""
-    program = 'import sys; sys.stdin.readline(); print(\'{"end": "done"}\')'
+def _let_processes_run(monkeypatch, program):
+    """Let jobs start a small program instead of the one that learns."""
 
     def start():
         command = [sys.executable, "-S", "-c", program]
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     monkeypatch.setattr(jobs_module, "_start", start)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Processes that say at once that they have learned."""
+    _let_processes_run(monkeypatch, 'import sys; sys.stdin.readline(); print(\'{"end": "done"}\')')
 
 
 def _runs(workspace):
@@ -114,14 +118,14 @@ def test_a_job_that_is_cancelled_before_it_reads_its_task_does_not_stop_the_next
     wait_for(lambda: _runs(workspace) == [])
 
 
-def test_nothing_waits_while_a_process_that_learns_starts(jobs, workspace):
-    many = [["0" * 64, "n" * 200] for _ in range(2_000)]
+def test_nothing_waits_while_a_process_that_learns_starts(jobs, workspace, monkeypatch):
+    _let_processes_run(monkeypatch, "import sys, time; time.sleep(6); sys.stdin.readline()")  # imports take as long
+    many = [["0" * 64, "n" * 200] for _ in range(2_000)]  # more than a pipe holds
     job = _submitted(jobs, workspace, unlabelled=many)
-    wait_for(lambda: job.process is not None)
+    wait_for(lambda: job.status == "running")
     answered = threading.Event()
     threading.Thread(target=lambda: (jobs.plain(job), answered.set()), daemon=True).start()
-    # Its imports take longer than this: the task is not read yet.
-    assert answered.wait(0.3)
+    assert answered.wait(3)
     jobs.cancel(job)
 
 
