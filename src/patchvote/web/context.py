@@ -29,8 +29,8 @@ class Context:
     streams: Streams
 
 
-def context_of(request: Request) -> Context:
-    """Return the context of the server that a request came to."""
+async def context_of(request: Request) -> Context:
+    """Return the context of the server that a request came to; FastAPI would run a plain function in a thread."""
     context: Context = request.app.state.context
     return context
 

@@ -59,8 +59,8 @@ def serve(
         )
         if ready is not None:
             ready(address(settings, listener.getsockname()[1]))
-        # On one thread each: matrices of a single photo are small, and threads of BLAS spin while they wait for the next
-        # one, which takes the cores from the network. Requests at once are what keeps all cores busy.
+        # On one thread each: matrices of a single photo are small, and threads of BLAS spin while they wait for the
+        # next one, which takes the cores from the network (a third of the processor time of a photo).
         with threadpool_limits(1, user_api="blas"):
             uvicorn.Server(config).run([listener])
 
