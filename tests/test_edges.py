@@ -18,6 +18,7 @@ from helpers.command import network_in
 from patchvote import ImageClassifier, PatchvoteError, Recipe
 from patchvote.protocols.results import Draw, Results, Run
 from patchvote.protocols.splits import Split
+from patchvote.utils.interrupts import ANYTIME
 from test_cli import words
 
 FIT = ("--network", "tiny.onnx", "--no-cache")
@@ -242,7 +243,7 @@ def test_ctrl_c_at_the_very_end_is_no_traceback(monkeypatch, capsys):
     with pytest.raises(SystemExit) as left:
         __main__.main()
     assert left.value.code == 130
-    assert capsys.readouterr().err == "interrupted.\n"
+    assert capsys.readouterr().err == f"{ANYTIME}\n"
 
 
 def test_too_little_memory_is_told_in_a_sentence(place, command, monkeypatch):
@@ -279,4 +280,4 @@ def test_ctrl_c_before_the_command_line_is_there_is_no_traceback(monkeypatch, ca
     finally:
         signal.signal(signal.SIGINT, before)
     assert left.value.code == 130
-    assert capsys.readouterr().err == "interrupted.\n"
+    assert capsys.readouterr().err == f"{ANYTIME}\n"
