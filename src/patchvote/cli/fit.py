@@ -297,7 +297,7 @@ def fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> li
     lines.append(accuracy_sentence(about.held_out))
     if sentence := rejection_sentence(about.held_out):
         lines.append(sentence)
-    if about.held_out is not None and len(about.curve) > 1:
+    if about.held_out is not None:
         lines.append(enough_sentence(about.curve, about.held_out.get("classes", {})))
     lines.extend([*copies_sentences(about.copies), *cut_sentences(about.cut)])
     lines.extend([*label_sentences(classifier.scores), *few_sentences(classifier.model)])
