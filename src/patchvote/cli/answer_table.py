@@ -16,7 +16,7 @@ from ..utils.terminal import printable
 from ..voters.votes import NONE
 from .answers import LIKELIEST, Wanted
 
-_LEAST_NAME, _LEAST_LABEL, _MOST_LABEL = 16, 24, 40  # columns
+_LEAST_NAME, _LEAST_LABEL, _MOST_LABEL = 16, 22, 40  # columns
 _GAP = "  "
 _HEADS = ("photo", "class", "probability", "next likeliest")
 _UNREADABLE = "cannot be read"
