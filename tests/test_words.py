@@ -305,6 +305,8 @@ def test_a_full_cache_is_done_without(place, command, monkeypatch):
 
 def test_the_demo_refuses_a_folder_that_holds_something_else(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(PatchvoteError, match=r"writes into a folder, and .*thesis.txt is a file"):
+        run_demo(tmp_path / "thesis.txt")
     with pytest.raises(PatchvoteError, match=r"holds 'thesis.txt', which the demonstration did not write"):
         run_demo(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

@@ -97,7 +97,7 @@ def evaluate(
     from .progress import ProgressLine
 
     check_insist(insist, adapt, "--adapt")
-    kept = cache_of(cache, no_cache)
+    kept = cache_of(cache, no_cache, photos)
     strangers = unknown or []
     check_order(model, [photos, *strangers])
     named = named_columns(columns, [photos, *strangers])
