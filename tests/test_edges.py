@@ -86,7 +86,7 @@ def test_a_protocol_tells_a_full_disk_in_a_sentence(tmp_path):
     with full_disk(), pytest.raises(PatchvoteError, match="splits.jsonl cannot be written: File too large"):
         Results(tmp_path).keep_draws("scene15", {Draw("random", None, 1): Split(names, names)})
     (tmp_path / "file").touch()
-    with pytest.raises(PatchvoteError, match="the folder .*scene15 cannot be made: Not a directory"):
+    with pytest.raises(PatchvoteError, match="the folder .*scene15 cannot be made: .*file is a file. Choose"):
         Results(tmp_path / "file").add(run, {}, cell)
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
 
