@@ -107,7 +107,7 @@ def check(
     if move is not None:
         _check_folders(photos, move)
     page = report_file(default := Path(f"{base_name(photos)}-check.html"), report, no_report)
-    named, bags_folder = named_columns(columns, [photos, test]), cache_of(cache, no_cache)
+    named, bags_folder = named_columns(columns, [photos, test]), cache_of(cache, no_cache, photos)
     outputs = [(page, Kind.report), (output, Kind.suspects)]
     inputs = itertools.chain([photos, test], network_files(network))
     check_outputs(outputs, inputs, force=force, updated=[] if report else [default], columns=named)
