@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-ray test-torch check bench clean
+.PHONY: demo test test-ray test-torch check bench docs clean
 
 demo: .venv/installed-demo,web
 	$(BIN)/patchvote demo demo
@@ -30,6 +30,11 @@ check: .venv/installed-dev
 bench: .venv/installed-dev
 	$(BIN)/python benchmarks/extract.py --quick
 
+# The site, into site/. The variable silences a note about the end of the theme (docs/architecture.md has the plan).
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html; the search needs a server: python -m http.server -d site"
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("patchvote needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.12 ..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
@@ -45,4 +50,4 @@ bench: .venv/installed-dev
 	@touch $@
 
 clean:
-	rm -rf .venv demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
