@@ -49,7 +49,9 @@ def test_pages_load_nothing_from_other_hosts(site, pages):
 
 def test_every_page_of_the_folder_is_in_the_navigation_and_reached_from_the_first(site, pages):
     reached = {
-        (site / urlsplit(link).path).resolve() for link in pages[(site / "index.html").resolve()].links if link[0] != "#"
+        (site / urlsplit(link).path).resolve()
+        for link in pages[(site / "index.html").resolve()].links
+        if link[0] != "#"
     }
     assert {path.name for path in set(pages) - reached} <= {"index.html"}
 
