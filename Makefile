@@ -27,8 +27,14 @@ check: .venv/installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/installed-dev
-	$(BIN)/python benchmarks/extract.py --quick
+# patchvote beside its peers, and how it grows: about half an hour. PHOTOS is a folder of class folders, RECORDS where to write.
+RECORDS ?= bench
+bench: .venv/installed-dev,bench
+	mkdir -p $(RECORDS)
+	$(BIN)/python benchmarks/peers.py $(if $(PHOTOS),--photos $(PHOTOS)) --json $(RECORDS)/peers.json --table $(RECORDS)/peers.md
+	$(BIN)/python benchmarks/extract.py --quick $(if $(PHOTOS),--photos $(PHOTOS)) --json $(RECORDS)/extract.json
+	$(BIN)/python benchmarks/classifier.py --quick $(if $(PHOTOS),--photos $(PHOTOS)) --json $(RECORDS)/classifier.json
+	$(BIN)/python benchmarks/growth.py --quick --json $(RECORDS)/growth.json --plot $(RECORDS)/growth
 
 # The site, into site/. The variable silences a note about the end of the theme (docs/architecture.md has the plan).
 docs: .venv/installed-docs

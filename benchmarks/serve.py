@@ -137,7 +137,7 @@ def measure_throughput(server: Address, photos: list[bytes], rounds: int) -> tup
     """Measure photos per second of the server and of the bare network, in turns; return the server's rate, too."""
     tensors, jobs = recorded(photos), cores()
     sessions = {"all cores per call": load(Recipe().network, threads=jobs), "one core per call": load(Recipe().network)}
-    bare, ours, latencies = dict.fromkeys(sessions, 0.0), 0.0, []
+    bare, ours, latencies, driving = dict.fromkeys(sessions, 0.0), 0.0, [], 0.0
     bare_forward(sessions, tensors[:4], jobs)  # warm up
     asyncio.run(closed_loop(server, photos[:CLIENTS], CLIENTS))
     alone = _processor_seconds(sessions["one core per call"], tensors)
@@ -145,7 +145,9 @@ def measure_throughput(server: Address, photos: list[bytes], rounds: int) -> tup
     for _ in range(rounds):
         for name, took in bare_forward(sessions, tensors, jobs).items():
             bare[name] += took
+        driven = time.process_time()
         took, seconds = asyncio.run(closed_loop(server, photos, CLIENTS))
+        driving += time.process_time() - driven
         ours += took
         latencies += seconds
     used = (server.processor_seconds() - before) / rounds
@@ -157,6 +159,9 @@ def measure_throughput(server: Address, photos: list[bytes], rounds: int) -> tup
         record("photos per second of the bare network", count / bare[fastest], "photos/s", peer=fastest),
         record("throughput of the server over that of the bare network", bare[fastest] / ours, "times", 0.8, fastest),
         record("processor time of the bare network over that of the server", alone / used, "times", 0.8),
+        record("processor time of the server per photo", 1000 * used / len(photos), "ms"),
+        record("processor time of the bare network per photo", 1000 * alone / len(photos), "ms"),
+        record("processor time of this driver per photo, on the same cores", 1000 * driving / count, "ms"),
         record(f"p50 of a request, {CLIENTS} at once", 1000 * p50, "ms"),
         record(f"p99 of a request, {CLIENTS} at once", 1000 * p99, "ms"),
     ], count / ours

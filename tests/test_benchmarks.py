@@ -21,6 +21,7 @@ PHOTOS = {
     "serve": "--photos",
     "fine_tune": "--data",
     "networks": "--photos",
+    "peers": "--photos",
 }
 OTHERS = (
     "constants",

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from helpers.web import client, files, settings, taught, wait_for
+from patchvote.web import adding
 from patchvote.web import jobs as jobs_module
 from patchvote.web.jobs import Jobs
 from patchvote.web.metrics import Metrics
@@ -210,3 +211,29 @@ def test_streams_that_are_asked_for_at_once_are_counted_before_their_first_event
         assert streams.count == 0
 
     asyncio.run(story())
+
+
+def test_photos_that_take_long_to_decode_do_not_keep_other_requests_waiting(tmp_path, surfaces, monkeypatch):
+    may_go_on = threading.Event()
+    decoded = adding.thumbnail
+
+    def slow(photo):
+        may_go_on.wait(60)
+        return decoded(photo)
+
+    monkeypatch.setattr(adding, "thumbnail", slow)
+    uploads = 45  # more than there are threads for requests
+    with client(settings(tmp_path)) as home, concurrent.futures.ThreadPoolExecutor(uploads + 1) as pool:
+        workspace = taught(home, {})
+        address = f"/v1/workspaces/{workspace}"
+        waiting = [
+            pool.submit(home.post, f"{address}/photos", files=files(surfaces["brick"][:1])) for _ in range(uploads)
+        ]
+        try:
+            wait_for(lambda: sum(future.running() for future in waiting) == uploads)
+            assert pool.submit(home.get, address).result(20).status_code == 200
+            assert not any(future.done() for future in waiting)
+        finally:
+            may_go_on.set()
+        assert {future.result(60).status_code for future in waiting} == {200}
+        assert home.get(address).json()["photos"] == 1

@@ -167,3 +167,6 @@ def test_a_damaged_file_keeps_nobody_from_the_rest(tmp_path, surfaces, surface_m
         damaged = home.get(f"/v1/workspaces/{other}")
         assert (damaged.status_code, damaged.json()["error"]["code"]) == (500, "damaged")
         assert (tmp_path / "workspaces" / other / "photos").exists()
+        assert home.delete(f"/v1/workspaces/{other}").status_code == 204
+        assert home.get(f"/v1/workspaces/{other}").status_code == 404
+        assert not (tmp_path / "workspaces" / other).exists()

@@ -35,7 +35,21 @@ def workspace(home):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost@evil", "", "10.0.0.1"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "localhost@evil",
+        "127.0.0.1:80@evil",
+        "127.0.0.1:8000.evil.example",
+        "[::1]evil",
+        "[::1]:80@evil",
+        "[::1].evil.example:8000",
+        "[localhost]",
+        "",
+        "10.0.0.1",
+    ],
 )
 def test_a_forged_host_is_refused(home, host):
     response = home.get("/v1/models", headers={"Host": host})

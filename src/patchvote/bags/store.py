@@ -11,6 +11,7 @@ import collections
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from .keep import has_parts, in_words
 from .shard import DTYPES, ENDING, SET_ASIDE, Shard, check_of, shard_files
 
 Labels = npt.NDArray[Any]
+_READERS = 4  # shards that are read at once
 
 
 class Store:
@@ -233,14 +235,22 @@ class Store:
             np.empty((offsets[-1], 4), dtype=np.float32),
             np.empty(offsets[-1], dtype=np.int16),
         )
-        # Shard by shard, each opened once and read from front to back.
+        # Shard by shard, each opened once and read from front to back; several at once, since each waits for the disk.
         where = self._numbers[chosen]
         order, firsts = np.argsort(where, kind="stable"), self._firsts()
         shard_of = np.searchsorted(firsts, where, side="right") - 1
-        for run in np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1):
+
+        def read(run: npt.NDArray[np.int64]) -> None:
             number = int(shard_of[run[0]])
             places = (where[run] - firsts[number]).tolist()
             self.shards[number].read_into((place, bags[k]) for place, k in zip(places, run.tolist(), strict=True))
+
+        runs = np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1)
+        if len(runs) == 1:
+            read(runs[0])
+        else:
+            with ThreadPoolExecutor(_READERS, thread_name_prefix="patchvote-shards") as threads:
+                collections.deque(threads.map(read, runs), maxlen=0)  # raises what the first bad shard raised
         return bags, self.labels[chosen]
 
     def whole(self, indices: npt.ArrayLike) -> Bags:

@@ -96,8 +96,8 @@ class FeatureMaps:
         """Return the matrix that resizes a row of pixels like Pillow's bicubic filter: integers, scaled by `_UNIT`.
 
         In float64, products of these integers with pixels are exact, and so is their rounding. The pixels before run
-        along `axis`. The matrix is not transposed by a node: ONNX Runtime up to 1.27 fuses that with the product, and
-        has no such operation in float64.
+        along `axis`. The matrix is not transposed by a node: ONNX Runtime 1.18 to 1.25 fuse that with the product, and
+        have no such operation in float64.
         """
 
         def number(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
@@ -42,7 +43,8 @@ def make_context(settings: Settings) -> Context:
     metrics.gauge("patchvote_streams_open", "Open streams of events.", lambda: streams.count)
     metrics.gauge("patchvote_cpu_seconds", "Processor time that the server has used.", time.process_time)
     metrics.gauge("patchvote_memory_bytes", "Memory that the server uses.", lambda: float(resident_memory()))
-    return Context(settings, metrics, kept, models, jobs, streams)
+    decoders = asyncio.Semaphore(settings.limits.decoding_requests)
+    return Context(settings, metrics, kept, models, jobs, streams, decoders)
 
 
 def make_api(context: Context) -> FastAPI:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from .jobs import Jobs
@@ -15,6 +18,9 @@ from .served import Models
 from .settings import Settings
 from .streams import Streams
 from .workspaces import Workspaces
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,10 +33,16 @@ class Context:
     models: Models
     jobs: Jobs
     streams: Streams
+    decoders: asyncio.Semaphore
+
+    async def decoding(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function that decodes photos in a thread, when few enough others do; no thread waits meanwhile."""
+        async with self.decoders:
+            return await run_in_threadpool(work, *args, **kwargs)
 
 
-def context_of(request: Request) -> Context:
-    """Return the context of the server that a request came to."""
+async def context_of(request: Request) -> Context:
+    """Return the context of the server that a request came to; FastAPI would run a plain function in a thread."""
     context: Context = request.app.state.context
     return context
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -21,6 +22,8 @@ from .settings import Settings, is_loopback
 COOKIE = "patchvote_session"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _OPEN = ("/v1/session",)  # how a page presents its token
+# A name or an IPv4 address, or an IPv6 address in brackets; then a port. Nothing else may stand before or behind.
+_HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{0,5})?", re.IGNORECASE)
 _OWN_PAGES = ("same-origin", "none")  # Sec-Fetch-Site of our page, and of an address that a user typed
 _HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
@@ -113,7 +116,8 @@ def allowed_host(host: str, settings: Settings) -> bool:
     >>> [allowed_host(host, settings) for host in ("127.0.0.1:8000", "localhost", "[::1]:8000", "evil.example:8000")]
     [True, True, True, False]
     """
-    name = _without_port(host).lower().rstrip(".")
+    parts = _HOST.fullmatch(host)
+    name = "" if parts is None else (parts["six"] or parts["name"]).lower().rstrip(".")
     if is_loopback(name) or name in (settings.host.lower(), *(known.lower() for known in settings.hosts)):
         return bool(name)
     if settings.is_local:
@@ -123,12 +127,6 @@ def allowed_host(host: str, settings: Settings) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if host.count(":") == 1 else host
 
 
 def _check_origin(method: str, path: str, headers: Headers, host: str) -> None:

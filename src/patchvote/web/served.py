@@ -84,6 +84,10 @@ class Models:
         """Models that the server was started with."""
         return list(self._own.values())
 
+    def has_own(self, name: str) -> bool:
+        """Whether the server was started with a model of this name."""
+        return name in self._own
+
     @property
     def waiting(self) -> int:
         """Number of photos that wait for a network."""
@@ -246,6 +250,13 @@ async def answered(
         ]
 
     return await asyncio.to_thread(answers)
+
+
+async def asked(models: Models, name: str | None) -> Served:
+    """Return a model as `named` does, in a thread only if a file may have to be read."""
+    if name is None or models.has_own(name):
+        return models.get(name)
+    return await asyncio.to_thread(named, models, name)
 
 
 def named(models: Models, name: str | None) -> Served:

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
+from threadpoolctl import threadpool_limits
 
 from ..errors import PatchvoteError
 from ..utils.files import make_folder
@@ -58,7 +59,10 @@ def serve(
         )
         if ready is not None:
             ready(address(settings, listener.getsockname()[1]))
-        uvicorn.Server(config).run([listener])
+        # On one thread each: matrices of a single photo are small, and threads of BLAS spin while they wait for the
+        # next one, which takes the cores from the network (a third of the processor time of a photo).
+        with threadpool_limits(1, user_api="blas"):
+            uvicorn.Server(config).run([listener])
 
 
 def address(settings: Settings, port: int) -> str:

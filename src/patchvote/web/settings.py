@@ -48,6 +48,9 @@ class Limits:
         Open connections, more than photos may wait: who waits in vain is to be told so.
     streams : int
         Open streams of events.
+    decoding_requests : int
+        Requests that decode photos for pictures at once, fewer than there are threads for requests (40): photos that
+        take long must not keep all others waiting.
     waiting_jobs : int
         Jobs that wait for the one that runs.
     job_seconds : float
@@ -80,6 +83,7 @@ class Limits:
     waiting_photos: int = 200
     connections: int = 600
     streams: int = 32
+    decoding_requests: int = 8
     waiting_jobs: int = 16
     job_seconds: float = 3600.0
     workspaces: int = 1000

@@ -256,6 +256,13 @@ class Workspaces:
             (workspace.folder / "state.json").unlink(missing_ok=True)  # from now on, it does not exist
             shutil.rmtree(workspace.folder, ignore_errors=True)
 
+    def remove_damaged(self, name: str) -> None:
+        """Remove a workspace that `get` finds damaged: nobody has it open, and it cannot be opened."""
+        with self._lock:
+            if _ID.fullmatch(name) and name not in self._alive:
+                (self._folder / name / "state.json").unlink(missing_ok=True)
+                shutil.rmtree(self._folder / name, ignore_errors=True)
+
     def _remember(self, workspace: Workspace, name: str) -> None:
         self._alive[name] = self._open[name] = workspace
         self._open.move_to_end(name)
@@ -285,7 +292,9 @@ def _opened(folder: Path) -> Workspace:
     try:
         state = State.from_plain(json.loads(read_bytes(folder / "state.json", _MAX_STATE)))
     except (ValueError, TypeError, KeyError, RecursionError):
-        message = "what this workspace remembers is damaged on the disk. Its photos are still in its folder."
+        message = (
+            "what this workspace remembers is damaged on the disk. Its folder holds its photos until it is removed."
+        )
         raise Problem(500, "damaged", message) from None
     if state.id != folder.name:  # a copy of another
         raise missing("workspace")

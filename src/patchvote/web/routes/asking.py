@@ -12,7 +12,7 @@ from ...photos.find import Photo
 from ..context import Here, reply
 from ..explaining import MAX_MAPS, MAX_SIDE, Wanted, explained
 from ..opening import open_model
-from ..served import answered, named
+from ..served import answered, asked, named
 from ..shapes import ERRORS, MODEL_BODY, Answers, Explained, ModelOut, ModelsOut, WorkspaceOut, files_body
 from ..uploads import read_uploads
 from ..views import answer_view, model_view, workspace_view
@@ -33,7 +33,7 @@ async def predict(
     threshold: Annotated[float | None, Query(ge=0, le=0.999)] = None,
 ) -> Response:
     """Name photos, in their order; nothing is kept."""
-    served = await run_in_threadpool(named, here.models, model)
+    served = await asked(here.models, model)
     sent = await read_uploads(request, here.settings.limits.files)
     photos = [Photo(upload.name, upload.content) for upload in sent.files]
     answers = await answered(served, photos, here.settings.limits.answer_seconds, threshold)
@@ -51,7 +51,7 @@ async def explain(
     height: Side = 64,
 ) -> Response:
     """Return where in one photo the votes for each class come from; nothing is kept."""
-    served = await run_in_threadpool(named, here.models, model)
+    served = await asked(here.models, model)
     sent = await read_uploads(request, 1)
     photo = Photo(sent.files[0].name, sent.files[0].content)
     wanted = Wanted(label or None, tuple(labels or ()), width, height)

@@ -39,7 +39,7 @@ async def add(workspace: str, request: Request, here: Here) -> Response:
     """Add photos to a class, or to the unlabelled ones."""
     found = here.workspaces.get(workspace)
     sent = await read_uploads(request, here.settings.limits.files)
-    added = await run_in_threadpool(add_photos, here, found, sent)
+    added = await here.decoding(add_photos, here, found, sent)
     return await run_in_threadpool(lambda: reply(added | {"workspace": workspace_view(here, found)}))
 
 
@@ -101,10 +101,11 @@ def thumbnail(workspace: str, photo: str, here: Here) -> Response:
 
 
 @router.get(f"{_ONE}/{{photo}}/image", response_class=Response, summary="Picture of a photo")
-def image(workspace: str, photo: str, here: Here) -> Response:
+async def image(workspace: str, photo: str, here: Here) -> Response:
     """Return a photo as an upright JPEG of at most 1,024 pixels."""
-    found = here.workspaces.get(workspace)
-    return Response(picture(found.photo(found.state.photo(photo))), media_type="image/jpeg", headers=_PRIVATE)
+    found = await run_in_threadpool(here.workspaces.get, workspace)
+    content = await here.decoding(picture, found.photo(found.state.photo(photo)))
+    return Response(content, media_type="image/jpeg", headers=_PRIVATE)
 
 
 @router.get(f"{_ONE}/{{photo}}/evidence", response_model=Explained, summary="Explain a photo")

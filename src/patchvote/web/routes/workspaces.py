@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ..context import Here, reply
 from ..opening import open_model
+from ..problems import Problem
 from ..served import named
 from ..shapes import ERRORS, MODEL_BODY, Changed, ClassChanged, ClassIn, WorkspaceIn, WorkspaceOut
 from ..uploads import read_uploads
@@ -41,8 +42,14 @@ def get(workspace: str, here: Here) -> Response:
 
 @router.delete(_ONE, status_code=204, summary="Remove a workspace")
 def remove(workspace: str, here: Here) -> Response:
-    """Remove a workspace with everything in it."""
-    found = here.workspaces.get(workspace)
+    """Remove a workspace with everything in it, also a damaged one."""
+    try:
+        found = here.workspaces.get(workspace)
+    except Problem as problem:
+        if problem.code != "damaged":
+            raise
+        here.workspaces.remove_damaged(workspace)
+        return Response(status_code=204)
     with found.lock:  # no other job begins meanwhile
         job = here.jobs.of(found)
         if job is not None:

@@ -1,0 +1,41 @@
+"""Features of the whole photo from patchvote's ONNX network, and a classifier of scikit-learn.
+
+python onnx_sklearn.py fit TRAIN MODEL logistic|svm|knn|centroid
+python onnx_sklearn.py predict MODEL TEST ANSWERS
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+import joblib
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from patchvote import Dense, Extractor, Recipe
+
+HEADS = {
+    "logistic": LogisticRegression(max_iter=1000),
+    "svm": LinearSVC(C=0.01),
+    "knn": KNeighborsClassifier(5),
+    "centroid": NearestCentroid(),
+}
+
+
+def features(files):
+    return Extractor(Recipe(sampling=Dense((448,), whole=False)))(files).means()
+
+
+if sys.argv[1] == "fit":
+    files = sorted(Path(sys.argv[2]).glob("*/*"))
+    model = make_pipeline(StandardScaler(), HEADS[sys.argv[4]])
+    model.fit(features(files), [file.parent.name for file in files])
+    joblib.dump(model, sys.argv[3])
+else:
+    files = sorted(Path(sys.argv[3]).glob("*/*"))
+    answers = joblib.load(sys.argv[2]).predict(features(files))
+    with open(sys.argv[4], "w", newline="") as target:
+        csv.writer(target).writerows(zip(files, answers))
