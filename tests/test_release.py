@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import json
 import re
@@ -94,3 +95,12 @@ def test_an_environment_that_is_too_large_is_refused():
     listed = tool("installed.py", sys.executable, 1)
     assert listed.returncode == 1
     assert "more than 1 MB" in listed.stderr
+
+
+@pytest.mark.parametrize("name", ["oldest", "licences", "site_hooks"])
+def test_the_examples_in_the_tools_hold(name):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("latex2mathml")
+    result = doctest.testmod(load(name))
+    assert result.attempted > 0
+    assert result.failed == 0
