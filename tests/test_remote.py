@@ -119,6 +119,18 @@ def test_damage_of_a_remote_shard_is_detected_and_mended(remote, extractor):
     assert len(Store.open(str(root / "store")).load()[0]) == 10
 
 
+def test_readers_of_one_remote_file_do_not_move_each_other():
+    path = place("memory://bucket/two readers")
+    path.write(b"0123456789")
+    with path.open_bytes() as one, path.open_bytes() as other:
+        one.seek(5)
+        assert other.read(3) == b"012"
+        assert one.read(3) == b"567"
+        path.write(b"replaced")
+        one.seek(0)
+        assert one.read() == b"0123456789"
+
+
 def test_a_model_is_saved_to_and_read_from_a_remote_file(remote):
     root, local = remote
     classifier = ImageClassifier(QUICK, backbone=QuickNetwork(), cache=False, voter="snbnl").fit(str(root / "photos"))

@@ -147,7 +147,10 @@ class RemotePath(type(Path())):  # type: ignore[misc]
         with _os_errors(self):
             if self.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "it is a folder, not a file", str(self))
-            return io.BufferedReader(self._files.open(str(self), "rb", block_size=_BLOCK))
+            file = self._files.open(str(self), "rb", block_size=_BLOCK)
+            if isinstance(file, io.BytesIO):  # memory:// hands out one object, whose position all readers would share
+                file = io.BytesIO(file.getvalue())
+            return io.BufferedReader(file)
 
     def write(self, content: bytes) -> None:
         """Write a file in one call, which object stores make visible when it is complete."""
