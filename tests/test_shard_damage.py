@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +17,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Bags, Extractor, ImageClassifier, Recipe, Store, StoreError, fill
-from patchvote.bags.shard import Entry, Shard, check_of
+from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, ImageClassifier, LocalNBNN, Recipe, Store, StoreError, fill
+from patchvote.bags.shard import Entry, Shard, check_of, set_aside
 from patchvote.bags.shard_writing import write_shard
 from patchvote.cli.bags import store_info
 from patchvote.utils.tensor_parts import header_bytes
@@ -104,6 +105,55 @@ def test_shards_of_before_are_read_and_info_says_that_they_have_no_checksum(tmp_
     assert Store.open(tmp_path / "store").summary()["without_checksum"] == 1
     store_info(tmp_path / "store", as_json=False)
     assert "checksums    none: written by an earlier version" in capsys.readouterr().out
+
+
+def test_of_many_damaged_shards_the_first_is_named_and_no_thread_is_left(tmp_path):
+    paths = [write_store(tmp_path / "store", range(first, first + 4)) for first in range(0, 40, 4)]
+    store = Store.open(tmp_path / "store")
+    threads = threading.active_count()
+    for number in (4, 5, 7):
+        flip_a_value(paths[number])
+    paths[6].unlink()
+    for _ in range(5):
+        with pytest.raises(StoreError, match=rf"{paths[4].name} is damaged: what it holds of photo 16.jpg"):
+            store.load()
+    assert threading.active_count() == threads
+
+
+def test_a_repair_meanwhile_does_not_mix_up_what_is_being_read(tmp_path, monkeypatch):
+    seeds = [seed for seed in range(100) if len(make_bag(seed).values) == 4][:6]  # bags of one size, as of most photos
+    for seed in seeds:
+        write_store(tmp_path / "store", [seed])
+    store = Store.open(tmp_path / "store")
+    expected = store.load()[0].values
+    damaged = store.shards[1].path
+    store = store.by_content(store.entries, mend=lambda: write_store(tmp_path / "store", [seeds[1]]))
+    read_into, begun = Shard.read_into, []
+
+    def read_after_a_repair(self, wanted):
+        if not begun:  # before anything is read, another thread finds the second shard damaged
+            begun.append(self.path)
+            set_aside(damaged)
+            store.load()
+        read_into(self, wanted)
+
+    monkeypatch.setattr("patchvote.bags.store._READERS", 1)
+    monkeypatch.setattr(Shard, "read_into", read_after_a_repair)
+    np.testing.assert_array_equal(store.load()[0].values, expected)
+
+
+def test_what_is_no_number_in_a_shard_with_the_right_checksum_is_not_taken_for_one(tmp_path):
+    for seed, value in ((1, np.nan), (2, np.inf), (3, 1.0)):
+        bag = make_bag(seed)
+        bag.values[0, 2] = value
+        (tmp_path / "store").mkdir(exist_ok=True)
+        write_shard(tmp_path / "store", Recipe(), "f", [Entry(f"{seed}.jpg", "ab"[seed % 2], f"{seed}")], [bag])
+    store = Store.open(tmp_path / "store")
+    values = [store.load([index])[0].values[0, 2] for index in range(3)]
+    np.testing.assert_array_equal(values, [np.nan, np.inf, 1.0])
+    for voter in (NBNN(), LocalNBNN(), SNBNL(), BagSVM()):
+        with pytest.raises(ValueError, match="bag 0 has a descriptor .* with NaN or infinity"):
+            voter.fit(store)
 
 
 # --- photos at hand -----------------------------------------------------------------------------------------------

@@ -201,6 +201,7 @@ class Shard:
         """
         buffer: npt.NDArray[Any] = np.empty((0, self.dim), self.dtype)
         scales = [np.empty((2, self.dim), np.float16)] if self.dtype == "uint8" else []
+        finite = self.checks is None or (self.moments is not None and bool(np.isfinite(self.moments).all()))
         with self._opened() as file:
             for index, bag in wanted:
                 rows = len(bag.values)
@@ -212,7 +213,7 @@ class Shard:
                 if scales:
                     codes.decode(stored, scales[0], bag.values)
                 elif stored is not bag.values:
-                    _convert(stored, bag.values)
+                    _convert(stored, bag.values, finite)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[io.BufferedReader]:
@@ -246,10 +247,10 @@ class Shard:
             self.bag(index)
 
 
-def _convert(stored: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
-    """Convert verified descriptors, which are finite, to another dtype."""
+def _convert(stored: npt.NDArray[Any], target: npt.NDArray[Any], finite: bool) -> None:
+    """Convert verified descriptors to another dtype; `finite` says that none is infinite or NaN."""
     if target.dtype == np.float32:
-        to_float32(stored, target, finite=True)
+        to_float32(stored, target, finite=finite)
     else:
         target[...] = stored
 

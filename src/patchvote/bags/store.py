@@ -129,7 +129,7 @@ class Store:
 
     def written(self, index: int) -> Entry:
         """Return the entry of a photo as it stands in its shard, maybe under another name of the same content."""
-        number, firsts = int(self._numbers[index]), self._firsts()
+        number, firsts = int(self._numbers[index]), _firsts(self.shards)
         shard = int(np.searchsorted(firsts, number, side="right")) - 1
         return self.shards[shard].entries[number - int(firsts[shard])]
 
@@ -228,6 +228,7 @@ class Store:
             return self._load(chosen, dtype)
 
     def _load(self, chosen: npt.NDArray[np.int64], dtype: npt.DTypeLike) -> tuple[Bags, Labels]:
+        shards, numbers = self.shards, self._numbers  # both at once: another thread may replace them after a repair
         offsets = np.concatenate([[0], np.cumsum(self.sizes[chosen])]).astype(np.int64)
         bags = Bags(
             np.empty((offsets[-1], self.dim), dtype=dtype),
@@ -236,14 +237,14 @@ class Store:
             np.empty(offsets[-1], dtype=np.int16),
         )
         # Shard by shard, each opened once and read from front to back; several at once, since each waits for the disk.
-        where = self._numbers[chosen]
-        order, firsts = np.argsort(where, kind="stable"), self._firsts()
+        where = numbers[chosen]
+        order, firsts = np.argsort(where, kind="stable"), _firsts(shards)
         shard_of = np.searchsorted(firsts, where, side="right") - 1
 
         def read(run: npt.NDArray[np.int64]) -> None:
             number = int(shard_of[run[0]])
             places = (where[run] - firsts[number]).tolist()
-            self.shards[number].read_into((place, bags[k]) for place, k in zip(places, run.tolist(), strict=True))
+            shards[number].read_into((place, bags[k]) for place, k in zip(places, run.tolist(), strict=True))
 
         runs = np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1)
         if len(runs) == 1:
@@ -288,7 +289,7 @@ class Store:
 
     def files(self) -> list[Path]:
         """Return the files of the shards that hold the bags of its photos."""
-        shards = np.unique(np.searchsorted(self._firsts(), self._numbers, side="right") - 1)
+        shards = np.unique(np.searchsorted(_firsts(self.shards), self._numbers, side="right") - 1)
         return [self.shards[number].path for number in shards.tolist()]
 
     def order_on_disk(self) -> npt.NDArray[np.int64]:
@@ -300,7 +301,7 @@ class Store:
 
         Shards hold their moments: they are used where all photos of a shard are among those with the numbers `indices`.
         """
-        numbers, firsts = self._numbers[indices], self._firsts()
+        numbers, firsts = self._numbers[indices], _firsts(self.shards)
         shard_of = np.searchsorted(firsts, numbers, side="right") - 1
         photos = np.bincount(shard_of, minlength=len(self.shards))
         different = np.bincount(shard_of[np.unique(numbers, return_index=True)[1]], minlength=len(self.shards))
@@ -394,15 +395,16 @@ class Store:
             "set_aside": sorted(path.name for path in self.path.glob(f"*{ENDING}*{SET_ASIDE}")),
         }
 
-    def _firsts(self) -> npt.NDArray[np.int64]:
-        """Return the number of the first bag of each shard, and at the end the number of all bags."""
-        return np.cumsum([0, *(len(shard.entries) for shard in self.shards)])
-
     def _sizes(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return how many descriptors each photo has in the store, and how many were extracted."""
         sizes = np.concatenate([np.diff(shard.offsets) for shard in self.shards])[self._numbers]
         counts = np.concatenate([shard.entries.descriptors for shard in self.shards])[self._numbers]
         return sizes, np.where(counts > 0, counts, sizes)
+
+
+def _firsts(shards: Sequence[Shard]) -> npt.NDArray[np.int64]:
+    """Return the number of the first bag of each shard, and at the end the number of all bags."""
+    return np.cumsum([0, *(len(shard.entries) for shard in shards)])
 
 
 def _newest_numbers(shards: Sequence[Shard]) -> dict[str, int]:
