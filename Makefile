@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-ray test-torch check bench clean
+.PHONY: demo test test-ray test-torch check bench docs dist test-wheel test-oldest sbom clean
 
 demo: .venv/installed-demo,web
 	$(BIN)/patchvote demo demo
@@ -36,6 +36,53 @@ bench: .venv/installed-dev,bench
 	$(BIN)/python benchmarks/classifier.py --quick $(if $(PHOTOS),--photos $(PHOTOS)) --json $(RECORDS)/classifier.json
 	$(BIN)/python benchmarks/growth.py --quick --json $(RECORDS)/growth.json --plot $(RECORDS)/growth
 
+# The site, into site/. The variable silences a note about the end of the theme (docs/architecture.md has the plan).
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html; the search needs a server: python -m http.server -d site"
+
+# Wheel and sdist, built twice; refused if the two builds differ in a byte.
+dist: build/tools/installed
+	build/tools/bin/python tools/distribution.py dist
+
+# The wheel in an empty environment: its size without extras, and the demonstration, away from the repository.
+test-wheel: dist
+	rm -rf build/wheel build/empty && mkdir -p build/empty
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip install --quiet dist/*.whl
+	$(PYTHON) tools/installed.py build/wheel/bin/python 600
+	build/wheel/bin/python -m pip install --quiet "$$(echo dist/*.whl)[demo]"
+	cd build/empty && ../wheel/bin/patchvote demo demo && ls -l demo
+
+# The lower bounds of pyproject.toml, together with those of the extras that need no other machine.
+OLDEST_EXTRAS := networks demo plots heic web remote
+comma := ,
+space := $(subst ,, )
+OLDEST_TESTS ?= $(addprefix tests/test_,package.py images.py photos.py formats.py files.py bags.py store.py extract.py \
+	voters.py snbnl.py nbnl.py nbnn.py search.py bag_svm.py moment_svm.py classifier.py estimator.py model.py evidence.py \
+	report.py notebook.py cli.py export.py onnx_graph.py remote.py web_service.py web_asking.py demo.py)
+test-oldest: build/oldest/installed
+	build/oldest/bin/python -m pytest -q $(wildcard $(OLDEST_TESTS))
+
+build/oldest/installed: pyproject.toml tools/oldest.py
+	rm -rf build/oldest && $(PYTHON) -m venv build/oldest
+	$(PYTHON) tools/oldest.py $(OLDEST_EXTRAS) > build/oldest/constraints.txt
+	build/oldest/bin/python -m pip install --quiet -c build/oldest/constraints.txt \
+		-e '.[$(subst $(space),$(comma),$(OLDEST_EXTRAS))]' pytest hypothesis httpx pandas
+	@touch $@
+
+# What `pip install patchvote` brings: a list of parts (CycloneDX) and of licences.
+sbom: dist build/tools/installed
+	rm -rf build/plain && $(PYTHON) -m venv --without-pip build/plain
+	build/tools/bin/python -m pip --python build/plain/bin/python install --quiet dist/*.whl
+	build/tools/bin/cyclonedx-py environment --output-reproducible --of JSON -o dist/sbom.cdx.json build/plain/bin/python
+	$(PYTHON) tools/licences.py dist/sbom.cdx.json > dist/licences.md
+
+build/tools/installed:
+	$(PYTHON) -m venv build/tools
+	build/tools/bin/python -m pip install --quiet --upgrade pip 'hatchling>=1.24' 'cyclonedx-bom>=4.1'
+	@touch $@
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("patchvote needs Python 3.11 or newer; this is %d.%d. Try: make PYTHON=python3.12 ..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
@@ -51,4 +98,4 @@ bench: .venv/installed-dev,bench
 	@touch $@
 
 clean:
-	rm -rf .venv demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

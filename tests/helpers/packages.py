@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tomllib
 from pathlib import Path
 
 
@@ -13,4 +15,21 @@ def install(folder: Path, module: str, source: str, entry_points: str) -> Path:
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(entry_points)
+    return folder
+
+
+def install_project(folder: Path, project: Path) -> Path:
+    """Install the package of a project folder, as its pyproject.toml describes it, into a folder on Python's path."""
+    described = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
+    (package,) = described["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    lines = [
+        line
+        for group, entries in described["project"]["entry-points"].items()
+        for line in [f"[{group}]", *(f"{name} = {place}" for name, place in entries.items())]
+    ]
+    shutil.copytree(project / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     return folder

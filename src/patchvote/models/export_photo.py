@@ -63,9 +63,8 @@ class FeatureMaps:
         lengths = [self.graph.ints(length) for length in self.spec.fixed_size or ()] or self._lengths(
             height, width, side
         )
-        across = self.graph.node("Transpose", self._cubic(width, lengths[1]), perm=[1, 0])
-        small = self._round8(self.graph.node("MatMul", planes, across))
-        small = self._round8(self.graph.node("MatMul", self._cubic(height, lengths[0]), small))
+        small = self._round8(self.graph.node("MatMul", planes, self._cubic(width, lengths[1], 0)))
+        small = self._round8(self.graph.node("MatMul", self._cubic(height, lengths[0], 1), small))
         pixels = self.graph.node("Unsqueeze", self.graph.cast(small, "FLOAT"), self.graph.ints(0))
         maps = [self._through(part, spec, pixels, f"{side}_{k}_") for k, (part, spec) in enumerate(self._parts)]
         if len(maps) == 1:
@@ -93,10 +92,12 @@ class FeatureMaps:
             lengths.append(self.graph.node("Mul", cells, self.graph.ints(stride)))
         return lengths
 
-    def _cubic(self, before: str, after: str) -> str:
+    def _cubic(self, before: str, after: str, axis: int) -> str:
         """Return the matrix that resizes a row of pixels like Pillow's bicubic filter: integers, scaled by `_UNIT`.
 
-        In float64, products of these integers with pixels are exact, and so is their rounding.
+        In float64, products of these integers with pixels are exact, and so is their rounding. The pixels before run
+        along `axis`. The matrix is not transposed by a node: ONNX Runtime 1.18 to 1.25 fuse that with the product, and
+        have no such operation in float64.
         """
 
         def number(value: Any) -> str:
@@ -109,8 +110,8 @@ class FeatureMaps:
             count = self.graph.node("Squeeze", length, self.graph.ints(0))
             steps = self.graph.node("Range", self.graph.constant(0, np.int64), count, self.graph.constant(1, np.int64))
             positions.append(self.graph.node("Add", self.graph.cast(steps, "DOUBLE"), number(0.5)))
-        centre = self.graph.node("Unsqueeze", self.graph.node("Mul", positions[1], ratio), self.graph.ints(1))
-        distance = self.graph.node("Sub", self.graph.node("Unsqueeze", positions[0], self.graph.ints(0)), centre)
+        centre = self.graph.node("Unsqueeze", self.graph.node("Mul", positions[1], ratio), self.graph.ints(axis))
+        distance = self.graph.node("Sub", self.graph.node("Unsqueeze", positions[0], self.graph.ints(1 - axis)), centre)
         x = self.graph.node("Abs", self.graph.node("Div", distance, width))
 
         def polynomial(*terms: float) -> str:
@@ -122,7 +123,7 @@ class FeatureMaps:
         near, far = polynomial(1.5, -2.5, 0.0, 1.0), polynomial(-0.5, 2.5, -4.0, 2.0)
         outer = self.graph.node("Where", self.graph.node("Less", x, number(2.0)), far, number(0.0))
         weight = self.graph.node("Where", self.graph.node("Less", x, number(1.0)), near, outer)
-        weight = self.graph.node("Mul", self.graph.node("Div", weight, self.graph.sum(weight, 1)), number(_UNIT))
+        weight = self.graph.node("Mul", self.graph.node("Div", weight, self.graph.sum(weight, axis)), number(_UNIT))
         size = self.graph.node("Floor", self.graph.node("Add", self.graph.node("Abs", weight), number(0.5)))
         return self.graph.node("Mul", self.graph.node("Sign", weight), size)
 

@@ -1,0 +1,143 @@
+"""The examples run as they stand: three programs, two notebooks, and a package that extends patchvote."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.packages import install_project
+from patchvote import ImageClassifier, NetworkError
+from patchvote.backbones import load
+from patchvote.voters import registry
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+EXTENDING = EXAMPLES / "extending"
+FIGURES = {
+    "first_model.py": {"bag.png", "confusion.png", "evidence.png"},
+    "other_camera.py": {"cameras.png"},
+    "reject_unknown.py": {"familiarity.png"},
+    "evidence.ipynb": {"contrast.png"},
+    "voters.ipynb": {"voters.png"},
+}
+
+
+def are_pictures(folder: Path) -> bool:
+    """Whether all files of a folder are pictures with something on them."""
+    return all(np.ptp(np.asarray(Image.open(path).convert("L"))) > 100 for path in folder.iterdir())
+
+
+def program(name: str, folder: Path) -> str:
+    words = [sys.executable, str(EXAMPLES / name), str(folder)]
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=600).stdout
+
+
+def notebook(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")]))
+    book = nbformat.read(EXAMPLES / name, 4)
+    settings = {"metadata": {"path": str(folder)}}
+    nbclient.NotebookClient(book, timeout=600, kernel_name="python3", resources=settings).execute()
+    return "".join(output.get("text", "") for cell in book.cells for output in cell.get("outputs", []))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("first_model.py", r"(9|10)\d\.\d % of 24 photos"),
+        ("other_camera.py", r"'other camera': \d+\.\d % of 48 photos"),
+        ("reject_unknown.py", r"unknown classes: 1\d of 16 photos are rejected"),
+    ],
+)
+def test_a_program_runs_and_draws_its_figures(name, says, tmp_path):
+    said = program(name, tmp_path / "figures")
+    assert re.search(says, said), said
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == FIGURES[name]
+    assert are_pictures(tmp_path / "figures")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("evidence.ipynb", r"\d+ %  tissue/\d+\.png"), ("voters.ipynb", "brick is the answer")]
+)
+def test_a_notebook_runs_and_draws_its_figures(name, says, tmp_path, monkeypatch):
+    said = notebook(name, tmp_path, monkeypatch)
+    assert re.search(says, said), said
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == FIGURES[name]
+    assert are_pictures(tmp_path / "figures")
+
+
+def test_notebooks_are_kept_without_outputs():
+    nbformat = pytest.importorskip("nbformat")
+    cells = [cell for path in EXAMPLES.glob("*.ipynb") for cell in nbformat.read(path, 4).cells]
+    assert [cell.source for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
+
+
+def test_the_page_of_examples_shows_every_figure_that_they_draw():
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\]\(examples/(\w+\.png)\)", page)) == set().union(*FIGURES.values())
+    assert {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb")} == {*FIGURES, "photos.py"}
+
+
+@pytest.fixture
+def extended(tmp_path, monkeypatch):
+    """The package of examples/extending, as if it were installed."""
+    monkeypatch.syspath_prepend(install_project(tmp_path / "site", EXTENDING))
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
+    registry._others.cache_clear()
+    yield tmp_path
+    registry._others.cache_clear()
+    for module in [name for name in sys.modules if name.partition(".")[0] == "my_package"]:
+        del sys.modules[module]
+
+
+def test_the_voter_and_the_network_of_a_package_work_in_every_command(extended, demo_photos, command):
+    model, photos = extended / "m.patchvote", demo_photos / "train"
+    fitted = command("fit", photos, model, "--voter", "class-mean", "--network", "colours", "--json")
+    assert fitted.code == 0, fitted.err
+    measured = command("evaluate", model, demo_photos / "test", "--network", "colours", "--json")
+    assert float(re.search(r'"accuracy": ([\d.]+)', measured.out)[1]) > 0.5  # of six classes, by colours alone
+    picture = extended / "why.png"
+    words = ("explain", model, demo_photos / "collage.png", "--network", "colours", "-o", picture)
+    assert command(*words).code == 0
+    assert picture.exists()
+
+
+def test_the_network_of_a_package_is_the_mean_and_spread_of_colours(extended):
+    image = np.random.default_rng(0).integers(0, 256, (1, 64, 96, 3), dtype=np.uint8)
+    network = load("colours?cell=16")
+    cells = network(image)
+    assert cells.shape == (1, 4, 6, 6)
+    corner = image[0, 16:32, 32:48].reshape(-1, 3) / 255
+    np.testing.assert_allclose(cells[0, 1, 2], np.concatenate([corner.mean(axis=0), corner.std(axis=0)]), atol=1e-6)
+    assert network.spec.fingerprint != load("colours").spec.fingerprint
+    with pytest.raises(NetworkError, match="no network of colours"):
+        load("colours?cell=7")
+
+
+def test_the_voter_of_a_package_can_be_passed_as_an_estimator(extended, demo_photos):
+    from my_package import ClassMean
+
+    classifier = ImageClassifier("colours", voter=ClassMean(sharpness=2.0), cache=False).fit(demo_photos / "train")
+    assert classifier.model.kind == "class-mean"
+
+
+def test_the_voter_is_the_one_that_the_page_of_parts_explains():
+    chapter = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8").partition("## A voter of your own")[2]
+    code = re.search(r"```python\n(.*?)```", chapter, re.DOTALL)[1]
+    assert code in (EXTENDING / "my_package" / "class_mean.py").read_text(encoding="utf-8")
+
+
+def test_the_protocol_runs_and_is_summarised(tmp_path, demo_photos, command):
+    protocol, results = EXTENDING / "protocol.toml", tmp_path / "results"
+    words = ("--results", results)
+    done = command("protocol", "run", protocol, "--data", demo_photos / "train", "--bags", tmp_path / "bags", *words)
+    assert done.code == 0, done.err
+    table = command("protocol", "summary", protocol, "--json", *words).out
+    assert all(voter in table for voter in ("bag-svm", "nbnn", "whole-svm"))

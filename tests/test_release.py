@@ -1,0 +1,106 @@
+"""What is released: files that anybody can build again, with everything in them and nothing else."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from patchvote.version import __version__
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ROOT / "tools"
+
+
+def tool(name: str, *words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(TOOLS / name), *map(str, words)], capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("release") / "dist"
+    built = tool("distribution.py", folder)
+    assert built.returncode == 0, built.stderr
+    assert built.stdout.count("the same in both builds") == 2
+    return folder
+
+
+def test_the_wheel_has_the_package_and_nothing_else(dist):
+    names = zipfile.ZipFile(dist / f"patchvote-{__version__}-py3-none-any.whl").namelist()
+    source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*") if path.is_file()}
+    wanted = {name for name in source if "__pycache__" not in name}
+    assert {name for name in names if ".dist-info/" not in name} == wanted
+
+
+def test_the_sdist_has_what_the_tests_and_the_site_need(dist):
+    with tarfile.open(dist / f"patchvote-{__version__}.tar.gz") as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    asked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if asked.returncode:
+        pytest.skip("this is no repository")
+    hidden = re.compile(r"\.(ci|github|gitattributes)\b")
+    missing = [name for name in asked.stdout.splitlines() if name not in inside and not hidden.match(name)]
+    assert missing == []
+    assert [name for name in inside if re.search(r"__pycache__|\.venv|/site/|^build/", name)] == []
+
+
+def test_checksums_stand_beside_the_files(dist):
+    assert subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=dist, check=False).returncode == 0
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_dependency_has_a_lower_bound():
+    oldest = tool("oldest.py", "demo", "plots", "heic", "web", "remote", "hub", "ray", "torch", "caffe", "docs")
+    assert oldest.returncode == 0, oldest.stderr
+    assert "numpy==1.26" in oldest.stdout.splitlines()
+    assert "there is no extra 'nonsense'" in tool("oldest.py", "nonsense").stderr
+    with pytest.raises(SystemExit, match="'numpy' has no lower bound"):
+        load("oldest").constraints(["numpy"])
+
+
+def test_a_package_without_a_licence_is_an_error(tmp_path):
+    parts = [{"name": "b", "version": "2", "licenses": [{"license": {"id": "MIT"}}]}, {"name": "a", "version": "1"}]
+    path = tmp_path / "sbom.json"
+    path.write_text(json.dumps({"components": parts[:1]}))
+    assert "| b | 2 | MIT |" in tool("licences.py", path).stdout
+    path.write_text(json.dumps({"components": parts}))
+    listed = tool("licences.py", path)
+    assert listed.returncode == 1
+    assert "no licence is known of a" in listed.stderr
+
+
+def test_the_changelog_names_the_version():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## .*{re.escape(__version__)}", changelog, re.MULTILINE)
+
+
+def test_an_environment_that_is_too_large_is_refused():
+    listed = tool("installed.py", sys.executable, 1)
+    assert listed.returncode == 1
+    assert "more than 1 MB" in listed.stderr
+
+
+@pytest.mark.parametrize("name", ["oldest", "licences", "site_hooks"])
+def test_the_examples_in_the_tools_hold(name):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("latex2mathml")
+    result = doctest.testmod(load(name))
+    assert result.attempted > 0
+    assert result.failed == 0
