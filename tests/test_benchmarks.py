@@ -48,6 +48,7 @@ SHARED = (
     "networks_tokens",
     "rejection_photos",
     "rejection_table",
+    "scale_plot",
     "stores",
 )
 

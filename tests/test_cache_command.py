@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +62,25 @@ def test_clearing_needs_a_yes_and_removes_bags_and_networks(cached, command):
     assert (cached / "mine" / "networks" / "own.onnx").exists()
     assert "0 bytes of descriptors of 0 photos" in command("cache").out
     assert command("cache", "--clear", "--yes").out == "removed 0 bytes of descriptors and 0 bytes of built networks\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "says"), [("n", 0, "nothing was removed."), ("\x03", 130, "interrupted; nothing was removed.")]
+)
+def test_who_does_not_agree_is_told_that_nothing_was_removed(answer, code, says, cached):
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [sys.executable, "-m", "patchvote", "cache", "--clear"])
+    told = os.read(terminal, 10_000)
+    while b"[y/N]:" not in told:
+        told += os.read(terminal, 10_000)
+    os.write(terminal, f"{answer}\n".encode() if answer.isprintable() else answer.encode())
+    with contextlib.suppress(OSError):  # the terminal is gone when the command ends
+        while more := os.read(terminal, 10_000):
+            told += more
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
+    assert told.decode().splitlines()[-1].strip() == says
+    assert len(stores_in(cached / "mine" / "bags")) == 1
 
 
 def test_a_cache_in_use_is_not_cleared(cached, command):

@@ -251,7 +251,7 @@ def test_the_sentences_tell_all_and_are_few():
     assert checked.sentences()[0] == "36 photos of 4 classes"
     assert "fewer than 10 different photos: class 0 9, class 1 9, class 2 9, class 3 9" in checked.sentences()
     assert checked.sentences()[-1] == "no photo looks mislabelled, doubled or out of place."
-    doubled = Checked({"a": 3}, alike=[["a/1.jpg", "a/2.jpg"]]).sentences()
+    doubled = Checked({"a": 3, "b": 3}, alike=[["a/1.jpg", "a/2.jpg"]]).sentences()
     assert doubled[-1] == "no photo looks mislabelled or out of place."
     plain = Checked({"a": 3}, passed_over=PassedOver({".heic": 2, ".cr2": 1, ".psd": 1}, "a/1.heic")).plain()
     assert [sentence.split(":")[0] for sentence in plain["passed_over"]["advice"]] == [".heic", ".cr2", ".psd"]

@@ -93,6 +93,52 @@ def test_it_prints_and_writes_what_it_found_and_touches_no_photo(here, command):
     ]
 
 
+def test_a_photo_without_a_class_is_told_with_all_other_findings(here, command):
+    shutil.copy(here / "photos/light/5.png", here / "photos/loose.png")
+    done = command(*CHECK, "-o", "suspects.csv")
+    assert done.code == 3
+    assert "skipped loose.png: has no class, and `fit` refuses it." in done.err
+    assert "32 photos of 3 classes" in done.out
+    assert "loose.png" not in (here / "suspects.csv").read_text()
+    assert "loose.png" in (here / "photos-check.html").read_text()
+
+
+def test_one_class_is_told_to_be_too_few(here, command):
+    for name in ("grey", "light"):
+        shutil.rmtree(here / "photos" / name)
+    assert "With one class, labels cannot be checked: `fit` needs two" in command(*CHECK).out
+
+
+def test_a_model_in_place_of_photos_is_told_what_it_is(here, command):
+    assert command("fit", "photos", "m.patchvote", *CHECK[2:], "--no-report").code in (0, 3)
+    done = command("check", "m.patchvote")
+    assert done.code == 1
+    assert "It is a model of patchvote: name the photos." in done.err
+
+
+@pytest.mark.parametrize("words", [("check", "photos"), ("fit", "photos", "m.patchvote")])
+@pytest.mark.parametrize("folder", ["photos", "photos/grey/cache"])
+def test_a_cache_among_the_classes_is_refused(words, folder, here, command):
+    before = content(here)
+    done = command(*words, "--cache", folder)
+    assert done.code == 2
+    assert f"--cache {folder} is inside of photos, among the folders of its classes" in done.err
+    assert content(here) == before
+
+
+@pytest.mark.parametrize(
+    ("option", "path", "says"),
+    [
+        ("--undo", "test", "--undo takes the record of an earlier run (…-moves.jsonl), and test is a folder."),
+        ("--undo", "no.jsonl", "--undo takes the record of an earlier run (…-moves.jsonl), and no.jsonl is not there."),
+        ("--apply", "no.csv", "--apply takes a list that --output wrote, and no.csv is not there."),
+    ],
+)
+def test_a_list_that_is_no_file_is_told(option, path, says, here, command):
+    done = command("check", "photos", option, path, "--move", "away")
+    assert (done.code, says in done.err) == (2, True), done.err
+
+
 def test_json_has_all_of_it(here, command):
     done = command(*CHECK, "--json", "--no-report")
     result = json.loads(done.out)

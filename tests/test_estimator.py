@@ -120,3 +120,10 @@ def test_a_table_with_other_columns_is_refused_with_their_names(photos):
     missing = pd.DataFrame({"file_name": [str(path) for path in photos[0]], "label": [None, *photos[1][1:]]})
     with pytest.raises(PatchvoteError, match="1 photo has no class"):
         ImageClassifier(SMALL).fit(missing)
+
+
+def test_an_estimator_shows_its_name_and_what_differs_from_its_defaults():
+    shown = repr(ImageClassifier(seed=3, budget=60.0))
+    assert shown.startswith("ImageClassifier(recipe=Recipe(network='efficientnet-lite0'")
+    assert shown.endswith(", seed=3)")
+    assert "budget" not in shown

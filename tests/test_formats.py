@@ -12,6 +12,7 @@ from PIL import Image
 from patchvote import Photo, PhotoError, find_photos
 from patchvote.photos import formats
 from patchvote.photos.decode import decode, load_image
+from patchvote.photos.passed_over import PassedOver
 from patchvote.photos.profiles import to_srgb
 
 HEIC = pytest.mark.skipif(not formats._has_heic(), reason="pillow-heif is not installed")
@@ -116,6 +117,21 @@ def test_damaged_files_of_these_types_are_refused_or_decoded(kind, cat):
         except PhotoError:
             continue
         assert image.mode in ("RGB", "L")
+
+
+@pytest.mark.parametrize("kind", ["heic", "avif"])
+def test_a_damaged_photo_of_a_type_that_is_read_here_is_told_as_damaged(kind):
+    if f".{kind}" not in formats.endings():
+        pytest.skip(f"no decoder of {kind} is installed")
+    with pytest.raises(PhotoError, match="is a damaged photo of the type|is damaged") as told:
+        decode(f"a.{kind}", b"\0\0\0\x18ftyp" + kind.encode() + b"\0" * 300)
+    assert "Install" not in str(told.value)
+
+
+def test_each_type_that_is_passed_over_gets_its_own_advice():
+    (sentence,) = PassedOver({".nef": 2, ".heic": 1, ".cr2": 1}, "a.nef").sentences()
+    assert ".nef, .cr2: Convert such photos to .jpg or .png. .heic: Install the extra heic" in sentence
+    assert "pip install 'patchvote[heic]'" in PassedOver({".heic": 1}).advice()[0]
 
 
 @HEIC

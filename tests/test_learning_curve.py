@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Bags, BagSVM, ImageClassifier
+from patchvote import Bags, BagSVM, ImageClassifier, find_photos
 from patchvote.models.about import check_about
 from patchvote.models.learning_curve import Split, enough_sentence, expected_gain, learning_curve
 
@@ -87,6 +87,19 @@ def test_fit_keeps_the_curve_in_the_model_and_draws_it(photo_folder, tmp_path):
     page = (tmp_path / "r.html").read_text()
     assert "Would more photos help?" in page
     assert '<svg class="growth"' in page
+
+
+def test_without_a_curve_the_report_says_why(photo_folder, tmp_path):
+    settings = {"voter": "bag-svm", "backbone": QuickNetwork(), "cache": False}
+    few = find_photos(photo_folder)[::4]
+    classifier = ImageClassifier(QUICK, **settings).fit(few)
+    assert len(classifier.scores) < 30
+    classifier.report(tmp_path / "r.html", title="t", measured="held out")
+    page = (tmp_path / "r.html").read_text()
+    assert f"cannot be told: {len(classifier.scores)} photos were held out, and 30 are the least." in page
+    assert '<svg class="growth"' not in page
+    classes = {"cat": {"images": 40, "found": 0.5}}
+    assert "was not measured: `fit` with a larger --budget" in enough_sentence([], classes)
 
 
 @pytest.mark.parametrize("curve", [[{"photos": -1, "accuracy": 0.5}], [{"photos": 1, "accuracy": 2}], [{}], "x"])

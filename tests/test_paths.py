@@ -28,10 +28,20 @@ def test_a_file_whose_name_looks_like_a_pattern_is_that_file(place, command):
     assert files(command("predict", "m.patchvote", "new[1].jpg").out) == ["new[1].jpg"]
 
 
-def test_a_pattern_that_matches_nothing_is_named(place, command):
-    done = command("predict", "m.patchvote", "new/*.jpg")
-    assert done.code == 1
-    assert "skipped new/*.jpg: " in done.err
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("new/*.jpg", "no file matches 'new/*.jpg' in new. Check the pattern, its ending, and its case."),
+        ("nwe/*.jpg", "no file matches 'nwe/*.jpg': there is no folder nwe. Is the path right? Did you mean new?"),
+        ("[a-b]*", "no file matches '[a-b]*' in this folder. Check the pattern, its ending, and its case."),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_told_before_any_work(pattern, says, place, command):
+    (place / "new").mkdir()
+    for name in ("predict", "explain", "suggest"):
+        done = command(name, "m.patchvote", "photos", pattern)
+        assert (done.code, done.out) == (1, "")
+        assert says in done.err
 
 
 def test_what_find_prints_with_null_is_read_whatever_the_names(place):

@@ -137,6 +137,18 @@ def test_the_same_photo_is_not_put_there_twice(how, photo, tmp_path):
     assert len(list((tmp_path / "out" / "cat").iterdir())) == 1
 
 
+def test_photos_of_one_name_are_recognised_by_a_second_run_whatever_numbers_they_got(tmp_path):
+    sources = [tmp_path / str(number) / "1.jpg" for number in range(3)]
+    for number, source in enumerate(sources):
+        source.parent.mkdir()
+        source.write_bytes(b"of one size" + bytes([number]))
+    for how in (How.copy, How.link, How.copy):
+        placer = Placer(tmp_path / "out", how)
+        placed = [placer.put(source, "cat") for source in sources]
+    assert placed == [None, None, None]
+    assert len(list((tmp_path / "out" / "cat").iterdir())) == 3
+
+
 def test_without_hard_links_copies_and_moves_are_the_same(photo, tmp_path, monkeypatch):
     def refused(*_):
         raise OSError(errno.EPERM, "no links here")

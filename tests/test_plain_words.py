@@ -116,9 +116,21 @@ def test_the_columns_of_the_table_are_aligned_whatever_the_script():
 def test_the_table_fits_the_terminal_unless_that_is_very_narrow(columns):
     names = ["a/very/long/path/to/a/folder/of/photos/of/the/last/summer/" * 2 + "1.jpg"]
     answer = Answer(names[0], "cat", 0.9, "dog", 0.1, False)
-    lines = list(Table.of(names, ["cat", "dog"], columns).lines([answer]))
-    assert max(map(width, lines)) <= columns
-    assert "/1.jpg" in lines[1]
+    for classes in (["cat", "dog"], ["cat", "dog with a very long name, as of a species in two languages"]):
+        head, name, row = Table.of(names, classes, columns).lines([answer])
+        assert max(width(head), width(row)) <= columns
+        assert name == names[0]  # never cut
+        assert row.index("cat") == head.index("class")
+
+
+def test_names_that_fit_stand_beside_their_answers_and_others_above_them():
+    names = ["new/1.jpg", "new/" + 30 * "x" + ".jpg"]
+    answers = [Answer(name, "velocipede", 0.9, "dog", 0.1, True) for name in names]
+    _, first, second, third = Table.of(names, ["velocipede", "dog"], 80).lines(answers)
+    assert first.startswith("new/1.jpg ")
+    assert second == names[1]
+    assert third.startswith(" " * len(names[0]))
+    assert "none of these (velocipede?)" in third
 
 
 def test_sentences_wrap_at_words_on_a_terminal_and_not_in_a_pipe(place):

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import pickle
+import shutil
 
 import numpy as np
 import onnxruntime
@@ -293,6 +294,13 @@ def test_evaluate_measures_strangers(files, command):
     refused = command("evaluate", "m.patchvote", "test", "--unknown", "test")
     assert refused.code == 1
     assert "the model knows the classes 'brick'" in refused.err
+
+
+def test_several_folders_of_strangers_are_measured_together(files, command):
+    shutil.copytree(files / "strange", files / "others" / "strange")
+    words = ("--unknown", "strange", "--unknown", "others/strange", "--unknown", "strange", "--json")
+    told = json.loads(command("evaluate", "m.patchvote", "test", *words).out)
+    assert told["unknown"]["images"] == 20  # photos of the same name in two folders count twice, a folder once
 
 
 def test_a_model_of_an_earlier_version_has_no_threshold_to_set(files, command):

@@ -438,6 +438,7 @@ def test_what_this_version_does_not_know_is_not_taken_for_descriptors(photos, tm
 
 def test_the_command_keeps_less_and_info_says_so(place, command):
     done = command("extract", "photos", "means", "--network", "tiny.onnx", "--keep", "mean")
+    assert "Of these descriptors, it keeps the mean of each photo." in done.out
     assert done.code == 0
     assert "kept         the mean of each photo" in (told := command("info", "means").out)
     assert "stored as float32" in told

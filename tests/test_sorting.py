@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -74,9 +75,10 @@ def test_a_second_run_adds_nothing_and_a_folder_inside_the_photos_is_left_out(pl
     assert done.code == 0
     assert "left out 12 photos in photos/sorted, where the others go." in done.err
     assert "copied 0 photos into photos/sorted; " in done.err
-    assert len(content(place)) - len(before) in range(
-        7
-    )  # photos of one name in one class got numbers, and get them again
+    assert content(place) == before  # also photos of one name in one class, which got numbers
+    done = command("predict", "m.patchvote", "photos", "--sort-into", "photos/sorted", "--link")
+    assert content(place) == before  # copies are there already: no links beside them
+    assert "linked 0 photos into photos/sorted; 12 were there already" in done.err
     done = command("predict", "m.patchvote", "photos", "--sort-into", "photos")
     assert done.code == 1
     assert "all photos are in photos already" in done.err
@@ -90,6 +92,14 @@ def test_photos_that_cannot_be_read_or_put_there_are_told_and_the_others_are_sor
     assert "skipped photos/iris/broken.jpg: is not an image" in done.err
     assert "photos/iris/link.jpg: it cannot be moved: it is a link" in done.err
     assert {path.name for path in (place / "photos/iris").iterdir()} == {"broken.jpg", "link.jpg"}
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_a_few_lines(place, command, monkeypatch):
+    monkeypatch.setattr("patchvote.photos.placing.copy_new", Mock(side_effect=PermissionError(13, "Permission denied")))
+    done = command("predict", "m.patchvote", "photos", "--sort-into", "sorted")
+    assert done.code == 3
+    assert done.err.count("it cannot be copied: Permission denied.") == 5
+    assert "7 photos more cannot be copied into sorted." in done.err
 
 
 @pytest.mark.parametrize(

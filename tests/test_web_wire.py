@@ -117,6 +117,9 @@ def test_the_command_refuses_to_be_open_to_all_without_a_token(command, tmp_path
     (tmp_path / "token").write_text("short\n")
     assert "at least 16" in command("serve", "--token-file", tmp_path / "token", "--data", tmp_path).err
     assert "cannot be read" in command("serve", "--token-file", tmp_path / "nothing", "--data", tmp_path).err
+    refused = command("serve", "--data", tmp_path / "token")
+    assert refused.code == 2
+    assert f"--data takes a folder for what is taught, and {tmp_path / 'token'} is a file." in refused.err
 
 
 def test_models_learned_here_hold_no_path_of_the_machine(served, tmp_path, surfaces):

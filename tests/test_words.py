@@ -19,6 +19,7 @@ from patchvote import ImageClassifier, PatchvoteError, Recipe, StoreError
 from patchvote.bags.fill import up_to_date
 from patchvote.cli.demo import run as run_demo
 from patchvote.models.file import read_model, write_model
+from patchvote.utils.interrupts import ANYTIME
 from test_outputs import FIT
 
 USAGE = 2
@@ -304,6 +305,8 @@ def test_a_full_cache_is_done_without(place, command, monkeypatch):
 
 def test_the_demo_refuses_a_folder_that_holds_something_else(tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(PatchvoteError, match=r"writes into a folder, and .*thesis.txt is a file"):
+        run_demo(tmp_path / "thesis.txt")
     with pytest.raises(PatchvoteError, match=r"holds 'thesis.txt', which the demonstration did not write"):
         run_demo(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
@@ -336,8 +339,16 @@ def test_the_network_can_be_named_alone_in_python(tmp_path):
     assert ImageClassifier(network).recipe == Recipe(network)
 
 
-@pytest.mark.parametrize("module", ["patchvote.cli", "patchvote.models.file"])
-def test_ctrl_c_during_an_import_that_turns_it_into_another_error_ends_with_130(module, place):
+@pytest.mark.parametrize(
+    ("module", "words", "kept"),
+    [
+        ("patchvote.cli", ["info", "m.patchvote"], "interrupted; nothing was done.\n"),
+        ("patchvote.models.file", ["info", "m.patchvote"], f"{ANYTIME}\n"),
+        ("patchvote.models.updating", ["add", "m.patchvote", "photos"], f"{ANYTIME}\n"),
+        ("patchvote.models.file", ["add", "m.patchvote", "photos", "--no-cache"], "m.patchvote is as it was.\n"),
+    ],
+)
+def test_ctrl_c_during_an_import_that_turns_it_into_another_error_says_what_is_kept(module, words, kept, place):
     code = f"""
 import os, signal, sys, time
 class Finder:
@@ -349,9 +360,11 @@ class Finder:
             except KeyboardInterrupt:
                 raise ImportError("the library cannot be loaded")
 sys.meta_path.insert(0, Finder())
-sys.argv = ["patchvote", "info", "m.patchvote"]
+sys.argv = ["patchvote", *{words!r}]
 from patchvote.__main__ import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (130, "interrupted.\n")
+    assert done.returncode == 130
+    assert done.stderr.endswith(kept), done.stderr
+    assert done.stderr.count("\n") == 1

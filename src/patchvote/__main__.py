@@ -9,23 +9,22 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
+from .utils.interrupts import ANYTIME, BEFORE, PRESSED
+
 # Allocations between two searches for cyclic garbage. Imports allocate much and leave no garbage: with Python's 700,
 # the searches take a twentieth of the start of a command. An array counts as one allocation, whatever its size.
 _GARBAGE_THRESHOLD = 100_000
 
-_pressed = False  # whether Ctrl-C was pressed after the command began
-
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
     """Exit at once: nothing has begun, and an exception during an import may turn into another one."""
-    os.write(2, b"interrupted.\n")
+    os.write(2, f"{BEFORE}\n".encode())
     os._exit(130)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     """Interrupt the command, and record it: commands also import libraries, where the exception may be replaced."""
-    global _pressed
-    _pressed = True
+    PRESSED.is_set = True
     raise KeyboardInterrupt
 
 
@@ -47,9 +46,9 @@ def main() -> NoReturn:
             # kills itself by the signal at exit, although it was handled. Running any other text resets that.
             exec("pass")  # noqa: S102
     except (KeyboardInterrupt, Exception) as error:  # also just before Ctrl-C is ignored
-        if not (_pressed or isinstance(error, KeyboardInterrupt)):
+        if not (PRESSED or isinstance(error, KeyboardInterrupt)):
             raise
-        sys.stderr.write("interrupted.\n")
+        sys.stderr.write(f"{ANYTIME}\n")
         sys.exit(130)
 
 

@@ -23,6 +23,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarning, first_line
+from ..utils.interrupts import ANYTIME
 from ..utils.terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .checked import Checked
@@ -156,7 +157,7 @@ def main() -> NoReturn:
         say(*_lines(error))
         code = MISTYPED if isinstance(error, MistypedError) else FAILED
     except (Interrupted, KeyboardInterrupt) as error:
-        say(str(error) or "interrupted.")
+        say(str(error) or ANYTIME)
         code = INTERRUPTED
     except ReaderGone:
         code = 0
@@ -177,7 +178,7 @@ def _run() -> str | int | None:
             if {"-h", "--help"} & set(sys.argv):
                 raise ReaderGone from None
         if ended.code == INTERRUPTED:  # outside of a command
-            raise Interrupted("interrupted.") from None
+            raise Interrupted(ANYTIME) from None
         flush_output()
         return ended.code
     return 0

@@ -167,7 +167,10 @@ def _sampling(mode: Mode, sides: str | None, patch: dict[str, Any]) -> Dense | P
 
 
 def _print_filled(filled: Filled, passed_over: PassedOver, store: Path, quiet: bool, as_json: bool) -> None:
-    """Print what was extracted, and what was not."""
+    """Print what was extracted, what was not, and how much of it is kept."""
+    from ..bags.keep import in_words
+    from ..bags.store import Store
+
     for shard in filled.damaged:
         say(shard)
     for error in filled.skipped:
@@ -180,6 +183,8 @@ def _print_filled(filled: Filled, passed_over: PassedOver, store: Path, quiet: b
         show_json({"store": str(store), **record})
     elif not quiet:
         show(_sentence(filled, store))
+        if filled.extracted and (kept := Store.open(store).keep) != "all":
+            show(f"Of these descriptors, it keeps {in_words(kept)}.")
 
 
 def store_info(store: Path, as_json: bool) -> None:

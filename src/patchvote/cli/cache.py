@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from ..utils.counting import counted
-from ..utils.terminal import show, show_json
+from ..utils.terminal import say, show, show_json
 from .common import Json, MistypedError
+from .streams import Interrupted
 
 
 def cache(
@@ -32,9 +33,10 @@ def cache(
     if not clear:
         _show(folder, as_json)
         return
-    if not yes:
-        _ask(folder)
-    _clear(folder, as_json)
+    if yes or _agreed(folder):
+        _clear(folder, as_json)
+    else:
+        show("nothing was removed.")
 
 
 def _show(folder: Path | None, as_json: bool) -> None:
@@ -65,15 +67,18 @@ def _show(folder: Path | None, as_json: bool) -> None:
         show(f"protocols  {_bytes(protocols)}: stores of `patchvote protocol`, beside the bound; --clear leaves them")
 
 
-def _ask(folder: Path | None) -> None:
-    """Ask whether to clear the cache, and exit if not."""
+def _agreed(folder: Path | None) -> bool:
+    """Ask whether to clear the cache."""
     from ..backbones.cache import cache_folder
 
     if not sys.stdin.isatty():
         raise MistypedError("--clear asks before it removes anything, and there is nobody to ask: add --yes.")
-    typer.confirm(
-        f"Remove all descriptors of photos and built networks in {folder or cache_folder()}?", abort=True, err=True
-    )
+    question = f"Remove all descriptors of photos and built networks in {folder or cache_folder()}?"
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:  # Ctrl-C, or the end of the input
+        say("")
+        raise Interrupted("interrupted; nothing was removed.") from None
 
 
 def _clear(folder: Path | None, as_json: bool) -> None:

@@ -107,7 +107,7 @@ def check(
     if move is not None:
         _check_folders(photos, move)
     page = report_file(default := Path(f"{base_name(photos)}-check.html"), report, no_report)
-    named, bags_folder = named_columns(columns, [photos, test]), cache_of(cache, no_cache)
+    named, bags_folder = named_columns(columns, [photos, test]), cache_of(cache, no_cache, photos)
     outputs = [(page, Kind.report), (output, Kind.suspects)]
     inputs = itertools.chain([photos, test], network_files(network))
     check_outputs(outputs, inputs, force=force, updated=[] if report else [default], columns=named)
@@ -137,6 +137,11 @@ def _check_alone(apply: Path | None, undo: Path | None, others: dict[str, Path |
     for option, value in others.items():
         if value is not None:
             raise MistypedError(f"{'--undo' if apply is None else '--apply'} checks nothing: leave out {option}.")
+    if undo is not None and not isinstance(undo, RemotePath) and not undo.is_file():
+        found = "is a folder" if undo.is_dir() else "is not there"
+        raise MistypedError(f"--undo takes the record of an earlier run (…-moves.jsonl), and {undo} {found}.")
+    if apply is not None and not isinstance(apply, RemotePath) and not apply.exists():
+        raise MistypedError(f"--apply takes a list that --output wrote, and {apply} is not there.")
 
 
 def _check_folders(photos: Path, into: Path | None) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from ..engines.choose import EngineName, opened_engine
 from ..errors import PatchvoteError
-from ..utils.remote import place
+from ..utils.remote import RemotePath, place
 from ..utils.terminal import flush_output, say
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Mode(enum.StrEnum):
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+QuietAnswers = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but answers and errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also print how long each part took.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Number of threads; one per core by default.")]
@@ -237,10 +238,23 @@ def report_file(default: Path, report: Path | None, no_report: bool) -> Path | N
     return None if no_report else report or default
 
 
-def cache_of(cache: Path | None, no_cache: bool) -> Path | bool | None:
-    """Return the folder of the cache, None for the default, False for no cache."""
+def cache_of(cache: Path | None, no_cache: bool, photos: Path | None = None) -> Path | bool | None:
+    """Return the folder of the cache, None for the default, False for no cache.
+
+    Raises
+    ------
+    MistypedError
+        The options exclude each other, or the folder would stand among the class folders of these photos.
+    """
     if cache is not None and no_cache:
         raise MistypedError("--cache and --no-cache exclude each other: leave one of them out.")
+    if cache is not None and photos is not None and not isinstance(photos, RemotePath) and photos.is_dir():
+        path, root = cache.resolve(), photos.resolve()
+        below = path.relative_to(root).parts if path.is_relative_to(root) else (".",)
+        if not any(name.startswith(".") for name in below):  # hidden folders are no classes
+            raise MistypedError(
+                f"--cache {cache} is inside of {photos}, among the folders of its classes: name a folder elsewhere."
+            )
     return False if no_cache else cache
 
 

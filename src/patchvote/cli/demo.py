@@ -110,6 +110,10 @@ def make_photos(folder: Path) -> tuple[Path, Path, Path]:
 
 def _check_folder(folder: Path, force: bool) -> None:
     """Refuse a folder that holds files which the demonstration does not write."""
+    if folder.exists() and not folder.is_dir():
+        raise PatchvoteError(
+            f"the demonstration writes into a folder, and {folder} is a file. Choose another name, such as demo."
+        )
     expected = {"photos", "bags", "model.patchvote", "report.html", "predictions.csv", "evidence.png"}
     present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     foreign = [name for name in present if name not in expected and not name.startswith(".")]

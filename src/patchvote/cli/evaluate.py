@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -51,6 +52,8 @@ from .streams import interruption
 if TYPE_CHECKING:
     from ..models.scores import Scores
     from ..models.strangers import Strangers
+    from ..photos.columns import Columns
+    from ..photos.find import Found
 
 _MAX_LISTED_CLASSES = 30  # classes that are printed, of more those that are found least
 _MAX_SHOWN_CLASSES = 10  # unknown classes that are printed, those that are rejected least; the report has all of them
@@ -60,9 +63,11 @@ def evaluate(
     model: ModelArgument,
     photos: PhotosArgument,
     unknown: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            metavar="DIR", parser=place, help="Photos of classes that MODEL does not know: how many are rejected?"
+            metavar="DIR",
+            parser=place,
+            help="Photos of classes that MODEL does not know: how many are rejected? May be repeated.",
         ),
     ] = None,
     threshold: Threshold = None,
@@ -92,9 +97,10 @@ def evaluate(
     from .progress import ProgressLine
 
     check_insist(insist, adapt, "--adapt")
-    kept = cache_of(cache, no_cache)
-    check_order(model, [photos, *([unknown] if unknown else [])])
-    named = named_columns(columns, [photos, unknown])
+    kept = cache_of(cache, no_cache, photos)
+    strangers = unknown or []
+    check_order(model, [photos, *strangers])
+    named = named_columns(columns, [photos, *strangers])
     names = base_name(model), base_name(photos)
     beside = Path() if isinstance(model, RemotePath) else model.parent
     default = beside / f"{names[0]}-{names[1]}.html"
@@ -102,11 +108,11 @@ def evaluate(
     interrupted = interruption("interrupted; the photos were not all classified, and no report was written.")
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         classifier = load(model, network=network, jobs=threads, cache=kept, device=device)
-        inputs = itertools.chain([model, photos, unknown], network_files(classifier.recipe.network))
+        inputs = itertools.chain([model, photos, *strangers], network_files(classifier.recipe.network))
         check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default], columns=named)
         with ProgressLine("evaluate", quiet) as line:
             settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": line.stage, "engine": where}
-            settings["unknown"] = unknown and source_of(unknown, named)
+            settings["unknown"] = _unknown(strangers, named)
             scores = classifier.evaluate(source_of(photos, named), threshold=threshold, **settings)
     tell_skipped(classifier)
     tell_refusal(classifier)
@@ -139,6 +145,20 @@ def evaluate(
         if page:
             show(f"wrote {page}")
     leave(classifier)
+
+
+def _unknown(folders: list[Path], columns: Columns | None) -> Path | Found | None:
+    """Return the photos of unknown classes; those of several folders are named after their folder as well."""
+    if len(folders) < 2:
+        return source_of(folders[0], columns) if folders else None
+    from ..photos.find import Found, find_photos
+
+    found = Found()
+    for folder in dict.fromkeys(folders):
+        inside = find_photos(source_of(folder, columns))
+        found.extend(dataclasses.replace(photo, name=f"{folder}/{photo.name}") for photo in inside)
+        found.passed_over += inside.passed_over
+    return found
 
 
 def _change(before: Scores, after: Scores, refusal: str | None) -> str:

@@ -91,7 +91,12 @@ def fine_tune(
     tell_hints(photos, named)
     checkpoint = model.with_name(f"{base_name(model)}-tuning.safetensors")
     recipe = Recipe(network, Dense(all_sides))
-    settings: dict[str, Any] = {"budget": budget, "cache": cache_of(cache, no_cache), "jobs": jobs, "seed": seed}
+    settings: dict[str, Any] = {
+        "budget": budget,
+        "cache": cache_of(cache, no_cache, photos),
+        "jobs": jobs,
+        "seed": seed,
+    }
     tuning = TuningSettings(start=start or "", side=min(all_sides), sides=all_sides, passes=passes, seed=seed)
     advice = f"interrupted; {model} was not written. Run the same command again to continue after the last pass."
     with interruption(advice), ProgressLine("extract", quiet) as line:

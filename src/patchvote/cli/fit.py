@@ -124,7 +124,7 @@ def fit(
         raise MistypedError(f"--photo-seconds can be set only with --network {_AUTO}.")
     check_order(model, [photos])
     named = named_columns(columns, [photos, target])
-    default, bags_folder = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache)
+    default, bags_folder = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache, photos)
     page = report_file(default, report, no_report)
     inputs = itertools.chain([photos, target], network_files(network))
     check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force, columns=named)
@@ -217,7 +217,7 @@ def add(
     from ..utils.marks import Kind
     from .progress import ProgressLine
 
-    target, bags_folder = output or model, cache_of(cache, no_cache)
+    target, bags_folder = output or model, cache_of(cache, no_cache, photos)
     check_order(model, [photos])
     named = named_columns(columns, [photos])
     is_left = "was not written" if output else "is as it was"
@@ -297,7 +297,7 @@ def fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> li
     lines.append(accuracy_sentence(about.held_out))
     if sentence := rejection_sentence(about.held_out):
         lines.append(sentence)
-    if about.held_out is not None and len(about.curve) > 1:
+    if about.held_out is not None:
         lines.append(enough_sentence(about.curve, about.held_out.get("classes", {})))
     lines.extend([*copies_sentences(about.copies), *cut_sentences(about.cut)])
     lines.extend([*label_sentences(classifier.scores), *few_sentences(classifier.model)])

@@ -50,11 +50,27 @@ def paths_of(words: list[str], null: bool = False) -> list[str]:
 
 
 def _expanded(word: str) -> list[str]:
-    """Return the files that a pattern matches, sorted; the word itself if it is none, or matches nothing."""
+    """Return the files that a pattern matches, sorted; the word itself if it is none.
+
+    Raises
+    ------
+    PatchvoteError
+        It is a pattern that matches nothing.
+    """
     path = place(word)
     if not glob.has_magic(word) or isinstance(path, RemotePath) or os.path.lexists(word):
         return [word]
-    return sorted(glob.glob(word, recursive=True)) or [word]  # noqa: PTH207 - paths as they were typed
+    if found := sorted(glob.glob(word, recursive=True)):  # noqa: PTH207 - paths as they were typed
+        return found
+    from ..photos.hints import near_path
+
+    folder = next(above for above in path.parents if not glob.has_magic(str(above)))
+    if folder.is_dir():
+        where = "this folder" if folder == Path() else folder
+        raise PatchvoteError(f"no file matches {word!r} in {where}. Check the pattern, its ending, and its case.")
+    raise PatchvoteError(
+        f"no file matches {word!r}: there is no folder {folder}. Is the path right?{near_path(folder)}"
+    )
 
 
 def _ended_by_null(stream: TextIO) -> list[str]:

@@ -31,7 +31,7 @@ from .common import (
     ModelArgument,
     ModelNetwork,
     NoCache,
-    Quiet,
+    QuietAnswers,
     Threshold,
     Workers,
     cache_of,
@@ -86,7 +86,7 @@ def predict(
     engine: EngineOption = EngineName.local,
     address: Address = None,
     workers: Workers = None,
-    quiet: Quiet = False,
+    quiet: QuietAnswers = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per photo.")] = False,
 ) -> None:
     """Predict the classes of PHOTOS: a table on a terminal, CSV in a pipe or a file."""

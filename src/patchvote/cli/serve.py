@@ -12,7 +12,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..utils.terminal import say, show
-from .common import Device, Jobs, ModelNetwork, Quiet, Verbose
+from .common import Device, Jobs, MistypedError, ModelNetwork, Quiet, Verbose, is_model
 
 _NEEDED = ("fastapi", "uvicorn", "python_multipart")  # modules of the extra
 _MAX_TOKEN_FILE = 10_000  # bytes
@@ -56,6 +56,8 @@ def serve(
     from ..web.settings import Limits, Settings, data_folder
 
     check_device(device)
+    if data is not None:
+        _check_data(data)
     settings = Settings(
         data=data or data_folder(),
         models=tuple(model or ()),
@@ -80,6 +82,13 @@ def serve(
 
     with contextlib.suppress(KeyboardInterrupt):  # that is how it ends
         run(settings, ready=ready, log=say if verbose else None)
+
+
+def _check_data(path: Path) -> None:
+    """Refuse a file in place of the folder of the workspaces, above all a model."""
+    if path.exists() and not path.is_dir():
+        hint = f"To ask a model, leave out --data: `patchvote serve {path}`." if is_model(path) else "Name another."
+        raise MistypedError(f"--data takes a folder for what is taught, and {path} is a file. {hint}")
 
 
 def _token(path: Path | None) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import PhotoError
+from ..utils.counting import counted
 from ..utils.terminal import say
 from .common import MistypedError
 from .paths import outside
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from ..models.answers import Answer
     from ..models.sorting import Sorter
     from ..photos.find import Found
+
+
+_MAX_TOLD = 5  # photos that could not be sorted, of which each is told why
 
 
 class Sorting:
@@ -65,6 +69,8 @@ class Sorting:
             for answer in answered:
                 self._put(sorter, answer, sources[answer.name])
         finally:  # after Ctrl-C as well: every photo that was sorted is whole
+            if (more := self.failed - _MAX_TOLD) > 0:
+                say(f"{counted(more, 'photo')} more cannot be {how} into {self._folder}.")
             if not quiet:
                 say(sorter.summary())
 
@@ -74,4 +80,5 @@ class Sorting:
                 sorter.put(answer, source)
         except PhotoError as error:
             self.failed += 1
-            say(error)
+            if self.failed <= _MAX_TOLD:
+                say(error)

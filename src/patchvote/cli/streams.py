@@ -13,8 +13,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-# Files are renamed when they are complete, so this holds whenever Ctrl-C comes; long parts of a command say more.
-_INTERRUPTED = "interrupted. Files that were written are complete; all others are as they were."
+from ..utils.interrupts import ANYTIME, PRESSED
+
 KEPT = "What was extracted is kept: run the same command again to continue."
 
 
@@ -27,7 +27,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*words: object, **options: object) -> None:
-        with interruption(_INTERRUPTED):
+        with interruption(ANYTIME):
             command(*words, **options)
 
     return run
@@ -40,6 +40,12 @@ def interruption(text: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise Interrupted(text) from None
+    except Interrupted:
+        raise
+    except Exception:
+        if PRESSED:  # a library has replaced the exception
+            raise Interrupted(text) from None
+        raise
 
 
 def open_streams() -> None:

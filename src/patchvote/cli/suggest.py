@@ -25,7 +25,7 @@ from .common import (
     ModelArgument,
     ModelNetwork,
     NoCache,
-    Quiet,
+    QuietAnswers,
     cache_of,
     check_order,
     load,
@@ -60,7 +60,7 @@ def suggest(
     no_cache: NoCache = False,
     device: Device = "cpu",
     jobs: Jobs = None,
-    quiet: Quiet = False,
+    quiet: QuietAnswers = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per photo.")] = False,
 ) -> None:
     """Suggest the UNLABELLED photos whose labels would teach MODEL most: uncertain, and unlike one another.

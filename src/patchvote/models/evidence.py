@@ -98,10 +98,10 @@ class Evidence:
 
     name: str
     classes: tuple[str, ...]
-    votes: npt.NDArray[np.float64]
-    boxes: npt.NDArray[np.float64]
+    votes: npt.NDArray[np.float64] = dataclasses.field(repr=False)  # thousands of numbers
+    boxes: npt.NDArray[np.float64] = dataclasses.field(repr=False)
     probability: npt.NDArray[np.float64]
-    matches: tuple[Match, ...] = ()
+    matches: tuple[Match, ...] = dataclasses.field(default=(), repr=False)
     rejected: bool = False
     familiarity: float | None = None
     photo: Photo | None = dataclasses.field(default=None, repr=False)

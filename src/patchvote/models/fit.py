@@ -40,7 +40,9 @@ from .report.card import card
 from .scores import Scores
 from .train import check_means_only, train
 
-_CURVE_SHARE = 0.3  # of the time that the choice of settings took; no training of the learning curve begins later
+# No training of the learning curve begins later than this share of the time that the choice of settings took, or these
+# seconds: on a slow or busy machine, a small collection still gets its curve.
+_CURVE_SHARE, _CURVE_SECONDS = 0.3, 10.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -140,7 +142,7 @@ def fit_model(
         fitted = train(choice.candidate.voter, start + budget, bags, labels, **more)
         fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
     with timed(seconds, "curve"):
-        until = min(start + budget, time.perf_counter() + max(1.0, _CURVE_SHARE * seconds["choosing"]))
+        until = min(start + budget, time.perf_counter() + max(_CURVE_SECONDS, _CURVE_SHARE * seconds["choosing"]))
         curve = _curve(choice, bags, labels, numbers, whole_bags, until, seed)
     rejection = getattr(choice.candidate.voter, "rejection", REJECTION)
     familiarity, shares = Familiarity.learned(means, numbers, choice.folds(), rejection)

@@ -115,7 +115,7 @@ def expected_gain(curve: Sequence[CurvePoint]) -> float:
 
 
 def enough_sentence(curve: Sequence[CurvePoint], classes: dict[str, Any], text: Callable[[str], str] = str) -> str:
-    """Return whether more photos would help, and of which class.
+    """Return whether more photos would help, and of which class; without a curve, why that is not known.
 
     Parameters
     ----------
@@ -125,9 +125,18 @@ def enough_sentence(curve: Sequence[CurvePoint], classes: dict[str, Any], text: 
         Photos that were held out of each class (`images`), and the share of them that was found.
     text : function
         Escapes a name for the format of the output.
+
+    Examples
+    --------
+    >>> enough_sentence([], {"cat": {"images": 4, "found": 1.0}})
+    'Whether more photos would help cannot be told: 4 photos were held out, and 30 are the least.'
     """
     if len(curve) < 2:
-        return ""
+        images = sum(one["images"] for one in classes.values())
+        if images >= _FEWEST:
+            return "Whether more photos would help was not measured: `fit` with a larger --budget of time does it."
+        held_out = counted(images, "photo was", "photos were")
+        return f"Whether more photos would help cannot be told: {held_out} held out, and {_FEWEST} are the least."
     half, full = curve[-2], curve[-1]
     gain = expected_gain(curve)
     seen = (

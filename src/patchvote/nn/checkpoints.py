@@ -65,7 +65,8 @@ def read_checkpoint(path: Path, mark: str) -> tuple[dict[str, Tensor], list[dict
         raise PatchvoteError(f"{path} is damaged: remove it to begin anew, or restore it from a backup.")
     if metadata.get(_MARK) != mark:
         raise PatchvoteError(
-            f"{path} is of another fine-tuning (other photos, network or settings): move it away, or name another."
+            f"{path} is of another fine-tuning (other photos, network or settings): run that one again to continue it, "
+            "or remove the file to begin anew."
         )
     return tensors, history
 

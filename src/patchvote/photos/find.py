@@ -7,6 +7,7 @@ types of files are ignored; photos of types that cannot be read are counted (`pa
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from PIL import Image
 
 from ..errors import PatchvoteError, PhotoError
 from ..utils.counting import counted
+from ..utils.marks import Kind, kind_of
 from ..utils.remote import RemotePath, place
 from ..utils.schema import brief
 from .columns import Columns
@@ -135,6 +137,9 @@ def _from_path(path: Path, columns: Columns) -> Found:
     hint = f" {how_to_read(path.suffix.lower())}" if path.suffix.lower() in PHOTO_TYPES else ""
     if path.suffix.lower() in SPREADSHEETS:
         hint = " Save the table as .csv."
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_file() and kind_of(path) is Kind.model:
+            hint = " It is a model of patchvote: name the photos."
     raise PhotoError(
         str(path), f"neither a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(endings())}).{hint}"
     )

@@ -56,6 +56,8 @@ def reason_of(content: bytes) -> str:
         return "the file is empty."
     if content[4:8] == b"ftyp" and content[8:12] in (*_HEIC_BRANDS, b"avif", b"avis"):
         kind, ending = ("AVIF", AVIF[0]) if content[8:12] in (b"avif", b"avis") else ("HEIC", HEIC[0])
+        if ending in endings():
+            return f"is a damaged photo of the type {kind}. Copy it again from where it came from."
         return f"is a photo of the type {kind}, which cannot be read here. {how_to_read(ending)}"
     return "is not an image that can be read (JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF, HEIC), whatever its name says."
 

@@ -67,9 +67,10 @@ class PassedOver:
         sentences = []
         if self.types:
             most_first = sorted(self.types.items(), key=lambda pair: -pair[1])
+            advice = _how_to_read([ending for ending, _ in most_first])
             sentences.append(
                 f"passed over files: {_some([f'{count:,} with {ending}' for ending, count in most_first])} (the first "
-                f"is {self.first}): such photos cannot be read here. {how_to_read(most_first[0][0])}"
+                f"is {self.first}): such photos cannot be read here. {advice}"
             )
         if self.empty:
             several = len(self.empty) > 1
@@ -100,9 +101,9 @@ class PassedOver:
         sentences = []
         if phones:
             sentences.append(
-                f"{_some(phones)}: iPhones write it. `magick mogrify -format jpg FILES` (ImageMagick) or "
-                "`heif-convert` (libheif) converts such photos, as does exporting them as JPEG. Settings, Camera, "
-                "Formats, Most Compatible makes the phone write .jpg."
+                f"{_some(phones)}: iPhones write it. {how_to_read(phones[0])} `magick mogrify -format jpg FILES` "
+                "(ImageMagick) or `heif-convert` (libheif) converts them, as does exporting them as JPEG. Settings, "
+                "Camera, Formats, Most Compatible makes the phone write .jpg."
             )
         if raw:
             sentences.append(
@@ -119,6 +120,16 @@ class PassedOver:
     def plain(self) -> dict[str, Any]:
         """Return the record as plain values, for JSON."""
         return {"types": dict(self.types), "first": self.first, "empty": list(self.empty), "links": list(self.links)}
+
+
+def _how_to_read(endings: list[str]) -> str:
+    """Return what to do about photos with these endings, and which of them an advice is about if there are several."""
+    advices: dict[str, list[str]] = {}
+    for ending in endings:
+        advices.setdefault(how_to_read(ending), []).append(ending)
+    if len(advices) == 1:
+        return next(iter(advices))
+    return " ".join(f"{_some(some)}: {advice}" for advice, some in advices.items())
 
 
 def _some(names: list[str]) -> str:

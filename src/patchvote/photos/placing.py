@@ -52,12 +52,12 @@ class Placer:
     def __init__(self, root: Path, how: How = How.copy) -> None:
         check_folder(root)
         self.root, self._how = root, how
-        self._numbers: dict[Path, int] = {}  # the last number that a name got, so that no number is tried twice
+        self._taken: dict[Path, _Taken] = {}  # per name: no file is looked for twice, however many photos share it
 
     def put(self, source: Path, folder: str = "") -> Path | None:
         """Put a photo into a folder below the root, under its own name or that name with a number.
 
-        A photo that was copied or linked there before, under its own name, is not put there again.
+        A photo that was copied or linked there before, whatever number its name got, is not copied or linked again.
 
         Parameters
         ----------
@@ -81,23 +81,52 @@ class Placer:
             place = inside(self.root, folder)
             place.mkdir(parents=True, exist_ok=True)
             target = place / (folder_name(source.name) if isinstance(source, RemotePath) else source.name)
-            if self._how is not How.move and _is_there(source, target, self._how):
+            if (taken := self._taken.get(target)) is None:
+                taken = self._taken[target] = _Taken(target)
+            if self._how is not How.move and taken.holds(source):
                 return None
-            return self._put(source, target)
+            return self._put(source, taken)
         except OSError as error:
             raise PhotoError(str(source), f"it cannot be {self._how}: {error.strerror or error}.") from error
 
-    def _put(self, source: Path, target: Path) -> Path:
-        number = self._numbers.get(target, 1)
+    def _put(self, source: Path, taken: _Taken) -> Path:
         while True:
-            path = target if number == 1 else numbered(target, number)
-            number += 1
+            path = taken.free()
             try:
                 {How.copy: copy_new, How.link: _link_new, How.move: move_new}[self._how](source, path)
-            except FileExistsError:
+            except FileExistsError:  # it came after the folder was looked at
+                taken.add(path)
                 continue
-            self._numbers[target] = number
+            taken.add(path)
             return path
+
+
+class _Taken:
+    """The files that have a name, or that name with a number, in a folder, by their size."""
+
+    def __init__(self, target: Path) -> None:
+        self._target, self._number = target, 1
+        self._by_size: dict[int, list[Path]] = {}
+        while os.path.lexists(path := self.free()):
+            self.add(path)
+
+    def free(self) -> Path:
+        """Return the first path of that name which nothing is known to have."""
+        return self._target if self._number == 1 else numbered(self._target, self._number)
+
+    def add(self, path: Path) -> None:
+        """Record that something has the path that was free."""
+        self._number += 1
+        with contextlib.suppress(OSError):  # a link that leads nowhere holds no photo
+            self._by_size.setdefault(path.stat().st_size, []).append(path)
+
+    def holds(self, source: Path) -> bool:
+        """Whether one of the files is the photo, a link to it, or a copy of it."""
+        if isinstance(source, RemotePath):
+            return False
+        with contextlib.suppress(OSError):
+            return any(_is_photo(source, path) for path in self._by_size.get(source.stat().st_size, []))
+        return False
 
 
 def check_folder(path: Path) -> None:
@@ -223,13 +252,9 @@ def _name(temporary: Path, target: Path) -> None:
         raise
 
 
-def _is_there(source: Path, target: Path, how: How) -> bool:
-    """Whether the same photo is there already under its own name: the same file, or a copy of it."""
-    if isinstance(source, RemotePath):
-        return False
+def _is_photo(source: Path, path: Path) -> bool:
+    """Whether a file is a photo, a link to it, or a copy of it."""
     try:
-        if how is How.link:
-            return target.is_symlink() and target.samefile(source)
-        return target.is_file() and filecmp.cmp(source, target, shallow=False)
+        return path.is_file() and (path.samefile(source) or filecmp.cmp(source, path, shallow=False))
     except OSError:
         return False

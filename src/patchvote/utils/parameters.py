@@ -25,6 +25,8 @@ class Parameters:
     {'width': 3, 'colour': 'red'}
     >>> Brush(3).set_params(colour="blue").get_params()
     {'width': 3, 'colour': 'blue'}
+    >>> Brush(3)
+    Brush(width=3)
     """
 
     estimator_type: ClassVar[str]
@@ -45,6 +47,12 @@ class Parameters:
             vars(self).clear()
             type(self).__init__(self, **{**kept, **params})
         return self
+
+    def __repr__(self) -> str:
+        given = inspect.signature(type(self)).parameters
+        values = {name: getattr(self, name, given[name].default) for name in _arguments(type(self))}
+        differing = [f"{name}={value!r}" for name, value in values.items() if repr(value) != repr(given[name].default)]
+        return f"{type(self).__name__}({', '.join(differing)})"
 
     def __sklearn_clone__(self) -> Self:
         return type(self)(**self.get_params())

@@ -80,7 +80,7 @@ def _more_photos(about: About, checked: Checked | None) -> dict[str, Any]:
     classes = {} if about.held_out is None else about.held_out.get("classes", {})
     hardest = hardest_class(classes)
     return {
-        "sentence": enough_sentence(about.curve, classes),
+        "sentence": enough_sentence(about.curve, classes) if len(about.curve) > 1 else "",  # else `few` says more
         "class": None if hardest is None else hardest[0],
         "gain": round(expected_gain(about.curve), 4) if len(about.curve) > 1 else None,
         "curve": [dict(point) for point in about.curve],

@@ -21,6 +21,7 @@ from ...bags.filled import Filled
 from ...bags.keep import Condenser, Keep
 from ...errors import PhotoError
 from ...photos.find import Found, Source, find_photos, labelled
+from ...photos.labels import is_missing
 from ...utils.timing import Progress
 from ...voters.bag_svm import pooled
 from ...voters.registry import AUTO, DEFAULT
@@ -83,11 +84,11 @@ def check_photos(
     PatchvoteError
         No photo has a class, or none can be read.
     """
-    found = labelled(photos, None, 1)
+    found, without = _labelled(photos)
     others = None if test is None else find_photos(test)
     need = learned_from(AUTO, DEFAULT, 0)  # it has the means, and a later `fit` finds it in the cache
     collection, skipped, kept = _collection(found, extractor, need, cache, progress)
-    unreadable = list(skipped)
+    unreadable = [*without, *skipped]
     tested, passed_over = None, found.passed_over
     if others is not None:  # kept as the photos are, so that a model of these finds it in the cache
         tested, more, _ = _collection(others, extractor, kept, cache, progress)
@@ -99,6 +100,17 @@ def check_photos(
     return dataclasses.replace(
         result, suspects=[*result.suspects, *suspects], skipped=unreadable, passed_over=passed_over
     )
+
+
+def _labelled(photos: Source) -> tuple[Found, list[PhotoError]]:
+    """Find the photos with a class, and those without one, unless all are: a few are told with all other findings."""
+    found = find_photos(photos)
+    with_class = [photo for photo in found if not is_missing(photo.label)]
+    if not with_class:
+        return labelled(photos, None, 1), []  # which says what to do
+    advice = "has no class, and `fit` refuses it. Put it into the folder of its class, or away."
+    without = [PhotoError(photo.name, advice) for photo in found if is_missing(photo.label)]
+    return Found(with_class, found.passed_over), without
 
 
 def _collection(

@@ -170,7 +170,9 @@ class Checked:
             lines.append(
                 f"{counted(self.not_asked, 'photo', 'photos')} could not be compared: no other photo has the class."
             )
-        if not self.suspects:
+        if len(self.classes) == 1:
+            lines.append("With one class, labels cannot be checked: `fit` needs two, each in a folder of its own.")
+        elif not self.suspects:
             what = "mislabelled" if self.alike else "mislabelled, doubled"  # photos that look alike were told above
             lines.append(f"no photo looks {what} or out of place.")
         return lines

@@ -174,6 +174,8 @@ def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
 
 def rejects(model: Model) -> str:
     """Return in words which photos a model rejects as "none of these"."""
+    if model.familiarity is None and model.threshold <= 0:
+        return "no photo: none was held out that would tell what is strange, so each gets one of its classes"
     if model.familiarity is None:
         return f"photos whose likeliest class has a probability below {model.threshold:.2f}"
     share = f"{100 * model.familiarity.rejection:g} %"

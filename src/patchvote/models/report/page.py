@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ..about import CurvePoint
 from ..evidence import Evidence, Pull
 from ..learning_curve import enough_sentence
 from ..model import Model
@@ -125,8 +126,14 @@ def _headline(scores: Scores, kind: str) -> str:
 def _curve(model: Model) -> str:
     """Draw accuracy against photos per class, and say whether more photos would help."""
     curve, held_out = model.about.curve, model.about.held_out
-    if len(curve) < 2 or not held_out:
+    if not held_out:
         return ""
+    sentence = f"<p>{prose(enough_sentence(curve, held_out.get('classes', {})))}</p>\n"
+    drawing = f"{_drawn(curve)}\n" if len(curve) > 1 else ""
+    return section("Would more photos help?", sentence + drawing)
+
+
+def _drawn(curve: Sequence[CurvePoint]) -> str:
     lowest = min(point["accuracy"] for point in curve)
     bottom = math.floor(10 * max(0.0, lowest - 0.02)) / 10
     last = math.log(curve[-1]["photos"] / curve[0]["photos"]) or 1.0
@@ -144,13 +151,11 @@ def _curve(model: Model) -> str:
         f'<text x="{x:.1f}" y="172">{point["photos"]:.0f}</text>'
         for (x, y), point in zip(places, curve, strict=True)
     )
-    drawing = (
+    return (
         '<svg class="growth" viewBox="0 0 480 200" role="img" aria-label="Accuracy against photos per class">'
         f'<line x1="60" y1="150" x2="420" y2="150"/><polyline points="{line}"/>{dots}{words}'
         '<text x="240" y="194">photos per class that were learned from</text></svg>'
     )
-    sentence = enough_sentence(curve, held_out.get("classes", {}))
-    return section("Would more photos help?", f"<p>{prose(sentence)}</p>\n{drawing}\n")
 
 
 def _classes(scores: Scores) -> str:
