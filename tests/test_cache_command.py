@@ -72,14 +72,14 @@ def test_who_does_not_agree_is_told_that_nothing_was_removed(answer, code, says,
     if pid == 0:
         os.execv(sys.executable, [sys.executable, "-m", "patchvote", "cache", "--clear"])
     told = os.read(terminal, 10_000)
-    while b"[y/N]" not in told:
+    while b"[y/N]:" not in told:
         told += os.read(terminal, 10_000)
     os.write(terminal, f"{answer}\n".encode() if answer.isprintable() else answer.encode())
     with contextlib.suppress(OSError):  # the terminal is gone when the command ends
         while more := os.read(terminal, 10_000):
             told += more
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
-    assert told.decode().splitlines()[-1] == says
+    assert told.decode().splitlines()[-1].strip() == says
     assert len(stores_in(cached / "mine" / "bags")) == 1
 
 

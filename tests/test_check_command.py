@@ -126,6 +126,19 @@ def test_a_cache_among_the_classes_is_refused(words, folder, here, command):
     assert content(here) == before
 
 
+@pytest.mark.parametrize(
+    ("option", "path", "says"),
+    [
+        ("--undo", "test", "--undo takes the record of an earlier run (…-moves.jsonl), and test is a folder."),
+        ("--undo", "no.jsonl", "--undo takes the record of an earlier run (…-moves.jsonl), and no.jsonl is not there."),
+        ("--apply", "no.csv", "--apply takes a list that --output wrote, and no.csv is not there."),
+    ],
+)
+def test_a_list_that_is_no_file_is_told(option, path, says, here, command):
+    done = command("check", "photos", option, path, "--move", "away")
+    assert (done.code, says in done.err) == (2, True), done.err
+
+
 def test_json_has_all_of_it(here, command):
     done = command(*CHECK, "--json", "--no-report")
     result = json.loads(done.out)

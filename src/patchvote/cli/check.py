@@ -137,6 +137,11 @@ def _check_alone(apply: Path | None, undo: Path | None, others: dict[str, Path |
     for option, value in others.items():
         if value is not None:
             raise MistypedError(f"{'--undo' if apply is None else '--apply'} checks nothing: leave out {option}.")
+    if undo is not None and not isinstance(undo, RemotePath) and not undo.is_file():
+        found = "is a folder" if undo.is_dir() else "is not there"
+        raise MistypedError(f"--undo takes the record of an earlier run (…-moves.jsonl), and {undo} {found}.")
+    if apply is not None and not isinstance(apply, RemotePath) and not apply.exists():
+        raise MistypedError(f"--apply takes a list that --output wrote, and {apply} is not there.")
 
 
 def _check_folders(photos: Path, into: Path | None) -> None:
