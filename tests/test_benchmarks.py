@@ -27,6 +27,7 @@ OTHERS = (
     "constants",
     "evidence",
     "growth",
+    "many_photos",
     "mislabelled",
     "rejection",
     "scale",
