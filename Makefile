@@ -74,7 +74,8 @@ build/oldest/installed: pyproject.toml tools/oldest.py
 # What `pip install patchvote` brings: a list of parts (CycloneDX) and of licences.
 sbom: dist build/tools/installed
 	rm -rf build/plain && $(PYTHON) -m venv --without-pip build/plain
-	build/tools/bin/python -m pip --python build/plain/bin/python install --quiet dist/*.whl
+	build/tools/bin/python -m pip --python build/plain/bin/python install --quiet --find-links dist \
+		"patchvote==$$(ls dist/*.whl | cut -d- -f2)"   # by its name: the path of a file would stand in the list
 	build/tools/bin/cyclonedx-py environment --output-reproducible --of JSON -o dist/sbom.cdx.json build/plain/bin/python
 	$(PYTHON) tools/licences.py dist/sbom.cdx.json > dist/licences.md
 

@@ -86,6 +86,12 @@ def test_a_package_without_a_licence_is_an_error(tmp_path):
     assert "no licence is known of a" in listed.stderr
 
 
+def test_a_list_of_parts_that_names_a_path_of_this_machine_is_refused(tmp_path):
+    path = tmp_path / "sbom.json"
+    path.write_text(json.dumps({"components": [{"name": "a", "version": "1", "url": "file:///home/me/a.whl"}]}))
+    assert "names a path of this machine" in tool("licences.py", path).stderr
+
+
 def test_the_changelog_names_the_version():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## .*{re.escape(__version__)}", changelog, re.MULTILINE)

@@ -43,7 +43,10 @@ def licence_of(component: dict[str, Any]) -> str:
 
 def main(path: Path) -> None:
     """Print the table; fail where a licence is unknown."""
-    parts = sorted(json.loads(path.read_text(encoding="utf-8"))["components"], key=lambda part: part["name"].lower())
+    text = path.read_text(encoding="utf-8")
+    if "file://" in text:
+        raise SystemExit(f"{path} names a path of this machine: install packages by name before they are listed.")
+    parts = sorted(json.loads(text)["components"], key=lambda part: part["name"].lower())
     print("# Licences of what `pip install patchvote` brings\n\n| package | version | licence |\n|---|---|---|")
     unknown = []
     for part in parts:
