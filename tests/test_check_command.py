@@ -69,6 +69,14 @@ def actions(path, rows):
 # --- looking ----------------------------------------------------------------------------------------------------------
 
 
+def test_copies_are_found_in_each_of_several_folders_of_test_photos(here, command):
+    (here / "later").mkdir()
+    shutil.copy(here / "photos" / "grey" / "2.png", here / "later" / "b.png")
+    done = command(*CHECK, "--test", "test", "--test", "later", "--no-report")
+    assert "  light/5.png: the same as test/a.png of the test photos" in done.out
+    assert "  grey/2.png: the same as later/b.png of the test photos" in done.out
+
+
 def test_it_prints_and_writes_what_it_found_and_touches_no_photo(here, command):
     before = content(here / "photos")
     done = command(*CHECK, "--test", "test", "-o", "suspects.csv")

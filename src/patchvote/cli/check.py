@@ -35,6 +35,7 @@ from .common import (
     recipe_of,
     report_file,
     source_of,
+    sources_of,
     tell_hints,
 )
 from .streams import KEPT, interruption
@@ -51,7 +52,10 @@ if TYPE_CHECKING:
 def check(
     photos: PhotosArgument,
     test: Annotated[
-        Path | None, typer.Option(metavar="DIR", parser=place, help="Test photos; copies of them are found in PHOTOS.")
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR", parser=place, help="Test photos; copies of them are found in PHOTOS. May be repeated."
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a list of suspects, .csv or .jsonl, for --apply.")
@@ -107,15 +111,16 @@ def check(
     if move is not None:
         _check_folders(photos, move)
     page = report_file(default := Path(f"{base_name(photos)}-check.html"), report, no_report)
-    named, bags_folder = named_columns(columns, [photos, test]), cache_of(cache, no_cache, photos)
+    tests = test or []
+    named, bags_folder = named_columns(columns, [photos, *tests]), cache_of(cache, no_cache, photos)
     outputs = [(page, Kind.report), (output, Kind.suspects)]
-    inputs = itertools.chain([photos, test], network_files(network))
+    inputs = itertools.chain([photos, *tests], network_files(network))
     check_outputs(outputs, inputs, force=force, updated=[] if report else [default], columns=named)
     tell_hints(photos, named)
     kept = "" if no_cache else f" {KEPT}"
     with interruption(f"interrupted; nothing was written, and no photo was moved.{kept}"):
         extractor = Extractor(recipe_of(network, mode), jobs=jobs, device=device)
-        source, others = source_of(photos, named), test and source_of(test, named)
+        source, others = source_of(photos, named), sources_of(tests, named)
         checked = _checked(source, others, extractor, bags_folder, seed, quiet)
     if page:
         _write_page(page, checked, photos, source)
@@ -130,7 +135,7 @@ def check(
         raise typer.Exit(SKIPPED)
 
 
-def _check_alone(apply: Path | None, undo: Path | None, others: dict[str, Path | None]) -> None:
+def _check_alone(apply: Path | None, undo: Path | None, others: dict[str, Path | list[Path] | None]) -> None:
     """Refuse options that --apply or --undo would ignore: they move photos, and look at none."""
     if apply is not None and undo is not None:
         raise MistypedError("--apply and --undo exclude each other: leave one of them out.")

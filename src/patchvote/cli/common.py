@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -205,6 +206,20 @@ def source_of(path: Path, columns: Columns | None) -> Path | Found:
     from ..photos.find import find_photos
 
     return find_photos(path, columns)
+
+
+def sources_of(folders: list[Path], columns: Columns | None) -> Path | Found | None:
+    """Return the photos of folders that an option names; those of several are named after their folder as well."""
+    if len(folders) < 2:
+        return source_of(folders[0], columns) if folders else None
+    from ..photos.find import Found, find_photos
+
+    found = Found()
+    for folder in dict.fromkeys(folders):
+        inside = find_photos(source_of(folder, columns))
+        found.extend(dataclasses.replace(photo, name=f"{folder}/{photo.name}") for photo in inside)
+        found.passed_over += inside.passed_over
+    return found
 
 
 def tell_hints(photos: Path, columns: Columns | None = None) -> None:

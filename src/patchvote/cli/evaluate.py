@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -43,6 +42,7 @@ from .common import (
     named_columns,
     report_file,
     source_of,
+    sources_of,
     tell_refusal,
     tell_skipped,
     workers_of,
@@ -52,8 +52,6 @@ from .streams import interruption
 if TYPE_CHECKING:
     from ..models.scores import Scores
     from ..models.strangers import Strangers
-    from ..photos.columns import Columns
-    from ..photos.find import Found
 
 _MAX_LISTED_CLASSES = 30  # classes that are printed, of more those that are found least
 _MAX_SHOWN_CLASSES = 10  # unknown classes that are printed, those that are rejected least; the report has all of them
@@ -112,7 +110,7 @@ def evaluate(
         check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default], columns=named)
         with ProgressLine("evaluate", quiet) as line:
             settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": line.stage, "engine": where}
-            settings["unknown"] = _unknown(strangers, named)
+            settings["unknown"] = sources_of(strangers, named)
             scores = classifier.evaluate(source_of(photos, named), threshold=threshold, **settings)
     tell_skipped(classifier)
     tell_refusal(classifier)
@@ -145,20 +143,6 @@ def evaluate(
         if page:
             show(f"wrote {page}")
     leave(classifier)
-
-
-def _unknown(folders: list[Path], columns: Columns | None) -> Path | Found | None:
-    """Return the photos of unknown classes; those of several folders are named after their folder as well."""
-    if len(folders) < 2:
-        return source_of(folders[0], columns) if folders else None
-    from ..photos.find import Found, find_photos
-
-    found = Found()
-    for folder in dict.fromkeys(folders):
-        inside = find_photos(source_of(folder, columns))
-        found.extend(dataclasses.replace(photo, name=f"{folder}/{photo.name}") for photo in inside)
-        found.passed_over += inside.passed_over
-    return found
 
 
 def _change(before: Scores, after: Scores, refusal: str | None) -> str:
