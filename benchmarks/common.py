@@ -42,6 +42,15 @@ def write(records: list[Record], file: Path | None) -> None:
         file.with_suffix(".made_with.json").write_text(json.dumps(made, indent=1) + "\n")
 
 
+def save_plot(figure: Any, file: Path) -> None:
+    """Write a figure of matplotlib as PNG and SVG; the same figure gives identical files."""
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "patchvote"}):
+        for ending, metadata in (("png", {}), ("svg", {"Date": None})):
+            figure.savefig(file.with_suffix(f".{ending}"), dpi=110, metadata=metadata)
+
+
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """Return the seconds that `work` takes, and its result."""
     start = time.perf_counter()

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from common import Record, options, record, synthetic_bags, write
+from common import Record, options, record, save_plot, synthetic_bags, write
 from patchvote import SNBNL, BagSVM, Store
 from patchvote.utils.machine import forget_peak_memory, peak_memory
 from stores import SIZE, first_shards, make_store
@@ -163,10 +163,8 @@ def point_records(name: str, points: list[Point]) -> list[Record]:
 
 def draw(curves: dict[str, dict[str, list[Point]]], file: Path) -> None:
     """Draw time and peak memory of all curves, beside lines of exponent 1, as PNG and SVG."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "patchvote"  # the same points give an identical file
     figure = Figure(figsize=(9, 6.4), layout="constrained")
     panels = figure.subplots(2, 2, sharex="col")
     for column, (by, lines) in enumerate(curves.items()):
@@ -186,8 +184,7 @@ def draw(curves: dict[str, dict[str, list[Point]]], file: Path) -> None:
         for panel in (times, peaks):
             panel.grid(alpha=0.3)
             panel.legend(fontsize=7)
-    for ending, metadata in (("png", {}), ("svg", {"Date": None})):
-        figure.savefig(file.with_suffix(f".{ending}"), dpi=110, metadata=metadata)
+    save_plot(figure, file)
 
 
 def main() -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from common import save_plot
+
 # What the names of records begin with, by panel, and the word behind the size.
 _PANELS = (
     ("time of one pass", "peak memory of one pass", "descriptors"),
@@ -36,10 +38,8 @@ def curve(records: list[dict[str, Any]], begin: str, by: str) -> tuple[list[int]
 
 def draw(records: list[dict[str, Any]], file: Path) -> None:
     """Draw times beside a line of exponent 1, and peaks, as PNG and SVG."""
-    import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "patchvote"  # the same records give an identical file
     figure = Figure(figsize=(9, 6), layout="constrained")
     panels = figure.subplots(2, 2, sharex="col")
     for (times, peaks), (time, memory, by) in zip(panels.T, _PANELS, strict=True):
@@ -54,8 +54,7 @@ def draw(records: list[dict[str, Any]], file: Path) -> None:
         for panel in (times, peaks):
             panel.grid(alpha=0.3)
             panel.legend(fontsize=8)
-    for ending, metadata in (("png", {}), ("svg", {"Date": None})):
-        figure.savefig(file.with_suffix(f".{ending}"), dpi=110, metadata=metadata)
+    save_plot(figure, file)
 
 
 if __name__ == "__main__":
