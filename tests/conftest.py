@@ -22,10 +22,15 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(_name, str(_SHARE))
 
+import hypothesis
 import numpy as np
 import platformdirs
 import pytest
 from PIL import Image
+
+# Without a time limit per example: on a busy machine, any of them may take longer than usual.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 ROOT = Path(__file__).resolve().parent.parent
 

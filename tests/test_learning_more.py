@@ -98,3 +98,22 @@ def test_a_model_of_prototypes_without_memory_says_that_it_cannot_learn_more():
     bags = BagSVM()._read(MORE, fitting=True)
     with pytest.raises(PatchvoteError, match="cannot learn more: fit it again"):
         voter.learn_more(bags, np.array(NEW), {}, np.random.default_rng(0))
+
+
+def test_descriptors_beyond_float16_are_remembered_as_they_are():
+    large = [1e5 * bag for bag in IMAGES]
+    voter = SNBNL(2, calibration=0).fit(large, LABELS)
+    bags = BagSVM()._read(large, fitting=True)
+    voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
+    voter.scorer().check_all()
+    more = BagSVM()._read([1e5 * bag for bag in MORE], fitting=True)
+    voter.learn_more(more, np.array(NEW), {}, np.random.default_rng(0))
+    voter.scorer().check_all()
+    assert voter.memory_values_.max() > 1e5
+
+
+def test_a_voter_that_is_fitted_anew_remembers_nothing_of_other_images():
+    voter = SNBNL(2, calibration=0).fit([*IMAGES, *MORE], [*LABELS, *NEW])
+    bags = BagSVM()._read([*IMAGES, *MORE], fitting=True)
+    voter.remember(bags, np.searchsorted(voter.classes_, [*LABELS, *NEW]), np.random.default_rng(0))
+    voter.fit(IMAGES, LABELS).scorer().check_all()

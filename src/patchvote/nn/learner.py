@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..bags.boxes import cell_boxes
 from ..models.scores import Scores
 from ..voters.calibration import fit_temperature, threshold_for
-from ..voters.prototypes.memory import REMEMBERED
+from ..voters.prototypes.memory import REMEMBERED, compact
 from ..voters.votes import softmax
 from .checkpoints import read_checkpoint, write_checkpoint
 from .layers import VoteHead
@@ -155,7 +155,7 @@ class Learner:
             cells = maps.transpose(0, 2, 3, 1).reshape(-1, maps.shape[1])
             all_boxes = np.tile(cell_boxes(*maps.shape[2:]), (len(rows), 1))
             chosen = rng.permutation(len(cells))[:REMEMBERED]
-            values.append(cells[chosen].astype(np.float16))
+            values.append(compact(cells[chosen]))
             boxes.append(all_boxes[chosen])
             numbers.append(np.full(len(chosen), number))
         return {
