@@ -211,6 +211,14 @@ def test_photos_that_cannot_be_read_are_named_and_left_out(small_network, few_ph
     assert tuned.images == dict.fromkeys(tuned.classes, 5)
 
 
+@pytest.mark.parametrize("name", ["birds.onnx", "birds.toml"])
+def test_a_model_cannot_have_the_name_of_a_file_of_its_network(name, small_network, few_photos, tmp_path):
+    tuned = fine_tune(small_network, few_photos, settings=dataclasses.replace(QUICK, passes=1))
+    with pytest.raises(PatchvoteError, match=f"{name} cannot be a model.* such as birds.patchvote"):
+        tuned.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_network_of_ones_own_must_say_where_its_tail_begins(small_network, few_photos):
     with pytest.raises(PatchvoteError, match="say from which tensor of .*small.onnx on it shall learn"):
         fine_tune(small_network, few_photos, settings=SMALL)
