@@ -19,7 +19,7 @@ from PIL import Image
 from helpers.command import network_in
 from helpers.quick_network import QUICK
 from helpers.same_bags import assert_same_bags
-from helpers.worker_jobs import Doubling, Ending, Fainting, Garbling, Refusing
+from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
 from helpers.worker_networks import DeadlyNetwork, LameNetwork, TracedNetwork
 from patchvote import Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
 from patchvote.engines.local import LocalEngine
@@ -232,11 +232,6 @@ def test_a_member_of_a_team_that_ends_is_replaced_and_asked_again(engine, tmp_pa
     with contextlib.closing(engine.team(Fainting(tmp_path))) as team:
         assert team.ask(10, [1, 2]) == [11, 12]
     assert (tmp_path / "fainted").exists()
-
-
-def test_a_member_whose_answer_cannot_be_read_makes_room_for_another(cluster, tmp_path):
-    with contextlib.closing(RayEngine(workers=2).team(Garbling(tmp_path))) as team:
-        assert team.ask(10, [1, 2]) == [11, 12]  # with both cores taken, the other would wait without end
 
 
 def test_a_team_has_no_members_for_which_the_cluster_has_no_cores(cluster, tmp_path):

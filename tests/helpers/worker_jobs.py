@@ -41,21 +41,6 @@ class Fainting:
         return shared + own
 
 
-class Garbling(Fainting):
-    """Adds numbers; the first answer of all cannot be read by the process that asked."""
-
-    def _add(self, shared, own):
-        with contextlib.suppress(FileExistsError):
-            (self.folder / "fainted").touch(exist_ok=False)
-            return _Garbled()
-        return shared + own
-
-
-class _Garbled:
-    def __reduce__(self):
-        return int, ("no number",)
-
-
 class Ending(Doubling):
     def start(self):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -173,8 +173,7 @@ class _Run(Generic[Item, Result]):
         except RayTaskError as error:
             self._idle.append(worker)
             raise error.cause if isinstance(error.cause, Exception) else error from None
-        except RayError as error:  # the worker, its machine or the connection to it has ended, or its answer was lost
-            ray.kill(worker)  # if it lives, the core is for the next one
+        except RayError as error:  # the worker, its machine or the connection to it has ended
             yield from self._after_death(task, first_line(error))
             return
         self._idle.append(worker)

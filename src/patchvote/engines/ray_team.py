@@ -65,7 +65,6 @@ class RayTeam:
                 raise error.cause if isinstance(error.cause, Exception) else error from None
             except RayError as error:
                 reason = first_line(error)
-                ray.kill(self._members[number])  # if its answer was lost, it lives, and the core is for the next one
                 self._members[number] = self._started()
                 call = self._asked(number, held, question)
         raise PatchvoteError(f"a worker of {self._name!r} ends whenever it is asked: {reason}. Is there enough memory?")
