@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def atomic(
-    method: Callable[Concatenate[Any, Arguments], Result],
-) -> Callable[Concatenate[Any, Arguments], Result]:
+def atomic(method: Method) -> Method:
     """Make a method of an estimator restore all attributes if it raises; it must not change arrays in place.
 
     Examples
@@ -37,7 +34,7 @@ def atomic(
     """
 
     @functools.wraps(method)
-    def whole(self: Any, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def whole(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         before = dict(vars(self))
         try:
             return method(self, *args, **kwargs)
@@ -46,4 +43,4 @@ def atomic(
             vars(self).update(before)
             raise
 
-    return whole
+    return cast(Method, whole)
