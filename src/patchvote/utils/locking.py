@@ -68,8 +68,8 @@ def locked(path: Path) -> Iterator[None]:
 def lock_at_once(path: Path) -> Iterator[bool]:
     """Hold the lock of a file while the block runs, without waiting; yield False where another process has it.
 
-    The lock file stays, so that no two processes can hold locks on two files of the same name. As for `locked`, the block
-    runs without a lock where there can be none.
+    The lock file stays, so that no two processes can hold locks on two files of the same name. Where there can be no
+    lock, the block runs without one, as for `locked`.
     """
     try:
         handle = os.open(lock_file(path), os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)

@@ -183,4 +183,4 @@ def temporary_rows(parts: Iterable[npt.NDArray[Any]], dtype: npt.DTypeLike, shap
 
 def opened_again(file: io.BufferedReader) -> io.BufferedReader:
     """Return the same file, whatever its name leads to by now; it stays open when the first one is closed."""
-    return open(file.name, "rb", opener=lambda *_: os.dup(file.fileno()))  # noqa: SIM115 - it keeps the name
+    return open(file.name, "rb", opener=lambda *_: os.dup(file.fileno()))
