@@ -253,3 +253,10 @@ def test_hints_leave_no_folder_open(ask, tmp_path):
         warnings.simplefilter("always")
         assert ask(tmp_path / "a") is not None
     assert [str(warning.message) for warning in seen] == []
+
+
+def test_a_photo_that_is_listed_with_two_classes_is_refused(folder):
+    paths = [put(folder / "1.png"), put(folder / "2.png")]
+    assert len(labelled([*paths, paths[0]], ["cat", "dog", "cat"], 2)) == 3
+    with pytest.raises(PatchvoteError, match=r"1.png has two classes, 'cat' and 'dog'. Give every photo one class"):
+        labelled([*paths, paths[0]], ["cat", "dog", "dog"], 2)

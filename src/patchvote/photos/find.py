@@ -259,7 +259,7 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
     Raises
     ------
     PatchvoteError
-        There are no photos, a photo has no class, or there are too few classes.
+        There are no photos, a photo has no class or two, or there are too few classes.
     """
     photos = find_photos(source)
     if labels is not None:
@@ -282,6 +282,7 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
             f"{where}: {counted(len(unlabelled), 'photo has', 'photos have')} no class, the first is {unlabelled[0]}. "
             + how_to_label(listed=_has_columns(source), count=len(unlabelled))
         )
+    _check_one_class_each(where, photos)
     classes = sorted({str(photo.label) for photo in photos})
     if len(classes) < fewest:
         meant = folder_of_classes(place(source), photos) if isinstance(source, (str, Path)) else None
@@ -290,3 +291,14 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
             + (f" Did you mean {meant}, which holds folders?" if meant is not None else "")
         )
     return photos
+
+
+def _check_one_class_each(where: str, photos: Iterable[Photo]) -> None:
+    """Refuse a name that stands for two classes: answers and labels are matched by the names of photos."""
+    labels: dict[str, str | None] = {}
+    for photo in photos:
+        if (first := labels.setdefault(photo.name, photo.label)) != photo.label:
+            raise PatchvoteError(
+                f"{where}: {photo.name} has two classes, {first!r} and {photo.label!r}. Give every photo one class, "
+                "and different photos different names."
+            )
