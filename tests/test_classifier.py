@@ -280,6 +280,11 @@ def test_evaluation_compares_answers_with_labels_and_leaves_out_what_cannot_be_r
     assert [error.name for error in fitted.skipped] == ["brick/broken.jpg"]
     expected = [photo.label for photo in find_photos(photo_folder)]
     assert scores.accuracy == np.mean(fitted.predict(photo_folder) == expected)
+    some = [photo.source for photo in find_photos(photo_folder)[:2]]
+    assert len(list(fitted.answers(some))) == 2
+    assert fitted.skipped == []  # those of the last call, which read all of them
+    list(fitted.answers([tmp_path / "photos" / "brick" / "broken.jpg"]))
+    assert [error.reason[:14] for error in fitted.skipped] == ["is not an imag"]
 
 
 def test_what_cannot_be_learned_is_refused_with_a_way_on(photo_folder, tmp_path, fitted, cache):
