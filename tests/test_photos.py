@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from patchvote import PatchvoteError, Photo, PhotoError, find_photos
+from patchvote.photos import hints
 from patchvote.photos.find import labelled
 from patchvote.photos.hints import folder_above, near_path
 
@@ -246,9 +247,11 @@ def test_a_path_that_cannot_be_looked_at_is_told_in_a_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("ask", [lambda path: near_path(path / "absent.jpg"), folder_above])
-def test_hints_leave_no_folder_open(ask, tmp_path):
+def test_hints_leave_no_folder_open(ask, tmp_path, monkeypatch):
+    monkeypatch.setattr(hints, "_MAX_NAMES", 1)  # fewer than there are
     for name in "abc":
-        (tmp_path / name).mkdir()
+        (tmp_path / "a" / name).mkdir(parents=True)
+        (tmp_path / name).mkdir(exist_ok=True)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         assert ask(tmp_path / "a") is not None

@@ -154,6 +154,9 @@ def test_commands_take_remote_paths_and_refuse_remote_outputs(remote, command, t
     done = command("info", root / "store")
     assert (done.code, "photos       20" in done.out) == (0, True)
     assert command("fit", root / "photos", "m.patchvote", "--network", "tiny.onnx", "--no-cache").code == 3
+    target = "--target", root / "photos" / "brick"
+    done = command("fit", root / "photos", "t.patchvote", "--network", "tiny.onnx", "--no-cache", *target)
+    assert (done.code, "there is no such file or folder" in done.err) == (3, False)
     place(str(root / "m.patchvote")).write((tmp_path / "m.patchvote").read_bytes())
     done = command("predict", root / "m.patchvote", root / "photos" / "brick", "--network", "tiny.onnx")
     assert done.code == 3
