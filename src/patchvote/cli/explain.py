@@ -87,6 +87,7 @@ def explain(
         Path | None,
         typer.Option(
             "--photos",
+            metavar="DIR",
             parser=place,
             help="Folder of the training photos, to draw the parts that match, if MODEL stores them.",
         ),

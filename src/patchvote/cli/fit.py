@@ -77,6 +77,7 @@ def fit(
     target: Annotated[
         Path | None,
         typer.Option(
+            metavar="DIR",
             parser=place,
             help="Unlabelled photos like those to be predicted, if these are from another camera or place.",
         ),
