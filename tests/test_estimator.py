@@ -41,6 +41,14 @@ def test_parameters_are_read_and_set_by_name():
         classifier.set_params(sead=1)
 
 
+def test_a_value_that_is_refused_leaves_parameters_and_model_as_they_were(fitted):
+    params, model = fitted.get_params(), fitted.model
+    with pytest.raises(PatchvoteError, match="budget must be a number of seconds"):
+        fitted.set_params(budget=-1)
+    assert fitted.get_params() == params
+    assert fitted.model is model
+
+
 def test_a_clone_has_the_parameters_and_nothing_learned(fitted):
     copy = clone(fitted)
     assert copy.get_params() == fitted.get_params()

@@ -11,6 +11,7 @@ from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Bags, BagSVM, ImageClassifier, find_photos
 from patchvote.models.about import check_about
 from patchvote.models.learning_curve import Split, enough_sentence, expected_gain, learning_curve
+from patchvote.models.report.page import _drawn
 
 
 def collection(per_class, classes=4, features=40, spread=1.6, seed=0):
@@ -106,3 +107,10 @@ def test_without_a_curve_the_report_says_why(photo_folder, tmp_path):
 def test_a_curve_in_a_file_is_checked(curve):
     assert check_about({"curve": [{"photos": 3, "accuracy": 0.5}]}) is None
     assert check_about({"curve": curve}) is not None
+
+
+def test_a_curve_of_no_photos_in_a_file_is_drawn_as_any_other():
+    curve = [{"photos": 0, "accuracy": 0.5}, {"photos": 0, "accuracy": 0.6}, {"photos": 8, "accuracy": 1.0}]
+    for points in (curve, curve[:2]):
+        assert check_about({"curve": points}) is None
+        assert _drawn(points).startswith('<svg class="growth"')

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from PIL import Image
 
 from patchvote import PatchvoteError, Photo, PhotoError, find_photos
+from patchvote.photos import hints
 from patchvote.photos.find import labelled
+from patchvote.photos.hints import folder_above, near_path
 
 
 @pytest.fixture
@@ -236,3 +239,27 @@ def test_photos_of_a_list_without_a_class_are_not_to_be_moved(labels, says, tmp_
 def test_a_list_of_photos_without_labels_is_told_where_labels_go(folder):
     with pytest.raises(PatchvoteError, match="Pass their labels, one per photo, after the photos"):
         labelled([put(folder / "1.png")], None, 2)
+
+
+def test_a_path_that_cannot_be_looked_at_is_told_in_a_sentence(tmp_path):
+    with pytest.raises(PhotoError, match="xxx: cannot be read: File name too long"):
+        find_photos("x" * 5000)
+
+
+@pytest.mark.parametrize("ask", [lambda path: near_path(path / "absent.jpg"), folder_above])
+def test_hints_leave_no_folder_open(ask, tmp_path, monkeypatch):
+    monkeypatch.setattr(hints, "_MAX_NAMES", 1)  # fewer than there are
+    for name in "abc":
+        (tmp_path / "a" / name).mkdir(parents=True)
+        (tmp_path / name).mkdir(exist_ok=True)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert ask(tmp_path / "a") is not None
+    assert [str(warning.message) for warning in seen] == []
+
+
+def test_a_photo_that_is_listed_with_two_classes_is_refused(folder):
+    paths = [put(folder / "1.png"), put(folder / "2.png")]
+    assert len(labelled([*paths, paths[0]], ["cat", "dog", "cat"], 2)) == 3
+    with pytest.raises(PatchvoteError, match=r"1.png has two classes, 'cat' and 'dog'. Give every photo one class"):
+        labelled([*paths, paths[0]], ["cat", "dog", "dog"], 2)

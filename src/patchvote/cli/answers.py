@@ -76,11 +76,12 @@ LIKELIEST = Wanted()
 
 def answers_of(scores: Scores) -> Iterator[Answer]:
     """Yield the answers that were compared with labels."""
+    all_rejected = scores.rejected
     for index, (name, probability) in enumerate(zip(scores.names, scores.probability, strict=True)):
         first, second = np.argsort(-probability, kind="stable")[:2]
         highest, next_highest = float(probability[first]), float(probability[second])
         labels = scores.classes[first], scores.classes[second]
-        rejected = bool(scores.rejected[index])
+        rejected = bool(all_rejected[index])
         familiarity = None if scores.familiarity is None else float(scores.familiarity[index])
         yield Answer(
             name,

@@ -76,7 +76,11 @@ def fit(
     voter: Annotated[str, typer.Option(help=VOTERS)] = "auto",
     target: Annotated[
         Path | None,
-        typer.Option(help="Unlabelled photos like those to be predicted, if these are from another camera or place."),
+        typer.Option(
+            metavar="DIR",
+            parser=place,
+            help="Unlabelled photos like those to be predicted, if these are from another camera or place.",
+        ),
     ] = None,
     insist: Insist = False,
     columns: ColumnsOption = None,
