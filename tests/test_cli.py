@@ -202,3 +202,6 @@ def test_a_terminal_that_cannot_show_a_name_shows_the_rest(photo_folder, tmp_pat
     done = patchvote("info", tmp_path / "store", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert "Stra?e & Caf?" in done.stdout
+    assert 'letters that ascii, the encoding of standard output, does not have were printed as "?".' in done.stderr
+    assert done.stderr.isascii()
+    assert "letters that" not in patchvote("info", tmp_path / "store").stderr
