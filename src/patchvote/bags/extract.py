@@ -73,7 +73,7 @@ class Described:
 
 def _readable(value: Any) -> str:
     """Return how a value is written; the name alone of an object that would show its address."""
-    if type(value).__repr__ is object.__repr__:
+    if " at 0x" in repr(value):
         return f"<{type(value).__name__} {value.spec.name}>" if hasattr(value, "spec") else f"<{type(value).__name__}>"
     return repr(value)
 
