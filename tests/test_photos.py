@@ -178,10 +178,28 @@ def test_lines_end_where_editors_end_them_and_nowhere_else(tmp_path):
     assert listed(tmp_path / "x.jsonl") == {"a.jpg": "line\u2028break", "b.jpg": None}
 
 
-def test_a_manifest_that_is_not_utf8_says_so(tmp_path):
-    (tmp_path / "x.csv").write_bytes("file_name\ncafé.jpg\n".encode("latin-1"))
-    with pytest.raises(PhotoError, match="not UTF-8"):
+def test_a_manifest_that_is_not_utf8_says_in_which_line_and_what_to_do(tmp_path):
+    (tmp_path / "x.csv").write_bytes("file_name,label\na.jpg,cat\ncafé.jpg,dog\n".encode("cp1252"))
+    with pytest.raises(PhotoError, match="not UTF-8 text: line 3, .* 'café.jpg,dog' in Windows-1252. Save it .* UTF-8"):
         find_photos(tmp_path / "x.csv")
+    for encoding in ("utf-16-le", "utf-16-be"):
+        (tmp_path / "x.csv").write_bytes("file_name\ncafé.jpg\n".encode(encoding))
+        with pytest.raises(PhotoError, match="UTF-16 without a byte order mark. Save it"):
+            find_photos(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_bytes("file_name\ncafé.jpg\n".encode("utf-16") + b"\x00")
+    with pytest.raises(PhotoError, match="begins like UTF-16, and what follows is damaged"):
+        find_photos(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_manifests_are_read_in_the_encodings_that_spreadsheets_mark(encoding, newline, tmp_path):
+    rows = ["file_name,label", "café.jpg,Straße", "桜.jpg,桜"]
+    (tmp_path / "x.csv").write_bytes("".join(f"{row}{newline}" for row in rows).encode(encoding))
+    assert listed(tmp_path / "x.csv") == {"café.jpg": "Straße", "桜.jpg": "桜"}
+    json_rows = ['{"file_name": "café.jpg", "label": "Straße"}', '{"file_name": "桜.jpg", "label": "桜"}']
+    (tmp_path / "x.jsonl").write_bytes("".join(f"{row}{newline}" for row in json_rows).encode(encoding))
+    assert listed(tmp_path / "x.jsonl") == {"café.jpg": "Straße", "桜.jpg": "桜"}
 
 
 def test_paths_arrays_and_images_can_be_mixed_in_a_list(tmp_path):

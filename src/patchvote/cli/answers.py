@@ -17,7 +17,7 @@ from ..models.scores import Scores
 from ..utils.csv_text import csv_of
 from ..utils.terminal import printable_json
 
-_SHOWN = 0.005  # probability from which on a table of all classes lists a class: less would be shown as 0 %
+SHOWN = 0.005  # probability from which on a table of all classes lists a class: less would be shown as 0 %
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,11 @@ class Wanted:
         listed = answer.top(None if self.every else self.top)[1:]
         if not self.every:
             return listed
-        return [(label, p) for rank, (label, p) in enumerate(listed, 2) if p >= _SHOWN or rank <= self.top]
+        return [(label, p) for rank, (label, p) in enumerate(listed, 2) if p >= SHOWN or rank <= self.top]
+
+    def left_out(self, answer: Answer) -> int:
+        """Return how many of all classes a table does not list, since all of them are hardly likely."""
+        return len(answer.top()) - 1 - len(self.shown(answer)) if self.every else 0
 
 
 def _exact(probability: float | None) -> float | None:

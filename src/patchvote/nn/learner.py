@@ -168,7 +168,8 @@ class Learner:
     def _standardise(self, head: VoteHead) -> None:
         """Set mean and deviation of the head from the outputs of the untrained tail."""
         rows = np.sort(np.random.default_rng(self.settings.seed).permutation(len(self.labels))[:256])
-        head.standardise([self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device))])
+        parts = np.array_split(rows, max(1, round(len(rows) / self.settings.batch)))  # Ctrl-C waits for one part only
+        head.standardise([self.rest(self.seen.batch(part, np.zeros_like(part)).to(self.device)) for part in parts])
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 

@@ -106,6 +106,8 @@ def find_photos(source: Source, columns: Columns | Mapping[str, str] | None = No
     if isinstance(source, (str, Path)):
         return _from_path(place(source), named)
     if hasattr(source, "columns") and hasattr(source, "to_dict"):
+        if (missing := named.missing(source.columns)) is not None:
+            raise PhotoError("the table", f"it has no column {missing}. {_other_columns(source)}")
         rows = ({key: _known(value) for key, value in row.items()} for row in source.to_dict("records"))
         return Found(_from_rows("the table", Path(), enumerate(rows), named))
     if isinstance(source, np.ndarray) and (source.ndim == 4 or source.dtype.kind in "OU"):
@@ -123,6 +125,16 @@ def _has_columns(source: Source) -> bool:
         path = place(source)
         return path.suffix.lower() in MANIFESTS and not path.is_dir()
     return hasattr(source, "columns") and hasattr(source, "to_dict")
+
+
+def _other_columns(table: Any) -> str:
+    """Return which columns a table has, and how they are named to `find_photos`."""
+    present = ", ".join(repr(str(name)) for name in table.columns)[:200] or "none"
+    return (
+        f"Its columns are: {present}. Say which of them holds the paths of the photos and which their classes: "
+        "find_photos(table, columns={'file': COLUMN, 'label': COLUMN}); what it returns can be passed in place of the "
+        "table."
+    )
 
 
 def _from_path(path: Path, columns: Columns) -> Found:
@@ -272,6 +284,8 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
         above = folder_above(place(source)) if isinstance(source, (str, Path)) else None
         if not isinstance(source, (str, Path)) and not _has_columns(source):
             raise PatchvoteError(f"{where}: no photo has a class. Pass their labels, one per photo, after the photos.")
+        if not isinstance(source, (str, Path)):
+            raise PatchvoteError(f"the table: no photo has a class, in the column label. {_other_columns(source)}")
         raise PatchvoteError(
             f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
             "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."

@@ -20,7 +20,7 @@ from ..learning_curve import enough_sentence
 from ..model import Model
 from ..pulling import cannot_tell
 from ..scores import Scores, interval
-from .card import accuracy_of, accuracy_sentence, limits, some
+from .card import accuracy_of, accuracy_sentence, few_classes, limits, some
 from .elements import bar, data, escaped, folded, isolated, number, percent, photos, places, prose, section, table
 from .examples import examples
 from .html import write_page
@@ -128,7 +128,8 @@ def _curve(model: Model) -> str:
     curve, held_out = model.about.curve, model.about.held_out
     if not held_out:
         return ""
-    sentence = f"<p>{prose(enough_sentence(curve, held_out.get('classes', {})))}</p>\n"
+    words = enough_sentence(curve, held_out.get("classes", {}), few=few_classes(model))
+    sentence = f"<p>{prose(words)}</p>\n"
     drawing = f"{_drawn(curve)}\n" if len(curve) > 1 else ""
     return section("Would more photos help?", sentence + drawing)
 
