@@ -48,6 +48,16 @@ def test_a_voter_that_leads_at_every_budget_is_said_to():
     assert sentence(slow) == ""
 
 
+def test_a_single_split_is_given_no_standard_error():
+    found = [Budget("snbnl", 3, 1, 12.0, 94.8, 0.0), Budget("nbnl", 10, 1, 80.0, 94.4, 0.0)]
+    found.append(Budget("nbnl", 30, 1, 240.0, 94.9, 0.0))
+    words = sentence(found)
+    assert words.startswith("To reach sNBNL's best accuracy, 94.80 % on one split, sNBNL takes 12.0 s")
+    assert "sNBNL is 20.0 times as fast. One split has no standard error" in words
+    assert "±" not in words
+    assert "94.80 % on one split in up to 80.0 s" in sentence(found[:2])
+
+
 def test_budgets_are_means_over_the_splits_that_all_have(tmp_path):
     results = Results(tmp_path)
     cells = {"snbnl(max_iter=3)": [90.0, 92.0, 10.0], "nbnl(rounds=30)": [91.0, 94.0], "snbnl": [0.0, 0.0]}

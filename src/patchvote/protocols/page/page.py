@@ -37,7 +37,8 @@ result files have its recall); NBNL and sNBNL have positions everywhere, in the 
 lambda of 1e-4, in the paper 1; on Office+Caltech NBNL makes 10 of its 30 rounds. "MOP-CNN" assigns every
 descriptor to its nearest centre; "MOP-CNN (soft=5)" to the five nearest, as its authors' code does, with weights
 scaled to the network's features, and both without the last PCA of that code. The paper's numbers, and how much a
-network costs beside the default, stand in the TOML files of the protocols. Numbers in the text about held-out photos
+network or recipe costs beside the default, stand in the TOML files of the protocols; the cost is the time per photo of
+extraction, from reading to descriptors (`results/bench/accuracy.json`). Numbers in the text about held-out photos
 were taken while choosing settings, and are not in `results/`.
 """
 

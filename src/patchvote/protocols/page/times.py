@@ -30,7 +30,7 @@ class Budget:
     seconds : float
         Mean seconds of training.
     accuracy, error : float
-        Mean accuracy over splits in per cent, and its standard error.
+        Mean accuracy over splits in per cent, and its standard error; 0 for a single split, where it is unknown.
     """
 
     kind: str
@@ -84,7 +84,8 @@ def table(found: Sequence[Budget]) -> str:
 def sentence(found: Sequence[Budget]) -> str:
     """Say in words how long each of the two takes to reach sNBNL's best accuracy, within its standard error.
 
-    Nothing where one of them has no results.
+    A single split has no standard error: the accuracy itself must be reached, and the sentence says so. Nothing where
+    one of them has no results.
     """
     ours = [one for one in found if one.kind == FIRST]
     theirs = [one for one in found if one.kind == SECOND]
@@ -98,7 +99,9 @@ def sentence(found: Sequence[Budget]) -> str:
     best = max(ours, key=lambda one: (one.accuracy, -one.seconds))
     level = best.accuracy - best.error
     reached = [_first(one, level) for one in (ours, theirs)]
-    goal = f"sNBNL's best accuracy, {best.accuracy:.2f} ± {best.error:.2f} %"
+    single = best.splits == 1
+    figure = f"{best.accuracy:.2f} % on one split" if single else f"{best.accuracy:.2f} ± {best.error:.2f} %"
+    goal = f"sNBNL's best accuracy, {figure}"
     if reached[0] is None or reached[1] is None:
         longest = max(one.seconds for one in theirs)
         words.append(f"NBNL does not reach {goal} in up to {longest:.1f} s of training.")
@@ -106,10 +109,12 @@ def sentence(found: Sequence[Budget]) -> str:
     ratio = reached[1].seconds / reached[0].seconds
     faster = f"sNBNL is {ratio:.1f} times" if ratio >= 1 else f"NBNL is {1 / ratio:.1f} times"
     words.append(
-        f"To reach {goal}, within that standard error, sNBNL takes {reached[0].seconds:.1f} s of training (passes: "
-        f"{reached[0].rounds}) and NBNL {reached[1].seconds:.1f} s (rounds: {reached[1].rounds}): at equal accuracy "
+        f"To reach {goal}{'' if single else ', within that standard error'}, sNBNL takes {reached[0].seconds:.1f} s of "
+        f"training (passes: {reached[0].rounds}) and NBNL {reached[1].seconds:.1f} s (rounds: {reached[1].rounds}): at equal accuracy "
         f"{faster} as fast."
     )
+    if single:
+        words.append("One split has no standard error, so that no allowance is made for chance.")
     return " ".join(words)
 
 
