@@ -110,8 +110,8 @@ def sentence(found: Sequence[Budget]) -> str:
     faster = f"sNBNL is {ratio:.1f} times" if ratio >= 1 else f"NBNL is {1 / ratio:.1f} times"
     words.append(
         f"To reach {goal}{'' if single else ', within that standard error'}, sNBNL takes {reached[0].seconds:.1f} s of "
-        f"training (passes: {reached[0].rounds}) and NBNL {reached[1].seconds:.1f} s (rounds: {reached[1].rounds}): at equal accuracy "
-        f"{faster} as fast."
+        f"training (passes: {reached[0].rounds}) and NBNL {reached[1].seconds:.1f} s (rounds: {reached[1].rounds}): at "
+        f"equal accuracy {faster} as fast."
     )
     if single:
         words.append("One split has no standard error, so that no allowance is made for chance.")
