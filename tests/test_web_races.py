@@ -13,7 +13,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from helpers.web import client, files, settings, taught, wait_for
+from helpers.waiting import wait_for
+from helpers.web import client, files, settings, taught
 from patchvote.web import adding
 from patchvote.web import jobs as jobs_module
 from patchvote.web.jobs import Jobs

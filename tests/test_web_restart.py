@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from helpers.web import client, crops, files, live, settings, taught, wait_for
+from helpers.waiting import wait_for
+from helpers.web import client, crops, files, live, settings, taught
 from patchvote.web.client import Client
 from patchvote.web.workspaces import Workspaces
 

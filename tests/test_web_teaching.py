@@ -12,7 +12,8 @@ from PIL import Image
 
 pytest.importorskip("fastapi")
 
-from helpers.web import client, crops, events, files, learned, settings, taught, wait_for
+from helpers.waiting import wait_for
+from helpers.web import client, crops, events, files, learned, settings, taught
 from patchvote import ImageClassifier
 from patchvote.models.file import read_model
 

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,8 @@ from starlette.testclient import TestClient
 from patchvote.web.app import make_app
 from patchvote.web.protocol import protocol
 from patchvote.web.settings import Limits, Settings
+
+from .waiting import wait_for
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 ADDRESS = "http://127.0.0.1:8000"
@@ -97,9 +98,11 @@ def threaded(wanted: Settings) -> Iterator[int]:
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     wait_for(lambda: server.started)
-    yield listener.getsockname()[1]
-    server.should_exit = True
-    thread.join(20)
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(60)
 
 
 class Live:
@@ -136,11 +139,3 @@ def live(data: Path, *words: object, errors: Path | None = None, **environment: 
                 process.wait()
             if process.stdout:
                 process.stdout.close()
-
-
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
-    """Wait until something is the case."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.05)
