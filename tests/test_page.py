@@ -75,7 +75,7 @@ def test_a_map_on_the_page_equals_the_array_of_explain_pixel_by_pixel(browser, a
     with page_of(browser, address, **DESKTOP) as tab:
         tab.open(f"#w={taught}&v=ask")
         tab.ask([collage])
-        dialog = tab.look(tab.answers.count() - 1)
+        dialog = tab.look(tab.number_of(collage))
         tab.page.get_by_label("Evidence", exact=True).fill("100")
         photo = Image.open(collage).convert("RGB")
         for label in ("gravel", "stars"):
@@ -120,8 +120,7 @@ def test_a_part_tells_its_votes_under_the_pointer_and_on_the_keyboard_and_matchi
     with page_of(browser, address, **DESKTOP) as tab:
         tab.open(f"#w={taught}&v=ask")
         tab.ask([collage])
-        number = next(i for i, card in enumerate(tab.answers.all()) if "collage" in card.inner_text())
-        dialog = tab.look(number)
+        dialog = tab.look(tab.number_of(collage))
         box = tab.page.locator(".stage").bounding_box()
         tab.page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 0.25 * box["height"])
         under = tab.page.locator(".part-votes li").all_inner_texts()

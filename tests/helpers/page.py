@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,14 @@ class Tab:
         self.button("Ask it").wait_for(timeout=_LEARNING)
 
     def ask(self, photos: Sequence[Path]) -> None:
-        """Ask about photos, and wait for all answers."""
-        before = self.answers.count()
+        """Ask about photos, and wait for all answers.
+
+        Cards are found by the names of their photos: a photo that was asked about before gets no second card, and the cards
+        of earlier answers may still be on their way.
+        """
         self.choose("Choose photos", photos)
-        self.answers.nth(before + len(photos) - 1).wait_for()
+        for name, many in Counter(photo.name for photo in photos).items():
+            self.answers.filter(has=self.page.get_by_text(name, exact=True)).nth(many - 1).wait_for()
         self.page.locator(".answer.waiting").first.wait_for(state="detached")
 
     @property
@@ -89,6 +94,10 @@ class Tab:
         """Ids of the photos of the cards, in their order."""
         ids: list[str] = self.answers.evaluate_all("cards => cards.map((card) => card.dataset.key)")
         return ids
+
+    def number_of(self, photo: Path) -> int:
+        """Place of the answer to a photo among the cards."""
+        return next(number for number, card in enumerate(self.answers.all()) if photo.name in card.inner_text())
 
     def look(self, number: int) -> Any:
         """Open an answer, and wait for its evidence; returns the dialog."""
