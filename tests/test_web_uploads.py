@@ -50,7 +50,7 @@ def test_a_bomb_is_refused_in_words_and_other_photos_are_answered(served, real_p
     kept = served.post(f"/v1/workspaces/{workspace_of(served)}/photos", files=files(photos)).json()
     assert [one["name"] for one in kept["refused"]] == ["bomb.png", "large.jpg"]
     assert "pixels" in kept["refused"][0]["reason"]
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60  # less than two seconds on a machine that does nothing else
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_ten_thousand_tiny_files_are_refused_quickly(home, workspace):
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_many_files")
     plain = {"photos": [{"content": "eA=="}] * 10_000}
     assert home.post(f"/v1/workspaces/{workspace}/photos", json=plain).status_code == 413
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60  # as above
     assert home.get(f"/v1/workspaces/{workspace}").json()["photos"] == 0
 
 

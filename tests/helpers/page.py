@@ -73,8 +73,8 @@ class Tab:
     def ask(self, photos: Sequence[Path]) -> None:
         """Ask about photos, and wait for all answers.
 
-        Cards are found by the names of their photos: a photo that was asked about before gets no second card, and the cards
-        of earlier answers may still be on their way.
+        Cards are found by the names of their photos: a photo that was asked about before gets no second card, and the
+        cards of earlier answers may still be on their way.
         """
         self.choose("Choose photos", photos)
         for name, many in Counter(photo.name for photo in photos).items():

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import uvicorn
 from PIL import Image
 from starlette.testclient import TestClient
 
+from patchvote.web import jobs as jobs_module
 from patchvote.web.app import make_app
 from patchvote.web.protocol import protocol
 from patchvote.web.settings import Limits, Settings
@@ -30,6 +32,7 @@ from .waiting import wait_for
 
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 ADDRESS = "http://127.0.0.1:8000"
+ENDLESS = "import sys; sys.stdin.read()"  # a program that does not end before it is told to
 
 
 def crops(folder: Path, name: str, count: int, seed: int = 0) -> list[tuple[str, bytes]]:
@@ -87,6 +90,16 @@ def events(client: TestClient, job: str) -> Iterator[tuple[str, dict[str, Any]]]
                 kind = line.removeprefix("event: ")
             elif line.startswith("data: "):
                 yield kind, json.loads(line.removeprefix("data: "))
+
+
+def let_jobs_run(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Let jobs of servers in this process start a small program instead of the one that learns."""
+
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "-S", "-c", program]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(jobs_module, "_start", start)
 
 
 @contextlib.contextmanager
