@@ -143,6 +143,7 @@ def test_a_job_that_cannot_be_kept_fails_and_the_next_has_its_turn(jobs, workspa
     after = _submitted(jobs, workspace)
     wait_for(lambda: after.is_over)
     assert after.status == "done"
+    assert after.process.stdout.closed  # the last jobs are remembered, but not their pipes
 
 
 def test_it_is_too_late_to_cancel_a_job_whose_model_is_being_kept(jobs, workspace, monkeypatch, quick):

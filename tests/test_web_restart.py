@@ -119,6 +119,18 @@ def test_a_full_disk_is_said_in_a_sentence_and_leaves_the_workspace_as_it_was(tm
         assert home.get(f"/v1/workspaces/{workspace}").json()["photos"] == 1
 
 
+def test_a_workspace_that_could_not_be_written_is_not_counted(tmp_path, monkeypatch):
+    def full(path, parts):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with client(settings(tmp_path, {"workspaces": 1})) as home:
+        with monkeypatch.context() as patch:
+            patch.setattr("patchvote.web.workspaces.write_atomically", full)
+            assert home.post("/v1/workspaces", json={}).status_code == 413
+        assert list((tmp_path / "workspaces").iterdir()) == []
+        assert home.post("/v1/workspaces", json={"title": "Birds"}).json()["title"] == "Birds"
+
+
 def test_ctrl_c_ends_the_server_without_a_word_too_many_and_its_job_with_it(tmp_path, surfaces):
     with live(tmp_path / "data", errors=tmp_path / "errors") as server:
         home = Client(server.address)
