@@ -22,6 +22,7 @@ if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(_name, str(_SHARE))
 
+import hypothesis
 import numpy as np
 import platformdirs
 import pytest
@@ -39,6 +40,12 @@ _NETWORKS = Path(
 _NETWORKS.mkdir(parents=True, exist_ok=True)
 (_CACHE / "networks").symlink_to(_NETWORKS.resolve())
 os.environ["PATCHVOTE_CACHE"] = str(_CACHE)
+
+# The same examples in every run, and no limits of time: on a busy machine, what takes milliseconds may take a second.
+hypothesis.settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("steady")
 
 # Started in the background, a shell's child ignores Ctrl-C, and so would the programs that the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
