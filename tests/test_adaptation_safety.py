@@ -202,6 +202,17 @@ def test_rejection_stays_in_force_in_a_model_that_was_adapted_saved_and_taught_m
     assert [again.classes[i] for i in again.model.scorer.arrays["unadapted_class"]] == list(classifier.classes)
 
 
+def test_who_knows_that_there_are_no_strangers_gets_a_class_for_every_photo_by_threshold_zero(model, other_photos):
+    some, every = (
+        patchvote("predict", model, other_photos, "--adapt", "--insist", "--quiet", *more)
+        for more in ((), ("--threshold", "0"))
+    )
+    labels = [[row["label"] for row in csv.DictReader(io.StringIO(done.stdout))] for done in (some, every)]
+    assert NONE in labels[0]
+    assert len(labels[1]) == len(labels[0])
+    assert NONE not in labels[1]
+
+
 def test_an_exported_graph_rejects_what_the_adapted_model_rejects(model, photo_folder, other_photos, tmp_path):
     classifier = ImageClassifier.load(model, cache=False).adapt(photo_folder)
     export_model(classifier.model, tmp_path / "m.onnx")
