@@ -91,3 +91,20 @@ def test_photos_that_do_not_fit_are_refused(change, words, domains):
         Adapted().fit(source, labels, asked["target"], asked["target_y"])
     with pytest.raises(ValueError, match="shares of Adapted"):
         Adapted(shares=(0.5, 2)).fit(source, labels, target)
+
+
+def test_copies_of_the_source_do_not_make_an_adapted_voter_surer():
+    rng = np.random.default_rng(0)
+    bags = [rng.random((6, 80)) for _ in range(60)]
+    labels = rng.integers(0, 2, 60).tolist()  # which mean nothing
+    adapted = Adapted(BagSVM(), insist=True).fit(bags * 2, labels * 2, [rng.random((6, 80)) for _ in range(20)])
+    strange = Bags.of([rng.random((6, 80)) for _ in range(60)])
+    assert adapted.voter_.predict_proba(strange).max(axis=1).mean() < 0.65
+
+
+def test_a_voter_that_is_fitted_anew_has_no_veto_of_the_model_before(domains):
+    source, labels, target, _ = domains
+    adapted = Adapted().fit(source, labels, target)
+    assert adapted.scorer().has_veto
+    voter = BagSVM.from_scorer(adapted.scorer(), adapted.classes_)
+    assert not voter.fit(source, labels).scorer().has_veto

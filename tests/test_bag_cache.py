@@ -251,3 +251,12 @@ def test_a_folder_whose_name_is_not_utf8_has_a_cache_too(tmp_path):
         (root / name.split()[0]).mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels).save(root / name.split()[0] / name)
     assert classifier(tmp_path / "cache").fit(root).filled.extracted == 8
+
+
+@pytest.mark.parametrize("cache", ["memory://somewhere/cache", "s3://bucket/cache"])
+def test_a_cache_on_another_file_system_is_refused_and_makes_no_local_folder(cache, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    classifier = ImageClassifier(QUICK, cache=cache, backbone=QuickNetwork())
+    with pytest.raises(PatchvoteError, match=f"must be a folder of this machine, got {cache}"):
+        classifier.fit([Image.new("RGB", (64, 64), colour) for colour in ("red", "blue")], ["a", "b"])
+    assert not list(tmp_path.iterdir())

@@ -58,6 +58,8 @@ def test_positions_are_the_centres_of_the_boxes_times_the_weight():
     bags = Bags(np.zeros((2, 1)), np.array([0, 2]), boxes=[[0, 0, 1, 1], [0, 0.5, 0.5, 1]])
     assert bags.with_positions(2.0).values.tolist() == [[0, 1, 1], [0, 0.5, 1.5]]
     assert bags.with_positions(0) is bags
+    whole_numbers = Bags(np.zeros((2, 1), int), bags.offsets, bags.boxes)
+    assert whole_numbers.with_positions(2.0).values.tolist() == [[0, 1, 1], [0, 0.5, 1.5]]
 
 
 def test_slices_are_views():

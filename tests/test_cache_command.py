@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -120,3 +121,11 @@ def test_a_wrong_bound_is_refused(cached, command, monkeypatch):
     monkeypatch.setenv("PATCHVOTE_CACHE_SIZE", "much")
     done = command("fit", "photos", "other.patchvote", "--network", "tiny.onnx")
     assert (done.code, "PATCHVOTE_CACHE_SIZE must be a size" in done.err) == (1, True)
+
+
+def test_with_a_closed_standard_input_nobody_can_be_asked(cached):
+    closed = 'exec "$@" <&-'
+    words = [sys.executable, "-m", "patchvote", "cache", "--clear"]
+    done = subprocess.run(["sh", "-c", closed, "sh", *words], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "there is nobody to ask: add --yes" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import matplotlib
@@ -74,6 +75,12 @@ def test_a_caption_that_is_too_long_keeps_its_end():
     ink = np.flatnonzero((drawn("long/" * 20 + "name.jpg", 120) < 128).any(axis=(0, 2)))
     assert ink.max() <= 120
     assert np.array_equal(drawn("short.jpg", 120), drawn("short.jpg", 300))
+
+
+def test_a_name_of_thousands_of_characters_is_shortened_at_once():
+    start = time.monotonic()
+    assert np.array_equal(drawn("x" * 4_000 + "/name.jpg", 120), drawn("x" * 40 + "/name.jpg", 120))
+    assert time.monotonic() - start < 30  # cut off one by one, they took minutes
 
 
 def test_explain_says_which_font_to_install(no_fonts, place, command):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from patchvote.models.check.check import Collection, check_collection
 from patchvote.models.check.findings import Checked, Kind
 from patchvote.models.check.held_out import _ALPHA, folds, hold_out_each
+from patchvote.models.check.small_sets import outliers_of
 from patchvote.models.check.suspects import doubtful_labels, label_doubts, label_sentences, outliers, plain_labels
 from patchvote.models.scores import Scores
 from patchvote.photos.passed_over import PassedOver
@@ -232,7 +233,49 @@ def test_a_stranger_is_an_outlier_and_is_listed_once():
     assert checked.suspects[0].kind is Kind.outlier
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_stranger_among_a_few_photos_is_an_outlier_and_nothing_else_is(seed):
+    means, numbers = photos_of(classes=2, each=8, seed=seed)
+    assert check_collection(collection(means, numbers)).of(Kind.outlier) == []
+    stranger = np.random.default_rng(100 + seed).gamma(0.5, 1.0, 96)
+    checked = check_collection(collection(np.r_[means, [stranger]], np.r_[numbers, 1]))
+    assert [suspect.name for suspect in checked.of(Kind.outlier)] == ["class 1/16.jpg"]
+
+
+def test_outliers_of_a_small_collection_follow_the_definition():
+    means, numbers = photos_of(classes=3, each=7, seed=5)
+    means = np.r_[means, np.random.default_rng(7).gamma(0.5, 1.0, (2, 96))]
+    numbers, groups = np.r_[numbers, 0, 1], np.arange(23)
+    groups[4] = 3
+    held_out = hold_out_each(means, numbers, groups)
+    vectors = [np.sqrt(mean) / np.linalg.norm(np.sqrt(mean)) for mean in means]
+    distance = []
+    for i in range(23):
+        others = sorted(1 - vectors[i] @ vectors[j] for j in range(23) if groups[j] != groups[i])
+        distance.append(sum(others[:3]) / 3)
+    expected = {}
+    for i in range(23):
+        z = []
+        for values in (np.log(held_out.unlike), np.log(distance)):
+            low, high = np.quantile(values, [0.25, 0.75])
+            z.append((values[i] - high) / (high - low))
+        expected[i] = min(z) - 2 * np.log(held_out.probability[i].max())
+    found = outliers_of(held_out, means, groups)
+    assert set(found.tolist()) == {i for i, value in expected.items() if value > 2.4} != set()
+    assert [expected[i] for i in found] == sorted((expected[i] for i in found), reverse=True)
+
+
+def test_photos_that_are_all_the_same_have_no_outliers():
+    numbers = np.arange(16) % 2
+    for groups in (np.arange(16), np.zeros(16, int)):
+        held_out = hold_out_each(np.ones((16, 8)), numbers, np.arange(16))
+        assert outliers_of(held_out, np.ones((16, 8)), groups).tolist() == []
+
+
 def test_few_photos_have_no_outliers():
+    means, numbers = photos_of(classes=2, each=5)
+    means = np.r_[means, [np.random.default_rng(9).gamma(0.5, 1.0, 96)]]
+    assert check_collection(collection(means, np.r_[numbers, 1])).of(Kind.outlier) == []
     assert outliers(np.r_[np.ones(10), 100]).tolist() == []
     assert outliers(np.full(40, np.nan)).tolist() == []
 

@@ -159,6 +159,18 @@ def test_json_has_all_of_it(here, command):
     assert not list(here.glob("*.html"))
 
 
+def test_the_advice_on_unreadable_types_is_told_once_and_not_when_quiet(here, command):
+    (here / "photos" / "empty" / "2.heic.nef").write_bytes(b"raw")
+    done = command(*CHECK, "--no-report")
+    assert done.err.count("such photos cannot be read here.") == 1
+    assert done.err.count("RawTherapee") == 1
+    assert done.err.count("Convert") == 0  # the short form of the same advice
+    quiet = command(*CHECK, "--no-report", "--quiet")
+    assert "such photos cannot be read here." in quiet.err  # it is why the exit code is 3
+    assert "RawTherapee" not in quiet.err
+    assert quiet.out == ""
+
+
 def test_a_second_check_renews_its_page_and_keeps_an_edited_list(here, command):
     command(*CHECK, "-o", "suspects.csv")
     done = command(*CHECK, "-o", "suspects.csv")

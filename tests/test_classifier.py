@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from PIL import Image, ImageFilter
@@ -280,6 +282,20 @@ def test_evaluation_compares_answers_with_labels_and_leaves_out_what_cannot_be_r
     assert [error.name for error in fitted.skipped] == ["brick/broken.jpg"]
     expected = [photo.label for photo in find_photos(photo_folder)]
     assert scores.accuracy == np.mean(fitted.predict(photo_folder) == expected)
+    some = [photo.source for photo in find_photos(photo_folder)[:2]]
+    assert len(list(fitted.answers(some))) == 2
+    assert fitted.skipped == []  # those of the last call, which read all of them
+    list(fitted.answers([tmp_path / "photos" / "brick" / "broken.jpg"]))
+    assert [error.reason[:14] for error in fitted.skipped] == ["is not an imag"]
+
+
+def test_adapting_tells_what_it_passed_over(fitted, photo_folder, tmp_path):
+    import shutil
+
+    shutil.copytree(photo_folder / "brick", tmp_path / "new")
+    (tmp_path / "new" / "raw.cr2").write_bytes(b"")
+    adapted = pickle.loads(pickle.dumps(fitted)).adapt(tmp_path / "new", insist=True)
+    assert adapted.passed_over.types == {".cr2": 1}
 
 
 def test_what_cannot_be_learned_is_refused_with_a_way_on(photo_folder, tmp_path, fitted, cache):

@@ -150,6 +150,25 @@ def test_ctrl_c_exits_with_130_and_says_how_to_go_on(photo_folder, tmp_path):
     assert "Traceback" not in errors
 
 
+@pytest.mark.parametrize(("pressed", "left"), [(True, ""), (False, "taken apart\n")])
+def test_after_ctrl_c_nobody_waits_until_torch_is_taken_apart(pressed, left):
+    code = f"""
+import atexit, sys, types
+from patchvote import cli
+from patchvote.__main__ import main
+from patchvote.utils.interrupts import PRESSED
+sys.modules["torch"] = types.ModuleType("torch")
+atexit.register(print, "taken apart")
+def run():
+    PRESSED.is_set = {pressed}
+    sys.exit(130)
+cli.main = run
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (130, left, "")
+
+
 def test_on_a_terminal_there_is_a_bar_with_rate_and_time_left(photo_folder, tmp_path):
     main, follower = pty.openpty()
     command = words("extract", photo_folder, tmp_path / "store", "--sides", 448)
@@ -202,3 +221,6 @@ def test_a_terminal_that_cannot_show_a_name_shows_the_rest(photo_folder, tmp_pat
     done = patchvote("info", tmp_path / "store", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert "Stra?e & Caf?" in done.stdout
+    assert 'letters that ascii, the encoding of standard output, does not have were printed as "?".' in done.stderr
+    assert done.stderr.isascii()
+    assert "letters that" not in patchvote("info", tmp_path / "store").stderr

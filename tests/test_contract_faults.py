@@ -482,6 +482,10 @@ def test_a_voter_that_uses_only_means_and_says_so_is_trained(voters):
     assert fitted("linear").scores.summary()["accuracy"] == 1.0
 
 
+def test_a_voter_that_uses_only_means_learns_from_two_photos(voters):
+    assert fitted("linear", 1).classes == ("bright", "dark")
+
+
 def test_an_adapted_voter_of_another_package_is_named_when_it_fails(voters):
     with pytest.raises(PatchvoteError, match="the voter 'failing'"):
         fitted(Adapted(voters.failing()))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 
 from helpers.command import network_in
 from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, ImageClassifier, Store, find_photos
+from patchvote.bags import copies
 from patchvote.bags.copies import copy_groups, describe_copies
 from patchvote.bags.fill import fill
 from patchvote.models.choose import _splits
@@ -80,9 +82,22 @@ def test_photos_are_compared_in_blocks_as_if_at_once(monkeypatch):
     values = np.random.default_rng(0).random((100, 80))
     values[60:] = values[:40] + 0.001
     at_once = copy_groups(values)
-    monkeypatch.setattr("patchvote.bags.copies._ROWS", 7)
+    monkeypatch.setattr(copies, "_ROWS", 7)
+    np.testing.assert_array_equal(copy_groups(values), at_once)
+    monkeypatch.setattr(copies, "_MOST_PAIRS", 3)
     np.testing.assert_array_equal(copy_groups(values), at_once)
     assert at_once.tolist() == [*range(60), *range(40)]
+
+
+def test_photos_that_are_all_alike_are_linked_in_little_memory(monkeypatch):
+    monkeypatch.setattr(copies, "_ROWS", 64)
+    photos = 1 + np.random.default_rng(0).random((5000, 64)) / 1000
+    tracemalloc.start()
+    groups = copy_groups(photos)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert not groups.any()
+    assert peak < 150e6  # all pairs would take 200 MB, and twice that while they are put together
 
 
 @pytest.mark.parametrize("count", [30, 120, 900])

@@ -14,6 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import BagSVM, Dense, Extractor, ImageClassifier, PatchvoteError, PhotoError, Recipe
 from patchvote.photos.find import find_photos
 
@@ -39,6 +40,14 @@ def test_parameters_are_read_and_set_by_name():
     assert classifier.get_params() == {**params, "seed": 8, "voter": "snbnl"}
     with pytest.raises(PatchvoteError, match="has no parameter 'sead'. Did you mean 'seed'?"):
         classifier.set_params(sead=1)
+
+
+def test_a_value_that_is_refused_leaves_parameters_and_model_as_they_were(fitted):
+    params, model = fitted.get_params(), fitted.model
+    with pytest.raises(PatchvoteError, match="budget must be a number of seconds"):
+        fitted.set_params(budget=-1)
+    assert fitted.get_params() == params
+    assert fitted.model is model
 
 
 def test_a_clone_has_the_parameters_and_nothing_learned(fitted):
@@ -115,11 +124,26 @@ def test_a_table_of_paths_and_labels_is_learned_from(fitted, photos, tmp_path):
 
 
 def test_a_table_with_other_columns_is_refused_with_their_names(photos):
-    with pytest.raises(PhotoError, match="line 0 has no file_name. It has: path, kind"):
+    with pytest.raises(PhotoError, match=r"no column file_name. Its columns are: 'path', 'kind'.*columns=\{'file'"):
         ImageClassifier(SMALL).fit(pd.DataFrame({"path": ["a.jpg"], "kind": ["a"]}))
+    with pytest.raises(PhotoError, match="no column kinds. Its columns are: 'path', 'kind'"):
+        find_photos(pd.DataFrame({"path": ["a.jpg"], "kind": ["a"]}), {"file": "path", "label": "kinds"})
+    with pytest.raises(PatchvoteError, match=r"in the column label. Its columns are: 'file_name', 'kind'.*columns=\{"):
+        ImageClassifier(SMALL).fit(pd.DataFrame({"file_name": ["a.jpg"], "kind": ["a"]}))
     missing = pd.DataFrame({"file_name": [str(path) for path in photos[0]], "label": [None, *photos[1][1:]]})
     with pytest.raises(PatchvoteError, match="1 photo has no class"):
         ImageClassifier(SMALL).fit(missing)
+
+
+def test_an_extractor_shows_what_was_set_and_no_address():
+    assert repr(Extractor()) == "Extractor()"
+    assert repr(Extractor("efficientnet-lite0", jobs=2)) == "Extractor(jobs=2)"
+    assert repr(Extractor(SMALL, jobs=3)) == f"Extractor(recipe={SMALL!r}, jobs=3)"
+    own = repr(Extractor(QUICK, backbone=QuickNetwork()))
+    assert "0x" not in own
+    assert own.endswith(f", backbone=<QuickNetwork {QuickNetwork().spec.name}>)")
+    made = Extractor(SMALL, jobs=3)
+    assert repr(eval(repr(made))) == repr(made)
 
 
 def test_an_estimator_shows_its_name_and_what_differs_from_its_defaults():

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from patchvote.errors import PatchvoteError
-from patchvote.utils.files import write_atomically, write_file
+from patchvote.utils.files import make_folder, write_atomically, write_file
 
 
 def test_a_link_stays_a_link_and_its_target_is_replaced_and_keeps_its_mode(tmp_path):
@@ -43,3 +43,13 @@ def test_a_pipe_is_never_replaced(tmp_path):
         write_file(tmp_path / "pipe", [b"new"])
     assert (tmp_path / "pipe").is_fifo()
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_file_or_a_link_to_nothing_in_the_way_of_a_folder_is_named(below, tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(PatchvoteError, match="file is a file. Choose another name"):
+        make_folder(tmp_path / "file" / below)
+    with pytest.raises(PatchvoteError, match="link is a link that leads nowhere. Choose another name"):
+        make_folder(tmp_path / "link" / below)

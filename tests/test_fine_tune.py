@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +20,13 @@ torch = pytest.importorskip("torch")
 from patchvote import ImageClassifier, PatchvoteError  # noqa: E402
 from patchvote.backbones import graph_of, load  # noqa: E402
 from patchvote.nn import TuningSettings, VoteHead, fine_tune  # noqa: E402
+from patchvote.nn.trunk import Seen  # noqa: E402
 from patchvote.nn.trunk import pixels as pixels_of  # noqa: E402
 from patchvote.photos.decode import load_image  # noqa: E402
 from patchvote.photos.find import find_photos  # noqa: E402
+from patchvote.utils.machine import cores  # noqa: E402
 from patchvote.utils.onnx_graph import GraphBuilder  # noqa: E402
+from patchvote.utils.temporary import temporary_folder  # noqa: E402
 
 torch.set_num_threads(1)  # everything here is small: waking a second thread takes longer than the work
 
@@ -59,6 +66,38 @@ def few_photos(photo_folder, tmp_path_factory):
         (root / str(photo.label)).mkdir(exist_ok=True)
         (root / str(photo.label) / Path(photo.name).name).write_bytes(Path(photo.source).read_bytes())
     return root
+
+
+class SlowTrunk:
+    """The frozen part of a network that takes its time, and counts its calls."""
+
+    def __init__(self):
+        self.calls, self.spec = 0, types.SimpleNamespace(stride=32)
+
+    def __call__(self, images):
+        self.calls += 1
+        time.sleep(0.1)
+        return np.zeros((1, 2, 2, 3), np.float32)
+
+
+def test_ctrl_c_while_photos_are_looked_at_waits_for_no_other_photo(few_photos, tmp_path):
+    def interrupted(step, done, total):
+        raise KeyboardInterrupt
+
+    trunk, settings = SlowTrunk(), dataclasses.replace(SMALL, variants=8)
+    with pytest.raises(KeyboardInterrupt):
+        Seen(tmp_path, find_photos(few_photos), set(), trunk, settings, interrupted)
+    threads = cores()
+    # Each thread has looked at one photo and, at most, begun another: others that wait are not begun.
+    assert trunk.calls <= threads * (settings.variants + 2)
+
+
+def test_a_disk_without_room_for_the_maps_is_told_before_anything_is_written(few_photos, tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(PatchvoteError, match="the temporary folder .* is full"), temporary_folder() as folder:
+        Seen(folder, find_photos(few_photos)[:2], set(), SlowTrunk(), dataclasses.replace(SMALL, variants=1))
 
 
 def test_tail_and_head_learn_and_the_held_out_photos_tell(tuned):
@@ -209,6 +248,14 @@ def test_photos_that_cannot_be_read_are_named_and_left_out(small_network, few_ph
     assert [error.name for error in tuned.skipped] == [str(bad)]
     assert str(bad) not in tuned.held_out.names
     assert tuned.images == dict.fromkeys(tuned.classes, 5)
+
+
+@pytest.mark.parametrize("name", ["birds.onnx", "birds.toml"])
+def test_a_model_cannot_have_the_name_of_a_file_of_its_network(name, small_network, few_photos, tmp_path):
+    tuned = fine_tune(small_network, few_photos, settings=dataclasses.replace(QUICK, passes=1))
+    with pytest.raises(PatchvoteError, match=f"{name} cannot be a model.* such as birds.patchvote"):
+        tuned.save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_network_of_ones_own_must_say_where_its_tail_begins(small_network, few_photos):

@@ -8,6 +8,7 @@ import pytest
 
 from patchvote import PatchvoteError
 from patchvote.protocols import PROTOCOLS, Protocol
+from patchvote.protocols.voters import make_voter
 
 GOOD = """
 title = "Mine"
@@ -78,6 +79,12 @@ def test_an_unknown_setting_of_a_voter_is_named(tmp_path, command, monkeypatch):
     done = command("protocol", "plan", "mine.toml", "--data", "photos")
     assert done.code == 1
     assert "foo" in done.err
+
+
+@pytest.mark.parametrize("value", ["-" * 9_000 + "1", "1+" * 4_000 + "1"])
+def test_a_setting_that_nests_without_end_is_refused_as_any_other_text(value):
+    with pytest.raises(PatchvoteError, match="snbnl"):
+        make_voter(f"snbnl(q={value})")
 
 
 @pytest.mark.parametrize("name", ["absent.toml", "scene16"])

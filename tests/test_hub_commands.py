@@ -16,8 +16,9 @@ from helpers.hub_networks import DINO, TIMM, convnet, exported, repository, vit
 from helpers.packages import install
 from patchvote import ImageClassifier, ModelError, NetworkError
 from patchvote.backbones import load
-from patchvote.backbones.at_hand import list_networks, names_at_hand
+from patchvote.backbones.at_hand import ListedNetwork, list_networks, names_at_hand
 from patchvote.backbones.known import KnownNetwork, known_networks
+from patchvote.cli.networks import _lines
 from patchvote.models.choose_network import choose_network
 from patchvote.models.file import read_model
 from test_cli import patchvote
@@ -190,6 +191,27 @@ def test_the_list_says_what_is_here_and_downloads_nothing(hub, network, command)
     assert any(line.startswith(name) and " yes " in line for line in shown.splitlines())
     assert "Apache-2.0" in shown
     assert name in names_at_hand()
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_the_list_breaks_no_name_and_no_word_in_a_narrow_terminal(columns):
+    long = "hf:somebody/a-network-with-a-long-name@0123456789abcdef0123456789abcdef01234567/onnx/model.onnx"
+    listed = [
+        *list_networks(),
+        ListedNetwork("mine", True, "the package of a.module:network", note="made of words that are many " * 4),
+        ListedNetwork(long, True, "hf:somebody/a-network-with-a-long-name"),
+    ]
+    lines = _lines(listed, columns)
+    assert all(len(line) <= columns or len(line.split()) == 1 for line in lines)
+    assert lines[0].split() == ["network", "here", "size", "features", "stride", "licence"]
+    for network in listed:
+        assert any(line.startswith(network.name) for line in lines)
+        assert any(line.startswith("    ") and line.endswith(network.origin) for line in lines)
+    start = next(number for number, line in enumerate(lines) if line.startswith("  mine: "))
+    assert " ".join(" ".join(lines[start:]).split()) == "mine: " + ("made of words that are many " * 4).strip()
+    wide = _lines(listed, None)
+    assert len([line for line in wide if line.startswith(tuple(network.name for network in listed))]) == len(listed)
+    assert wide[0].endswith("from")
 
 
 def test_the_cost_per_photo_is_measured_on_request(hub, network, command, monkeypatch):

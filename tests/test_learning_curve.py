@@ -11,6 +11,7 @@ from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Bags, BagSVM, ImageClassifier, find_photos
 from patchvote.models.about import check_about
 from patchvote.models.learning_curve import Split, enough_sentence, expected_gain, learning_curve
+from patchvote.models.report.page import _drawn
 
 
 def collection(per_class, classes=4, features=40, spread=1.6, seed=0):
@@ -102,7 +103,34 @@ def test_without_a_curve_the_report_says_why(photo_folder, tmp_path):
     assert "was not measured: `fit` with a larger --budget" in enough_sentence([], classes)
 
 
+def test_fit_speaks_of_more_photos_with_one_voice(place, command):
+    out = command("fit", "photos", "few.patchvote", "--network", "tiny.onnx", "--no-cache", "--no-report").out
+    about_more = [line for line in out.splitlines() if "more" in line or "Fewer" in line]
+    assert about_more == [
+        "Whether more photos would help cannot be told: 12 photos were held out, and 30 are the least. If you add "
+        "some, begin with iris, rose (fewer than 10 photos)."
+    ]
+
+
+def test_a_class_of_few_photos_is_part_of_the_sentence_on_more_photos():
+    easy = [{"photos": 20, "accuracy": 0.99}, {"photos": 40, "accuracy": 0.99}]
+    hard = [{"photos": 20, "accuracy": 0.6}, {"photos": 40, "accuracy": 0.8}]
+    assert enough_sentence(easy, {}, few=["elm"]).endswith("; of elm (fewer than 10 photos), that is less certain.")
+    classes = {"oak": {"images": 20, "found": 0.7}}
+    assert enough_sentence(hard, classes, few=["oak", "elm"]).endswith(
+        ", above all of oak (6 of 20 photos missed) and of elm (fewer than 10 photos)."
+    )
+    assert enough_sentence(hard, {}, few=["elm"]).endswith(", above all of elm (fewer than 10 photos).")
+
+
 @pytest.mark.parametrize("curve", [[{"photos": -1, "accuracy": 0.5}], [{"photos": 1, "accuracy": 2}], [{}], "x"])
 def test_a_curve_in_a_file_is_checked(curve):
     assert check_about({"curve": [{"photos": 3, "accuracy": 0.5}]}) is None
     assert check_about({"curve": curve}) is not None
+
+
+def test_a_curve_of_no_photos_in_a_file_is_drawn_as_any_other():
+    curve = [{"photos": 0, "accuracy": 0.5}, {"photos": 0, "accuracy": 0.6}, {"photos": 8, "accuracy": 1.0}]
+    for points in (curve, curve[:2]):
+        assert check_about({"curve": points}) is None
+        assert _drawn(points).startswith('<svg class="growth"')

@@ -131,3 +131,8 @@ def test_q_and_lambda_are_checked_by_name():
     ):
         with pytest.raises(ValueError, match=says):
             NBNL(**settings).fit(bags, labels)
+
+
+def test_descriptors_that_are_all_zero_are_learned_from_without_an_error():
+    voter = NBNL(2, max_iter=2).fit([np.zeros((5, 3))] * 4, ["sea", "sea", "land", "land"])
+    assert np.isfinite(voter.predict_proba([np.zeros((2, 3)), np.ones((2, 3))])).all()

@@ -75,6 +75,14 @@ def test_a_match_names_the_training_image_and_box():
     np.testing.assert_allclose(distances, 0, atol=1e-6)
 
 
+def test_positions_of_whole_numbers_are_not_rounded():
+    boxes = [[0, 0, 0.5, 1], [0.5, 0, 1, 1]]
+    bags = Bags(np.ones((2, 3), int), np.arange(3), boxes)
+    voter = NBNN(position_weight=1.0).fit(bags, ["left", "right"])
+    assert voter.values_[:, -2:].tolist() == [[0.25, 0.5], [0.75, 0.5]]
+    assert voter.predict(bags).tolist() == ["left", "right"]
+
+
 def test_positions_count_by_their_weight():
     values = np.ones((2, 3))
     left, right = ([[0, 0, 0.2, 1]], [[0.8, 0, 1, 1]])

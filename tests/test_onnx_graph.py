@@ -7,7 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from patchvote.utils.onnx_graph import GraphBuilder, all_nodes, inputs_of, needed_for
+from patchvote.backbones.feature_tensor import scales_by_batch
+from patchvote.utils.onnx_graph import GraphBuilder, all_nodes, inputs_of, needed_for, nodes_of
 
 
 def answers(model: onnx.ModelProto, **inputs: np.ndarray) -> list[np.ndarray]:
@@ -75,3 +76,15 @@ def test_what_a_tensor_is_computed_from_is_found_through_branches_too(branched):
 
 def test_the_walk_ends_where_it_is_told_to(branched):
     assert needed_for("c", branched, stop={"b"}) == ([2], {"b", "c", "k"})
+
+
+def test_all_nodes_of_a_model_are_those_of_branches_and_functions_too():
+    part = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"])
+    branch = helper.make_graph([part], "branch", [], [helper.make_tensor_value_info("y", TensorProto.UINT8, ["n"])])
+    choice = helper.make_node("If", ["which"], ["out"], then_branch=branch, else_branch=branch)
+    called = helper.make_function("own", "Call", ["x"], ["y"], [part], [helper.make_opsetid("", 17)])
+    for node, functions in ((choice, []), (helper.make_node("Call", ["x"], ["out"], domain="own"), [called])):
+        graph = helper.make_graph([node], "graph", [], [])
+        model = helper.make_model(graph, functions=functions)
+        assert {"DynamicQuantizeLinear", node.op_type} <= {one.op_type for one in nodes_of(model)}
+        assert scales_by_batch(model)

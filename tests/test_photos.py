@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from PIL import Image
 
 from patchvote import PatchvoteError, Photo, PhotoError, find_photos
+from patchvote.photos import hints
 from patchvote.photos.find import labelled
+from patchvote.photos.hints import folder_above, near_path
 
 
 @pytest.fixture
@@ -175,10 +178,28 @@ def test_lines_end_where_editors_end_them_and_nowhere_else(tmp_path):
     assert listed(tmp_path / "x.jsonl") == {"a.jpg": "line\u2028break", "b.jpg": None}
 
 
-def test_a_manifest_that_is_not_utf8_says_so(tmp_path):
-    (tmp_path / "x.csv").write_bytes("file_name\ncafé.jpg\n".encode("latin-1"))
-    with pytest.raises(PhotoError, match="not UTF-8"):
+def test_a_manifest_that_is_not_utf8_says_in_which_line_and_what_to_do(tmp_path):
+    (tmp_path / "x.csv").write_bytes("file_name,label\na.jpg,cat\ncafé.jpg,dog\n".encode("cp1252"))
+    with pytest.raises(PhotoError, match="not UTF-8 text: line 3, .* 'café.jpg,dog' in Windows-1252. Save it .* UTF-8"):
         find_photos(tmp_path / "x.csv")
+    for encoding in ("utf-16-le", "utf-16-be"):
+        (tmp_path / "x.csv").write_bytes("file_name\ncafé.jpg\n".encode(encoding))
+        with pytest.raises(PhotoError, match="UTF-16 without a byte order mark. Save it"):
+            find_photos(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_bytes("file_name\ncafé.jpg\n".encode("utf-16") + b"\x00")
+    with pytest.raises(PhotoError, match="begins like UTF-16, and what follows is damaged"):
+        find_photos(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_manifests_are_read_in_the_encodings_that_spreadsheets_mark(encoding, newline, tmp_path):
+    rows = ["file_name,label", "café.jpg,Straße", "桜.jpg,桜"]
+    (tmp_path / "x.csv").write_bytes("".join(f"{row}{newline}" for row in rows).encode(encoding))
+    assert listed(tmp_path / "x.csv") == {"café.jpg": "Straße", "桜.jpg": "桜"}
+    json_rows = ['{"file_name": "café.jpg", "label": "Straße"}', '{"file_name": "桜.jpg", "label": "桜"}']
+    (tmp_path / "x.jsonl").write_bytes("".join(f"{row}{newline}" for row in json_rows).encode(encoding))
+    assert listed(tmp_path / "x.jsonl") == {"café.jpg": "Straße", "桜.jpg": "桜"}
 
 
 def test_paths_arrays_and_images_can_be_mixed_in_a_list(tmp_path):
@@ -236,3 +257,27 @@ def test_photos_of_a_list_without_a_class_are_not_to_be_moved(labels, says, tmp_
 def test_a_list_of_photos_without_labels_is_told_where_labels_go(folder):
     with pytest.raises(PatchvoteError, match="Pass their labels, one per photo, after the photos"):
         labelled([put(folder / "1.png")], None, 2)
+
+
+def test_a_path_that_cannot_be_looked_at_is_told_in_a_sentence(tmp_path):
+    with pytest.raises(PhotoError, match="xxx: cannot be read: File name too long"):
+        find_photos("x" * 5000)
+
+
+@pytest.mark.parametrize("ask", [lambda path: near_path(path / "absent.jpg"), folder_above])
+def test_hints_leave_no_folder_open(ask, tmp_path, monkeypatch):
+    monkeypatch.setattr(hints, "_MAX_NAMES", 1)  # fewer than there are
+    for name in "abc":
+        (tmp_path / "a" / name).mkdir(parents=True)
+        (tmp_path / name).mkdir(exist_ok=True)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert ask(tmp_path / "a") is not None
+    assert [str(warning.message) for warning in seen] == []
+
+
+def test_a_photo_that_is_listed_with_two_classes_is_refused(folder):
+    paths = [put(folder / "1.png"), put(folder / "2.png")]
+    assert len(labelled([*paths, paths[0]], ["cat", "dog", "cat"], 2)) == 3
+    with pytest.raises(PatchvoteError, match=r"1.png has two classes, 'cat' and 'dog'. Give every photo one class"):
+        labelled([*paths, paths[0]], ["cat", "dog", "dog"], 2)

@@ -137,6 +137,60 @@ def test_the_same_photo_is_not_put_there_twice(how, photo, tmp_path):
     assert len(list((tmp_path / "out" / "cat").iterdir())) == 1
 
 
+def test_a_moved_photo_that_was_copied_before_is_there_once(photo, tmp_path):
+    there = Placer(tmp_path / "out").put(photo, "cat")
+    assert Placer(tmp_path / "out", How.move).put(photo, "cat") is None
+    assert not photo.exists()
+    assert there.read_bytes() == b"a photo"
+    assert list((tmp_path / "out" / "cat").iterdir()) == [there]
+
+
+def test_a_moved_photo_never_takes_the_place_of_other_bytes_of_the_same_size(photo, tmp_path):
+    there = Placer(tmp_path / "out").put(photo, "cat")
+    photo.write_bytes(b"a phota")
+    os.utime(photo, (1_000_000_000, 1_000_000_000))  # size and time do not tell them apart
+    moved = Placer(tmp_path / "out", How.move).put(photo, "cat")
+    assert moved.name == "1 (2).jpg"
+    assert (there.read_bytes(), moved.read_bytes()) == (b"a photo", b"a phota")
+    assert not photo.exists()
+
+
+@pytest.mark.parametrize("other_disk", [False, True])
+def test_a_moved_photo_takes_the_place_of_a_link_to_it(other_disk, photo, tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.EXDEV, "another disk")
+
+    link = Placer(tmp_path / "out", How.link).put(photo, "cat")
+    if other_disk:
+        replace = Path.replace
+        monkeypatch.setattr(Path, "replace", lambda one, to: refused() if one == photo else replace(one, to))
+    assert Placer(tmp_path / "out", How.move).put(photo, "cat") == link
+    assert not photo.exists()
+    assert not link.is_symlink()
+    assert link.read_bytes() == b"a photo"
+    assert list((tmp_path / "out" / "cat").iterdir()) == [link]
+
+
+def test_a_link_to_a_copy_elsewhere_does_not_count_as_the_moved_photo(photo, tmp_path):
+    elsewhere = tmp_path / "elsewhere.jpg"
+    elsewhere.write_bytes(b"a photo")
+    (tmp_path / "out" / "cat").mkdir(parents=True)
+    (tmp_path / "out" / "cat" / "1.jpg").symlink_to(elsewhere)
+    moved = Placer(tmp_path / "out", How.move).put(photo, "cat")
+    assert moved.name == "1 (2).jpg"
+    assert moved.read_bytes() == b"a photo"
+
+
+def test_a_photo_that_is_moved_to_where_it_is_stays(tmp_path):
+    (tmp_path / "out" / "cat").mkdir(parents=True)
+    photo = tmp_path / "out" / "cat" / "1.jpg"
+    photo.write_bytes(b"a photo")
+    (tmp_path / "other").symlink_to(tmp_path / "out")  # the same folder under another name
+    for source in (photo, tmp_path / "other" / "cat" / "1.jpg"):
+        assert Placer(tmp_path / "out", How.move).put(source, "cat") is None
+        assert photo.read_bytes() == b"a photo"
+
+
 def test_photos_of_one_name_are_recognised_by_a_second_run_whatever_numbers_they_got(tmp_path):
     sources = [tmp_path / str(number) / "1.jpg" for number in range(3)]
     for number, source in enumerate(sources):

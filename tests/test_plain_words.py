@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from helpers.command import in_terminal
 from patchvote.cli import _COMMANDS, make_app
 from patchvote.cli.answer_table import Table
+from patchvote.cli.bags import _class_lines
 from patchvote.errors import PhotoError
 from patchvote.models.answers import Answer
 from patchvote.models.file import read_model, write_model
@@ -166,3 +167,9 @@ def test_a_model_of_before_keeps_its_words(place, command):
     about = dataclasses.replace(model.about, chosen={"words": "linear votes, C = 1", "why": "the default"})
     write_model(dataclasses.replace(model, about=about), "before.patchvote")
     assert command("info", "before.patchvote").code == 0
+
+
+def test_classes_of_a_store_are_aligned_whatever_their_letters():
+    head, *lines = _class_lines({"brick": 12, "桜": 3, "a\x1bb": 1})
+    assert head == "3 classes"
+    assert {width(line.rstrip("█")) for line in lines} == {width(lines[0].rstrip("█"))}

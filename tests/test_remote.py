@@ -15,6 +15,7 @@ from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Extractor, ImageClassifier, PatchvoteError, Store, StoreError, fill, find_photos
 from patchvote.errors import DamagedShardError
 from patchvote.models.file import read_model
+from patchvote.photos.find import labelled
 from patchvote.utils.remote import RemotePath, place
 
 fsspec = pytest.importorskip("fsspec")
@@ -153,6 +154,9 @@ def test_commands_take_remote_paths_and_refuse_remote_outputs(remote, command, t
     done = command("info", root / "store")
     assert (done.code, "photos       20" in done.out) == (0, True)
     assert command("fit", root / "photos", "m.patchvote", "--network", "tiny.onnx", "--no-cache").code == 3
+    target = "--target", root / "photos" / "brick"
+    done = command("fit", root / "photos", "t.patchvote", "--network", "tiny.onnx", "--no-cache", *target)
+    assert (done.code, "there is no such file or folder" in done.err) == (3, False)
     place(str(root / "m.patchvote")).write((tmp_path / "m.patchvote").read_bytes())
     done = command("predict", root / "m.patchvote", root / "photos" / "brick", "--network", "tiny.onnx")
     assert done.code == 3
@@ -164,3 +168,9 @@ def test_commands_take_remote_paths_and_refuse_remote_outputs(remote, command, t
 def test_a_file_system_that_is_not_installed_is_named():
     with pytest.raises(PatchvoteError, match="nosuch:// cannot be read or written"):
         Store.open("nosuch://bucket/store")
+
+
+def test_the_folder_that_was_probably_meant_is_named_with_its_protocol():
+    place("memory://bucket/meant/train/cat/1.jpg").write(b"")
+    with pytest.raises(PatchvoteError, match="Did you mean memory://bucket/meant/train, which holds folders"):
+        labelled("memory://bucket/meant", None, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import multiprocessing
 import shutil
@@ -13,7 +14,7 @@ import pytest
 from patchvote.errors import PatchvoteError
 from patchvote.protocols import Protocol, cells, draws
 from patchvote.protocols.draws import Draw, read_draws
-from patchvote.protocols.made_with import commit
+from patchvote.protocols.made_with import commit, here
 from patchvote.protocols.page.summary import summarise
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.splits import Split
@@ -189,6 +190,13 @@ def test_damaged_files_are_named_with_the_line(tmp_path):
             Results(tmp_path).fold("p")
         assert path.read_text() == text
     path.write_text(whole)
+    (tmp_path / "p" / "made_with.json").write_text('{"format": 2}')
+    with pytest.raises(PatchvoteError, match="made_with.json is not a result of a protocol"):
+        everything(Results(tmp_path))
+    draw = {"setting": "random", "pair": ["a", "b"], "split": 1, "train": [], "test": []}
+    (tmp_path / "p" / "splits.jsonl").write_text(json.dumps(draw))
+    with pytest.raises(PatchvoteError, match="splits.jsonl, line 1, is not a split of a protocol"):
+        read_draws(tmp_path / "p")
     (tmp_path / "p" / "made_with.json").unlink()
     with pytest.raises(PatchvoteError, match="made_with.json is missing"):
         everything(Results(tmp_path))
@@ -253,3 +261,16 @@ def test_lists_of_the_version_before_are_compared_with_what_is_drawn(before):
     results.keep_draws("scene15-patches", {draw: Split(*lists)})
     with pytest.raises(PatchvoteError, match="the split random-01 kept in .* lists other photos than are drawn now"):
         results.keep_draws("scene15-patches", {draw: Split(lists[0][1:], lists[1])})
+
+
+def test_other_builds_of_a_package_are_recorded_in_its_place(monkeypatch):
+    def version(name: str) -> str:
+        if name in ("onnxruntime", "pillow"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "1.2.3"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    versions = here()["versions"]
+    assert versions["onnxruntime-gpu"] == versions["numpy"] == "1.2.3"
+    assert "onnxruntime" not in versions
+    assert "pillow" not in versions

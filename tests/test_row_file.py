@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from patchvote import PatchvoteError
-from patchvote.utils.row_file import RowFile, blocks_of, temporary_rows
+from patchvote.utils.row_file import RowFile, blocks_of, opened_again, temporary_rows
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +80,30 @@ def test_a_file_that_becomes_shorter_is_an_error_not_a_crash(folder, matrix):
     os.truncate(path, 200)
     with pytest.raises(PatchvoteError, match="rows can no longer be read: the file has become shorter"):
         rows[10:20]
+
+
+def test_a_file_that_is_opened_again_keeps_its_name_in_messages(folder, matrix):
+    (folder / "rows").write_bytes(matrix.tobytes())
+    with (folder / "rows").open("rb") as file:
+        rows = RowFile(opened_again(file), "float16", matrix.shape)
+    (folder / "rows").rename(folder / "renamed")
+    np.testing.assert_array_equal(rows[10:20], matrix[10:20])
+    os.truncate(folder / "renamed", 200)
+    with pytest.raises(PatchvoteError, match="rows can no longer be read"):
+        rows[10:20]
+
+
+def test_two_matrices_in_one_file_are_read_by_two_threads_at_once(folder, matrix):
+    (folder / "rows").write_bytes(matrix.tobytes() + (-matrix).tobytes())
+    with (folder / "rows").open("rb") as file:
+        shared, lock = opened_again(file), threading.Lock()
+    first, second = (RowFile(shared, "float16", matrix.shape, start, lock) for start in (0, matrix.nbytes))
+
+    def wrong(rows: RowFile, expected: np.ndarray) -> int:
+        return sum(not np.array_equal(rows[start : start + 9], expected[start : start + 9]) for start in 500 * [0, 40])
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(wrong, (first, second), (matrix, -matrix))) == [0, 0]
 
 
 def test_a_full_disk_is_told_before_anything_is_written(folder, matrix):

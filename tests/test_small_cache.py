@@ -334,6 +334,12 @@ def test_other_settings_of_products_have_moments_of_their_own(photos, tmp_path):
     assert fitted(photos, tmp_path / "cache").filled.extracted == 0
 
 
+def test_an_exponent_of_many_digits_is_that_of_the_moments_in_the_cache(photos, tmp_path):
+    voter = MomentSVM(power=1 / 3, pairs=2)
+    assert fitted(photos, tmp_path / "cache", voter=voter).model.scorer.power == 1 / 3
+    assert fitted(photos, tmp_path / "cache", voter=voter).filled.extracted == 0
+
+
 def test_an_unreadable_sample_is_no_reason_to_give_up(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(cached_stores, "SAMPLE", 2)
     found = find_photos(photos)
@@ -434,6 +440,14 @@ def test_adapting_keeps_the_means_of_the_target(photos, tmp_path):
     with whole._bags_of(find_photos(target), None, {"network": 0.0}) as store:
         whole._adapt_to(store, True)
     same_arrays(adapted, whole)
+
+
+def test_moments_of_a_target_are_not_taken_for_its_descriptors(photos, tmp_path):
+    whole = whole_store(photos, tmp_path / "whole")
+    fitted(photos, tmp_path / "cache")
+    (folder,) = (path for path in (tmp_path / "cache").iterdir() if "moments" in path.name)
+    with pytest.raises(StoreError, match="keeps a summary of each photo, but Adapted needs descriptors"):
+        Adapted(MomentSVM(pairs=2)).fit(whole, whole.labels, Store.open(folder))
 
 
 def test_a_model_is_adapted_and_measured_with_whole_bags(photos, tmp_path):

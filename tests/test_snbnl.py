@@ -84,6 +84,8 @@ def test_a_store_with_an_unlabelled_photo_names_it(tmp_path):
     write_shard(tmp_path, Recipe(), "f", entries, [Bags.of([bag.astype(np.float16)]) for bag in bags])
     with pytest.raises(ValueError, match="b.jpg has no label"):
         SNBNL().fit(Store.open(tmp_path))
+    with pytest.raises(ValueError, match="labels must be all of one type"):
+        SNBNL().fit(Store.open(tmp_path), ["sea", "land", None])
 
 
 @pytest.mark.parametrize("start", ["random", "data", "kmeans"])

@@ -68,6 +68,16 @@ def test_photos_are_moved_only_when_it_is_told(place, command):
     assert sorted(content(place / "sorted").values()) == before
 
 
+def test_photos_that_were_copied_before_are_there_once_when_they_are_moved(place, command):
+    before = sorted(content(place / "photos").values())
+    assert command("predict", "m.patchvote", "photos", "--sort-into", "sorted").code == 0
+    done = command("predict", "m.patchvote", "photos", "--sort-into", "sorted", "--move")
+    assert done.code == 0, done.err
+    assert "12 were there already, the same byte by byte: 12 originals were removed" in done.err
+    assert content(place / "photos") == {}
+    assert sorted(content(place / "sorted").values()) == before
+
+
 def test_a_second_run_adds_nothing_and_a_folder_inside_the_photos_is_left_out(place, command):
     command("predict", "m.patchvote", "photos", "--sort-into", "photos/sorted")
     before = content(place)

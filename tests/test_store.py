@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from patchvote import Bags, Dense, PhotoError, Recipe, Store, StoreError
+from patchvote.bags import shard_writing
 from patchvote.bags.shard import Entry, Shard
 from patchvote.bags.shard_writing import cast, write_shard
 
@@ -258,3 +259,12 @@ def test_a_store_can_be_seen_as_if_it_held_some_photos_only(tmp_path, photo_fold
     assert sorted(store.order_on_disk()) == list(range(40))
     with pytest.raises(StoreError, match="does not hold nobody.jpg"):
         store.only(["nobody.jpg"])
+
+
+def test_an_error_of_writing_without_a_number_is_told_in_its_own_words(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError("the quota of the bucket is used up")  # as libraries of remote file systems do
+
+    monkeypatch.setattr(shard_writing, "write_and_hold", refused)
+    with pytest.raises(StoreError, match="cannot be written: the quota of the bucket is used up"):
+        write_shard(tmp_path, RECIPE, "f", [Entry("a.jpg", None, "1")], [Bags.of([np.ones((1, 2))])])

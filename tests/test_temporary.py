@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +19,9 @@ import pytest
 from PIL import Image
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Dense, Extractor, ImageClassifier, Recipe, Store, StoreError, fill
+from patchvote import Dense, Extractor, ImageClassifier, PatchvoteError, Recipe, Store, StoreError, fill
 from patchvote.utils.files import write_atomically
+from patchvote.utils.temporary import temporary_folder
 
 WRITES_SLOWLY = """
 import sys, time
@@ -198,3 +203,53 @@ def test_a_claim_beside_shards_of_another_kind_does_not_keep_a_store_from_being_
     fill(tmp_path / "store", photos, other)
     claim.write_bytes(kept)
     assert Store.open(tmp_path / "store").recipe == other.recipe
+
+
+# --- no room ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_temporary_folder_is_told_in_one_sentence(place, command, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+
+    @contextlib.contextmanager
+    def full(path, parts):
+        raise OSError(errno.ENOSPC, "No space left on device")
+        yield
+
+    monkeypatch.setattr("patchvote.bags.shard_writing.write_and_hold", full)
+    done = command("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--no-cache", "--no-report", "-q")
+    assert done.code == 1
+    assert done.err == (
+        f"patchvote: the temporary folder {place} is full. Free some space there, or name another folder by the "
+        "environment variable TMPDIR, then run it again.\n"
+    )
+
+
+def test_an_open_file_in_a_full_temporary_folder_is_told_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
+    with pytest.raises(PatchvoteError, match=f"the temporary folder {tmp_path} is full"), temporary_folder():
+        Path("/dev/full").write_bytes(b"x")
+
+
+def test_a_disk_that_is_full_elsewhere_is_not_taken_for_the_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for error in (OSError(errno.ENOSPC, "full", "/elsewhere/model"), OSError(errno.ENOSPC, "full"), OSError("other")):
+        with pytest.raises(OSError, match="full|other") as raised, temporary_folder():
+            raise error
+        assert raised.value is error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_temporary_folder_at_all_is_told_with_those_that_were_tried(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "gone")])
+    with (
+        pytest.raises(PatchvoteError, match=r"nothing temporary can be written: .*gone.*TMPDIR"),
+        temporary_folder(),
+    ):
+        pass
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(PatchvoteError, match=r"the temporary folder .*gone: No such file.*TMPDIR"), temporary_folder():
+        pass

@@ -79,7 +79,8 @@ def test_a_table_of_all_classes_leaves_out_those_that_nothing_speaks_for():
     answer = Answer("1.jpg", "a", 0.9, "b", 0.098, classes=classes, probabilities=np.array([0.9, 0.098, 0.002, 0.0]))
     for wanted, classes_shown in ((Wanted(classes, 0, True), 2), (Wanted(classes, 3, True), 3), (Wanted(classes), 1)):
         table = Table.of(["1.jpg"], classes, None, wanted)
-        assert len(list(table.lines([answer]))) == 1 + classes_shown
+        listed = [line for line in table.lines([answer]) if " more class" not in line]
+        assert len(listed) == 1 + classes_shown
 
 
 def test_names_of_classes_in_the_header_are_no_formulas():
@@ -87,3 +88,19 @@ def test_names_of_classes_in_the_header_are_no_formulas():
     answer = Answer("1.jpg", "b", 0.9, "a;=1", 0.1, classes=classes, probabilities=np.array([0.1, 0.9]))
     header = next(csv_lines([answer], Wanted(classes, 0, True)))
     assert "probability of a;'=1" in header
+
+
+def test_a_table_of_all_classes_says_how_many_it_does_not_list():
+    classes = tuple(f"class {number}" for number in range(6))
+    probability = np.array([0.7, 0.28, 0.01, 0.004, 0.003, 0.003])
+    answer = Answer("1.jpg", "class 0", 0.7, "class 1", 0.28, classes=classes, probabilities=probability)
+    lines = list(Table.of(["1.jpg"], classes, 80, Wanted(classes, 0, every=True)).lines([answer]))
+    assert [line.split() for line in lines[-2:]] == [
+        ["class", "2", "1", "%"],
+        ["3", "more", "classes", "<", "0.5", "%"],
+    ]
+    assert "1 more class " in list(Table.of(["1.jpg"], classes, 80, Wanted(classes, 5, every=True)).lines([answer]))[-1]
+    assert (
+        "more class" not in list(Table.of(["1.jpg"], classes, 80, Wanted(classes, 6, every=True)).lines([answer]))[-1]
+    )
+    assert "more class" not in list(Table.of(["1.jpg"], classes, 80, Wanted(classes, 3)).lines([answer]))[-1]

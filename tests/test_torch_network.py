@@ -172,6 +172,10 @@ def test_weights_come_from_safetensors_only(tmp_path):
     save_file({"nothing": torch.zeros(1)}, tmp_path / "other.safetensors")
     with pytest.raises(NetworkError, match="does not fit the network"):
         load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'other.safetensors'}")
+    content = (tmp_path / "w.safetensors").read_bytes()
+    (tmp_path / "half.safetensors").write_bytes(content[: len(content) // 2])
+    with pytest.raises(NetworkError, match=r"half.safetensors cannot be read: .* Is it complete\?"):
+        load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'half.safetensors'}")
 
 
 @pytest.mark.parametrize(
@@ -187,6 +191,7 @@ def test_weights_come_from_safetensors_only(tmp_path):
         ("torch:helpers.torch_models:alexnet@fc6?size=big", "size must be a whole number"),
         ("torch:helpers.torch_models:alexnet@fc6?weights=none.safetensors", "there is no file none.safetensors"),
         ("torch:helpers.torch_models:broken", "torch_models:broken failed: no weights here."),
+        ("torch:os:getcwd", "os:getcwd returned '"),
     ],
 )
 def test_names_that_mean_nothing_are_answered_clearly(name, words):
@@ -217,9 +222,12 @@ def test_a_package_that_needs_torch_is_told_from_one_that_is_not_there(tmp_path,
     (tmp_path / "needs_torch" / "__init__.py").write_text("import torch")
     (tmp_path / "needs_torch" / "models.py").write_text("def net(): ...")
     (tmp_path / "needs_more.py").write_text("import no_such_package_here")
+    (tmp_path / "half_written.py").write_text("def net(:")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(NetworkError, match="needs_more cannot be imported: No module named 'no_such_package_here'"):
         load("torch:needs_more:net")
+    with pytest.raises(NetworkError, match="half_written cannot be imported: .*half_written.py"):
+        load("torch:half_written:net")
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(
         NetworkError, match=r"torch is not installed. Install it with: pip install 'patchvote\[torch\]'"

@@ -129,3 +129,11 @@ def test_no_more_than_a_block_of_a_store_is_read_at_once_and_a_small_one_once(st
     data = training_data(store)
     one_pass(data), one_pass(data), one_pass(data.only(np.arange(10)))
     assert loads == [store.sizes.sum()]
+
+
+def test_only_images_with_weight_tell_whether_features_are_negative():
+    values = np.ones((900, 2))
+    bags = [values[:600], -values[:300], values[:600]]
+    for weight, negative in (([0, 1, 0], True), ([1, 0, 1], False)):
+        data = TrainingData(Bags.of(bags), np.zeros(3, np.int64), np.array(weight, float), 10_000)
+        assert data.has_negative_features() is negative

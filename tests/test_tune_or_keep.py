@@ -130,7 +130,7 @@ def test_an_interrupted_tuning_continues_after_its_last_pass(here, textures, com
         patch.setattr(Learner, "_one_pass", interrupted)
         done = command(*words)
     assert done.code == 130
-    assert "my.patchvote was not written. Run the same command again to continue" in done.err
+    assert "my.patchvote was not written. 3 of 5 passes are kept in my-tuning.safetensors: run the same" in done.err
     assert (here / "my-tuning.safetensors").exists()
     other = command(*words[:5], "--passes", "6", *WORDS)
     assert other.code == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import shutil
 import subprocess
@@ -19,7 +20,8 @@ from patchvote.errors import ModelChangedError, WaitWarning
 from patchvote.models.about import About, check_about
 from patchvote.models.file import read_model, write_model
 from patchvote.models.known import known_photos, with_photos
-from patchvote.utils.locking import lock_file, locked, stamp
+from patchvote.utils import locking
+from patchvote.utils.locking import lock_at_once, lock_file, locked, stamp
 from test_cli import words
 
 
@@ -107,6 +109,15 @@ def test_a_lock_is_waited_for_and_released_by_whoever_ends(tmp_path):
     waiting.join(timeout=60)
     assert order == ["killed", "taken"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_without_locks_keeps_nobody_from_working(tmp_path, monkeypatch):
+    def no_locks(handle: int) -> bool:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(locking, "_try_lock", no_locks)
+    with locked(tmp_path / "file"), lock_at_once(tmp_path / "file") as is_mine:
+        assert is_mine
 
 
 def test_whoever_waits_for_a_lock_is_told_so_after_a_second(tmp_path, monkeypatch):

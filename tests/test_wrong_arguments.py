@@ -39,6 +39,12 @@ def test_wrong_settings_of_a_classifier_are_named_at_once(settings, says):
         ImageClassifier(**settings)
 
 
+@pytest.mark.parametrize("held_out", [20, 1, -0.1, float("nan"), True, "a.jpg"])
+def test_a_share_of_photos_to_hold_out_is_below_one(held_out):
+    with pytest.raises(PatchvoteError, match="held_out must be a share of the photos, from 0 to less than 1, or a"):
+        ImageClassifier().fit("photos", held_out=held_out)
+
+
 def test_the_name_of_a_network_stands_for_its_recipe():
     assert Extractor("efficientnet-lite0").recipe.network == "efficientnet-lite0"
     assert ImageClassifier("efficientnet-lite0").recipe.mode == "dense"

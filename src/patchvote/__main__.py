@@ -45,6 +45,11 @@ def main() -> NoReturn:
             # If Ctrl-C interrupted code that was compiled from text, as that of dataclasses is, Python remembers it and
             # kills itself by the signal at exit, although it was handled. Running any other text resets that.
             exec("pass")  # noqa: S102
+    except SystemExit as ended:
+        if PRESSED and "torch" in sys.modules and "ray" not in sys.modules:  # Ray has to end its workers
+            # All is said and written, and nobody who pressed Ctrl-C wants to wait until torch is taken apart.
+            os._exit(ended.code if isinstance(ended.code, int) else 1)
+        raise
     except (KeyboardInterrupt, Exception) as error:  # also just before Ctrl-C is ignored
         if not (PRESSED or isinstance(error, KeyboardInterrupt)):
             raise

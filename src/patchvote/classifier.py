@@ -27,6 +27,7 @@ from .models.answers import Answer
 from .models.arguments import (
     check_adapts,
     check_classes,
+    check_held_out,
     check_readable,
     check_settings,
     check_target,
@@ -176,9 +177,10 @@ class ImageClassifier(Parameters, Namer):
             measured; they are learned as well in the end. By default a fifth, and of few photos each fifth in turn.
         """
         seconds, progress = {"network": 0.0}, as_progress(progress)
+        check_held_out(held_out)
         found = labelled(photos, labels, 2)
         check_classes(found)
-        self.passed_over = found.passed_over
+        self.passed_over, self.refusal = found.passed_over, None
         target = list(target) if isinstance(target, Iterator) else target  # it is iterated twice
         if target is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += find_photos(target).passed_over.without_folders()
@@ -194,9 +196,9 @@ class ImageClassifier(Parameters, Namer):
             fitted = fit_model(store, self.voter, self._extractor, **more, engine=engine, held_out=held_out)
         self._take(fitted)
         if target is not None:
-            skipped, photos_of_source = self.skipped, self._photos
+            skipped, passed_over, photos_of_source = self.skipped, self.passed_over, self._photos
             self.adapt(target, insist=insist, progress=progress, engine=engine)
-            self.skipped, self._photos = skipped + self.skipped, photos_of_source
+            self.skipped, self.passed_over, self._photos = skipped + self.skipped, passed_over, photos_of_source
             self.scores, self._mistakes = fitted.held_out, fitted.mistakes
         return self
 
@@ -237,6 +239,7 @@ class ImageClassifier(Parameters, Namer):
 
         found = find_photos(photos)
         check_adapts(self.model)
+        self.passed_over = found.passed_over.without_folders()
         need = adapted_from(self.model.kind)
         with self._bags_of(found, progress, {"network": 0.0}, engine, need) as store:
             self._adapt_to(store, insist)
@@ -268,7 +271,7 @@ class ImageClassifier(Parameters, Namer):
 
         seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
         check_classes(found)
-        self.passed_over = found.passed_over
+        self.passed_over, self.refusal = found.passed_over, None
         with self._bags_of(found, progress, seconds, engine, added_from(self.model)) as store:
             fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
         self.known = fitted.known
@@ -343,6 +346,7 @@ class ImageClassifier(Parameters, Namer):
             Engine whose workers answer, with the model from its file; by default this process does. To adapt, workers
             only extract the photos.
         """
+        self.refusal = None
         if not adapt:
             yield from super().answers(photos, threshold=threshold, engine=engine)
             return

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
-from ..utils.onnx_graph import makers, needed_for
+from ..utils.onnx_graph import makers, needed_for, nodes_of
 from .graph import output_names
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def patch_size(model: onnx.ModelProto) -> int | None:
 
 def scales_by_batch(model: onnx.ModelProto) -> bool:
     """Whether the graph quantises its tensors by their largest value: images of one batch would affect each other."""
-    return any(node.op_type.startswith("DynamicQuantize") for node in model.graph.node)
+    return any(node.op_type.startswith("DynamicQuantize") for node in nodes_of(model))
 
 
 def _listed(names: list[str]) -> str:

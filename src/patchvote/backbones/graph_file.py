@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NetworkError
 from ..utils.files import file_digest
-from ..utils.onnx_graph import all_nodes, subgraphs
+from ..utils.onnx_graph import all_nodes, nodes_of, subgraphs
 from ..utils.reading import open_regular, read_bytes
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def weight_files(path: Path) -> list[Path]:
 
 def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
     """Refuse loops, and functions that expand to more nodes than any network has."""
-    bodies = [model.graph.node, *(function.node for function in model.functions)]
-    for node in (node for body in bodies for node in all_nodes(body)):
+    for node in nodes_of(model):
         is_branch = node.op_type == "If" and node.domain in ("", "ai.onnx")
         if not is_branch and any(subgraphs(node)):
             raise NetworkError(
@@ -116,16 +115,15 @@ def check_operations(model: onnx.ModelProto, path: Path) -> None:
         The model has such an operation.
     """
     functions = {(function.domain, function.name) for function in model.functions}
-    for body in [model.graph.node, *(function.node for function in model.functions)]:
-        for node in all_nodes(body):
-            if (node.domain, node.op_type) in functions:
-                continue
-            if node.op_type in _REFUSED or node.domain not in _DOMAINS:
-                name = f"{node.domain}.{node.op_type}" if node.domain not in _DOMAINS[:2] else node.op_type
-                raise NetworkError(
-                    f"{path} has the operation {name[:80]!r}, which descriptors of photos do not need and which may "
-                    "take unlimited time. Read a tensor before it (output=…), or export the network without it."
-                )
+    for node in nodes_of(model):
+        if (node.domain, node.op_type) in functions:
+            continue
+        if node.op_type in _REFUSED or node.domain not in _DOMAINS:
+            name = f"{node.domain}.{node.op_type}" if node.domain not in _DOMAINS[:2] else node.op_type
+            raise NetworkError(
+                f"{path} has the operation {name[:80]!r}, which descriptors of photos do not need and which may "
+                "take unlimited time. Read a tensor before it (output=…), or export the network without it."
+            )
 
 
 def _expanded_size(
@@ -199,14 +197,13 @@ def _is_outside(tensor: onnx.TensorProto) -> bool:
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield all constants of a model, including those of nested graphs, functions and attributes."""
     yield from _constants(model.graph)
-    for body in [model.graph.node, *(function.node for function in model.functions)]:
-        for node in all_nodes(body):
-            for graph in subgraphs(node):
-                yield from _constants(graph)
-            for attribute in node.attribute:
-                yield from [attribute.t, *attribute.tensors]
-                for sparse in [attribute.sparse_tensor, *attribute.sparse_tensors]:
-                    yield from (sparse.values, sparse.indices)
+    for node in nodes_of(model):
+        for graph in subgraphs(node):
+            yield from _constants(graph)
+        for attribute in node.attribute:
+            yield from [attribute.t, *attribute.tensors]
+            for sparse in [attribute.sparse_tensor, *attribute.sparse_tensors]:
+                yield from (sparse.values, sparse.indices)
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -108,9 +108,7 @@ def _asked(work: Callable[[], T], repository: str, revision: str, file: str) -> 
         if isinstance(error, errors.LocalEntryNotFoundError):  # also where the hub does not answer
             raise _unreachable(where, file, error.__cause__ or error) from None
         raise NetworkError(f"{where} has no file {file}. Its page lists them: {_endpoint()}/{repository}") from None
-    except errors.HfHubHTTPError as error:
-        raise _unreachable(where, file, error) from None
-    except Exception as error:  # what the library under the library raises differs between versions
+    except Exception as error:  # HfHubHTTPError, or what the library under the library raises
         raise _unreachable(where, file, error) from None
 
 

@@ -216,7 +216,7 @@ def assembled(part: onnx.ModelProto, features: Features, whole: bool) -> onnx.Mo
 
 def _shape(features: Features) -> list[str | int]:
     if features.stride is None:
-        return ["n", *(["d"] if features.others is None else [features.dim])]
+        return ["n", "d"]
     return ["n", features.dim, "rows", "columns"] if features.layout == "NCHW" else ["n", "rows", "columns", "d"]
 
 

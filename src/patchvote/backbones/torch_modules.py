@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import NetworkError, first_line
+from ..utils.schema import brief
 from .names import NetworkName
 
 _IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # mean and scale that most networks were trained with
@@ -140,15 +142,21 @@ def _of_function(network: NetworkName) -> Made:
     package, _, function = network.what.partition(":")
     try:
         maker = getattr(importlib.import_module(package), function, None)
-    except ImportError as error:
-        raise NetworkError(f"the module {package} cannot be imported: {first_line(error)}.") from None
+    except Exception as error:  # the user's code may raise anything
+        raise NetworkError(f"the module {package} cannot be imported: {first_line(error)}.") from error
     if not callable(maker):
         raise NetworkError(f"the module {package} has no function {function!r}.")
     try:
         module = maker()
     except Exception as error:  # the user's code may raise anything
         raise NetworkError(f"{network.what} failed: {first_line(error)}.") from error
+    if not isinstance(module, import_torch().nn.Module):
+        raise NetworkError(f"{network.what} returned {brief(module)}, which is no module of torch.")
     declared = getattr(module, "preprocessing", {})
+    if not isinstance(declared, Mapping):
+        raise NetworkError(
+            f"preprocessing of {network.what} must be a dictionary with size, mean and scale, got {brief(declared)}."
+        )
     return Made(module, **{key: value for key, value in declared.items() if key in ("size", "mean", "scale")})
 
 
@@ -166,10 +174,15 @@ def _refuse_random_weights(network: NetworkName) -> None:
 
 
 def _load_weights(module: Any, path: str) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        module.load_state_dict(load_file(path))
+        weights = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise NetworkError(f"{path} cannot be read: {first_line(error)}. Is it complete?") from None
+    try:
+        module.load_state_dict(weights)
     except RuntimeError as error:
         raise _unfit(path, error) from None
 

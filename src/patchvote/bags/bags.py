@@ -173,7 +173,8 @@ class Bags:
         if weight == 0:
             return self
         centre = (self.boxes[:, :2] + self.boxes[:, 2:]) * np.float32(weight / 2)
-        values = np.concatenate([self.values, centre.astype(self.values.dtype)], axis=1)
+        dtype = self.values.dtype if self.values.dtype.kind == "f" else centre.dtype  # whole numbers cannot hold them
+        values = np.concatenate([self.values, centre.astype(dtype)], axis=1)
         return dataclasses.replace(self, values=values)
 
     def astype(self, dtype: npt.DTypeLike) -> Bags:

@@ -106,9 +106,8 @@ def _kept(stores: CachedStores, need: Keep | Condenser, stack: contextlib.ExitSt
 def in_cache(root: Path, cache: str | Path | bool | None) -> Iterator[None]:
     """Use a cache while the block runs, as `using` does; its folder is made if it can be."""
     bound = bound_of(cache)
-    if not isinstance(root, RemotePath):
-        with contextlib.suppress(OSError):
-            root.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
+        root.mkdir(parents=True, exist_ok=True)
     with using(root, bound):
         yield
 

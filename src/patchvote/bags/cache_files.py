@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ..backbones.cache import cache_folder
 from ..errors import PatchvoteError
-from ..utils.remote import RemotePath
+from ..utils.remote import RemotePath, place
 from ..utils.temporary import used_folder
 from .shard import SET_ASIDE, is_own_name
 
@@ -53,10 +53,22 @@ class CacheFile:
 
 
 def root_of(cache: str | Path | bool | None) -> Path | None:
-    """Return the folder of a cache: the user's for None or True; None for False, and where nothing may be kept."""
+    """Return the folder of a cache: the user's for None or True; None for False, and where nothing may be kept.
+
+    Raises
+    ------
+    PatchvoteError
+        The folder is on another file system, where there are no locks and times of use cannot be set.
+    """
     if cache is False or bound_of(cache) == 0:
         return None
-    return bags_folder() if isinstance(cache, bool | None) else Path(cache)
+    root = bags_folder() if isinstance(cache, bool | None) else place(cache)
+    if isinstance(root, RemotePath):
+        raise PatchvoteError(
+            f"the cache must be a folder of this machine, got {root}. A store may be there: `patchvote extract PHOTOS "
+            "STORE`."
+        )
+    return root
 
 
 def bags_folder() -> Path:
@@ -103,9 +115,6 @@ def parse_size(text: str) -> int | None:
 @contextlib.contextmanager
 def using(root: Path, bound: int | None) -> Iterator[None]:
     """Keep everything in a cache while the block runs; then remove what is beyond its bound, unless others use it."""
-    if isinstance(root, RemotePath):  # it has no locks, and times of use cannot be set
-        yield
-        return
     with used_folder(root) as alone:
         yield
         if bound is not None and (is_alone := alone()) is not False:
@@ -178,6 +187,5 @@ def _is_shard(name: str) -> bool:
 def touch(paths: Iterable[Path]) -> None:
     """Note that files of a cache are used now."""
     for path in paths:
-        if not isinstance(path, RemotePath):
-            with contextlib.suppress(OSError):
-                os.utime(path)
+        with contextlib.suppress(OSError):
+            os.utime(path)

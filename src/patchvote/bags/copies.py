@@ -8,7 +8,7 @@ are much nearer to each other than photos of the collection usually are, whateve
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,8 @@ _NEAR = 0.12
 _FEWEST_FEATURES = 64  # needed to find near copies: with fewer, many vectors are near by chance
 _ALIKE = 1e-5  # distance that two equal vectors may have because of rounding
 _SAMPLE = 500  # photos from which the median distance is estimated
-_ROWS = 1024  # photos compared at once with all others, which limits the memory
+_ROWS, _NUMBERS = 1024, 1 << 24  # photos compared at once with all others, and cosines: 64 MB
+_MOST_PAIRS = 1 << 20  # pairs held to link photos, 16 MB: of n photos that are all alike, there are n * n / 2
 _EXAMPLES = 5  # groups that are listed
 _NAMES = 4  # photos that are listed per group
 
@@ -56,7 +57,14 @@ def copy_groups(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -
     >>> copy_groups(photos, ["a", "b", "c", "b"]).tolist()
     [0, 1, 0, 1]
     """
-    return linked(copy_pairs(means, digests), len(means))
+    count, held = len(means), 0
+    pairs: list[Numbers] = []
+    for more in _pairs(means, digests):
+        pairs.append(more)
+        held += len(more)
+        if held > _MOST_PAIRS:  # each photo with the first of its group links the same photos
+            pairs, held = [np.stack([linked(np.concatenate(pairs), count), np.arange(count)], axis=1)], 0
+    return linked(np.concatenate(pairs), count)
 
 
 def copy_pairs(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
@@ -64,12 +72,7 @@ def copy_pairs(means: npt.NDArray[Any], digests: Sequence[str] | None = None) ->
 
     Of photos that are equal, each is paired with the first.
     """
-    pairs = [_equal_pairs([row.tobytes() for row in means])]
-    if digests is not None:
-        pairs.append(_equal_pairs(digests))
-    if means.shape[1] >= _FEWEST_FEATURES:
-        pairs.append(_near_pairs(_vectors(means)))
-    return np.concatenate(pairs)
+    return np.concatenate(list(_pairs(means, digests)))
 
 
 def linked(pairs: Numbers, count: int) -> Numbers:
@@ -107,6 +110,15 @@ def means_of(store: Store, features: int, at_once: int) -> npt.NDArray[np.float3
     return means
 
 
+def _pairs(means: npt.NDArray[Any], digests: Sequence[str] | None) -> Iterator[Numbers]:
+    """Yield the pairs of `copy_pairs`, some at a time."""
+    yield _equal_pairs([row.tobytes() for row in means])
+    if digests is not None:
+        yield _equal_pairs(digests)
+    if means.shape[1] >= _FEWEST_FEATURES:
+        yield from _near_pairs(_vectors(means))
+
+
 def equal_groups(digests: Sequence[str]) -> Numbers:
     """Find exact copies only; the result is as that of `copy_groups`.
 
@@ -132,18 +144,17 @@ def _vectors(means: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
 
 
-def _near_pairs(vectors: npt.NDArray[np.float32]) -> Numbers:
-    """Return pairs of near copies, the earlier photo first; the distance is 1 minus the cosine."""
+def _near_pairs(vectors: npt.NDArray[np.float32]) -> Iterator[Numbers]:
+    """Yield pairs of near copies, the earlier photo first; the distance is 1 minus the cosine."""
     count = len(vectors)
     sample = vectors[np.linspace(0, count - 1, min(count, _SAMPLE)).astype(int)]
     distances = 1 - (sample @ sample.T)[np.triu_indices(len(sample), 1)]
     least = 1 - max(_NEAR * float(np.median(distances)) if len(distances) else 0.0, _ALIKE)
-    pairs = [np.zeros((0, 2), np.int64)]
-    for start in range(0, count, _ROWS):
-        one, other = np.nonzero(vectors[start : start + _ROWS] @ vectors[start:].T >= least)
+    rows = max(1, min(_ROWS, _NUMBERS // max(1, count)))
+    for start in range(0, count, rows):
+        one, other = np.nonzero(vectors[start : start + rows] @ vectors[start:].T >= least)
         later = other > one
-        pairs.append(np.stack([one[later], other[later]], axis=1) + start)
-    return np.concatenate(pairs)
+        yield np.stack([one[later], other[later]], axis=1) + start
 
 
 def groups_of_several(groups: Numbers) -> list[list[int]]:

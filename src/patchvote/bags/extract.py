@@ -71,6 +71,13 @@ class Described:
     whole: Bags | None = None
 
 
+def _readable(value: Any) -> str:
+    """Return how a value is written; the name alone of an object that would show its address."""
+    if " at 0x" in repr(value):
+        return f"<{type(value).__name__} {value.spec.name}>" if hasattr(value, "spec") else f"<{type(value).__name__}>"
+    return repr(value)
+
+
 class Extractor(Parameters):
     """Turns photos into bags by a recipe; in a pipeline of scikit-learn, a transformer.
 
@@ -91,6 +98,8 @@ class Extractor(Parameters):
     >>> grey = np.full((100, 200, 3), 128, dtype=np.uint8)
     >>> Extractor()(grey)
     <Bags: 1 bags, 127 descriptors of 1,280 features>
+    >>> Extractor(jobs=2)
+    Extractor(jobs=2)
     """
 
     estimator_type = "transformer"
@@ -141,6 +150,19 @@ class Extractor(Parameters):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the constructor by name."""
         return {"recipe": self.recipe, **self.again.keywords}
+
+    def __repr__(self) -> str:
+        """Return the call that makes the same extractor, with nothing but what differs from the defaults."""
+        given = [*self._given_recipe(), *self.again.keywords.items()]
+        shown = [f"{name}={_readable(value)}" for name, value in given if value not in (None, "cpu")]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _given_recipe(self) -> list[tuple[str, Any]]:
+        """Return the recipe as shortly as it can be given: not at all, as the name of its network, or whole."""
+        network = self.recipe.network
+        if self.recipe != fitting(Recipe(network), self.backbone.spec):
+            return [("recipe", self.recipe)]
+        return [] if network == Recipe().network else [("recipe", str(network))]
 
     def fit(self, X: Source, y: Any = None) -> Self:
         """Learn nothing: photos become bags by the recipe alone."""

@@ -381,7 +381,7 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         foreign = [p.name for p in path.iterdir() if not p.name.startswith(".") and p.suffix not in (ENDING, SET_ASIDE)]
     except OSError as error:
-        raise StoreError(f"{path} cannot be used as a store: {error.strerror}.") from error
+        raise StoreError(f"{path} cannot be used as a store: {error.strerror or error}.") from error
     if foreign:
         raise ForeignStoreError(
             f"{path} holds other files ({foreign[0]}, …). Choose a new or empty folder for the store."

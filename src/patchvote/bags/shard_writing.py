@@ -89,8 +89,8 @@ def hold_shard(
             stack.enter_context(write_and_hold(path, _safetensors(arrays, {**metadata, "number": str(number)})))
         except OSError as error:
             raise StoreError(
-                f"{folder}: the descriptors of {len(entries)} photos cannot be written: {error.strerror}. What was "
-                "written before is safe: free some space, then run the same command again to continue."
+                f"{folder}: the descriptors of {len(entries)} photos cannot be written: {error.strerror or error}. "
+                "What was written before is safe: free some space, then run the same command again to continue."
             ) from error
         yield path
 

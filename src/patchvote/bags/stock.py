@@ -150,7 +150,7 @@ class Stock:
         except FileNotFoundError:
             return  # another process has set it aside
         except OSError as problem:
-            message = f"{error} It cannot be set aside: {problem.strerror}."
+            message = f"{error} It cannot be set aside: {problem.strerror or problem}."
         self.damaged.append(message)
 
     def _check_kind(self, shard: Shard) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import io
 import os
 import shlex
 import sys
@@ -28,7 +27,15 @@ from ..utils.terminal import ReaderGone, flush_output, say, show
 from ..version import __version__
 from .checked import Checked
 from .common import FAILED, INTERRUPTED, MISTYPED, Device, Force, MistypedError
-from .streams import Interrupted, close_streams, interruptible, interruption, open_streams
+from .streams import (
+    Interrupted,
+    close_streams,
+    interruptible,
+    interruption,
+    open_streams,
+    replace_unknown_letters,
+    replaced_sentences,
+)
 
 # Modules of the commands; the function of a command has its name.
 _COMMANDS = {
@@ -142,9 +149,7 @@ def main() -> NoReturn:
     if {"-q", "--quiet"} & set(sys.argv):
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when the hub's library is imported
     open_streams()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name that the terminal cannot show must not end the command
-            stream.reconfigure(errors="replace")
+    replace_unknown_letters()
     warnings.showwarning = functools.partial(_show_warning, debug)
     warnings.filterwarnings("ignore", module="PIL")  # `photos` refuses or handles what they warn of
     warnings.filterwarnings("ignore", message="not adapted: ")  # commands print it themselves
@@ -162,6 +167,7 @@ def main() -> NoReturn:
     except ReaderGone:
         code = 0
     finally:
+        say(*replaced_sentences())
         close_streams()
     if session := sys.modules.get("patchvote.backbones.session"):  # only if a network was loaded
         session.exit_past_work(code if isinstance(code, int) else FAILED)

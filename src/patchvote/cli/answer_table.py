@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..models.answers import Answer
 from ..utils.columns import padded, shortened, width
+from ..utils.counting import counted
 from ..utils.terminal import printable
 from ..voters.votes import NONE
-from .answers import LIKELIEST, Wanted
+from .answers import LIKELIEST, SHOWN, Wanted
 
 _LEAST_NAME, _LEAST_LABEL, _MOST_LABEL = 16, 22, 40  # columns
 _GAP = "  "
@@ -74,6 +75,8 @@ class Table:
             yield self._row(name, label, f"{100 * answer.probability:.0f} %", second)
             for other, probability in self.wanted.shown(answer):
                 yield self._row("", other, f"{100 * probability:.0f} %", "")
+            if left_out := self.wanted.left_out(answer):
+                yield self._row("", counted(left_out, "more class", "more classes"), f"< {100 * SHOWN:g} %", "")
 
     def _row(self, name: str, label: str, probability: str, second: str) -> str:
         cells = (

@@ -17,7 +17,7 @@ from ..models.scores import Scores
 from ..utils.csv_text import csv_of
 from ..utils.terminal import printable_json
 
-_SHOWN = 0.005  # probability from which on a table of all classes lists a class: less would be shown as 0 %
+SHOWN = 0.005  # probability from which on a table of all classes lists a class: less would be shown as 0 %
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,11 @@ class Wanted:
         listed = answer.top(None if self.every else self.top)[1:]
         if not self.every:
             return listed
-        return [(label, p) for rank, (label, p) in enumerate(listed, 2) if p >= _SHOWN or rank <= self.top]
+        return [(label, p) for rank, (label, p) in enumerate(listed, 2) if p >= SHOWN or rank <= self.top]
+
+    def left_out(self, answer: Answer) -> int:
+        """Return how many of all classes a table does not list, since all of them are hardly likely."""
+        return len(answer.top()) - 1 - len(self.shown(answer)) if self.every else 0
 
 
 def _exact(probability: float | None) -> float | None:
@@ -76,11 +80,12 @@ LIKELIEST = Wanted()
 
 def answers_of(scores: Scores) -> Iterator[Answer]:
     """Yield the answers that were compared with labels."""
+    all_rejected = scores.rejected
     for index, (name, probability) in enumerate(zip(scores.names, scores.probability, strict=True)):
         first, second = np.argsort(-probability, kind="stable")[:2]
         highest, next_highest = float(probability[first]), float(probability[second])
         labels = scores.classes[first], scores.classes[second]
-        rejected = bool(scores.rejected[index])
+        rejected = bool(all_rejected[index])
         familiarity = None if scores.familiarity is None else float(scores.familiarity[index])
         yield Answer(
             name,

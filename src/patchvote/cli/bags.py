@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,9 +13,10 @@ import typer
 
 from ..engines.choose import EngineName
 from ..errors import StoreError
+from ..utils.columns import padded, width
 from ..utils.counting import counted
 from ..utils.remote import place
-from ..utils.terminal import say, show, show_json
+from ..utils.terminal import printable, say, show, show_json
 from .common import (
     SKIPPED,
     Address,
@@ -189,67 +191,58 @@ def _print_filled(filled: Filled, passed_over: PassedOver, store: Path, quiet: b
 
 def store_info(store: Path, as_json: bool) -> None:
     """Print what a store holds, without reading the descriptors."""
-    from ..bags.keep import in_words
     from ..bags.store import Store
 
     summary = Store.open(store).summary()
     if as_json:
         show_json(summary)
-        if summary["damaged"]:
-            raise typer.Exit(SKIPPED)
-        return
-    recipe = json.loads(summary["recipe"])
-    least, mean, most = summary["descriptors_per_photo"]
-    rows = [
-        ("photos", f"{summary['photos']:,}"),
-        ("descriptors", f"{summary['descriptors']:,} ({least:,} to {most:,} per photo, {mean:,.1f} on average)"),
-        ("kept", in_words(summary["keep"])),
-        ("features", f"{summary['features']:,} per descriptor, stored as {' and '.join(summary['dtype'])}"),
-        (
-            "network",
-            f"{summary['network']}, read {recipe['activation']} its last activation; checksum of its weights "
-            f"{summary['fingerprint']}",
-        ),
-        (
-            "mode",
-            f"{recipe['mode']}: " + ", ".join(f"{key} {_plain(value)}" for key, value in recipe["sampling"].items()),
-        ),
-        (
-            "on disk",
-            f"{summary['bytes'] / 1e6:,.1f} MB in {counted(summary['shards'], 'file')}, "
-            f"{summary['bytes'] / summary['photos'] / 1e3:,.1f} kB per photo",
-        ),
-    ]
-    if summary["superseded"]:
-        rows.append(
-            (
-                "superseded",
-                f"{summary['superseded']:,} older descriptions of photos that changed, moved or were written twice",
-            )
-        )
-    if summary["without_checksum"]:
-        count = summary["without_checksum"]
-        which = "" if count == summary["shards"] else f"{count:,} of the files: "
-        rows.append(("checksums", f"{which}none: written by an earlier version; damage is not detected"))
     else:
-        rows.append(("checksums", "of every file and photo, verified on reading"))
-    if summary["set_aside"]:
-        damaged = counted(len(summary["set_aside"]), "damaged file")
-        rows.append(("set aside", f"{damaged}, such as {summary['set_aside'][0]}"))
-    for row in rows:
-        show(f"{row[0]:<12} {row[1]}", indent=13)
-    for shard in summary["damaged"]:
-        show(f"{'damaged':<12} {shard.rstrip('.')}. The next run extracts its photos again.", indent=13)
-    if summary["classes"]:
-        width = max(map(len, summary["classes"]))
-        most_photos = max(summary["classes"].values())
-        show("", counted(len(summary["classes"]), "class", "classes"))
-        for name, photos in summary["classes"].items():
-            show(f"  {name:<{width}} {photos:>7,} {'█' * max(1, round(30 * photos / most_photos))}")
-    if summary["without_label"]:
-        show("", f"{counted(summary['without_label'], 'photo')} without a class")
+        for name, words in _store_rows(summary):
+            show(f"{name:<12} {words}", indent=13)
+        if summary["classes"]:
+            show("", *_class_lines(summary["classes"]))
+        if summary["without_label"]:
+            show("", f"{counted(summary['without_label'], 'photo')} without a class")
     if summary["damaged"]:
         raise typer.Exit(SKIPPED)
+
+
+def _store_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what the lines about a store begin with, and what they say."""
+    from ..bags.keep import in_words
+
+    recipe = json.loads(summary["recipe"])
+    least, mean, most = summary["descriptors_per_photo"]
+    yield "photos", f"{summary['photos']:,}"
+    yield "descriptors", f"{summary['descriptors']:,} ({least:,} to {most:,} per photo, {mean:,.1f} on average)"
+    yield "kept", in_words(summary["keep"])
+    yield "features", f"{summary['features']:,} per descriptor, stored as {' and '.join(summary['dtype'])}"
+    activation = f"read {recipe['activation']} its last activation"
+    yield "network", f"{summary['network']}, {activation}; checksum of its weights {summary['fingerprint']}"
+    settings = ", ".join(f"{key} {_plain(value)}" for key, value in recipe["sampling"].items())
+    yield "mode", f"{recipe['mode']}: {settings}"
+    files = f"{summary['bytes'] / 1e6:,.1f} MB in {counted(summary['shards'], 'file')}"
+    yield "on disk", f"{files}, {summary['bytes'] / summary['photos'] / 1e3:,.1f} kB per photo"
+    if count := summary["superseded"]:
+        yield "superseded", f"{count:,} older descriptions of photos that changed, moved or were written twice"
+    if count := summary["without_checksum"]:
+        which = "" if count == summary["shards"] else f"{count:,} of the files: "
+        yield "checksums", f"{which}none: written by an earlier version; damage is not detected"
+    else:
+        yield "checksums", "of every file and photo, verified on reading"
+    if aside := summary["set_aside"]:
+        yield "set aside", f"{counted(len(aside), 'damaged file')}, such as {aside[0]}"
+    for shard in summary["damaged"]:
+        yield "damaged", f"{shard.rstrip('.')}. The next run extracts its photos again."
+
+
+def _class_lines(classes: dict[str, int]) -> Iterator[str]:
+    """Yield the classes with their numbers of photos, as numbers and as bars."""
+    names = {name: printable(name) for name in classes}
+    columns, most = max(map(width, names.values())), max(classes.values())
+    yield counted(len(classes), "class", "classes")
+    for name, photos in classes.items():
+        yield f"  {padded(names[name], columns)} {photos:>7,} {'█' * max(1, round(30 * photos / most))}"
 
 
 def _given(**settings: Any) -> dict[str, Any]:

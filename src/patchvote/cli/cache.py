@@ -71,7 +71,7 @@ def _agreed(folder: Path | None) -> bool:
     """Ask whether to clear the cache."""
     from ..backbones.cache import cache_folder
 
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed before the command began
         raise MistypedError("--clear asks before it removes anything, and there is nobody to ask: add --yes.")
     question = f"Remove all descriptors of photos and built networks in {folder or cache_folder()}?"
     try:

@@ -183,7 +183,9 @@ def _checked(
     with ProgressLine("extract", quiet) as line:
         checked = check_photos(photos, extractor, test=test, cache=cache, seed=seed, progress=line.stage)
     say(*(f"skipped {error}" for error in checked.skipped))
-    say(*checked.passed_over.sentences(), *checked.passed_over.advice())
+    say(*checked.passed_over.sentences(advice=False))  # the lines of advice say how to read such photos, too
+    if not quiet:
+        say(*checked.passed_over.advice())
     return checked
 
 

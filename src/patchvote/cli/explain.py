@@ -86,7 +86,10 @@ def explain(
     training: Annotated[
         Path | None,
         typer.Option(
-            "--photos", help="Folder of the training photos, to draw the parts that match, if MODEL stores them."
+            "--photos",
+            metavar="DIR",
+            parser=place,
+            help="Folder of the training photos, to draw the parts that match, if MODEL stores them.",
         ),
     ] = None,
     network: ModelNetwork = None,

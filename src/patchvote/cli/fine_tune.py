@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..utils.counting import counted
 from ..utils.remote import place
 from ..utils.terminal import show, show_json
 from .common import (
@@ -36,7 +37,7 @@ from .common import (
     tell_skipped,
 )
 from .fit import VOTERS, check_ending, fit_lines, record_of
-from .streams import interruption
+from .streams import KEPT, interruption
 
 
 def fine_tune(
@@ -98,10 +99,19 @@ def fine_tune(
         "seed": seed,
     }
     tuning = TuningSettings(start=start or "", side=min(all_sides), sides=all_sides, passes=passes, seed=seed)
-    advice = f"interrupted; {model} was not written. Run the same command again to continue after the last pass."
-    with interruption(advice), ProgressLine("extract", quiet) as line:
+    passes_done: list[str] = []
+
+    def show_progress(step: str, done: int, total: int) -> None:
+        if step == "fine-tune":  # the checkpoint has been written
+            passes_done[:] = [f"{done:,} of {counted(total, 'pass', 'passes')}"]
+        line.stage(step, done, total)
+
+    def kept() -> str:
+        return f"interrupted; {model} was not written. {_kept(checkpoint, passes_done, no_cache)}"
+
+    with interruption(kept), ProgressLine("extract", quiet) as line:
         classifier = ImageClassifier(recipe, voter=voter, device=device, **settings)
-        more: dict[str, Any] = {"settings": tuning, "checkpoint": checkpoint, "progress": line.stage}
+        more: dict[str, Any] = {"settings": tuning, "checkpoint": checkpoint, "progress": show_progress}
         result = tune_or_keep(classifier, source_of(photos, named), **more)
     classifier = result.classifier
     tell_skipped(classifier)
@@ -119,6 +129,15 @@ def fine_tune(
         elif not quiet:
             show(*fit_lines(classifier, model, page)[:-1], result.sentence, *_written(written, page))
     leave(classifier)
+
+
+def _kept(checkpoint: Path, passes: list[str], no_cache: bool) -> str:
+    """Return what an interrupted tuning keeps."""
+    if checkpoint.exists():
+        done = passes[0] if passes else "What was finished of the passes"
+        verb = "are" if passes else "is"
+        return f"{done} {verb} kept in {checkpoint}: run the same command again to continue after them."
+    return "Nothing is kept." if no_cache else KEPT
 
 
 def _written(files: list[Path], page: Path | None) -> list[str]:

@@ -76,7 +76,11 @@ def fit(
     voter: Annotated[str, typer.Option(help=VOTERS)] = "auto",
     target: Annotated[
         Path | None,
-        typer.Option(help="Unlabelled photos like those to be predicted, if these are from another camera or place."),
+        typer.Option(
+            metavar="DIR",
+            parser=place,
+            help="Unlabelled photos like those to be predicted, if these are from another camera or place.",
+        ),
     ] = None,
     insist: Insist = False,
     columns: ColumnsOption = None,
@@ -283,6 +287,7 @@ def fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> li
         accuracy_sentence,
         copies_sentences,
         cut_sentences,
+        few_classes,
         few_sentences,
         rejection_sentence,
     )
@@ -298,9 +303,12 @@ def fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> li
     if sentence := rejection_sentence(about.held_out):
         lines.append(sentence)
     if about.held_out is not None:
-        lines.append(enough_sentence(about.curve, about.held_out.get("classes", {})))
+        few = few_classes(classifier.model)
+        lines.append(enough_sentence(about.curve, about.held_out.get("classes", {}), few=few))
     lines.extend([*copies_sentences(about.copies), *cut_sentences(about.cut)])
-    lines.extend([*label_sentences(classifier.scores), *few_sentences(classifier.model)])
+    lines.extend(label_sentences(classifier.scores))
+    if about.held_out is None:
+        lines.extend(few_sentences(classifier.model))
     if adapted := about.adapted:
         lines.append(
             f"adapted to {counted(adapted['photos'], 'photo')} without classes: {adapted['taken']:,} with answers "

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..utils.terminal import show, show_json
+from ..utils.columns import padded, width, wrapped
+from ..utils.terminal import columns_of, printable, show, show_json
 from .common import Device, Jobs, Json
+
+_GAP, _INDENT = 2, 4  # columns between two cells, and before what continues on a line of its own
 
 if TYPE_CHECKING:
     from ..backbones.at_hand import ListedNetwork
@@ -34,7 +38,7 @@ def networks(
         records = [dataclasses.asdict(network) | costs.get(network.name, {}) for network in listed]
         show_json({"networks": records})
         return
-    show(*_lines(listed))
+    show(*_lines(listed, columns_of(sys.stdout)))
     for name, cost in costs.items():
         seconds, problem = cost.get("seconds_per_photo"), cost.get("problem")
         show(f"  {name}: {problem or f'{seconds:.3f} s per photo of 640 x 480 pixels'}")
@@ -55,15 +59,42 @@ def _cost(network: ListedNetwork, device: str, jobs: int | None) -> dict[str, fl
         return {"problem": f"cannot be used: {first_line(error)}"}
 
 
-def _lines(listed: list[ListedNetwork]) -> list[str]:
-    """Return the table of networks, a line each."""
+def _lines(listed: list[ListedNetwork], columns: int | None) -> list[str]:
+    """Return the table of networks, and the notes on them, within the columns of a terminal."""
     rows: list[tuple[str, ...]] = [("network", "here", "size", "features", "stride", "licence", "from")]
     for network in listed:
         size = "?" if network.megabytes is None else f"{network.megabytes:,.0f} MB"
         numbers = ("?" if number is None else str(number) for number in (network.features, network.stride))
         here = "yes" if network.at_hand else "no"
         rows.append((network.name, here, size, *numbers, network.licence or "?", network.origin))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     notes = [f"  {network.name}: {network.note}" for network in listed if network.note]
-    return [*lines, *(["notes:", *notes] if notes else [])]
+    if columns is not None:  # what `show` would wrap knows nothing of columns and notes
+        notes = [line for note in notes for line in wrapped(printable(note), columns, 4)]
+    return [
+        *_table([[printable(cell) for cell in row] for row in rows], columns),
+        *(["notes:", *notes] if notes else []),
+    ]
+
+
+def _table(rows: list[list[str]], columns: int | None) -> list[str]:
+    """Return rows in aligned columns; in a narrow terminal, where a network is from is on a line below its row.
+
+    A name that is too long for a narrow terminal is on a line above its row: it is copied as a whole.
+    """
+    widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    if columns is None or sum(widths) + _GAP * (len(widths) - 1) <= columns:
+        return [_row(row, widths) for row in rows]
+    heads, origins = [row[:-1] for row in rows], [row[-1] for row in rows]
+    rest = sum(widths[1:-1]) + _GAP * (len(widths) - 2)
+    widths = [min(max(width(row[0]) for row in heads), max(columns - rest, len(rows[0][0]))), *widths[1:-1]]
+    lines = [_row(heads[0], widths)]
+    for head, origin in zip(heads[1:], origins[1:], strict=True):
+        if width(head[0]) > widths[0]:
+            lines.append(head[0])
+            head = ["", *head[1:]]
+        lines += [_row(head, widths), *wrapped(f"{' ' * _INDENT}{origins[0]} {origin}", columns, _INDENT)]
+    return lines
+
+
+def _row(cells: list[str], widths: list[int]) -> str:
+    return (" " * _GAP).join(padded(cell, size) for cell, size in zip(cells, widths, strict=True)).rstrip()

@@ -77,7 +77,9 @@ def predict(
         Path | None, typer.Option(metavar="DIR", help="Copy photos into DIR, into a folder per class.")
     ] = None,
     link: Annotated[bool, typer.Option("--link", help="Make links in DIR instead of copies.")] = False,
-    move: Annotated[bool, typer.Option("--move", help="Move photos into DIR instead of copying them.")] = False,
+    move: Annotated[
+        bool, typer.Option("--move", help="Move photos into DIR; if the same bytes are there, the original is removed.")
+    ] = False,
     network: ModelNetwork = None,
     cache: Cache = None,
     no_cache: NoCache = False,

@@ -7,13 +7,17 @@ error when it closes them.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
 
 from ..utils.interrupts import ANYTIME, PRESSED
+
+_REPLACED: dict[str, str] = {}  # encoding of each standard stream in which letters were replaced
 
 KEPT = "What was extracted is kept: run the same command again to continue."
 
@@ -34,17 +38,17 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextlib.contextmanager
-def interruption(text: str) -> Iterator[None]:
-    """On Ctrl-C within the block, raise `Interrupted` with this text."""
+def interruption(text: str | Callable[[], str]) -> Iterator[None]:
+    """On Ctrl-C within the block, raise `Interrupted` with this text, or with what a function then returns."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(text) from None
+        raise Interrupted(text if isinstance(text, str) else text()) from None
     except Interrupted:
         raise
     except Exception:
         if PRESSED:  # a library has replaced the exception
-            raise Interrupted(text) from None
+            raise Interrupted(text if isinstance(text, str) else text()) from None
         raise
 
 
@@ -63,6 +67,32 @@ def open_streams() -> None:
         sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+
+
+def replace_unknown_letters() -> None:
+    """Print "?" for letters that the encoding of a standard stream lacks: a name must not end the command."""
+    _REPLACED.clear()
+    for name, stream in (("standard output", sys.stdout), ("standard error", sys.stderr)):
+        if isinstance(stream, io.TextIOWrapper):
+            handler = f"patchvote, {name}"
+            codecs.register_error(handler, functools.partial(_replace, name))
+            stream.reconfigure(errors=handler)
+
+
+def replaced_sentences() -> list[str]:
+    """Return a sentence on each stream in which letters were replaced."""
+    return [
+        f'letters that {encoding}, the encoding of {name}, does not have were printed as "?". Set the environment '
+        "variable PYTHONUTF8=1 to print UTF-8; files that patchvote writes itself are UTF-8 always."
+        for name, encoding in _REPLACED.items()
+    ]
+
+
+def _replace(name: str, error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    _REPLACED[name] = error.encoding
+    return "?" * (error.end - error.start), error.end
 
 
 def close_streams() -> None:

@@ -58,6 +58,17 @@ def check_classes(photos: Iterable[Photo]) -> None:
             )
 
 
+def check_held_out(held_out: Any) -> None:
+    """Refuse what is neither a share of the photos nor names of photos."""
+    if held_out is None or (isinstance(held_out, Iterable) and not isinstance(held_out, (str, bytes))):
+        return
+    if isinstance(held_out, bool) or not isinstance(held_out, (int, float)) or not 0 <= held_out < 1:
+        raise PatchvoteError(
+            "held_out must be a share of the photos, from 0 to less than 1, or a collection of names of photos, got "
+            f"{brief(held_out)}."
+        )
+
+
 def check_readable(store: Store, skipped: Sequence[PhotoError]) -> None:
     """Refuse photos of which only one class can be read, and name those that cannot be read."""
     classes = sorted({str(label) for label in store.labels})

@@ -142,7 +142,7 @@ def choose(
     splits = _splits(numbers, seed, groups) if split is None else [split] if len(split[1]) else []
     if not splits:
         none, note = np.zeros((0, int(numbers.max()) + 1)), "" if groups is None else " (not counting copies)"
-        why = f"one image per class{note} leaves none to try settings on"
+        why = f"one image per class{note} leaves none to try settings on" if split is None else "no image was held out"
         return Choice(candidates[0], [], np.zeros(0, np.int64), none, 1.0, 0.0, why)
     held_out = [whole(out) if whole is not None else some(bags, out) for _, out in splits]
     trials, chosen = _trials(candidates, bags, labels, splits, held_out, budget, tell)

@@ -15,7 +15,7 @@ from ..backbones.base import Activation
 from ..backbones.joined import joined_spec
 from ..backbones.names import parts_of
 from ..errors import PatchvoteError
-from ..utils.onnx_graph import OPSET, GraphBuilder
+from ..utils.onnx_graph import OPSET, GraphBuilder, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -154,7 +154,7 @@ class FeatureMaps:
                 self.graph.constants[copy.name] = copy
         renamed = shared | {graph.input[0].name: x}
         for node in graph.node:
-            if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            if any(subgraphs(node)):
                 raise PatchvoteError("the network contains branches or loops, and cannot be part of another graph.")
             copy = type(node)()
             copy.CopyFrom(node)

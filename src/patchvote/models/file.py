@@ -16,6 +16,7 @@ import io
 import itertools
 import json
 import math
+import threading
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,10 @@ def read_model(path: str | Path) -> Model:
         _check_places(wanted, known, stay)
         arrays: dict[str, Any] = empty({name: place for name, place in wanted.items() if name not in stay})
         computed = checksum(itertools.chain(fill(file, wanted, arrays), [metadata[_KEY].encode()]))
-        for name in stay:
-            arrays[name] = RowFile(opened_again(file), wanted[name].dtype, wanted[name].shape, wanted[name].start)
+        if stay:
+            rows, lock = opened_again(file), threading.Lock()
+            for name in stay:
+                arrays[name] = RowFile(rows, wanted[name].dtype, wanted[name].shape, wanted[name].start, lock)
     if computed != metadata.get(_CHECKSUM, computed if "checksum" not in header else None):
         raise ModelError(
             f"{path} is damaged: its content does not have the checksum that it was written with. Take it from a "

@@ -147,7 +147,7 @@ def fit_model(
     rejection = getattr(choice.candidate.voter, "rejection", REJECTION)
     familiarity, shares = Familiarity.learned(means, numbers, choice.folds(), rejection)
     if means_only:
-        check_means_only(fitted, whole)
+        check_means_only(fitted, whole, len(store))
     fitted.remember(bags, numbers, np.random.default_rng(seed))
     with timed(seconds, "evidence"):  # if the store does not keep whole bags, a few photos are extracted again
         measured, mistakes = _measured(store, classes, numbers, choice, shares, familiarity, whole)
@@ -170,8 +170,6 @@ def _split(
     images = np.arange(len(names))
     if isinstance(held_out, (int, float)):
         return hold_out(images, numbers, held_out, seed, groups)
-    if isinstance(held_out, str):
-        raise PatchvoteError(f"held_out must be a share or a collection of names of photos, got {held_out!r:.80}.")
     wanted = set(held_out)
     out = np.array([name in wanted for name in names], bool)
     if len(missing := np.setdiff1d(numbers, numbers[~out])):

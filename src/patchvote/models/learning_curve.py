@@ -20,6 +20,7 @@ from ..bags.bags import Bags
 from ..bags.store import Store
 from ..utils.counting import counted
 from .about import CurvePoint
+from .report.card import FEW, some
 
 _SHARES = (0.5, 0.25)  # of the photos of every class; at least one is kept
 _FEWEST = 30  # held-out photos below which a curve would show chance alone
@@ -114,7 +115,12 @@ def expected_gain(curve: Sequence[CurvePoint]) -> float:
     return max(0.0, now * (1 - now / before)) if before > 0 else 0.0
 
 
-def enough_sentence(curve: Sequence[CurvePoint], classes: dict[str, Any], text: Callable[[str], str] = str) -> str:
+def enough_sentence(
+    curve: Sequence[CurvePoint],
+    classes: dict[str, Any],
+    text: Callable[[str], str] = str,
+    few: Sequence[str] = (),
+) -> str:
     """Return whether more photos would help, and of which class; without a curve, why that is not known.
 
     Parameters
@@ -125,6 +131,8 @@ def enough_sentence(curve: Sequence[CurvePoint], classes: dict[str, Any], text: 
         Photos that were held out of each class (`images`), and the share of them that was found.
     text : function
         Escapes a name for the format of the output.
+    few : sequence of str
+        Classes of which few photos were learned from; what is said of these agrees with all else.
 
     Examples
     --------
@@ -134,9 +142,15 @@ def enough_sentence(curve: Sequence[CurvePoint], classes: dict[str, Any], text: 
     if len(curve) < 2:
         images = sum(one["images"] for one in classes.values())
         if images >= _FEWEST:
-            return "Whether more photos would help was not measured: `fit` with a larger --budget of time does it."
+            return (
+                "Whether more photos would help was not measured: `fit` with a larger --budget of time does it."
+                + _begin_with(few, text)
+            )
         held_out = counted(images, "photo was", "photos were")
-        return f"Whether more photos would help cannot be told: {held_out} held out, and {_FEWEST} are the least."
+        return (
+            f"Whether more photos would help cannot be told: {held_out} held out, and {_FEWEST} are the least."
+            + _begin_with(few, text)
+        )
     half, full = curve[-2], curve[-1]
     gain = expected_gain(curve)
     seen = (
@@ -144,16 +158,29 @@ def enough_sentence(curve: Sequence[CurvePoint], classes: dict[str, Any], text: 
         f"{100 * full['accuracy']:.1f} %"
     )
     if gain < _SMALL:
-        return f"More photos of the same kind would probably help little: {seen}."
+        rare = f"; of {_rare(few, text)}, that is less certain" if few else ""
+        return f"More photos of the same kind would probably help little: {seen}{rare}."
     hardest = hardest_class(classes)
     of_class = ""
     if hardest is not None:
         label, missed, images = hardest
         of_class = f", above all of {text(label)} ({missed} of {counted(images, 'photo')} missed)"
+    others = [label for label in few if hardest is None or label != hardest[0]]
+    if others:
+        of_class += f"{' and' if of_class else ', above all'} of {_rare(others, text)}"
     return (
         f"More photos would probably help: {seen}; twice as many might bring about {100 * gain:.1f} points more"
         f"{of_class}."
     )
+
+
+def _begin_with(few: Sequence[str], text: Callable[[str], str]) -> str:
+    """Return where to add photos if one does, where it is not known whether they help."""
+    return f" If you add some, begin with {_rare(few, text)}." if few else ""
+
+
+def _rare(few: Sequence[str], text: Callable[[str], str]) -> str:
+    return f"{some([text(label) for label in few])} (fewer than {FEW} photos)"
 
 
 def hardest_class(classes: dict[str, Any]) -> tuple[str, int, int] | None:

@@ -92,9 +92,3 @@ def strangers_of(
         np.array(decisive, np.float64),
         model.limit(threshold),
     )
-
-
-def worst_mistakes(scores: Scores) -> list[str]:
-    """Return the names of the mistakes with the highest confidence, in descending order, as `measure` keeps them."""
-    wrong = np.flatnonzero(scores.predicted != scores.expected)
-    return [scores.names[index] for index in wrong[np.argsort(-scores.sure[wrong], kind="stable")][:WORST]]

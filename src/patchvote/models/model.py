@@ -167,7 +167,7 @@ def voter_of(model: Model) -> Any:
 
 
 def network_of(model: Model, path: str | Path) -> str:
-    """Return the network of a model that was read from `path`: embedded, or an ONNX file beside it.
+    """Return the network of a model that was read from `path`: embedded, an ONNX file beside it, or in the hub's cache.
 
     A fine-tuned network is written beside its model, and the two files are moved together.
 

@@ -28,7 +28,7 @@ from .answers import Answer, answer_from, answer_of, evidence_of
 from .evidence import Evidence
 from .file import checksum_of
 from .known import known_photos, short
-from .measure import measure, scores_of, strangers_of, worst_mistakes
+from .measure import measure, scores_of, strangers_of
 from .model import Model
 from .saved import Saved
 from .scores import Scores
@@ -109,8 +109,11 @@ class Namer:
         """
         self.model.limit(threshold)  # refuse a wrong one before any work is done
         found = find_photos(photos)
-        self.passed_over = found.passed_over
-        yield from self._answers(found, threshold, engine, "predict")
+        self.passed_over, self.skipped = found.passed_over, []
+        for answer in self._answers(found, threshold, engine, "predict"):
+            if answer.error is not None:
+                self.skipped.append(answer.error)
+            yield answer
 
     def _answers(
         self, photos: list[Photo], threshold: float | None, engine: Engine | None, stage: str
@@ -367,7 +370,7 @@ class Namer:
         familiarity = [one.familiarity for one in read.values()]
         scores = scores_of(self.model, list(read), rows, familiarity, labels, threshold)
         by_name = {photo.name: photo for photo in photos}
-        worst = [by_name[name] for name in worst_mistakes(scores)]
+        worst = [by_name[scores.names[index]] for index in scores.worst()]
         bags = ((item.photo.name, item.bag) for item in self._extractor.stream(worst))
         return scores, tuple(evidence_of(self.model, name, bag) for name, bag in bags if bag is not None)
 

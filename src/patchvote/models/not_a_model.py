@@ -14,7 +14,7 @@ from ..utils.reading import open_regular
 from ..utils.tensors import read_header
 
 _HEAD = 4096  # bytes that are looked at
-_PHOTOS = (  # first bytes of photos, or of files of which more follows at byte 8
+_PHOTOS = (  # first bytes of photos
     (b"\xff\xd8\xff", "a JPEG photo"),
     (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
     (b"GIF8", "a GIF picture"),

@@ -7,6 +7,7 @@ elsewhere (`folder_names`). Rejected photos go into a folder that no class can h
 from __future__ import annotations
 
 import collections
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class Sorter:
         self._placer, self._how = Placer(root, how), how
         self._folders = dict(folder_names(classes, [NONE]))
         self._counts: collections.Counter[str] = collections.Counter()
-        self._there = 0
+        self._there = self._removed = 0  # photos that were there already, and originals of these that were removed
         self._seen: set[Path] = set()
 
     def put(self, answer: Answer, source: Path) -> None:
@@ -58,6 +59,7 @@ class Sorter:
         folder = NONE if answer.rejected else self._folders[answer.label]
         if self._placer.put(source, folder) is None:
             self._there += 1
+            self._removed += self._how is How.move and not os.path.lexists(source)
         else:
             self._counts[folder] += 1
 
@@ -73,4 +75,6 @@ class Sorter:
         more = f" and {len(counts) - _SHOWN:,} folders more" if len(counts) > _SHOWN else ""
         where = f": {', '.join(counts[:_SHOWN])}{more}" if counts else ""
         before = f"; {counted(self._there, 'was', 'were')} there already" if self._there else ""
+        if self._removed:
+            before += f", the same byte by byte: {counted(self._removed, 'original was', 'originals were')} removed"
         return f"{self._how} {counted(self._counts.total(), 'photo')} into {self._placer.root}{where}{before}"

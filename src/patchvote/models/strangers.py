@@ -83,12 +83,14 @@ class Strangers:
 
         Classes of which the fewest are rejected come first.
         """
+        accepted: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+        for label, predicted, rejected in zip(self.labels, self.predicted, self.rejected.tolist(), strict=True):
+            if not rejected:
+                accepted[label][predicted] += 1
         rows = []
-        for label in sorted(set(self.labels)):
-            photos = [index for index, own in enumerate(self.labels) if own == label]
-            accepted = collections.Counter(self.predicted[index] for index in photos if not self.rejected[index])
-            most = accepted.most_common(1)[0][0] if accepted else ""
-            rows.append((label, len(photos), len(photos) - accepted.total(), most))
+        for label, count in sorted(collections.Counter(self.labels).items()):
+            named = accepted[label]
+            rows.append((label, count, count - named.total(), named.most_common(1)[0][0] if named else ""))
         return sorted(rows, key=lambda row: row[2] / row[1])
 
     def summary(self, known: npt.NDArray[Any]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def _check_fitted(voter: Voter, fitted: Any, labels: npt.NDArray[Any]) -> None:
         )
 
 
-def check_means_only(voter: Voter, whole: Callable[[npt.NDArray[np.int64]], Bags]) -> None:
+def check_means_only(voter: Voter, whole: Callable[[npt.NDArray[np.int64]], Bags], images: int) -> None:
     """Refuse a voter of another package that claims to use only the mean of a bag, but does not.
 
     Parameters
@@ -68,11 +68,13 @@ def check_means_only(voter: Voter, whole: Callable[[npt.NDArray[np.int64]], Bags
         Trained voter with `means_only`.
     whole : function
         Returns the complete bags of images, given their indices.
+    images : int
+        Number of images that there are.
     """
     scorer = voter.scorer()
     if is_ours(scorer):
         return
-    bags = whole(np.arange(_COMPARED))
+    bags = whole(np.arange(min(_COMPARED, images)))
     scores, of_means = scores_of(scorer, bags), scores_of(scorer, Bags.of(bags.means()))
     difference, largest = float(np.abs(scores - of_means).max()), float(np.abs(scores).max())
     if difference > _ROUNDING * max(largest, 1e-12):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..bags.boxes import cell_boxes
 from ..models.scores import Scores
 from ..voters.calibration import fit_temperature, threshold_for
-from ..voters.prototypes.memory import REMEMBERED
+from ..voters.prototypes.memory import REMEMBERED, compact
 from ..voters.votes import softmax
 from .checkpoints import read_checkpoint, write_checkpoint
 from .layers import VoteHead
@@ -155,7 +155,7 @@ class Learner:
             cells = maps.transpose(0, 2, 3, 1).reshape(-1, maps.shape[1])
             all_boxes = np.tile(cell_boxes(*maps.shape[2:]), (len(rows), 1))
             chosen = rng.permutation(len(cells))[:REMEMBERED]
-            values.append(cells[chosen].astype(np.float16))
+            values.append(compact(cells[chosen]))
             boxes.append(all_boxes[chosen])
             numbers.append(np.full(len(chosen), number))
         return {
@@ -168,7 +168,8 @@ class Learner:
     def _standardise(self, head: VoteHead) -> None:
         """Set mean and deviation of the head from the outputs of the untrained tail."""
         rows = np.sort(np.random.default_rng(self.settings.seed).permutation(len(self.labels))[:256])
-        head.standardise([self.rest(self.seen.batch(rows, np.zeros_like(rows)).to(self.device))])
+        parts = np.array_split(rows, max(1, round(len(rows) / self.settings.batch)))  # Ctrl-C waits for one part only
+        head.standardise([self.rest(self.seen.batch(part, np.zeros_like(part)).to(self.device)) for part in parts])
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import math
+import os
+import shutil
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +76,7 @@ class Seen:
                 continue
             if maps is None:
                 shape = (len(photos) - len(held), len(outputs), *outputs[0].shape)
-                maps = np.lib.format.open_memmap(folder / "maps.npy", "w+", np.float16, shape)
+                maps = _new_maps(folder / "maps.npy", shape)
             maps[len(self.training)] = outputs
             self.training.append(index)
         if maps is None:
@@ -85,19 +90,24 @@ class Seen:
     def _outputs(self, progress: Progress | None) -> Iterator[tuple[int, list[npt.NDArray[np.float16]]]]:
         """Yield the index and the maps of each photo, in order; other threads compute some photos ahead."""
         count, ahead = len(self._photos), 2 * cores()
-        with ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-trunk") as pool:
-            waiting = {index: pool.submit(self._maps, index) for index in range(min(ahead, count))}
+        stop = threading.Event()
+        pool = ThreadPoolExecutor(cores(), thread_name_prefix="patchvote-trunk")
+        try:
+            waiting = {index: pool.submit(self._maps, index, stop) for index in range(min(ahead, count))}
             for index in range(count):
                 try:
                     yield index, waiting.pop(index).result()
                 except PhotoError as error:
                     self.skipped.append(error.with_traceback(None))  # the traceback would keep the pixels in memory
                 if index + ahead < count:
-                    waiting[index + ahead] = pool.submit(self._maps, index + ahead)
+                    waiting[index + ahead] = pool.submit(self._maps, index + ahead, stop)
                 if progress is not None:
                     progress("look", index + 1, count)
+        finally:  # after Ctrl-C, nothing more is begun than what runs
+            stop.set()
+            pool.shutdown(cancel_futures=True)
 
-    def _maps(self, index: int) -> list[npt.NDArray[np.float16]]:
+    def _maps(self, index: int, stop: threading.Event) -> list[npt.NDArray[np.float16]]:
         """Return the maps ``(rows, columns, d)`` of a photo: one per variant; of a held-out photo, one per scale."""
         photo, settings, stride = self._photos[index], self._settings, self._trunk.spec.stride or 1
         with opened(photo) as (image, _):
@@ -112,7 +122,24 @@ class Seen:
                 shares = [settings.side / side for side in settings.all_sides]
                 turns = [shares[number % len(shares)] for number in range(settings.variants)]
                 images = [variant(image, settings.side, rng, share) for share in turns]
-        return [self._trunk(one[None])[0].astype(np.float16) for one in images]
+        outputs = []
+        for one in images:
+            if stop.is_set():
+                raise CancelledError
+            outputs.append(self._trunk(one[None])[0].astype(np.float16))
+        return outputs
+
+
+def _new_maps(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float16]:
+    """Make the file of the maps, with room for all of them: a mapped file on a full disk would end the process."""
+    size = math.prod(shape) * np.dtype(np.float16).itemsize
+    if shutil.disk_usage(path.parent).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    maps: npt.NDArray[np.float16] = np.lib.format.open_memmap(path, "w+", np.float16, shape)
+    if hasattr(os, "posix_fallocate"):  # not on macOS and Windows, where others may fill the disk meanwhile
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return maps
 
 
 def pixels(image: Image.Image, size: tuple[int, int]) -> npt.NDArray[np.uint8]:

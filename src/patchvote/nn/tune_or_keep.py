@@ -32,7 +32,7 @@ from .fine_tune import fine_tune
 from .parts import default_start, tunable_graph
 from .settings import TuningSettings
 from .trunk import Progress
-from .tuned import Tuned
+from .tuned import Tuned, network_beside
 
 _HELD_OUT = 0.2  # share of the photos on which tuned and frozen network are compared
 
@@ -130,7 +130,7 @@ class TuneOrKeep:
         """Write the model and, if it is kept, the tuned network beside it; return all files, which belong together."""
         path, written = Path(path), []
         if self.is_tuned and self.network is not None:
-            network = self.network.save_network(path.with_suffix(".onnx"))
+            network = self.network.save_network(network_beside(path))
             written = [network, network.with_suffix(".toml")]
             self._name_network(network.name)  # relative: it stays beside the model
         self.classifier.save(path)

@@ -82,7 +82,7 @@ class Tuned:
         head = self.head
         if not isinstance(head, VoteHead) or head.positions or len(head.level_weight) != 1:
             raise PatchvoteError("a model needs a VoteHead of one level without positions.")
-        network = self.save_network(Path(path).with_suffix(".onnx"))
+        network = self.save_network(network_beside(path))
         settings = SNBNL(head.vote.weight.shape[0], q=head.vote.q)._plain_settings()
         learned = {"weights": head.vote.weight, "mean": head.mean, "scale": head.scale}
         arrays = {name: value.detach().numpy() for name, value in learned.items()} | self.memory
@@ -121,3 +121,24 @@ class Tuned:
         write_file(path, [self.graph.SerializeToString()])
         write_file(path.with_suffix(".toml"), ["\n".join([*lines, ""]).encode()])
         return path
+
+
+def network_beside(path: str | Path) -> Path:
+    """Return the ONNX file of a model's network, which has its settings in a TOML file of the same name.
+
+    Raises
+    ------
+    PatchvoteError
+        The model has the name of one of these files.
+
+    Examples
+    --------
+    >>> network_beside("birds.patchvote").name
+    'birds.onnx'
+    """
+    if Path(path).suffix.lower() in (".onnx", ".toml"):
+        raise PatchvoteError(
+            f"{path} cannot be a model: its network is written beside it, to a file of that name. Name it otherwise, "
+            f"such as {Path(path).with_suffix('.patchvote').name}."
+        )
+    return Path(path).with_suffix(".onnx")

@@ -26,7 +26,7 @@ from ..errors import PhotoError
 from ..utils.machine import give_back_memory
 from ..utils.reading import open_regular
 from ..utils.room import Room
-from .find import Photo
+from .find import MAX_BYTES, Photo
 from .footprint import Longest, footprint
 from .formats import formats_of, reason_of
 from .headers import Header, read_header
@@ -36,7 +36,6 @@ MAX_PIXELS = 100_000_000
 # Bytes for files and decoding, of all threads together: a gigabyte, less a tenth that the C library may keep.
 MEMORY = Room(900_000_000)
 SHOWN = 1024  # longest side in pixels at which a photo is drawn in pictures and reports
-_MAX_BYTES = 400_000_000  # size of one file; less than half of MEMORY
 _LARGE = 16_000_000  # pixels above which an image is reduced before it is resized
 _USUAL = 32 << 20  # bytes that suffice to decode nearly every photo; the others are read again with more
 
@@ -172,7 +171,7 @@ def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
 def _file_size(name: str, path: Path) -> int:
     with _read_errors(name, path):
         size = path.stat().st_size
-    if size > _MAX_BYTES:
+    if size > MAX_BYTES:
         raise PhotoError(name, f"has {size / 1e9:.1f} GB, too much for a photo.")
     return size
 
@@ -302,9 +301,9 @@ def _copy_given(photo: Photo) -> tuple[Image.Image, str]:
     return image, digest.hexdigest()
 
 
-def _reason(content: bytes | Image.Image, error: Exception) -> str:
+def _reason(content: bytes, error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
-        return reason_of(content if isinstance(content, bytes) else b"")
+        return reason_of(content)
     if isinstance(error, (Image.DecompressionBombError, Image.DecompressionBombWarning)):
         most = f"{MAX_PIXELS // 10**6} million"
         return f"claims to have more pixels than are safe to decode ({most}). Make it smaller if it really is a photo."

@@ -44,7 +44,7 @@ class Table(Protocol):
 
 OnePhoto = str | Path | bytes | IO[bytes] | Image.Image | npt.NDArray[Any]
 Source = OnePhoto | Table | Sequence["OnePhoto | Photo"]
-_MAX_BYTES = 400_000_000  # of the content of one photo
+MAX_BYTES = 400_000_000  # of the content of one photo; less than half of what decoding may take (`decode.MEMORY`)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,6 +106,8 @@ def find_photos(source: Source, columns: Columns | Mapping[str, str] | None = No
     if isinstance(source, (str, Path)):
         return _from_path(place(source), named)
     if hasattr(source, "columns") and hasattr(source, "to_dict"):
+        if (missing := named.missing(source.columns)) is not None:
+            raise PhotoError("the table", f"it has no column {missing}. {_other_columns(source)}")
         rows = ({key: _known(value) for key, value in row.items()} for row in source.to_dict("records"))
         return Found(_from_rows("the table", Path(), enumerate(rows), named))
     if isinstance(source, np.ndarray) and (source.ndim == 4 or source.dtype.kind in "OU"):
@@ -125,10 +127,24 @@ def _has_columns(source: Source) -> bool:
     return hasattr(source, "columns") and hasattr(source, "to_dict")
 
 
+def _other_columns(table: Any) -> str:
+    """Return which columns a table has, and how they are named to `find_photos`."""
+    present = ", ".join(repr(str(name)) for name in table.columns)[:200] or "none"
+    return (
+        f"Its columns are: {present}. Say which of them holds the paths of the photos and which their classes: "
+        "find_photos(table, columns={'file': COLUMN, 'label': COLUMN}); what it returns can be passed in place of the "
+        "table."
+    )
+
+
 def _from_path(path: Path, columns: Columns) -> Found:
-    if path.is_dir():
+    try:
+        there, is_dir = path.exists(), path.is_dir()
+    except OSError as error:  # a folder above may not be entered, or the name is too long
+        raise PhotoError(str(path)[:200], f"cannot be read: {error.strerror or error}.") from None
+    if is_dir:
         return _from_folder(path)
-    if not path.exists():
+    if not there:
         raise PhotoError(str(path), f"there is no such file or folder. Is the path right?{near_path(path)}")
     if path.suffix.lower() in MANIFESTS:
         return Found(_from_rows(str(path), path.parent, read_manifest(path, columns), columns))
@@ -241,11 +257,11 @@ def _known(value: Any) -> Any:
 
 def _content(name: str, given: Any) -> bytes:
     """Return the content of an image file that was passed as bytes, or as a file that is open for reading."""
-    content = given.read(_MAX_BYTES + 1) if hasattr(given, "read") else bytes(given)
+    content = given.read(MAX_BYTES + 1) if hasattr(given, "read") else bytes(given)
     if not isinstance(content, bytes):
         raise PhotoError(name, "is a file that was opened as text. Open it with the mode 'rb'.")
-    if len(content) > _MAX_BYTES:
-        raise PhotoError(name, f"has more than {_MAX_BYTES / 1e6:.0f} MB, too much for a photo.")
+    if len(content) > MAX_BYTES:
+        raise PhotoError(name, f"has more than {MAX_BYTES / 1e6:.0f} MB, too much for a photo.")
     return content
 
 
@@ -255,7 +271,7 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
     Raises
     ------
     PatchvoteError
-        There are no photos, a photo has no class, or there are too few classes.
+        There are no photos, a photo has no class or two, or there are too few classes.
     """
     photos = find_photos(source)
     if labels is not None:
@@ -265,9 +281,11 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
     unlabelled = [photo.name for photo in photos if is_missing(photo.label)]
     where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
     if len(unlabelled) == len(photos):
-        above = folder_above(Path(source)) if isinstance(source, (str, Path)) else None
+        above = folder_above(place(source)) if isinstance(source, (str, Path)) else None
         if not isinstance(source, (str, Path)) and not _has_columns(source):
             raise PatchvoteError(f"{where}: no photo has a class. Pass their labels, one per photo, after the photos.")
+        if not isinstance(source, (str, Path)):
+            raise PatchvoteError(f"the table: no photo has a class, in the column label. {_other_columns(source)}")
         raise PatchvoteError(
             f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
             "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
@@ -278,11 +296,23 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
             f"{where}: {counted(len(unlabelled), 'photo has', 'photos have')} no class, the first is {unlabelled[0]}. "
             + how_to_label(listed=_has_columns(source), count=len(unlabelled))
         )
+    _check_one_class_each(where, photos)
     classes = sorted({str(photo.label) for photo in photos})
     if len(classes) < fewest:
-        meant = folder_of_classes(Path(source), photos) if isinstance(source, (str, Path)) else None
+        meant = folder_of_classes(place(source), photos) if isinstance(source, (str, Path)) else None
         raise PatchvoteError(
             f"{where}: all photos are of one class, {classes[0]!r}. At least two are needed: one folder per class."
             + (f" Did you mean {meant}, which holds folders?" if meant is not None else "")
         )
     return photos
+
+
+def _check_one_class_each(where: str, photos: Iterable[Photo]) -> None:
+    """Refuse a name that stands for two classes: answers and labels are matched by the names of photos."""
+    labels: dict[str, str | None] = {}
+    for photo in photos:
+        if (first := labels.setdefault(photo.name, photo.label)) != photo.label:
+            raise PatchvoteError(
+                f"{where}: {photo.name} has two classes, {first!r} and {photo.label!r}. Give every photo one class, "
+                "and different photos different names."
+            )

@@ -55,9 +55,8 @@ def folder_above(folder: Path) -> Path | None:
         return None
     above = folder.resolve().parent
     try:
-        others = any(
-            entry.is_dir() for entry in os.scandir(above) if entry.name[0] != "." and entry.name != folder.name
-        )
+        with os.scandir(above) as entries:
+            others = any(entry.is_dir() for entry in entries if entry.name[0] != "." and entry.name != folder.name)
     except OSError:
         return None
     return folder.parent if others and folder.parent != folder and folder.name not in ("", "..") else None
@@ -74,7 +73,8 @@ def near_path(path: Path) -> str:
     if isinstance(path, RemotePath):
         return ""
     try:
-        names = [entry.name for entry in itertools.islice(os.scandir(path.parent), _MAX_NAMES)]
+        with os.scandir(path.parent) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _MAX_NAMES)]
     except (OSError, ValueError):
         return ""
     import difflib  # only a mistake needs it

@@ -6,6 +6,7 @@ error that names the line.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
@@ -21,6 +22,12 @@ from .columns import Columns
 ENDINGS = (".csv", ".jsonl")
 _MAX_LINE = 1 << 20  # characters per line; a path has at most 4,096
 _MAX_ROWS = 10_000_000  # rows; a list of that many photos takes some gigabytes
+
+_SHOWN = 80  # characters that a message quotes of a line
+_SAVE = (
+    'Save it again as UTF-8: in Excel, the type "CSV UTF-8"; in LibreOffice, the character set "Unicode (UTF-8)"; or '
+    "`iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW`."
+)
 
 Row = tuple[int, dict[str, Any]]
 
@@ -43,16 +50,52 @@ def read_manifest(path: Path, columns: Columns | None = None) -> Iterator[Row]:
     try:
         is_csv = path.suffix.lower() == ".csv"
         newline = "" if is_csv else "\n"  # text in JSON may contain other line separators
-        with open_regular(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig", newline=newline) as text:
+        with open_regular(path) as file, io.TextIOWrapper(file, _encoding(path, file), newline=newline) as text:
             rows = _csv_rows(path, text, columns or Columns()) if is_csv else _jsonl_rows(path, text)
             for count, row in enumerate(rows, start=1):
                 if count > _MAX_ROWS:
                     raise PhotoError(str(path), f"the manifest has more than {_MAX_ROWS:,} rows. Divide it.")
                 yield row
     except UnicodeDecodeError:
-        raise PhotoError(str(path), "the manifest is not UTF-8 text. Save it again as UTF-8.") from None
+        raise PhotoError(str(path), f"the manifest is not UTF-8 text: {_undecodable(path)}") from None
     except OSError as error:
         raise PhotoError(str(path), f"the manifest cannot be read: {error.strerror or error}.") from None
+
+
+def _encoding(path: Path, file: io.BufferedReader) -> str:
+    """Return the encoding that the first bytes of a manifest tell: UTF-8, unless a mark says that it is UTF-16.
+
+    Raises
+    ------
+    PhotoError
+        It is UTF-16 or UTF-32 without a mark.
+    """
+    head = file.peek(4)[:4]
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "utf-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in head:
+        raise PhotoError(str(path), f"the manifest looks like UTF-16 without a byte order mark. {_SAVE}")
+    return "utf-8-sig"
+
+
+def _undecodable(path: Path) -> str:
+    """Return which line of a manifest is not text of its encoding, and what to do."""
+    with open_regular(path) as file:
+        if _encoding(path, file) != "utf-8-sig":
+            return f"it begins like UTF-16, and what follows is damaged. {_SAVE}"
+        for number in itertools.count(1):
+            line = file.readline(_MAX_LINE)
+            try:
+                if not line or len(line) == _MAX_LINE:
+                    return _SAVE  # the file has changed meanwhile, or has lines without end
+                line.decode()
+            except UnicodeDecodeError:
+                # Western spreadsheets write this encoding, in which nearly every byte is a letter.
+                guess = line.decode("cp1252", "replace").strip()[:_SHOWN]
+                return f"line {number}, which would be {guess!r} in Windows-1252. {_SAVE}"
+    return _SAVE
 
 
 def lines(text: TextIO, name: str) -> Iterator[str]:

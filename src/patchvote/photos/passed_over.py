@@ -54,8 +54,8 @@ class PassedOver:
         """Return the record without empty class folders, for uses where classes do not matter."""
         return dataclasses.replace(self, empty=())
 
-    def sentences(self) -> list[str]:
-        """Return sentences that say what was passed over, and what to do about it.
+    def sentences(self, *, advice: bool = True) -> list[str]:
+        """Return sentences that say what was passed over and, unless that is told elsewhere, what to do about it.
 
         Examples
         --------
@@ -67,10 +67,10 @@ class PassedOver:
         sentences = []
         if self.types:
             most_first = sorted(self.types.items(), key=lambda pair: -pair[1])
-            advice = _how_to_read([ending for ending, _ in most_first])
+            how = f" {_how_to_read([ending for ending, _ in most_first])}" if advice else ""
             sentences.append(
                 f"passed over files: {_some([f'{count:,} with {ending}' for ending, count in most_first])} (the first "
-                f"is {self.first}): such photos cannot be read here. {advice}"
+                f"is {self.first}): such photos cannot be read here.{how}"
             )
         if self.empty:
             several = len(self.empty) > 1

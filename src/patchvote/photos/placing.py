@@ -2,7 +2,8 @@
 
 A copy gets a temporary name first and its own name once it is whole, so that Ctrl-C or a full disk leaves no part of a
 photo. A name that is taken gets a number. A photo is moved by giving it a second name and removing the first; on
-another disk, by a whole copy.
+another disk, by a whole copy. Whatever an earlier run did, a photo is there once: a file of the same bytes counts as
+the photo, so that moving removes the original only, and a link to the photo is replaced by the photo.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import shutil
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import PatchvoteError, PhotoError
 from ..utils.reading import open_regular
@@ -57,7 +59,8 @@ class Placer:
     def put(self, source: Path, folder: str = "") -> Path | None:
         """Put a photo into a folder below the root, under its own name or that name with a number.
 
-        A photo that was copied or linked there before, whatever number its name got, is not copied or linked again.
+        A photo that is there already, whatever number its name got, is not put there again. If it is to be moved and a
+        file of the same bytes is there, the original is removed; a link to it is replaced by the photo itself.
 
         Parameters
         ----------
@@ -83,8 +86,13 @@ class Placer:
             target = place / (folder_name(source.name) if isinstance(source, RemotePath) else source.name)
             if (taken := self._taken.get(target)) is None:
                 taken = self._taken[target] = _Taken(target)
-            if self._how is not How.move and taken.holds(source):
+            if (there := taken.find(source, links=self._how is not How.move)) is not None:
+                if self._how is How.move:
+                    _remove_moved(source, there)
                 return None
+            if self._how is How.move and (link := taken.find(source)) is not None and link.samefile(source):
+                _move_onto_link(source, link)
+                return link
             return self._put(source, taken)
         except OSError as error:
             raise PhotoError(str(source), f"it cannot be {self._how}: {error.strerror or error}.") from error
@@ -120,13 +128,15 @@ class _Taken:
         with contextlib.suppress(OSError):  # a link that leads nowhere holds no photo
             self._by_size.setdefault(path.stat().st_size, []).append(path)
 
-    def holds(self, source: Path) -> bool:
-        """Whether one of the files is the photo, a link to it, or a copy of it."""
+    def find(self, source: Path, *, links: bool = True) -> Path | None:
+        """Return the one of the files that is the photo, a copy of it or, if they count, a link to one of these."""
         if isinstance(source, RemotePath):
-            return False
+            return None
         with contextlib.suppress(OSError):
-            return any(_is_photo(source, path) for path in self._by_size.get(source.stat().st_size, []))
-        return False
+            for path in self._by_size.get(source.stat().st_size, []):
+                if (links or not path.is_symlink()) and _is_photo(source, path):
+                    return path
+        return None
 
 
 def check_folder(path: Path) -> None:
@@ -198,15 +208,20 @@ def copy_new(source: Path, target: Path) -> None:
         raise FileExistsError(errno.EEXIST, "there is a file already", str(target))
     remove_leavings(target.parent)
     with open_regular(source) as read, temporary_file(target.parent) as (temporary, file):
-        shutil.copyfileobj(read, file, _BLOCK)
-        file.flush()
-        os.fsync(file.fileno())
-        if os.name == "nt":  # Windows cannot rename an open file
-            file.close()
-        if not isinstance(source, RemotePath):
-            with contextlib.suppress(OSError):  # a file system may not keep times or modes
-                shutil.copystat(source, temporary)
+        _copy_whole(read, file, source, temporary)
         _name(temporary, target)
+
+
+def _copy_whole(read: BinaryIO, file: BinaryIO, source: Path, temporary: Path) -> None:
+    """Copy an open photo to an open temporary file, down to the disk, with its time."""
+    shutil.copyfileobj(read, file, _BLOCK)
+    file.flush()
+    os.fsync(file.fileno())
+    if os.name == "nt":  # Windows cannot rename an open file
+        file.close()
+    if not isinstance(source, RemotePath):
+        with contextlib.suppress(OSError):  # a file system may not keep times or modes
+            shutil.copystat(source, temporary)
 
 
 def move_new(source: Path, target: Path) -> None:
@@ -232,6 +247,25 @@ def move_new(source: Path, target: Path) -> None:
         raise
 
 
+def _remove_moved(source: Path, there: Path) -> None:
+    """Remove a photo of which there is another name or a copy, which was compared with it byte by byte."""
+    if not (there.samefile(source) and there.parent.samefile(source.parent)):  # never the only name of a photo
+        source.unlink()
+
+
+def _move_onto_link(source: Path, link: Path) -> None:
+    """Move a photo to where a symbolic link to it is, which leads nowhere as soon as the photo is gone."""
+    try:
+        source.replace(link)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with open_regular(source) as read, temporary_file(link.parent) as (temporary, file):
+            _copy_whole(read, file, source, temporary)
+            temporary.replace(link)
+        source.unlink()
+
+
 def _link_new(source: Path, target: Path) -> None:
     target.symlink_to(os.path.realpath(source))
 
@@ -254,6 +288,7 @@ def _name(temporary: Path, target: Path) -> None:
 
 def _is_photo(source: Path, path: Path) -> bool:
     """Whether a file is a photo, a link to it, or a copy of it."""
+    filecmp.clear_cache()  # it trusts sizes and times, and an original may be removed because of the answer
     try:
         return path.is_file() and (path.samefile(source) or filecmp.cmp(source, path, shallow=False))
     except OSError:

@@ -131,6 +131,8 @@ def read_records(path: Path) -> dict[str, dict[str, Any]]:
         records: dict[str, dict[str, Any]] = _read(path, FORMAT)["records"]
     except FileNotFoundError:
         raise PatchvoteError(f"{path} is missing: it records how the cells beside it were made.") from None
+    except KeyError as error:
+        raise _damaged(path, error) from None
     return records
 
 

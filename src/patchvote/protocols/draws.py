@@ -68,6 +68,8 @@ def read_draws(folder: Path) -> dict[Draw, Split]:
 
 def _parse(record: dict[str, Any]) -> tuple[Draw, Split]:
     draw = Draw(record["setting"], record["pair"], int(record["split"]))
+    if not isinstance(draw.setting, str) or not isinstance(draw.pair, str | None):
+        raise TypeError("setting or pair has a wrong type")
     return draw, Split(list(record["train"]), list(record["test"]))
 
 

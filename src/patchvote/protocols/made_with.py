@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import importlib.metadata
@@ -17,7 +18,15 @@ import numpy as np
 from ..bags.store import Store
 from ..utils.machine import describe
 
-_PACKAGES = ("patchvote", "numpy", "scikit-learn", "faiss-cpu", "onnxruntime", "pillow")
+# Packages whose versions matter, each with the names of builds that may be installed in its place.
+_PACKAGES = (
+    ("patchvote",),
+    ("numpy",),
+    ("scikit-learn",),
+    ("faiss-cpu", "faiss-gpu", "faiss"),
+    ("onnxruntime", "onnxruntime-gpu", "onnxruntime-silicon"),
+    ("pillow",),
+)
 _SOURCE = Path(__file__).resolve().parents[1]
 
 
@@ -35,9 +44,18 @@ def settings_and_bags(estimator: Any, stores: Sequence[Store]) -> dict[str, Any]
 def here() -> dict[str, Any]:
     """Return versions, machine and, where the code runs from its repository, the commit."""
     versions = {"python": platform.python_version()}
-    versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
+    for names in _PACKAGES:
+        versions |= _version(names)
     record = {"versions": versions, "machine": describe(), "commit": commit()}
     return {key: value for key, value in record.items() if value is not None}
+
+
+def _version(names: Sequence[str]) -> dict[str, str]:
+    """Return the first of these packages that is installed, and its version; nothing where none is."""
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return {name: importlib.metadata.version(name)}
+    return {}
 
 
 @functools.cache

@@ -153,7 +153,7 @@ def _value(text: str) -> Any:
         return float("inf")
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):  # the last two: it nests too deeply
         return text
 
 

@@ -80,8 +80,9 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        file = next(above for above in (path, *path.parents) if above.exists())
-        raise PatchvoteError(f"the folder {path} cannot be made: {file} is a file. Choose another name.") from error
+        file = next(above for above in (path, *path.parents) if os.path.lexists(above))
+        what = "a file" if file.exists() else "a link that leads nowhere"
+        raise PatchvoteError(f"the folder {path} cannot be made: {file} is {what}. Choose another name.") from error
     except OSError as error:
         raise PatchvoteError(f"the folder {path} cannot be made: {error.strerror or error}.") from error
 

@@ -68,7 +68,8 @@ def locked(path: Path) -> Iterator[None]:
 def lock_at_once(path: Path) -> Iterator[bool]:
     """Hold the lock of a file while the block runs, without waiting; yield False where another process has it.
 
-    The lock file stays, so that no two processes can hold locks on two files of the same name.
+    The lock file stays, so that no two processes can hold locks on two files of the same name. Where there can be no
+    lock, the block runs without one, as for `locked`.
     """
     try:
         handle = os.open(lock_file(path), os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
@@ -76,7 +77,11 @@ def lock_at_once(path: Path) -> Iterator[bool]:
         yield True
         return
     try:
-        yield _try_lock(handle)
+        try:
+            is_mine = _try_lock(handle)
+        except OSError:  # the file system has no locks
+            is_mine = True
+        yield is_mine
     finally:
         os.close(handle)
 

@@ -36,16 +36,21 @@ class Parameters:
         return {name: getattr(self, name) for name in _arguments(type(self))}
 
     def set_params(self, **params: Any) -> Self:
-        """Set arguments of the constructor. What was learned is forgotten."""
+        """Set arguments of the constructor. What was learned is forgotten, unless the constructor refuses a value."""
         for name in params:
             if name not in _arguments(type(self)):
                 raise PatchvoteError(
                     f"{type(self).__name__} has no parameter {name!r}.{nearest(name, _arguments(type(self)))}"
                 )
         if params:
-            kept = self.get_params()
+            before, arguments = dict(vars(self)), {**self.get_params(), **params}
             vars(self).clear()
-            type(self).__init__(self, **{**kept, **params})
+            try:
+                type(self).__init__(self, **arguments)
+            except BaseException:
+                vars(self).clear()
+                vars(self).update(before)
+                raise
         return self
 
     def __repr__(self) -> str:

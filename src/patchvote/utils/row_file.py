@@ -42,6 +42,8 @@ class RowFile:
         Number of rows and of columns.
     start : int, default 0
         Byte at which the first row begins.
+    lock : lock, optional
+        Lock that all matrices in one file share: reading one moves the position of the file.
 
     Raises
     ------
@@ -59,9 +61,16 @@ class RowFile:
 
     ndim = 2
 
-    def __init__(self, file: io.BufferedReader, dtype: npt.DTypeLike, shape: tuple[int, ...], start: int = 0) -> None:
+    def __init__(
+        self,
+        file: io.BufferedReader,
+        dtype: npt.DTypeLike,
+        shape: tuple[int, ...],
+        start: int = 0,
+        lock: threading.Lock | None = None,
+    ) -> None:
         self.dtype, self.shape = np.dtype(dtype), (int(shape[0]), int(shape[1]))
-        self._file, self._start, self._lock = file, start, threading.Lock()
+        self._file, self._start, self._lock = file, start, lock or threading.Lock()
         self._chosen: npt.NDArray[np.int64] | None = None  # rows of the file, where only some are used
 
     def __len__(self) -> int:
@@ -95,8 +104,7 @@ class RowFile:
 
     def take(self, rows: npt.NDArray[np.int64]) -> RowFile:
         """Return a view with only these rows, in this order; nothing is read."""
-        part = RowFile(self._file, self.dtype, (len(rows), self.shape[1]), self._start)
-        part._lock = self._lock
+        part = RowFile(self._file, self.dtype, (len(rows), self.shape[1]), self._start, self._lock)
         part._chosen = rows if self._chosen is None else self._chosen[rows]
         return part
 
@@ -175,4 +183,4 @@ def temporary_rows(parts: Iterable[npt.NDArray[Any]], dtype: npt.DTypeLike, shap
 
 def opened_again(file: io.BufferedReader) -> io.BufferedReader:
     """Return the same file, whatever its name leads to by now; it stays open when the first one is closed."""
-    return os.fdopen(os.dup(file.fileno()), "rb")
+    return open(file.name, "rb", opener=lambda *_: os.dup(file.fileno()))

@@ -10,6 +10,7 @@ week.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
+from ..errors import PatchvoteError
 from .remote import RemotePath
 
 try:
@@ -33,6 +35,9 @@ except ImportError:  # Windows
 _FILE = re.compile(r"\.writing-(?P<machine>[^@]*)@\d+-[0-9a-f]+")
 _FOLDER = re.compile(r"patchvote-(?P<machine>[^@]*)@\d+-[a-z0-9_]{8}")
 _PAUSE = 0.02  # seconds until a folder is tried again that another process is removing
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_LITTLE = 1 << 24  # bytes free on a disk below which it is the one that was full: what was being written is still there
+_FREE = "Free some space there, or name another folder by the environment variable TMPDIR, then run it again."
 _MAX_AGE = 7 * 86400.0  # seconds without a write, for files whose lock says nothing; no writer pauses for a week
 
 
@@ -72,18 +77,51 @@ def temporary_folder() -> Iterator[Path]:
     """Make a folder in the system's temporary folder, locked while the block runs; then it is removed.
 
     Temporary folders of dead processes are removed first.
+
+    Raises
+    ------
+    PatchvoteError
+        There is no temporary folder, or it is full; also if that is found within the block.
     """
-    remove_leavings(Path(tempfile.gettempdir()))
+    try:
+        root = Path(tempfile.gettempdir())
+        remove_leavings(root)
+    except OSError as error:  # it has tried several, and names them
+        raise PatchvoteError(f"nothing temporary can be written: {error.strerror or error}. {_FREE}") from error
     while True:
-        path = Path(tempfile.mkdtemp(prefix=f"patchvote-{owner()}-"))
+        try:
+            path = Path(tempfile.mkdtemp(prefix=f"patchvote-{owner()}-"))
+        except OSError as error:
+            raise PatchvoteError(f"the temporary folder {root}: {error.strerror or error}. {_FREE}") from error
         try:
             with _opened(path) as handle:
                 if _lock(handle) is False or not path.is_dir():
                     continue  # as above
                 yield path
                 return
+        except (OSError, PatchvoteError) as error:
+            if _is_full(error, path):
+                raise PatchvoteError(f"the temporary folder {root} is full. {_FREE}") from error
+            raise
         finally:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_full(error: BaseException, folder: Path) -> bool:
+    """Whether an error came about because there was no room for a file in a temporary folder."""
+    cause: BaseException | None = error
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno in _NO_ROOM):
+        cause = cause.__cause__
+    if cause is None:
+        return False
+    if isinstance(cause, OSError) and cause.filename:
+        return str(folder) in str(cause.filename)
+    if str(folder) in str(error):
+        return True
+    try:
+        return shutil.disk_usage(folder).free < _LITTLE  # writing to an open file tells no name
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

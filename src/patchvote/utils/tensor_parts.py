@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .row_file import blocks_of, read_at
-from .tensors import Place
+from .tensors import TYPES, Place
 
-_NAMES = {"float16": "F16", "float32": "F32", "float64": "F64", "int64": "I64", "int16": "I16", "uint8": "U8"}
+_NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 
 def header_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]], metadata: Mapping[str, str]) -> bytes:

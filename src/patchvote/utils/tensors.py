@@ -26,8 +26,8 @@ _MAX_HEADER = 1 << 26  # bytes of the header; enough for the names and counts of
 _MAX_VALUES = 1 << 20  # values in the header; parsing and checking these takes less than a second
 
 # The types that patchvote writes, by their names in the format; bytes are codes of descriptors, which no model holds.
-_TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I16": "int16", "I64": "int64", "U8": "uint8"}
-STORED = frozenset(_TYPES.values()) - {"uint8"}
+TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I16": "int16", "I64": "int64", "U8": "uint8"}
+STORED = frozenset(TYPES.values()) - {"uint8"}
 _ENTRY = record({"dtype": text(10), "shape": listed(whole(0, 1 << 50)), "data_offsets": listed(whole(0, 1 << 50))})
 
 
@@ -112,9 +112,9 @@ def _place(name: str, entry: Any, first: int) -> Place:
     if problem is not None or len(entry["data_offsets"]) != 2 or len(entry["shape"]) > 8:
         raise ValueError(f"its header describes the array {brief(name)} in a way that makes no sense")
     start, stop = entry["data_offsets"]
-    dtype = _TYPES.get(entry["dtype"], entry["dtype"])
+    dtype = TYPES.get(entry["dtype"], entry["dtype"])
     if start > stop or (
-        dtype in _TYPES.values() and stop - start != math.prod(entry["shape"]) * np.dtype(dtype).itemsize
+        dtype in TYPES.values() and stop - start != math.prod(entry["shape"]) * np.dtype(dtype).itemsize
     ):
         raise ValueError(f"its header gives the array {brief(name)} a size that does not fit its type and shape")
     return Place(dtype, tuple(entry["shape"]), first + start, first + stop)

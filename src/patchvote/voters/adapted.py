@@ -171,6 +171,8 @@ class Adapted(Voter):
             self.voter_ = self.unadapted_ = unadapted
             self.rejected_ = self.unlike_ = np.zeros(0, bool)
         else:
+            if isinstance(target, Store):
+                self.check_store(target)
             photos = _bags(target, voter)
             if source.dim != photos.dim:
                 raise ValueError(f"the source has {source.dim} features per descriptor, the target {photos.dim}.")
@@ -301,7 +303,6 @@ def _doubtful(voter: Any, bags: Bags) -> tuple[npt.NDArray[np.bool_], npt.NDArra
 def _bags(X: Any, voter: Any) -> Bags:
     """Read bags, as small as the voter can do with; a store is read block by block."""
     if isinstance(X, Store):
-        voter.check_store(X)
         return Bags.join([_condensed(bags, voter) for bags, _ in X.blocks(_AT_ONCE)])
     return _condensed(Bags.of(X), voter)
 

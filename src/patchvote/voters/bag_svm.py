@@ -20,6 +20,7 @@ from ..bags.bags import Bags
 from ..bags.keep import has_parts
 from ..bags.store import Store
 from . import veto
+from .atomic import atomic
 from .base import Candidate, ToAdapt, Voter
 from .labels import check_weights
 from .linear import LinearVotes
@@ -156,6 +157,7 @@ class BagSVM(Voter):
         self._train_and_calibrate(images, numbers, self.calibration, lambda: means, train, scores)
         return self
 
+    @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn more images, of any class; the result is that of learning all of them at once.
 

@@ -320,7 +320,10 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.means_only and store.keep == Mean().name
 
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags | Store, npt.NDArray[Any]]:
-        """Return checked images and their labels; a store is not loaded."""
+        """Return checked images and their labels; a store is not loaded. With `reset`, earlier ones are forgotten."""
+        if reset:  # a memory or a veto of the model before does not fit what is learned now
+            for name in self.scorer_class.schema.kept:
+                self.__dict__.pop(f"{name}_", None)
         if not isinstance(X, Store):
             if y is None:
                 raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")

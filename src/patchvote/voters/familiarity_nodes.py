@@ -6,8 +6,7 @@ import numpy as np
 
 from ..utils.onnx_graph import GraphBuilder
 from .familiarity import LEAST_ODDS, VETOED, Familiarity
-from .onnx_nodes import cells, mean_cell, size
-from .power import power_nodes
+from .onnx_nodes import cells, mean_of_bag, vector_of
 
 _LEAST_GAP = 1e-6  # between two held-out photos: nearer ones are taken for equal, as float32 does
 
@@ -67,15 +66,8 @@ def _doubt(graph: GraphBuilder, probability: str) -> str:
 
 def _distance(graph: GraphBuilder, familiarity: Familiarity, maps: list[str], whole: bool) -> str:
     """Add the distance of the photo's vector to the nearest class mean."""
-    every = [cells(graph, one) for one in maps]
-    every = [mean_cell(graph, every[0]), *every] if whole else every
-    total, count = graph.sum(every[0], 1), size(graph, every[0])
-    for one in every[1:]:
-        total, count = graph.node("Add", total, graph.sum(one, 1)), graph.node("Add", count, size(graph, one))
-    vector = power_nodes(graph, graph.node("Div", total, count), familiarity.power)
-    length = graph.node("Sqrt", graph.sum(graph.node("Mul", vector, vector), 0))
-    none = graph.node("Equal", length, graph.constant(0.0))
-    vector = graph.node("Div", vector, graph.node("Where", none, graph.constant(1.0), length))
+    mean = mean_of_bag(graph, [cells(graph, one) for one in maps], whole)
+    vector = vector_of(graph, mean, familiarity.power)
     # As the sum of squared differences: in float32, a difference of squares would lose the small ones.
     difference = graph.node("Sub", graph.constant(familiarity.means), graph.node("Transpose", vector, perm=[1, 0]))
     squares = graph.sum(graph.node("Mul", difference, difference), 1, keep=False)

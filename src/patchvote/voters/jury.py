@@ -8,6 +8,7 @@ images. The score of a member is a mean of votes of descriptors, so the jury's s
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -212,8 +213,10 @@ class Jury(Voter):
         self, bags: Bags, labels: npt.NDArray[Any], seen: Mapping[str, int], rng: np.random.Generator
     ) -> None:
         """Let both members learn new images; the mixture stays."""
-        for member in (self.bag_, self.parts_):
+        members = copy.copy(self.bag_), copy.copy(self.parts_)  # if the second fails, the first has learned nothing
+        for member in members:
             member.learn_more(bags, labels, seen, rng)
+        self.bag_, self.parts_ = members
         self.classes_ = self.bag_.classes_
 
     @property

@@ -34,9 +34,9 @@ def check_labels(y: Any, count: int) -> npt.NDArray[Any]:
 def labels_of(store: Any, y: Any) -> Any:
     """Return the labels of a store's photos: `y` if given, otherwise its own; none may be missing."""
     y = store.labels if y is None else y
-    if any(label is None for label in y):
-        missing = store.names[[label is None for label in y].index(True)]
-        raise ValueError(f"{missing} has no label: every training image needs one.")
+    for name, label in zip(store.names, y, strict=False):  # `check_labels` counts the labels
+        if label is None:
+            raise ValueError(f"{name} has no label: every training image needs one.")
     return y
 
 

@@ -12,10 +12,9 @@ from ..bags.keep import Keep, Mean
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
 from . import veto
-from .onnx_nodes import Exported, as_map, cells, mean_cell, size, softmax_of
+from .onnx_nodes import Exported, as_map, cells, mean_of_bag, softmax_of, vector_of
 from .pooling import bag_vectors, shared_votes
-from .power import power_nodes
-from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class, check_images
+from .scorer import FLOATS, WHOLE, Schema, Scorer, check_training_images
 from .settings import CLASS_WEIGHT, PART, POWER, SEED, SHARE, STRENGTH
 from .support import added_by
 from .veto_nodes import limited_nodes
@@ -121,12 +120,7 @@ class LinearVotes(Scorer):
             raise ModelError("linear votes do not use positions.")
         if arrays["vectors"].shape != (len(arrays["class"]), self.features):
             raise ModelError("the vectors of its photos do not fit its weights.")
-        check_images(len(arrays["class"]), images)
-        check_every_class(arrays["class"], classes)
-        weight = arrays.get("weight", np.ones(len(arrays["class"])))
-        if len(weight) != len(arrays["class"]) or weight.min() < 0:
-            raise ModelError("the sample weights of its photos do not fit its photos, or are negative.")
-        check_every_class(arrays["class"][weight > 0], classes)
+        check_training_images(arrays, classes, images)
         if (wrong := veto.fault(arrays, classes, self.features)) is not None:
             raise ModelError(wrong)
 
@@ -135,12 +129,8 @@ class LinearVotes(Scorer):
     ) -> Exported:
         """Add the vector of the bag, its score, and the share of the score of each cell."""
         flat = [cells(graph, one) for one in maps]
-        every = [mean_cell(graph, flat[0]), *flat] if whole else flat
-        total, count = graph.sum(every[0], 1), size(graph, every[0])
-        for one in every[1:]:
-            total, count = graph.node("Add", total, graph.sum(one, 1)), graph.node("Add", count, size(graph, one))
-        mean = graph.node("Div", total, count)
-        vector = self._vector_nodes(graph, mean)
+        mean = mean_of_bag(graph, flat, whole)
+        vector = vector_of(graph, mean, self.power)
         weights, bias = graph.constant(self.arrays["linear"]), graph.constant(self.arrays["bias"][:, None])
         scores = graph.node("Add", graph.node("MatMul", weights, vector), bias)
         empty = graph.node("Equal", mean, graph.constant(0.0))
@@ -152,10 +142,3 @@ class LinearVotes(Scorer):
         if self.has_veto:
             probability = limited_nodes(graph, probability, vector, self.arrays, self.classes, threshold)
         return Exported([as_map(graph, vote, one) for vote, one in zip(votes, maps, strict=True)], scores, probability)
-
-    def _vector_nodes(self, graph: GraphBuilder, mean: str) -> str:
-        """Add the vector ``(d, 1)`` of a bag, from its mean."""
-        root = power_nodes(graph, mean, self.power)
-        length = graph.node("Sqrt", graph.sum(graph.node("Mul", root, root), 0))
-        none = graph.node("Equal", length, graph.constant(0.0))
-        return graph.node("Div", root, graph.node("Where", none, graph.constant(1.0), length))

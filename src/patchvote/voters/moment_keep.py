@@ -65,7 +65,7 @@ class KeptMoments(Keep):
     @functools.cached_property
     def name(self) -> str:
         """Name in the headers of shards: equal if the moments are along the same directions."""
-        return f"{_WORD} {self.pairs} {self.power:g} {checksum([self.basis])}"
+        return f"{_WORD} {self.pairs} {_text(self.power)} {checksum([self.basis])}"
 
     @property
     def dtype(self) -> str:
@@ -133,7 +133,7 @@ class MomentCondenser:
     @property
     def name(self) -> str:
         """First words of the names of what it finds."""
-        return f"{_WORD} {self.pairs}" + ("" if self.power == "auto" else f" {self.power:g}")
+        return f"{_WORD} {self.pairs}" + ("" if self.power == "auto" else f" {_text(float(self.power))}")
 
     def find(self, sample: Store) -> Keep:
         """Return what to keep, with directions that are found in whole bags of some photos."""
@@ -168,6 +168,18 @@ def kept_in(store: Store) -> KeptMoments:
     except (ValueError, IndexError):
         pass
     raise StoreError(f"{store.path} says that it keeps moments, but not along which directions.")
+
+
+def _text(number: float) -> str:
+    """Return a number as text from which the same number is read again.
+
+    Examples
+    --------
+    >>> _text(0.5), _text(1.0), _text(1 / 3)
+    ('0.5', '1', '0.3333333333333333')
+    """
+    short = f"{number:g}"
+    return short if float(short) == number else repr(float(number))
 
 
 @functools.cache

@@ -25,6 +25,7 @@ from ..bags.keep import Condenser, Keep
 from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.machine import cores
+from .atomic import atomic
 from .bag_svm import BagSVM
 from .base import Candidate, ToAdapt, Voter
 from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
@@ -176,6 +177,7 @@ class MomentSVM(Voter):
         self._train_and_calibrate(images, numbers, self.calibration, lambda: stats[:, :dim], train, scores)
         return self
 
+    @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn more images, of any class, together with those learned before; directions and temperature stay.
 

@@ -25,9 +25,9 @@ from .moment_features import (
     scales,
     symmetric,
 )
-from .onnx_nodes import Exported, as_map, cells, centres_of, mean_cell, size, softmax_of
+from .onnx_nodes import Exported, added, as_map, cells, centres_of, length, mean_cell, size, softmax_of
 from .power import power_nodes
-from .scorer import FLOATS, WHOLE, Schema, Scorer, check_every_class, check_images
+from .scorer import FLOATS, WHOLE, Schema, Scorer, check_training_images
 from .settings import CLASS_WEIGHT, COUNT, PART, POWER, SEED, SHARE, STRENGTH, WEIGHT
 from .support import added_by
 
@@ -181,12 +181,7 @@ class MomentVotes(Scorer):
             raise ModelError("the moments of its photos do not fit its weights.")
         if "means" in arrays and arrays["means"].shape != (len(arrays["class"]), self.features):
             raise ModelError("the means of its photos do not fit its features.")
-        check_images(len(arrays["class"]), images)
-        check_every_class(arrays["class"], classes)
-        weight = arrays.get("weight", np.ones(len(arrays["class"])))
-        if len(weight) != len(arrays["class"]) or weight.min() < 0:
-            raise ModelError("the sample weights of its photos do not fit its photos, or are negative.")
-        check_every_class(arrays["class"][weight > 0], classes)
+        check_training_images(arrays, classes, images)
 
     # --- export -----------------------------------------------------------------------------------------------------
 
@@ -211,9 +206,9 @@ class MomentVotes(Scorer):
         A part is the names of its rooted features ``(features, cells)`` and of its places ``(4, cells)``.
         """
         dim, k = self.features, self.arrays["directions"].shape[1]
-        count = _added(graph, [size(graph, r) for r, _ in every])
-        mean = graph.node("Div", _added(graph, [graph.sum(r, 1) for r, _ in every]), count)
-        what = _length(graph, mean)
+        count = added(graph, [size(graph, r) for r, _ in every])
+        mean = graph.node("Div", added(graph, [graph.sum(r, 1) for r, _ in every]), count)
+        what = length(graph, mean)
         projected, together = {}, ""
         if k:
             across = graph.constant(self.arrays["directions"].T)
@@ -223,7 +218,7 @@ class MomentVotes(Scorer):
             products = [
                 graph.node("MatMul", one, graph.node("Transpose", one, perm=[1, 0])) for one in projected.values()
             ]
-            together = _length(graph, graph.node("Div", _added(graph, products), count))
+            together = length(graph, graph.node("Div", added(graph, products), count))
         weights = graph.constant(self.arrays["linear"][:, : PLACES * dim].reshape(-1, dim))
         matrices = graph.constant(symmetric(self._linear[:, PLACES * dim :], k).reshape(-1, k)) if k else ""
         bias = graph.constant(self.arrays["bias"][:, None])
@@ -237,7 +232,7 @@ class MomentVotes(Scorer):
                 quadratic = graph.sum(graph.node("Mul", turned, projected[r]), 1, keep=False)
                 vote = graph.node("Add", vote, graph.node("Div", quadratic, together))
             by_part[r] = graph.node("Add", vote, bias)
-        total = _added(graph, [graph.sum(by_part[r], 1) for r, _ in every])
+        total = added(graph, [graph.sum(by_part[r], 1) for r, _ in every])
         scores = graph.node("Squeeze", graph.node("Div", total, count), graph.ints(1))
         return [by_part[r] for r, _ in parts], scores
 
@@ -246,19 +241,6 @@ class MomentVotes(Scorer):
         width = graph.node("Slice", graph.node("Shape", rows), graph.ints(1), graph.ints(2))
         shape = graph.node("Concat", graph.ints(self.classes, each), width, axis=0)
         return graph.node("Reshape", rows, shape)
-
-
-def _added(graph: GraphBuilder, values: list[str]) -> str:
-    """Return the sum of values of the same shape."""
-    return functools.reduce(lambda one, other: graph.node("Add", one, other), values)
-
-
-def _length(graph: GraphBuilder, array: str) -> str:
-    """Return the length of an array, 1 if it is 0, with the shape (1, 1)."""
-    square = graph.sum(graph.sum(graph.node("Mul", array, array), 0), 1)
-    length = graph.node("Sqrt", square)
-    none = graph.node("Equal", length, graph.constant(0.0))
-    return graph.node("Where", none, graph.constant(1.0), length)
 
 
 def _place_nodes(graph: GraphBuilder, one: str) -> str:

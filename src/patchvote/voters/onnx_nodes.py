@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 
 from ..utils.onnx_graph import GraphBuilder
+from .power import power_nodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,32 @@ def as_map(graph: GraphBuilder, flat: str, like: str) -> str:
 def mean_cell(graph: GraphBuilder, first: str) -> str:
     """Return the descriptor ``(d, 1)`` of the whole photo: the mean over the cells of the first scale."""
     return graph.node("Div", graph.sum(first, 1), size(graph, first))
+
+
+def added(graph: GraphBuilder, values: list[str]) -> str:
+    """Return the sum of values of the same shape."""
+    return functools.reduce(lambda one, other: graph.node("Add", one, other), values)
+
+
+def length(graph: GraphBuilder, array: str) -> str:
+    """Return the length of an array with two axes, 1 if it is 0, with the shape (1, 1)."""
+    square = graph.sum(graph.sum(graph.node("Mul", array, array), 0), 1)
+    root = graph.node("Sqrt", square)
+    none = graph.node("Equal", root, graph.constant(0.0))
+    return graph.node("Where", none, graph.constant(1.0), root)
+
+
+def mean_of_bag(graph: GraphBuilder, flat: list[str], whole: bool) -> str:
+    """Return the mean ``(d, 1)`` of a bag: of the cells ``(d, cells)`` of all scales, and that of the whole photo."""
+    every = [mean_cell(graph, flat[0]), *flat] if whole else flat
+    count = added(graph, [size(graph, one) for one in every])
+    return graph.node("Div", added(graph, [graph.sum(one, 1) for one in every]), count)
+
+
+def vector_of(graph: GraphBuilder, mean: str, power: float) -> str:
+    """Return the vector ``(d, 1)`` of a bag from its mean, as `pooling.bag_vectors` does."""
+    root = power_nodes(graph, mean, power)
+    return graph.node("Div", root, length(graph, root))
 
 
 def softmax_of(graph: GraphBuilder, scores: str, temperature: float) -> str:

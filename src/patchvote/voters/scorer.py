@@ -334,10 +334,19 @@ def check_every_class(numbers: npt.NDArray[Any], classes: int) -> int:
     return fewest
 
 
-def check_images(held: int, named: int | None) -> None:
-    """Refuse another number of training images than the model has names for; None if it has no names."""
-    if named is not None and named != held:
-        raise ModelError(f"it has the names of {named:,} photos, but learned from {held:,}.")
+def check_training_images(arrays: Arrays, classes: int, named: int | None) -> None:
+    """Refuse class numbers or sample weights of training images that fit neither one another nor the classes.
+
+    `named` is the number of images that the model has names for; None if it has no names.
+    """
+    numbers = arrays["class"]
+    if named is not None and named != len(numbers):
+        raise ModelError(f"it has the names of {named:,} photos, but learned from {len(numbers):,}.")
+    check_every_class(numbers, classes)
+    weight = arrays.get("weight", np.ones(len(numbers)))
+    if len(weight) != len(numbers) or weight.min() < 0:
+        raise ModelError("the sample weights of its photos do not fit its photos, or are negative.")
+    check_every_class(numbers[weight > 0], classes)
 
 
 def check_numbers(numbers: npt.NDArray[Any], classes: int) -> None:

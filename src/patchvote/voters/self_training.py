@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sklearn.base import clone
 
 from ..bags.bags import Bags
+from ..bags.copies import copy_groups
 from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, temperature_for, threshold_for
 from .familiarity import REJECTION, Familiarity, HeldOut
 from .gains import moved
@@ -168,7 +169,8 @@ class Adaptation:
         """
         labelled, labels = self._labelled(source)
         _, numbers = np.unique(labels, return_inverse=True)
-        keep, out = hold_out(np.arange(len(labels)), numbers, _HELD_OUT, 0)
+        groups = copy_groups(labelled.means())  # copies of a photo are held out together
+        keep, out = hold_out(np.arange(len(labels)), numbers, _HELD_OUT, 0, groups)
         if not len(out) or len(labels) < FEWEST_TO_CALIBRATE:
             return None
         return self.learn(source, taken, names, keep=keep)._mean_votes(labelled[out]), keep, out

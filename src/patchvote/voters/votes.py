@@ -86,7 +86,7 @@ def softmax(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def with_positions(bags: Bags, rows: slice | npt.NDArray[np.int64], positions: bool) -> npt.NDArray[Any]:
     """Return some descriptors as float32 or float64, with the centres of their boxes in 0..1 if `positions` is set."""
     values = bags.values[rows]
-    values = to_float32(values) if values.dtype == np.float16 else values
+    values = values if values.dtype in (np.float32, np.float64) else to_float32(values)
     if not positions:
         return values
     return np.concatenate([values, centres(bags, rows).astype(values.dtype)], axis=1)

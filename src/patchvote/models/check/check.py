@@ -28,7 +28,8 @@ from ...voters.registry import AUTO, DEFAULT
 from ..needs import learned_from
 from .findings import Checked, Kind, Suspect
 from .held_out import HeldOut, hold_out_each
-from .suspects import doubtful_labels, outliers
+from .small_sets import outliers_of
+from .suspects import doubtful_labels
 
 _CONFIRMED = 0.75  # held-out probability of a label from which on it is right, where copies have different ones
 
@@ -155,6 +156,7 @@ def check_collection(photos: Collection, test: Collection | None = None, *, seed
     groups = linked(pairs, len(means))[:count]
     copies = _copies(pairs, digests)
     held_out = hold_out_each(photos.means, numbers, groups, seed)
+    strange = outliers_of(held_out, photos.means, groups).tolist()
     # A photo is listed once, for the first of these reasons.
     found: dict[str, Suspect] = {}
     for suspect in (
@@ -162,7 +164,7 @@ def check_collection(photos: Collection, test: Collection | None = None, *, seed
         *_mislabelled(photos, held_out, numbers, classes.tolist()),
         *_in_test(photos, copies, test),
         *_same_files(photos),
-        *(Suspect(photos.names[i], photos.labels[i], Kind.outlier) for i in outliers(held_out.unlike)),
+        *(Suspect(photos.names[i], photos.labels[i], Kind.outlier) for i in strange),
     ):
         found.setdefault(suspect.name, suspect)
     order = list(Kind)

@@ -7,6 +7,7 @@ for Chinese, Japanese and Korean take several megabytes each, so none is in the 
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import os
@@ -101,9 +102,12 @@ def _short(text: str, width: float) -> str:
     """Shorten a caption from the left, where paths are least informative, until it fits."""
     if _length(text) <= width:
         return text
-    while text and _length("…" + text) > width:
-        text = text[1:]
-    return "…" + text
+
+    def fits(start: int) -> bool:
+        return _length("…" + text[start:]) <= width
+
+    # By bisection: a name may have thousands of characters, and each is measured whenever one is cut off.
+    return "…" + text[bisect.bisect_left(range(len(text)), True, key=fits) :]
 
 
 def _length(text: str) -> float:

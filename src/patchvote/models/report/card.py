@@ -10,7 +10,7 @@ from ...utils.terminal import printable
 from ..about import About, AdaptedTo, Added, Copies, HeldOut
 from ..model import Model
 
-FEW = 10  # photos of a class below which more would help most
+FEW = 10  # photos of a class below which what is said of it is rough, and with which one begins to add photos
 
 
 def card(model: Model) -> str:
@@ -125,8 +125,13 @@ def copies_sentences(copies: Copies | None, text: Callable[[str], str] = str) ->
 
 def few_sentences(model: Model, text: Callable[[str], str] = str) -> list[str]:
     """Return a sentence on the classes of which few photos were seen, if there are any."""
-    few = [text(label) for label in model.classes if model.about.images.get(label, 0) < FEW]
-    return [f"Fewer than {FEW} photos were seen of: {some(few)}. A few more would help most."] if few else []
+    few = [text(label) for label in few_classes(model)]
+    return [f"Fewer than {FEW} photos were seen of: {some(few)}. What is said of these is rough."] if few else []
+
+
+def few_classes(model: Model) -> list[str]:
+    """Return the classes of which few photos were seen."""
+    return [label for label in model.classes if model.about.images.get(label, 0) < FEW]
 
 
 def cut_sentences(cut: list[str], text: Callable[[str], str] = str) -> list[str]:

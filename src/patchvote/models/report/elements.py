@@ -11,6 +11,8 @@ from html import escape
 
 from PIL import Image
 
+from ...utils.counting import counted
+
 _MAX_ROWS, _FIRST_ROWS = 100, 20  # rows of a table that is shown whole, and that are shown of a larger one
 
 
@@ -54,7 +56,7 @@ def places(share: float, low: float, high: float) -> str:
 
 def photos(count: int) -> str:
     """Return a number of photos in words."""
-    return f"{count:,} photo{'' if count == 1 else 's'}"
+    return counted(count, "photo")
 
 
 def percent(share: float, digits: int = 0) -> str:

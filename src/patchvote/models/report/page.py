@@ -20,7 +20,7 @@ from ..learning_curve import enough_sentence
 from ..model import Model
 from ..pulling import cannot_tell
 from ..scores import Scores, interval
-from .card import accuracy_of, accuracy_sentence, limits, some
+from .card import accuracy_of, accuracy_sentence, few_classes, limits, some
 from .elements import bar, data, escaped, folded, isolated, number, percent, photos, places, prose, section, table
 from .examples import examples
 from .html import write_page
@@ -128,7 +128,8 @@ def _curve(model: Model) -> str:
     curve, held_out = model.about.curve, model.about.held_out
     if not held_out:
         return ""
-    sentence = f"<p>{prose(enough_sentence(curve, held_out.get('classes', {})))}</p>\n"
+    words = enough_sentence(curve, held_out.get("classes", {}), few=few_classes(model))
+    sentence = f"<p>{prose(words)}</p>\n"
     drawing = f"{_drawn(curve)}\n" if len(curve) > 1 else ""
     return section("Would more photos help?", sentence + drawing)
 
@@ -136,13 +137,11 @@ def _curve(model: Model) -> str:
 def _drawn(curve: Sequence[CurvePoint]) -> str:
     lowest = min(point["accuracy"] for point in curve)
     bottom = math.floor(10 * max(0.0, lowest - 0.02)) / 10
-    last = math.log(curve[-1]["photos"] / curve[0]["photos"]) or 1.0
+    logs = [math.log(max(point["photos"], 1e-9)) for point in curve]  # a file may say that there were none
+    span = logs[-1] - logs[0] or 1.0
     places = [
-        (
-            60 + 360 * math.log(max(point["photos"], 1e-9) / curve[0]["photos"]) / last,
-            150 - 130 * (point["accuracy"] - bottom) / (1 - bottom),
-        )
-        for point in curve
+        (60 + 360 * (log - logs[0]) / span, 150 - 130 * (point["accuracy"] - bottom) / (1 - bottom))
+        for log, point in zip(logs, curve, strict=True)
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"/>' for x, y in places)

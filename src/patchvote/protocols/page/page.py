@@ -61,31 +61,9 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
     scenes = [protocol for protocol in protocols if protocol.report == "scenes"]
     scenes.sort(key=lambda protocol: protocol not in with_results)
     if any(protocol in with_results for protocol in scenes):
-        parts += ["## Scene recognition", tables.scenes(scenes, results)]
-        for protocol in scenes:
-            if protocol in with_results and plots.plot_voters(protocol, results, pictures / protocol.name):
-                parts.append(_picture(f"{protocol.title}: every voter", protocol.name))
-        parts += ["### NBNL against sNBNL", speed.speed(scenes, results)]
-        parts += [_notes(results, protocol) for protocol in scenes]
+        parts += _scenes(scenes, results, pictures)
     for protocol in with_results:
-        if protocol.report == "domains":
-            parts += _domains(protocol, results, pictures)
-        elif protocol.report == "patches":
-            parts.append("## Patches: the paper's figures")
-            if accuracies := patch_results(protocol, results):
-                plots.plot_patches(accuracies, pictures / protocol.name)
-                parts.append(_picture("NBNN by patch size and levels", protocol.name))
-                parts += [f"- {finding}" for finding in findings(accuracies)]
-            parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
-        elif protocol.report == "parts":
-            parts += [f"## {protocol.title}: at equal resolution", fair.table(protocol, results)]
-            parts.append(_notes(results, protocol))
-        elif protocol.report == "time":
-            parts += _times(protocol, results, pictures)
-        elif protocol.report == "settings":
-            plots.plot_settings(protocol, results, pictures / protocol.name)
-            parts += [f"## {protocol.title}", _picture("Each setting changed alone", protocol.name)]
-            parts += [_notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+        parts += _of_protocol(protocol, results, pictures)
     parts += _published(Results(results.folder / "published"), protocols)
     if trials := read_trials(results.folder / "adaptation"):
         parts += ["## Adapting, where it helps and where it must not", adaptation_table(trials)]
@@ -108,6 +86,42 @@ def write_results(results: Results, docs: Path, *, force: bool = False) -> Path:
     parts += [f"- {tables.duplicates(protocol, results)}" for protocol in with_results]
     write_file(path, ["\n\n".join(part.strip() for part in parts if part.strip()).encode(), b"\n"])
     return path
+
+
+def _scenes(scenes: list[Protocol], results: Results, pictures: Path) -> list[str]:
+    parts = ["## Scene recognition", tables.scenes(scenes, results)]
+    for protocol in scenes:
+        if any(results.all(protocol.name)) and plots.plot_voters(protocol, results, pictures / protocol.name):
+            parts.append(_picture(f"{protocol.title}: every voter", protocol.name))
+    parts += ["### NBNL against sNBNL", speed.speed(scenes, results)]
+    return parts + [_notes(results, protocol) for protocol in scenes]
+
+
+def _of_protocol(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
+    """Return the part of a protocol that has one of its own; the others share a part."""
+    if protocol.report == "domains":
+        return _domains(protocol, results, pictures)
+    if protocol.report == "patches":
+        return _patches(protocol, results, pictures)
+    if protocol.report == "parts":
+        title = f"## {protocol.title}: at equal resolution"
+        return [title, fair.table(protocol, results), _notes(results, protocol)]
+    if protocol.report == "time":
+        return _times(protocol, results, pictures)
+    if protocol.report == "settings":
+        plots.plot_settings(protocol, results, pictures / protocol.name)
+        parts = [f"## {protocol.title}", _picture("Each setting changed alone", protocol.name)]
+        return [*parts, _notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+    return []
+
+
+def _patches(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
+    parts = ["## Patches: the paper's figures"]
+    if accuracies := patch_results(protocol, results):
+        plots.plot_patches(accuracies, pictures / protocol.name)
+        parts.append(_picture("NBNN by patch size and levels", protocol.name))
+        parts += [f"- {finding}" for finding in findings(accuracies)]
+    return [*parts, _notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
 
 
 def _outputs(page: Path, pictures: Path, protocols: list[Protocol]) -> list[tuple[Path, Kind]]:

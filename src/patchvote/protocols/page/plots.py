@@ -109,9 +109,9 @@ def plot_voters(protocol: Protocol, results: Results, path: Path) -> bool:
     return True
 
 
-def plot_domains(protocol: Protocol, results: Results, path: Path, recipe: str = "dense") -> None:
+def plot_domains(protocol: Protocol, results: Results, path: Path) -> None:
     """Draw the accuracy on the paper's pairs: one panel per setting, one line per voter, the paper's sNBNL dotted."""
-    rows = main_rows(protocol, results, recipe)
+    rows = main_rows(protocol, results)
     figure, axes = _figure(1, len(protocol.settings), 10, 3.6)
     for setting, panel in zip(protocol.settings, axes[0], strict=True):
         for number, voter in enumerate(protocol.voters):
@@ -125,7 +125,7 @@ def plot_domains(protocol: Protocol, results: Results, path: Path, recipe: str =
         if all(paper):
             panel.plot(setting.main, [f[0] for f in paper if f], "x:", color="#c03030", label="CNN-sNBNL, paper")
         panel.set_xticks(range(len(setting.main)), setting.main, rotation=30, ha="right", fontsize=7)
-        panel.set_title(f"{setting.name}, {recipe} bags", fontsize=9)
+        panel.set_title(f"{setting.name}, dense bags", fontsize=9)
         panel.grid(axis="y", alpha=0.3)
     axes[0][0].set_ylabel("accuracy, %")
     axes[0][-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))

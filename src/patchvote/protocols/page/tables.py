@@ -110,9 +110,9 @@ def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
     return markdown(["voter", *(_arrow(pair) for pair in setting.main), "average"], table)
 
 
-def all_pairs(protocol: Protocol, setting: Setting, results: Results, recipe: str = "dense") -> str:
+def all_pairs(protocol: Protocol, setting: Setting, results: Results) -> str:
     """Return the mean accuracies on all pairs, those within a domain last; the paper has them for NBNN only."""
-    rows = [row for row in main_rows(protocol, results, recipe) if row["setting"] == setting.name]
+    rows = [row for row in main_rows(protocol, results) if row["setting"] == setting.name]
     figures = {pair: protocol.figure(setting.name, "nbnn", pair) for pair in setting.pairs}
     table = [[f"{title('nbnn')}, paper", *(f"{f[0]:.1f}" if f else "" for f in figures.values())]]
     for voter in protocol.voters:

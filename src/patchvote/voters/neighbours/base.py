@@ -19,6 +19,7 @@ from ...bags.bags import Bags
 from ...bags.store import Store
 from ...utils.float16 import to_float32
 from ...utils.row_file import RowFile, blocks_of, temporary_rows
+from ..atomic import atomic
 from ..base import Numbers, Voter
 from ..labels import check_weights
 from ..power import raised, resolved
@@ -106,6 +107,7 @@ class BankVoter(Voter):
         self._train_and_calibrate(images, numbers, share, training.means, train, scores)
         return self
 
+    @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add more images, of any class; the result is that of `fit` with all of them.
 

@@ -43,7 +43,7 @@ class Memory:
         rows = [rng.permutation(np.flatnonzero(owner == number))[:REMEMBERED] for number in range(classes)]
         chosen = np.concatenate(rows)
         return cls(
-            bags.values[chosen].astype(np.float16),
+            compact(bags.values[chosen]),
             bags.boxes[chosen].astype(np.float32),
             owner[chosen].astype(np.int64),
         )
@@ -94,7 +94,19 @@ class Memory:
             for part, count in ((old, round(REMEMBERED * share)), (added, round(REMEMBERED * (1 - share)))):
                 if part is not None and count:
                     rows = rng.permutation(len(part.values))[:count]
-                    values.append(part.values[rows].astype(np.float16))
+                    values.append(compact(part.values[rows]))
                     boxes.append(part.boxes[rows])
                     numbers.append(np.full(len(rows), number))
         return type(self)(np.concatenate(values), np.concatenate(boxes), np.concatenate(numbers).astype(np.int64))
+
+
+def compact(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return descriptors as float16, or as float32 if one of them is too large for that.
+
+    Examples
+    --------
+    >>> compact(np.array([1e4])).dtype, compact(np.array([1e5])).dtype
+    (dtype('float16'), dtype('float32'))
+    """
+    fits = float(np.abs(values).max(initial=0)) <= float(np.finfo(np.float16).max)
+    return values.astype(np.float16 if fits else np.float32)

@@ -20,7 +20,7 @@ from ...bags.copies import means_of
 from ...bags.store import Store
 from ...utils.float16 import to_float32
 from ...utils.moments import Moments
-from ..power import raise_in_place
+from ..power import has_negative, raise_in_place
 from ..votes import centres, check_bags, has_positions, with_positions
 from .blocks import Block, Limits, read_ahead
 
@@ -68,7 +68,8 @@ class TrainingData:
     def has_negative_features(self) -> bool:
         """Whether a feature of some photo is negative; of a store, one block of photos is read."""
         block = next(self._read(self._parts(self.images)[:1]))
-        return any((block.bags.values[start : start + _ROWS] < 0).any() for start in range(0, len(block.rows), _ROWS))
+        starts = range(0, len(block.rows), _ROWS)
+        return any(has_negative(block.bags.values[block.rows[start : start + _ROWS]]) for start in starts)
 
     @property
     def descriptors(self) -> int:

@@ -184,8 +184,9 @@ class _Solver:
             for x, labels, weight in self.data.minibatches(self.rng, self.batch_size, self.mean, self.scale):
                 loss, gradient = gradient_of(weights, x, labels, weight)
                 self.radius = self.radius or float(weight @ np.einsum("ij,ij->i", x, x) / weight.sum())
-                # The rate for strongly convex functions, limited by the length of the descriptors.
-                rate = 1 / (self.alpha * self.step + self.radius)
+                # The rate for strongly convex functions, limited by the length of the descriptors. Where all of them
+                # are 0 so far, there is nothing to learn, and any rate will do.
+                rate = 1 / (self.alpha * self.step + self.radius or 1.0)
                 weights *= weights.dtype.type(1 - rate * self.alpha)
                 weights -= weights.dtype.type(rate) * gradient
                 self.step, count, total = self.step + 1, count + 1, total + loss

@@ -23,9 +23,11 @@ from ...bags.bags import Bags
 from ...bags.copies import copy_groups
 from ...bags.store import Store
 from ...bags.thinning import Thinning
+from ...errors import PatchvoteError
 from ...utils.engine import Engine, TeamEngine
 from ...utils.remote import place
 from ...utils.schema import number
+from ..atomic import atomic
 from ..base import Candidate
 from ..labels import hold_out
 from .base import PrototypeVoter
@@ -231,6 +233,7 @@ class SNBNL(PrototypeVoter):
         fit_on_workers(self, store, y, engine=engine, bags=X if isinstance(X, Bags) else None, thinning=thinning)
         return self
 
+    @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more images, in one pass over them; they may be of classes never seen before.
 
@@ -259,17 +262,20 @@ class SNBNL(PrototypeVoter):
             grown = rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim)) * self.start_scale
             grown[:, np.isin(self.classes_, learned)] = self.weights_
             self.weights_ = grown.astype(self.weights_.dtype)
-        learner = self._learner(self.weights_, self.steps_)
+        learner = self._learner(self.weights_.copy(), self.steps_)  # a model may hold the array as well
         data.dtype = self.weights_.dtype.type
         Passes("more", self._plan(), data, rng, learner).one_pass()
         self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, 0
         self.n_iter_ += 1
         return self
 
+    @atomic
     def learn_more(
         self, bags: Bags, labels: npt.NDArray[Any], seen: Mapping[str, int], rng: np.random.Generator
     ) -> None:
         """Learn new images together with the memory of the old ones."""
+        if not hasattr(self, "memory_values_"):
+            raise PatchvoteError("the model keeps no descriptors of its photos, so it cannot learn more: fit it again.")
         known, memory = self.classes_, Memory(self.memory_values_, self.memory_boxes_, self.memory_class_)
         old, class_numbers = memory.bags()
         new = bags.astype(np.float32)

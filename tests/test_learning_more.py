@@ -1,0 +1,119 @@
+"""Voters that learn more images: as a whole or not at all, and without changing the model that they came from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from patchvote.errors import PatchvoteError
+from patchvote.voters import bag_svm
+from patchvote.voters.bag_svm import BagSVM
+from patchvote.voters.jury import Jury
+from patchvote.voters.moment_svm import MomentSVM
+from patchvote.voters.neighbours.local_nbnn import LocalNBNN
+from patchvote.voters.neighbours.nbnn import NBNN
+from patchvote.voters.prototypes.snbnl import SNBNL
+
+RNG = np.random.default_rng(0)
+IMAGES = [RNG.random((6, 4)) + np.eye(4)[label] for label in (1, 2) for _ in range(6)]
+LABELS = ["boat"] * 6 + ["cat"] * 6
+MORE = [RNG.random((6, 4)) + np.eye(4)[0] for _ in range(2)]
+NEW = ["ape"] * 2  # it sorts before the known classes, whose columns it would move
+
+
+def arrays_of(voter) -> dict[str, list]:
+    return {name: array.tolist() for name, array in voter.scorer().arrays.items()}
+
+
+@pytest.mark.parametrize(
+    ("voter", "images", "weight"),
+    [
+        pytest.param(MomentSVM(pairs=2, calibration=0), [-bag for bag in MORE], None, id="moment-svm"),
+        pytest.param(NBNN(calibration=0), MORE, [-1, 1], id="nbnn"),
+        pytest.param(LocalNBNN(calibration=0), MORE, [-1, 1], id="local-nbnn"),
+        pytest.param(SNBNL(2, calibration=0), MORE, [-1, 1], id="snbnl"),
+    ],
+)
+def test_images_that_are_refused_leave_the_voter_as_it_was(voter, images, weight):
+    voter.fit(IMAGES, LABELS)
+    before, answers = arrays_of(voter), voter.predict(IMAGES).tolist()
+    with pytest.raises(ValueError, match="negative"):
+        voter.partial_fit(images, NEW, sample_weight=weight)
+    assert voter.classes_.tolist() == ["boat", "cat"]
+    assert (arrays_of(voter), voter.predict(IMAGES).tolist()) == (before, answers)
+    assert "ape" in voter.partial_fit(MORE, NEW).predict(MORE)
+
+
+def test_ctrl_c_while_more_is_learned_leaves_the_voter_as_it_was(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    voter = BagSVM(calibration=0).fit(IMAGES, LABELS)
+    before = arrays_of(voter)
+    monkeypatch.setattr(bag_svm, "fit_linear", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        voter.partial_fit(MORE, NEW)
+    assert (voter.classes_.tolist(), arrays_of(voter)) == (["boat", "cat"], before)
+
+
+def test_a_first_call_that_fails_leaves_the_voter_unfitted():
+    voter = NBNN(n_neighbors=50, calibration=0)
+    with pytest.raises(ValueError, match="fewer than 50 neighbours"):
+        voter.partial_fit(IMAGES, LABELS)
+    assert not [name for name in vars(voter) if name.endswith("_")]
+
+
+@pytest.mark.parametrize("labels", [["boat", "cat"], NEW])
+def test_learning_more_does_not_change_the_model_that_a_voter_came_from(labels):
+    voter = SNBNL(2, calibration=0).fit(IMAGES, LABELS)
+    scorer, before = voter.scorer(), arrays_of(voter)
+    again = SNBNL.from_scorer(scorer, ["boat", "cat"]).partial_fit(MORE, labels)
+    assert {name: array.tolist() for name, array in scorer.arrays.items()} == before
+    assert arrays_of(again) != before
+
+
+def test_a_jury_learns_with_both_members_or_with_none(monkeypatch):
+    jury = Jury(parts=SNBNL(2), validation_fraction=0).fit(IMAGES, LABELS)
+    bags = BagSVM()._read(IMAGES, fitting=True)
+    jury.remember(bags, np.searchsorted(jury.classes_, LABELS), np.random.default_rng(0))
+    more, seen = BagSVM()._read(MORE, fitting=True), {"boat": 36, "cat": 36}
+    before = arrays_of(jury)
+
+    def failing(*_, **__):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SNBNL, "_learner", failing)
+        with pytest.raises(MemoryError):
+            jury.learn_more(more, np.array(NEW), seen, np.random.default_rng(0))
+    assert (jury.classes_.tolist(), arrays_of(jury)) == (["boat", "cat"], before)
+    assert jury.parts_.curvature == SNBNL().curvature
+    jury.learn_more(more, np.array(NEW), seen, np.random.default_rng(0))
+    assert jury.classes_.tolist() == ["ape", "boat", "cat"]
+    assert jury.predict(MORE).tolist() == NEW
+
+
+def test_a_model_of_prototypes_without_memory_says_that_it_cannot_learn_more():
+    voter = SNBNL(2, calibration=0).fit(IMAGES, LABELS)
+    bags = BagSVM()._read(MORE, fitting=True)
+    with pytest.raises(PatchvoteError, match="cannot learn more: fit it again"):
+        voter.learn_more(bags, np.array(NEW), {}, np.random.default_rng(0))
+
+
+def test_descriptors_beyond_float16_are_remembered_as_they_are():
+    large = [1e5 * bag for bag in IMAGES]
+    voter = SNBNL(2, calibration=0).fit(large, LABELS)
+    bags = BagSVM()._read(large, fitting=True)
+    voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
+    voter.scorer().check_all()
+    more = BagSVM()._read([1e5 * bag for bag in MORE], fitting=True)
+    voter.learn_more(more, np.array(NEW), {}, np.random.default_rng(0))
+    voter.scorer().check_all()
+    assert voter.memory_values_.max() > 1e5
+
+
+def test_a_voter_that_is_fitted_anew_remembers_nothing_of_other_images():
+    voter = SNBNL(2, calibration=0).fit([*IMAGES, *MORE], [*LABELS, *NEW])
+    bags = BagSVM()._read([*IMAGES, *MORE], fitting=True)
+    voter.remember(bags, np.searchsorted(voter.classes_, [*LABELS, *NEW]), np.random.default_rng(0))
+    voter.fit(IMAGES, LABELS).scorer().check_all()
