@@ -8,14 +8,13 @@ are means over the cells stored in `results/`, which `patchvote protocol` comput
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from pathlib import Path
 
 import numpy as np
 
-from common import Record, options, record, write
+from common import DATA, Record, options, record, write
 from patchvote import Extractor, Photo, find_photos
 from patchvote.protocols import Protocol
 from patchvote.protocols.page.summary import summarise
@@ -93,9 +92,8 @@ def stored_accuracies(results: Results) -> list[Record]:
 
 def main() -> None:
     """Run the benchmark."""
-    default = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data")) / "scene15"
     parser = options(__doc__)
-    parser.add_argument("--photos", type=Path, default=default, help="folder of photos; Scene-15 by default")
+    parser.add_argument("--photos", type=Path, default=DATA / "scene15", help="folder of photos; Scene-15 by default")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder of stored cells")
     args = parser.parse_args()
     photos = find_photos(args.photos)

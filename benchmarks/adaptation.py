@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 from PIL import Image, ImageChops, ImageFilter, ImageOps
 from sklearn.base import clone
 
-from common import Record, options, record, write
+from common import DATA, Record, options, record, write
 from patchvote import Adapted, Bags, BagSVM, Extractor, Photo, Recipe
 from patchvote.models.choose import choose
 from patchvote.models.fit import candidates_for
@@ -35,7 +34,6 @@ from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.splits import make_split
 from patchvote.voters.doubts import AdaptationWarning
 
-ROOT = Path(__file__).resolve().parent.parent
 SIX = ("amazon-webcam", "amazon-caltech", "webcam-amazon", "webcam-caltech", "caltech-amazon", "caltech-webcam")
 OTHERS = ("amazon-dslr", "webcam-dslr", "caltech-dslr", "dslr-amazon", "dslr-webcam", "dslr-caltech")
 PARTS = ("pairs", "styles", "strangers", "few")
@@ -349,9 +347,8 @@ def figures(trials: list[Trial]) -> list[Record]:
 
 def main() -> None:
     """Run the benchmark."""
-    default = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data"))
     parser = options(__doc__)
-    parser.add_argument("--data", type=Path, default=default, help="folder with office_caltech/ and scene15/")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with office_caltech/ and scene15/")
     parser.add_argument("--means", type=Path, metavar="DIR", help="store means of bags in DIR, for the next run")
     parser.add_argument("--results", type=Path, metavar="DIR", help="write one line per trial to a file in DIR")
     parser.add_argument(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +16,8 @@ import numpy as np
 from patchvote import Bags
 from patchvote.protocols.made_with import here
 
+SHARED = Path(__file__).resolve().parents[2] / "shared"  # beside the repository
+DATA = Path(os.environ.get("PATCHVOTE_DATA", SHARED / "data"))  # folder of the image sets
 Record = dict[str, object]
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import os
 import pickle
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from patchvote.bags.storing import Stored
 from patchvote.bags.thinning import thinned
 from patchvote.engines.ray import RayEngine
 from patchvote.engines.ray_team import RayTeam
+from patchvote.utils.machine import resident_memory
 from patchvote.voters.prototypes.minibatches import TrainingData
 from patchvote.voters.prototypes.parted import GradientJob, Standard, _PartedData
 from patchvote.voters.prototypes.stoml3 import Stoml3
@@ -113,13 +113,15 @@ def bookkeeping(engine: Any, folder: Path, count: int, clock: Clock = time.proce
         (photos / f"{index:08d}.jpg").touch()
     extractor = Extractor(jobs=1)
     fill(folder / "warm", find_photos(folder / "files")[:200], extractor, engine=Told(engine))
-    before, start = resident(), clock()
+    gc.collect()
+    before, start = resident_memory(), clock()
     found = find_photos(folder / "files")
     finding = clock() - start
     start = clock()
     filled = fill(folder / "told", found, extractor, engine=Told(engine))
     telling = clock() - start
-    memory = max(0, resident() - before)
+    gc.collect()
+    memory = max(0, resident_memory() - before)
     assert filled.extracted == count
     writer = ShardWriter(folder / "many", Recipe(), "0" * 16, 2, "float16", shard_bytes=100 * 4)
     (folder / "many").mkdir()
@@ -136,12 +138,6 @@ def bookkeeping(engine: Any, folder: Path, count: int, clock: Clock = time.proce
         "photo_memory": memory / count,
         "job_bytes": len(pickle.dumps(GradientJob(store.path, store.entries, 1))) / count,
     }
-
-
-def resident() -> int:
-    """Return the bytes of memory that this process holds now."""
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # --- training ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import subprocess
 import sys
@@ -22,12 +21,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common import Record, options, record, write
+from common import DATA, Record, options, record, write
 from patchvote import Dense, Extractor, Patch, Photo, Recipe, fill, find_photos
 from patchvote.backbones import load
-from patchvote.utils.machine import cores
+from patchvote.utils.machine import cores, peak_memory
 
-HERE = Path(__file__).resolve().parent
 # By mode: recipe, photos per round, rounds, rounds with --quick, goal of the ratio.
 MODES = {
     "dense": (Recipe(sampling=Dense()), 150, 10, 3, 0.85),
@@ -137,21 +135,16 @@ def measure_memory(mode: str, source: Path, limit: int) -> list[Record]:
 
 def memory_child(mode: str, source: Path, limit: int, store: Path) -> None:
     """Extract for `measure_memory` and print the measurements; a separate process has a peak memory of its own."""
-
-    def peak() -> float:
-        # Not from getrusage: a process inherits that peak from its parent.
-        (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-
     photos = choose(source)[:limit]
     thirds: list[float] = []
 
     def watch(filled: object) -> None:
         if filled.done >= len(photos) // 3 and not thirds:
-            thirds.append(peak())
+            thirds.append(peak_memory() / 2**20)
 
     filled = fill(store / "store", photos, Extractor(MODES[mode][0]), progress=watch)
-    print(json.dumps({"photos": filled.photos, "third": thirds[0], "end": peak(), "seconds": filled.seconds}))
+    peak = peak_memory() / 2**20
+    print(json.dumps({"photos": filled.photos, "third": thirds[0], "end": peak, "seconds": filled.seconds}))
 
 
 def choose(source: Path) -> list[Photo]:
@@ -163,9 +156,8 @@ def choose(source: Path) -> list[Photo]:
 
 def main() -> None:
     """Run the benchmark."""
-    default = Path(os.environ.get("PATCHVOTE_DATA", HERE.parent.parent / "shared" / "data")) / "scene15"
     parser = options(__doc__)
-    parser.add_argument("--photos", type=Path, default=default, help="folder of photos; Scene-15 by default")
+    parser.add_argument("--photos", type=Path, default=DATA / "scene15", help="folder of photos; Scene-15 by default")
     parser.add_argument("--memory-child", choices=MODES, help=argparse.SUPPRESS)
     parser.add_argument("--limit", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--store", type=Path, help=argparse.SUPPRESS)

@@ -11,7 +11,6 @@ pass.
 from __future__ import annotations
 
 import dataclasses
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -20,15 +19,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from common import options, record, write
+from common import DATA, options, record, save_plot, write
 from patchvote import Dense, Extractor, Photo, Recipe, find_photos
 from patchvote.nn import ML3Conv2d, Tuned, TuningSettings, fine_tune
 from patchvote.protocols import Protocol
 from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.splits import make_split
 from search import split
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 class Stacked(nn.Module):
@@ -93,8 +90,7 @@ def draw(curves: dict[str, list[list[float]]], path: Path) -> None:
     panel.legend(fontsize=7)
     panel.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for extension in ("png", "svg"):
-        figure.savefig(path.with_suffix(f".{extension}"), dpi=110)
+    save_plot(figure, path)
 
 
 def split_photos(folder: Path, quick: bool) -> tuple[list[Photo], list[Photo]]:
@@ -112,9 +108,8 @@ def split_photos(folder: Path, quick: bool) -> tuple[list[Photo], list[Photo]]:
 
 def main() -> None:
     """Run the benchmark."""
-    default = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data")) / "scene15"
     parser = options(__doc__)
-    parser.add_argument("--data", type=Path, default=default, help="folder of Scene-15")
+    parser.add_argument("--data", type=Path, default=DATA / "scene15", help="folder of Scene-15")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the curves to FILE, as .png and .svg")
     args = parser.parse_args()

@@ -230,8 +230,9 @@ def main() -> None:
         settings = {"rate": RATE, "strangers": STRANGERS, "neighbours": NEIGHBOURS, "draws": args.draws}
         if args.results is not None:
             write_trials(args.results, trials, settings | {"first_seed": args.first_seed})
-    if args.page is not None:
+    else:
         trials = read_trials(args.results)
+    if args.page is not None:
         renew(args.page, "mislabelled", tables(trials))
     write(figures(trials), args.json)
 

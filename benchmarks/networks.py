@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from common import Record, options, record, write
+from common import DATA, SHARED, Record, options, record, write
 from labelled import renew
 from networks_bags import NETWORKS, Stores, name_of, needs_transformer
 from networks_table import COST, METHODS, NAME, key_of, lines_of, read_records, write_records
@@ -40,8 +39,6 @@ from patchvote.protocols.splits import Split, make_split
 from patchvote.protocols.voters import make_voter
 from patchvote.utils.machine import describe
 
-ROOT = Path(__file__).resolve().parent.parent
-SHARED = ROOT.parent / "shared"
 SETS = {"scene15": ("scene15", "scene15"), "office": ("office-caltech", "office_caltech")}  # protocol, folder
 QUICK = ("lite0", "vit-last", "lite0+vit")
 
@@ -211,8 +208,7 @@ def figures(records: list[dict[str, Any]]) -> list[Record]:
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__)
-    default = Path(os.environ.get("PATCHVOTE_DATA", SHARED / "data"))
-    parser.add_argument("--data", type=Path, default=default, help="folder with office_caltech/ and scene15/")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with office_caltech/ and scene15/")
     parser.add_argument("--photos", type=Path, metavar="DIR", help="folder of class folders, instead of the image sets")
     parser.add_argument(
         "--transformer",

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 import tempfile
 import time
 import warnings
@@ -26,12 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from common import Record, options, record, write
+from common import DATA, Record, options, record, write
 from patchvote import Adapted, Bags, BagSVM, Store
 from patchvote.models.choose import choose
 from patchvote.models.fit import candidates_for
 from patchvote.models.strangers import Strangers
 from patchvote.models.train import train
+from patchvote.protocols.made_with import commit
 from patchvote.voters.doubts import AdaptationWarning
 from patchvote.voters.familiarity import REJECTION, Familiarity, HeldOut
 from patchvote.voters.outputs import probability_of
@@ -52,8 +51,6 @@ from rejection_table import (
     rejection_table,
     source_table,
 )
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 def strangeness(
@@ -215,8 +212,7 @@ def goals(found: list[Trial]) -> list[Record]:
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__)
-    default = Path(os.environ.get("PATCHVOTE_DATA", ROOT.parent / "shared" / "data"))
-    parser.add_argument("--data", type=Path, default=default, help="folder with office_caltech/ and scene15/")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder with office_caltech/ and scene15/")
     parser.add_argument("--store", type=Path, metavar="DIR", help="store of their bags, instead of photos")
     parser.add_argument("--voters", nargs="+", choices=list(OWN), default=["bag-svm"], metavar="VOTER", help="voters")
     parser.add_argument("--seeds", nargs=2, type=int, default=(100, 102), metavar=("FIRST", "END"), help="of the draws")
@@ -252,12 +248,11 @@ def run(args: Any, folder: Path) -> Iterator[Trial]:
         )
     else:
         runs = trials(photos, farther, args)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
     path = args.results / (ADAPTED_FILE if args.adapted else FILE) if args.results else None
     for one in runs:
         if one is None:
             continue
-        line = json.dumps(one | {"commit": commit.strip()})
+        line = json.dumps(one | {"commit": commit()})
         print(line, flush=True)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -45,6 +45,12 @@ _NETWORKS.mkdir(parents=True, exist_ok=True)
 (_CACHE / "networks").symlink_to(_NETWORKS.resolve())
 os.environ["PATCHVOTE_CACHE"] = str(_CACHE)
 
+# The same examples in every run, and no limits of time: on a busy machine, what takes milliseconds may take a second.
+hypothesis.settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("steady")
+
 # Started in the background, a shell's child ignores Ctrl-C, and so would the programs that the tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -18,6 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.full_disk import full_disk
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Extractor, ImageClassifier, Store, fill
 from patchvote.bags.cache_contents import clear_bags
@@ -321,12 +320,14 @@ def test_several_threads_answer_at_once_with_a_small_bound(photos, others, model
 
 
 PREDICTS = """
-import sys
+import sys, time
 from helpers.quick_network import QuickNetwork
 from patchvote import ImageClassifier
-classifier = ImageClassifier.load(sys.argv[1], cache=sys.argv[2], backbone=QuickNetwork(delay=0.05), jobs=1)
+classifier = ImageClassifier.load(sys.argv[1], cache=sys.argv[2], backbone=QuickNetwork(), jobs=1)
 for number, answer in enumerate(classifier.answers(sys.argv[3])):
     print(number, flush=True)
+    if number == 9:
+        time.sleep(600)
 """
 
 
@@ -340,8 +341,7 @@ def test_a_command_that_was_killed_half_way_leaves_a_usable_cache(others, model,
         text=True,
         env=os.environ | {"PYTHONPATH": path},
     )
-    while process.stdout.readline() != "9\n":
-        pass
+    assert [process.stdout.readline() for _ in range(10)] == [f"{number}\n" for number in range(10)]
     process.send_signal(how)
     process.wait(60)
     process.stdout.close()
@@ -355,16 +355,6 @@ def test_a_command_that_was_killed_half_way_leaves_a_usable_cache(others, model,
 
 
 # --- a cache that cannot be used ------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def full_disk(limit: int):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_answers_go_on_where_the_disk_is_full_and_it_is_told_once(others, model, tmp_path):

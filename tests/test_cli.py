@@ -12,6 +12,7 @@ import time
 import pytest
 
 from helpers.bad_files import DAMAGED, ODD, write_bad_files
+from helpers.waiting import wait_for
 from patchvote import Store
 
 FAST = ["--sides", "64"]
@@ -140,8 +141,7 @@ def test_debug_shows_the_traceback(tmp_path):
 def test_ctrl_c_exits_with_130_and_says_how_to_go_on(photo_folder, tmp_path):
     command = words("extract", photo_folder, tmp_path / "store", "--sides", 1600)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "store").exists():
-        time.sleep(0.02)
+    wait_for((tmp_path / "store").exists)
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)

@@ -25,6 +25,7 @@ from helpers.hostile_photos import (
     tiff_with_offsets,
     with_data_beside,
 )
+from helpers.waiting import wait_for
 from patchvote import Dense, Extractor, Photo, PhotoError, Recipe
 from patchvote.photos import decode as images
 from patchvote.photos.decode import decode, load_image
@@ -277,7 +278,7 @@ def test_a_large_request_is_not_overtaken_by_small_ones():
         for count in (10, 1, 2):
             threads.append(threading.Thread(target=want, args=(count,), daemon=True))
             threads[-1].start()
-            time.sleep(0.05)
+            wait_for(room._turn.locked)  # the first waits for bytes, and the others for their turn
         assert order == []
     for thread in threads:
         thread.join(60)

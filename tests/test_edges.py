@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +13,7 @@ import pytest
 from PIL import Image
 
 from helpers.command import network_in
+from helpers.full_disk import full_disk
 from patchvote import ImageClassifier, PatchvoteError, Recipe
 from patchvote.protocols.results import Draw, Results, Run
 from patchvote.protocols.splits import Split
@@ -43,17 +42,6 @@ def made(tmp_path_factory):
     recipe = Recipe(str(network_in(folder)))
     ImageClassifier(recipe, cache=False).fit(folder / "photos").save(folder / "m.patchvote")
     return folder
-
-
-@contextlib.contextmanager
-def full_disk(size: int = 1000):
-    """Let no file grow beyond some bytes: what the system then says is as real as that of a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize(

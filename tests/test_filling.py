@@ -47,7 +47,16 @@ if {backwards} is not None:
 """
 ONCE = """
 print("ready", flush=True)
+sys.stdin.readline()
 module.fill(sys.argv[2], sys.argv[1], extractor)
+"""
+# Stays where it is after ten photos.
+TEN = """
+def stay(filled):
+    if filled.done == 10:
+        print("ten", flush=True)
+        time.sleep(600)
+module.fill(sys.argv[2], sys.argv[1], extractor, progress=stay)
 """
 # Starts a process for each store that it is told, without the time that Python takes to start.
 OFTEN = """
@@ -75,10 +84,12 @@ def child(
     delay: float = 0.02,
     shard_bytes: int = 20_000,
     backwards: bool | None = None,
+    work: str = ONCE,
 ) -> subprocess.Popen[str]:
     code = program(delay, shard_bytes, backwards=backwards)
     return subprocess.Popen(
-        [sys.executable, "-c", code + ONCE, str(photos), str(store)],
+        [sys.executable, "-c", code + work, str(photos), str(store)],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -161,7 +172,8 @@ def test_a_file_that_was_only_touched_is_known_by_its_content(photos, tmp_path, 
     assert counts(fill(tmp_path / "store", photos, extractor)) == (0, 40, 0, 0)
 
 
-def test_a_change_that_keeps_the_size_right_after_extraction_is_noticed(tmp_path, extractor):
+def test_a_change_that_keeps_the_size_right_after_extraction_is_noticed(tmp_path, extractor, monkeypatch):
+    monkeypatch.setattr(sys.modules["patchvote.bags.storing"], "_SETTLED", 600 * 10**9)  # however slow this machine is
     photo = tmp_path / "photos" / "a.bmp"
     photo.parent.mkdir()
     Image.new("RGB", (64, 64), "red").save(photo)  # just now: its time of change proves nothing yet
@@ -436,6 +448,11 @@ def test_two_writers_at_once_make_one_store(photos, tmp_path, extractor):
     fill(tmp_path / "reference", photos, extractor)
     ways = (False, True)
     processes = [child(photos, tmp_path / "store", delay=0.1, shard_bytes=1, backwards=way) for way in ways]
+    for process in processes:  # both begin when both are ready
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("begin\n")
+        process.stdin.flush()
     for process in processes:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 0, errors
@@ -473,7 +490,9 @@ except PatchvoteError as error:
 
     try:
         command = [sys.executable, "-c", wrapped, script, str(photos), str(store)]
-        process = subprocess.run(command, capture_output=True, text=True, preexec_fn=set_limit)
+        process = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, preexec_fn=set_limit
+        )
         assert process.returncode == 1
         assert "cannot be written" in process.stderr
         assert "run the same command again to continue" in process.stderr
@@ -493,10 +512,9 @@ except PatchvoteError as error:
 
 
 def test_ctrl_c_keeps_what_was_extracted(photos, tmp_path):
-    process = child(photos, tmp_path / "store", delay=0.05, shard_bytes=10**9)
-    process.stdout.readline()
-    time.sleep(0.5)
+    process = child(photos, tmp_path / "store", delay=0, shard_bytes=10**9, work=TEN)
+    assert "ten\n" in process.stdout  # after the lines about the writing of a claim
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert 0 < len(Store.open(tmp_path / "store")) < 40
+    _, errors = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    assert 10 <= len(Store.open(tmp_path / "store")) < 40

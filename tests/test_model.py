@@ -191,7 +191,7 @@ def test_five_thousand_mutated_files_load_with_valid_content_or_raise_the_one_er
 
 
 def test_a_mutated_file_takes_no_more_memory_than_the_file_is_large(tmp_path):
-    # In a process of its own whose address space is bounded: a header that claims terabytes must not be believed.
+    # In a process of its own, whose peak is measured: a header that claims terabytes must not be believed.
     import subprocess
     import sys
 

@@ -16,6 +16,7 @@ pytest.importorskip("fastapi")
 
 from helpers.browser import start_browser
 from helpers.page import CAMERA, DESKTOP, PHONE, page_of
+from helpers.waiting import wait_for
 from helpers.web import live
 from patchvote import ImageClassifier
 from patchvote.models.report.picture import lit
@@ -152,7 +153,7 @@ def test_a_part_tells_its_votes_under_the_pointer_and_on_the_keyboard_and_matchi
         pairs.first.get_by_role("button").focus()
         assert tab.page.locator(".frame").is_visible()
         painted = "element => element.getContext('2d').getImageData(96, 96, 1, 1).data[3]"
-        assert [canvas.evaluate(painted) for canvas in pairs.first.locator("canvas").all()] == [255, 255]
+        wait_for(lambda: [one.evaluate(painted) for one in pairs.first.locator("canvas").all()] == [255, 255])
         assert tab.faults() == []
 
 
@@ -299,7 +300,8 @@ def test_all_of_it_works_without_a_pointer(browser, address, taught):
         tab.page.keyboard.type("leaf")
         press("Enter")
         tab.card("leaf").wait_for()
-        assert tab.page.locator("#announcements").inner_text() == "The class leaf was made. Add photos to it."
+        told = tab.page.locator("#announcements").get_by_text("The class leaf was made. Add photos to it.", exact=True)
+        told.wait_for(state="attached")
 
         # Skipping to the content does not lose the workspace, which is in the address.
         workspace = tab.workspace

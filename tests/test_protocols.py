@@ -24,7 +24,6 @@ from patchvote.protocols.voters import VOTERS, make_voter, parse_voter, title
 from patchvote.voters import registry
 from test_cli import patchvote
 
-ROOT = Path(__file__).parent.parent
 OWN = """
 title = "Textures"
 source = "us"

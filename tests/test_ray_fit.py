@@ -58,9 +58,11 @@ def stages():
 
     looking = threading.Thread(target=look)
     looking.start()
-    yield names
-    ended.set()
-    looking.join()
+    try:
+        yield names
+    finally:
+        ended.set()
+        looking.join()
 
 
 @pytest.mark.parametrize("voter", ["auto", "snbnl"])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import secrets
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,26 +14,7 @@ from patchvote.voters.neighbours import parted
 from patchvote.voters.neighbours.parted import BankJob, fit_on_workers, shared_out
 from test_scale import make_store
 
-os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # before Ray is imported: it then listens on 127.0.0.1 alone
-ray = pytest.importorskip("ray")
-RayEngine = pytest.importorskip("patchvote.engines.ray").RayEngine
-
-
-@pytest.fixture(scope="module")
-def engine():
-    """Two workers of a Ray cluster on this machine: that of other tests, or a new one."""
-    if ray.is_initialized():
-        yield RayEngine(workers=2)
-        return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_raylet_start_wait_time_s", "120")  # on a busy machine, 30 seconds are not enough
-        patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # without one, Ray writes one to the user's home
-        settings = {"num_cpus": 2, "include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-        ray.init("local", **settings, object_store_memory=100 << 20)
-        yield RayEngine(workers=2)
-        ray.shutdown()
+pytest.importorskip("patchvote.engines.ray")
 
 
 class ManyInOne(LocalEngine):
@@ -174,6 +152,8 @@ def test_a_worker_killed_while_it_searches_is_replaced_and_nothing_changes(
 
 
 def test_a_worker_killed_between_two_questions_reads_its_photos_again(engine, store, queries):
+    import ray
+
     one = NBNN(calibration=0).fit(store)
     with fit_on_workers(NBNN(calibration=0), store, engine=engine) as many:
         before = many.votes(queries)

@@ -17,7 +17,7 @@ from patchvote.photos.decode import load_image
 from patchvote.photos.find import Photo
 from patchvote.utils.files import file_digest
 
-SECONDS = 20  # generous: each of these calls takes some milliseconds, or for ever
+SECONDS = 60  # generous: each of these calls takes some milliseconds, or for ever
 
 
 def within(seconds: float, function, *arguments):

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import pty
-import subprocess
 
 import numpy as np
 import pytest
 
+from helpers.command import in_terminal
 from patchvote import ImageClassifier
 from patchvote.cli.answer_table import Table
 from patchvote.cli.answers import Wanted, csv_lines
@@ -68,10 +66,7 @@ def test_a_file_with_more_columns_may_be_written_again(command, model, photo_fol
 
 def test_a_terminal_lists_them_below_the_likeliest(model, photo_folder):
     photo = next((photo_folder / "gravel").iterdir())
-    master, slave = pty.openpty()
-    subprocess.run(words("predict", model, photo, "--top", "3"), stdout=slave, check=True, timeout=120)
-    os.close(slave)
-    head, name, *lines = os.read(master, 10_000).decode().splitlines()
+    head, name, *lines = in_terminal(words("predict", model, photo, "--top", "3")).splitlines()
     assert head.split() == ["photo", "class", "probability"]
     assert name == str(photo)  # longer than its column
     assert len(lines) == 3

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import pytest
 
@@ -119,21 +120,27 @@ def test_a_disk_without_locks_keeps_nobody_from_working(tmp_path, monkeypatch):
         assert is_mine
 
 
-def test_whoever_waits_for_a_lock_is_told_so_after_a_second(tmp_path):
-    path, held, release = tmp_path / "m.pv", threading.Event(), threading.Event()
+def test_whoever_waits_for_a_lock_is_told_so_after_a_second(tmp_path, monkeypatch):
+    path, held, told = tmp_path / "m.pv", threading.Event(), threading.Event()
+    warn = warnings.warn
 
     def hold() -> None:
         with locked(path):
             held.set()
-            release.wait(60)
+            told.wait(60)
 
+    def tell(*what: object, **more: object) -> None:
+        warn(*what, **more)
+        told.set()  # the lock is held until then
+
+    monkeypatch.setattr(warnings, "warn", tell)
     holder = threading.Thread(target=hold)
     holder.start()
     held.wait(60)
-    threading.Timer(1.5, release.set).start()
     with pytest.warns(WaitWarning, match=r"until another process has written .*m\.pv \(it holds \.p"), locked(path):
         pass
     holder.join()
+    assert told.is_set()
 
 
 def test_a_file_of_the_users_own_is_never_taken_for_a_lock_and_removed(tmp_path):

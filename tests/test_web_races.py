@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import errno
-import subprocess
-import sys
 import threading
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-from helpers.web import client, files, settings, taught, wait_for
+from helpers.waiting import wait_for
+from helpers.web import ENDLESS, client, files, let_jobs_run, settings, taught
 from patchvote.web import adding
 from patchvote.web import jobs as jobs_module
 from patchvote.web.jobs import Jobs
@@ -45,20 +44,10 @@ def _submitted(jobs, workspace, **more):
     return jobs.submit(workspace, Task(folder, str(run), str(workspace.bags), **values), "")
 
 
-def _let_processes_run(monkeypatch, program):
-    """Let jobs start a small program instead of the one that learns."""
-
-    def start():
-        command = [sys.executable, "-S", "-c", program]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    monkeypatch.setattr(jobs_module, "_start", start)
-
-
 @pytest.fixture
 def quick(monkeypatch):
     """Processes that say at once that they have learned."""
-    _let_processes_run(monkeypatch, 'import sys; sys.stdin.readline(); print(\'{"end": "done"}\')')
+    let_jobs_run(monkeypatch, 'import sys; sys.stdin.readline(); print(\'{"end": "done"}\')')
 
 
 def _runs(workspace):
@@ -89,6 +78,7 @@ def test_models_that_are_opened_at_once_leave_one_of_them(served, surface_models
 
 
 def test_no_model_is_opened_where_a_job_began_while_the_file_was_read(served, surfaces, surface_models, monkeypatch):
+    let_jobs_run(monkeypatch, ENDLESS)
     workspace = taught(served, {"a": surfaces["brick"][:2], "b": surfaces["grass"][:2]})
     content = (surface_models / "surfaces.patchvote").read_bytes()
     from patchvote.web.served import Models
@@ -120,13 +110,13 @@ def test_a_job_that_is_cancelled_before_it_reads_its_task_does_not_stop_the_next
 
 
 def test_nothing_waits_while_a_process_that_learns_starts(jobs, workspace, monkeypatch):
-    _let_processes_run(monkeypatch, "import sys, time; time.sleep(6); sys.stdin.readline()")  # imports take as long
+    let_jobs_run(monkeypatch, "import time; time.sleep(600)")  # it reads nothing, as while it imports
     many = [["0" * 64, "n" * 200] for _ in range(2_000)]  # more than a pipe holds
     job = _submitted(jobs, workspace, unlabelled=many)
     wait_for(lambda: job.status == "running")
     answered = threading.Event()
     threading.Thread(target=lambda: (jobs.plain(job), answered.set()), daemon=True).start()
-    assert answered.wait(3)
+    assert answered.wait(60)
     jobs.cancel(job)
 
 
@@ -153,11 +143,12 @@ def test_a_job_that_cannot_be_kept_fails_and_the_next_has_its_turn(jobs, workspa
     after = _submitted(jobs, workspace)
     wait_for(lambda: after.is_over)
     assert after.status == "done"
+    assert after.process.stdout.closed  # the last jobs are remembered, but not their pipes
 
 
 def test_it_is_too_late_to_cancel_a_job_whose_model_is_being_kept(jobs, workspace, monkeypatch, quick):
     def commit(run, taught):
-        jobs.cancel(job)
+        jobs.cancel(jobs.of(workspace))
 
     monkeypatch.setattr(workspace, "commit_run", commit)
     job = _submitted(jobs, workspace)
@@ -175,7 +166,8 @@ def test_a_process_that_cannot_be_started_is_told(jobs, workspace, monkeypatch):
     assert (job.status, _runs(workspace)) == ("failed", [])
 
 
-def test_nothing_begins_in_a_workspace_that_was_removed(tmp_path, surfaces):
+def test_nothing_begins_in_a_workspace_that_was_removed(tmp_path, surfaces, monkeypatch):
+    let_jobs_run(monkeypatch, ENDLESS)
     with client(settings(tmp_path)) as home:
         workspace = taught(home, {"a": surfaces["brick"][:1], "b": surfaces["grass"][:1]})
         job = home.post(f"/v1/workspaces/{workspace}/learn", json={}).json()["id"]
@@ -218,7 +210,7 @@ def test_photos_that_take_long_to_decode_do_not_keep_other_requests_waiting(tmp_
     decoded = adding.thumbnail
 
     def slow(photo):
-        may_go_on.wait(60)
+        may_go_on.wait(300)
         return decoded(photo)
 
     monkeypatch.setattr(adding, "thumbnail", slow)
@@ -231,9 +223,9 @@ def test_photos_that_take_long_to_decode_do_not_keep_other_requests_waiting(tmp_
         ]
         try:
             wait_for(lambda: sum(future.running() for future in waiting) == uploads)
-            assert pool.submit(home.get, address).result(20).status_code == 200
+            assert pool.submit(home.get, address).result(120).status_code == 200
             assert not any(future.done() for future in waiting)
         finally:
             may_go_on.set()
-        assert {future.result(60).status_code for future in waiting} == {200}
+        assert {future.result(120).status_code for future in waiting} == {200}
         assert home.get(address).json()["photos"] == 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -11,15 +13,19 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from helpers.web import client, crops, files, live, settings, taught, wait_for
+from helpers.waiting import wait_for
+from helpers.web import client, crops, files, live, settings, taught
 from patchvote.web.client import Client
 from patchvote.web.workspaces import Workspaces
 
 
 def _children(pid: int) -> list[int]:
     """Return the processes that any thread of a process has started."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(word) for task in tasks for word in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def _is_alive(pid: int) -> bool:
@@ -45,13 +51,15 @@ def test_kill_9_while_learning_loses_nothing_that_was_taught_and_the_last_good_m
         answers = home.predict(new, workspace)
         home.add_photos(workspace, crops(real_photos, "coffee", 6, 3), "table")
         job = home._send("POST", f"/v1/workspaces/{workspace}/learn", {})["id"]
-        wait_for(lambda: home._json("GET", f"/v1/jobs/{job}")["stage"] == "extract")
+        wait_for(lambda: home._json("GET", f"/v1/jobs/{job}")["stage"] != "start")
         (learner,) = _children(server.process.pid)
+        os.kill(learner, signal.SIGSTOP)  # so that it is in the middle of its work, however long the rest takes
         # Answers come while it learns.
         assert home.predict(new, workspace) == answers
         before = home.workspace(workspace)
         server.kill()
-    wait_for(lambda: not _is_alive(learner), 10)  # the process that learned ends with the server
+    os.kill(learner, signal.SIGCONT)
+    wait_for(lambda: not _is_alive(learner))  # the process that learned ends with the server
     with live(tmp_path / "data") as server:
         home = Client(server.address)
         after = home.workspace(workspace)
@@ -111,6 +119,18 @@ def test_a_full_disk_is_said_in_a_sentence_and_leaves_the_workspace_as_it_was(tm
         assert home.get(f"/v1/workspaces/{workspace}").json()["photos"] == 1
 
 
+def test_a_workspace_that_could_not_be_written_is_not_counted(tmp_path, monkeypatch):
+    def full(path, parts):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with client(settings(tmp_path, {"workspaces": 1})) as home:
+        with monkeypatch.context() as patch:
+            patch.setattr("patchvote.web.workspaces.write_atomically", full)
+            assert home.post("/v1/workspaces", json={}).status_code == 413
+        assert list((tmp_path / "workspaces").iterdir()) == []
+        assert home.post("/v1/workspaces", json={"title": "Birds"}).json()["title"] == "Birds"
+
+
 def test_ctrl_c_ends_the_server_without_a_word_too_many_and_its_job_with_it(tmp_path, surfaces):
     with live(tmp_path / "data", errors=tmp_path / "errors") as server:
         home = Client(server.address)
@@ -121,8 +141,8 @@ def test_ctrl_c_ends_the_server_without_a_word_too_many_and_its_job_with_it(tmp_
         wait_for(lambda: home._json("GET", f"/v1/jobs/{job}")["status"] == "running")
         learners = _children(server.process.pid)
         server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(30) == 0
-        wait_for(lambda: not any(map(_is_alive, learners)), 10)
+        assert server.process.wait(60) == 0
+        wait_for(lambda: not any(map(_is_alive, learners)))
     assert (tmp_path / "errors").read_text() == "Ctrl-C ends it; what was taught is kept.\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from helpers.web import client, crops, events, files, live, settings, taught
+from helpers.web import ENDLESS, client, crops, events, files, let_jobs_run, live, settings, taught
 from patchvote.errors import PatchvoteError
 from patchvote.web.client import Client, ServerError
 
@@ -92,7 +92,8 @@ def test_every_route_is_in_the_documentation(served):
     assert [path for path in served.get("/openapi.json").json()["paths"] if path not in short] == []
 
 
-def test_streams_of_events_are_bounded(tmp_path, surfaces):
+def test_streams_of_events_are_bounded(tmp_path, surfaces, monkeypatch):
+    let_jobs_run(monkeypatch, ENDLESS)
     with client(settings(tmp_path, {"streams": 0})) as home:
         workspace = taught(home, {name: photos[:1] for name, photos in surfaces.items()})
         job = home.post(f"/v1/workspaces/{workspace}/learn", json={}).json()["id"]
@@ -100,7 +101,8 @@ def test_streams_of_events_are_bounded(tmp_path, surfaces):
         assert home.delete(f"/v1/jobs/{job}").json()["status"] == "cancelled"
 
 
-def test_jobs_wait_for_one_another_and_only_so_many(tmp_path, surfaces):
+def test_jobs_wait_for_one_another_and_only_so_many(tmp_path, surfaces, monkeypatch):
+    let_jobs_run(monkeypatch, ENDLESS)
     with client(settings(tmp_path, {"waiting_jobs": 1})) as home:
         ids = [taught(home, {name: own[:1] for name, own in surfaces.items()}) for _ in range(4)]
         answers = [home.post(f"/v1/workspaces/{workspace}/learn", json={}) for workspace in ids]

@@ -20,7 +20,9 @@ pytest.importorskip("fastapi")
 
 from helpers.hostile_photos import flat_jpeg, png_chunk
 from helpers.web import client, crops, files, settings, taught
-from patchvote.web.workspaces import Workspace
+from patchvote.web.exporting import zip_of_answers
+from patchvote.web.records import PhotoRecord
+from patchvote.web.workspaces import Workspace, Workspaces
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def test_a_bomb_is_refused_in_words_and_other_photos_are_answered(served, real_p
     kept = served.post(f"/v1/workspaces/{workspace_of(served)}/photos", files=files(photos)).json()
     assert [one["name"] for one in kept["refused"]] == ["bomb.png", "large.jpg"]
     assert "pixels" in kept["refused"][0]["reason"]
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60  # less than two seconds on a machine that does nothing else
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_ten_thousand_tiny_files_are_refused_quickly(home, workspace):
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_many_files")
     plain = {"photos": [{"content": "eA=="}] * 10_000}
     assert home.post(f"/v1/workspaces/{workspace}/photos", json=plain).status_code == 413
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60  # as above
     assert home.get(f"/v1/workspaces/{workspace}").json()["photos"] == 0
 
 
@@ -114,8 +116,10 @@ def test_a_workspace_has_room_for_so_many_photos_classes_and_bytes(tmp_path, sur
     with client(settings(tmp_path, limits)) as home:
         workspace = taught(home, {"a": surfaces["brick"][:2], "b": surfaces["grass"][:2]})
         at = f"/v1/workspaces/{workspace}"
+        known = home.post(f"{at}/photos", files=files(surfaces["brick"][:2])).json()["known"]
+        assert len(known) == 2  # they need no room
         for response in (
-            home.post(f"{at}/photos", files=files(surfaces["gravel"][:1])),
+            home.post(f"{at}/photos", files=files([surfaces["brick"][0], surfaces["gravel"][0]])),
             home.post(f"{at}/classes", json={"name": "c"}),
         ):
             assert (response.status_code, response.json()["error"]["code"]) == (413, "full")
@@ -207,6 +211,16 @@ def test_an_archive_of_answers_holds_no_name_that_leads_elsewhere(served, real_p
     names = zipfile.ZipFile(io.BytesIO(served.get(f"{at}/answers.zip").content)).namelist()
     assert names == ["%2E.%2F..%2Fetc/=cmd.png", "%2E.%2F..%2Fetc/=cmd (2).png"]
     assert "\n'=cmd.png" in served.get(f"{at}/answers.csv").text.replace("\r", "")
+
+
+def test_photos_of_one_name_are_numbered_in_the_folder_of_their_class(tmp_path):
+    workspace = Workspaces(tmp_path, settings(tmp_path).limits).create()
+    with workspace.change() as state:
+        for digest, name in zip("abcd", ["photo", "photo", "a.b.png", "A.b.png"], strict=True):
+            state.photos[digest] = PhotoRecord(digest, name, None, 1, 1, 1, {"label": "St. Bernard"})
+            workspace.put(digest, b"photo", b"thumbnail")
+    names = zipfile.ZipFile(io.BytesIO(b"".join(zip_of_answers(workspace)))).namelist()
+    assert names == [f"St. Bernard/{name}" for name in ("photo", "photo (2)", "a.b.png", "A.b (2).png")]
 
 
 def test_workspaces_are_known_by_ids_that_nobody_can_guess(home, workspace):

@@ -5,18 +5,21 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import socket
+import threading
 import time
 
 import pytest
 
 pytest.importorskip("fastapi")
 
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
 from helpers.web import learned, live, settings, taught, threaded
 from patchvote import ImageClassifier
 from patchvote.web.client import Client
 
 
-def _ask(port: int, data: bytes, seconds: float = 10.0) -> bytes:
+def _ask(port: int, data: bytes, seconds: float = 60.0) -> bytes:
     """Send bytes, and return what comes back until the server closes the connection or nothing comes."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         connection.sendall(data)
@@ -40,11 +43,9 @@ def hasty(tmp_path_factory):
 def test_a_slow_upload_is_ended(hasty):
     head = "POST /v1/workspaces HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     head += "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
-    start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(5) as pool:
         answers = list(pool.map(lambda _: _ask(hasty, head.encode() + b"{"), range(5)))
     assert all(answer.startswith(b"HTTP/1.1 408") for answer in answers), answers
-    assert time.monotonic() - start < 8
     assert _ask(hasty, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n").startswith(
         b"HTTP/1.1 200"
     )
@@ -52,15 +53,15 @@ def test_a_slow_upload_is_ended(hasty):
 
 def test_a_body_is_not_awaited_once_its_request_is_answered(hasty):
     head = b"POST /v1/workspaces HTTP/1.1\r\nHost: evil.example\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", hasty), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", hasty), timeout=60) as connection:
         connection.sendall(head)
         assert connection.recv(1000).startswith(b"HTTP/1.1 421")
         start = time.monotonic()
         with contextlib.suppress(ConnectionError):
-            while time.monotonic() - start < 15:
+            while time.monotonic() - start < 60:
                 connection.sendall(b"1\r\nx\r\n")
                 time.sleep(0.1)
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,8 @@ def test_a_body_is_not_awaited_once_its_request_is_answered(hasty):
     ids=["in time", "in memory"],
 )
 def test_responses_that_nobody_reads_are_dropped(tmp_path, limits, monkeypatch):
+    dropped, lost = threading.Event(), H11Protocol.connection_lost
+    monkeypatch.setattr(H11Protocol, "connection_lost", lambda self, error: (lost(self, error), dropped.set()))
     monkeypatch.setattr("patchvote.web.protocol._SLOWEST", 1 << 30)
     (tmp_path / "index.html").write_bytes(b"x" * 30_000_000)  # more than the system holds for a connection
     with threaded(settings(tmp_path / "data", limits, static=tmp_path)) as port:
@@ -76,7 +79,7 @@ def test_responses_that_nobody_reads_are_dropped(tmp_path, limits, monkeypatch):
         with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
             connection.sendall(request)
             received = len(connection.recv(1))
-            time.sleep(3)
+            assert dropped.wait(60)
             with contextlib.suppress(ConnectionError):
                 while chunk := connection.recv(1 << 20):
                     received += len(chunk)
@@ -86,20 +89,19 @@ def test_responses_that_nobody_reads_are_dropped(tmp_path, limits, monkeypatch):
 
 def test_a_head_that_comes_byte_by_byte_is_not_waited_for(hasty):
     start = time.monotonic()
-    with socket.create_connection(("127.0.0.1", hasty), timeout=10) as connection, contextlib.suppress(OSError):
-        for _ in range(100):
+    with socket.create_connection(("127.0.0.1", hasty), timeout=60) as connection, contextlib.suppress(OSError):
+        while time.monotonic() - start < 60:
             connection.sendall(b"G")
             time.sleep(0.1)
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 60
     # The same on a connection that has had an answer before.
-    with socket.create_connection(("127.0.0.1", hasty), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", hasty), timeout=60) as connection:
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         connection.sendall(b"GET /hea")
         time.sleep(0.2)
-        while connection.recv(65536):
+        while connection.recv(65536):  # until the server closes it, or the time is up
             pass
-    assert time.monotonic() - start < 14
 
 
 def test_the_command_listens_on_this_machine_alone_unless_told_otherwise(tmp_path):

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from .hostile_photos import png_chunk
+
 RED, BLUE = (200, 30, 30), (30, 30, 200)
 
 # name: the reason that must be given, or the colour that the upper left corner must have
@@ -86,11 +88,6 @@ def write_bad_files(folder: Path) -> None:
 
 def bomb(width: int, height: int) -> bytes:
     """A PNG of a few bytes that claims to be `width` x `height` pixels."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"0" * 99)) + chunk(b"IEND", b"")
-    )
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"0" * 99)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
+_PATIENCE = 90_000  # milliseconds that a busy machine may take for one step
 _FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -39,6 +40,7 @@ class Browser:
 
     def __init__(self, page: Page) -> None:
         self.page = page
+        page.set_default_timeout(_PATIENCE)
         self._messages: list[str] = []
         self._requests: list[str] = []
         page.on("console", lambda message: self._messages.append(message.text))

@@ -45,12 +45,12 @@ def network_in(folder: Path) -> Path:
     return write_tiny_network(folder / "tiny.onnx")
 
 
-def in_terminal(words: list[str], columns: int) -> str:
-    """Run a program in a terminal of so many columns; return what it shows."""
+def in_terminal(words: list[str], columns: int = 80, folder: Path | None = None) -> str:
+    """Run a program in a terminal of so many columns; return all that it shows."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    subprocess.run(words, stdout=slave, check=True, timeout=120, env=environment)
+    subprocess.run(words, stdout=slave, check=True, timeout=120, env=environment, cwd=folder)
     os.close(slave)
     shown = b""
     try:

@@ -39,7 +39,8 @@ class Tab:
     @property
     def workspace(self) -> str:
         """Id of the workspace, which is in the address."""
-        return self.page.url.split("w=")[1][:32]
+        hash_: str = self.page.evaluate("location.hash")
+        return hash_.split("w=")[1][:32]
 
     def button(self, name: str, **more: Any) -> Any:
         return self.page.get_by_role("button", name=name, **more)

@@ -12,23 +12,27 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import uvicorn
 from PIL import Image
 from starlette.testclient import TestClient
 
+from patchvote.web import jobs as jobs_module
 from patchvote.web.app import make_app
 from patchvote.web.protocol import protocol
 from patchvote.web.settings import Limits, Settings
 
+from .waiting import wait_for
+
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 ADDRESS = "http://127.0.0.1:8000"
+ENDLESS = "import sys; sys.stdin.read()"  # a program that does not end before it is told to
 
 
 def crops(folder: Path, name: str, count: int, seed: int = 0) -> list[tuple[str, bytes]]:
@@ -88,6 +92,16 @@ def events(client: TestClient, job: str) -> Iterator[tuple[str, dict[str, Any]]]
                 yield kind, json.loads(line.removeprefix("data: "))
 
 
+def let_jobs_run(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Let jobs of servers in this process start a small program instead of the one that learns."""
+
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "-S", "-c", program]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(jobs_module, "_start", start)
+
+
 @contextlib.contextmanager
 def threaded(wanted: Settings) -> Iterator[int]:
     """Run a server in a thread, on a free port of this machine, and yield the port."""
@@ -97,9 +111,11 @@ def threaded(wanted: Settings) -> Iterator[int]:
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     wait_for(lambda: server.started)
-    yield listener.getsockname()[1]
-    server.should_exit = True
-    thread.join(20)
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(60)
 
 
 class Live:
@@ -136,11 +152,3 @@ def live(data: Path, *words: object, errors: Path | None = None, **environment: 
                 process.wait()
             if process.stdout:
                 process.stdout.close()
-
-
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
-    """Wait until something is the case."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.05)

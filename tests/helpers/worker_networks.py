@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from helpers.quick_network import QuickNetwork
+from helpers.waiting import wait_for
 
 
 class TracedNetwork(QuickNetwork):
@@ -25,14 +26,33 @@ class TracedNetwork(QuickNetwork):
 
 
 class LameNetwork(TracedNetwork):
-    """Is slow in the process that calls it first, and fast in all others."""
+    """Waits, in the process that calls it first, until the others have seen `others` images."""
+
+    def __init__(self, folder: Path, others: int) -> None:
+        super().__init__(folder)
+        self.others = others
 
     def __call__(self, images):
         with contextlib.suppress(FileExistsError):
             (self.folder / "lame").symlink_to(str(os.getpid()))
-        lame = (self.folder / "lame").readlink().name == str(os.getpid())
-        time.sleep(0.3 * len(images) * lame)
+        if (self.folder / "lame").readlink().name == str(os.getpid()):
+            wait_for(lambda: len(list(self.folder.glob("seen *"))) >= self.others)
+        else:
+            for number in range(len(images)):
+                (self.folder / f"seen {os.getpid()} {self.calls + number}").touch()
         return super().__call__(images)
+
+
+class FaintingNetwork(TracedNetwork):
+    """Ends the first process that calls it, in the middle of its work."""
+
+    def __call__(self, images):
+        answer = super().__call__(images)
+        if self.calls > 15:
+            with contextlib.suppress(FileExistsError):
+                (self.folder / "fainted").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return answer
 
 
 class DeadlyNetwork(TracedNetwork):

@@ -45,13 +45,13 @@ def add_photos(here: Context, workspace: Workspace, sent: Sent) -> dict[str, Any
     limits = here.settings.limits
     by_folder = str(sent.fields.get("folders", "")).lower() in ("true", "1", "on")
     label, name = sent.fields.get("class"), sent.fields.get("class_name")
+    digests = [hashlib.sha256(upload.content).hexdigest() for upload in sent.files]
     with workspace.lock:  # refuse what is wrong before anything is written
         destination(State.from_plain(workspace.state.to_plain()), label, name, limits.classes)
-        _check_room(workspace.state, len(sent.files), sum(len(upload.content) for upload in sent.files), here)
+        _check_room(workspace.state, dict(zip(digests, sent.files, strict=True)), here)
     read: dict[str, tuple[Upload, bytes, tuple[int, int]]] = {}
     refused = []
-    for upload in sent.files:
-        digest = hashlib.sha256(upload.content).hexdigest()
+    for digest, upload in zip(digests, sent.files, strict=True):
         if digest not in read:
             try:
                 read[digest] = upload, *thumbnail(Photo(upload.name, upload.content))
@@ -69,7 +69,7 @@ def add_photos(here: Context, workspace: Workspace, sent: Sent) -> dict[str, Any
                 continue
             photo = state.photos.get(digest)
             if photo is None:
-                _check_room(state, 1, len(upload.content), here)  # others may have come meanwhile
+                _check_room(state, {digest: upload}, here)  # others may have come meanwhile
                 photo = PhotoRecord(digest, upload.name, target, width, height, len(upload.content))
                 state.photos[digest] = photo
                 workspace.put(digest, upload.content, small)
@@ -84,9 +84,13 @@ def add_photos(here: Context, workspace: Workspace, sent: Sent) -> dict[str, Any
     }
 
 
-def _check_room(state: State, files: int, size: int, here: Context) -> None:
+def _check_room(state: State, uploads: dict[str, Upload], here: Context) -> None:
+    """Refuse uploads, by their digests, that a workspace has no room for; photos that it has need none."""
     limits = here.settings.limits
-    if len(state.photos) + files > limits.workspace_photos:
+    sizes = [len(upload.content) for digest, upload in uploads.items() if digest not in state.photos]
+    if not sizes:
+        return
+    if len(state.photos) + len(sizes) > limits.workspace_photos:
         raise Problem(413, "full", f"a workspace has at most {limits.workspace_photos:,} photos.")
-    if sum(photo.bytes for photo in state.photos.values()) + size > limits.workspace_bytes:
+    if sum(photo.bytes for photo in state.photos.values()) + sum(sizes) > limits.workspace_bytes:
         raise Problem(413, "full", f"a workspace has at most {limits.workspace_bytes / 1e9:.1f} GB of photos.")

@@ -26,6 +26,8 @@ _MAX_CLASSES = 64  # classes whose votes are in one response; a model of more te
 _MAX_VOTES = 1_000_000  # numbers in the parts of one response
 _MAX_MATCHES = 20
 
+_Images = Callable[[str], str | None]  # from the name of a training photo to its address
+
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
@@ -65,7 +67,7 @@ def _plain(served: Served, item: Described, wanted: Wanted) -> dict[str, Any]:
     numbers = _classes(evidence)
     if len(evidence.boxes) * len(numbers) > _MAX_VOTES:
         raise Problem(422, "invalid", "this model has too many parts per photo to show them all.")
-    labels = wanted.labels or evidence.ranking[:2]
+    labels, image = wanted.labels or evidence.ranking[:2], _images(served)
     return {
         "model": served.name,
         "answer": _answer(served.model, evidence),
@@ -77,8 +79,8 @@ def _plain(served: Served, item: Described, wanted: Wanted) -> dict[str, Any]:
         "height": wanted.height,
         "maps": [_maps(evidence, label, wanted) for label in dict.fromkeys(labels)],
         "matched": wanted.label or evidence.ranking[0],
-        "matches": _matches(served, evidence),
-        "pulls": _pulls(served, evidence),
+        "matches": _matches(evidence, image),
+        "pulls": _pulls(evidence, image),
     }
 
 
@@ -107,24 +109,22 @@ def _maps(evidence: Evidence, label: str, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _matches(served: Served, evidence: Evidence) -> list[dict[str, Any]]:
+def _matches(evidence: Evidence, image: _Images) -> list[dict[str, Any]]:
     """Return the parts of training photos that are most alike, with the address of the photo where it is here."""
-    matches, image = evidence.matches[:_MAX_MATCHES], _images(served)
     return [
         {"box": one.box, "photo": one.name, "there": one.there, "distance": one.distance, "image": image(one.name)}
-        for one in matches
+        for one in evidence.matches[:_MAX_MATCHES]
     ]
 
 
-def _pulls(served: Served, evidence: Evidence) -> list[dict[str, Any]]:
+def _pulls(evidence: Evidence, image: _Images) -> list[dict[str, Any]]:
     """Return the training photos that count most for the class, where the model can tell."""
-    image = _images(served)
     return [
         {"photo": one.name, "label": one.label, "share": one.share, "image": image(one.name)} for one in evidence.pulls
     ]
 
 
-def _images(served: Served) -> Callable[[str], str | None]:
+def _images(served: Served) -> _Images:
     """Return a function from the name of a training photo to its address, or None where it is not here."""
     workspace = served.workspace
     ids = {} if workspace is None else workspace.trained_photos()

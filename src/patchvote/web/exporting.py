@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 from ..photos.folder_names import folder_name, folder_names
@@ -80,10 +81,9 @@ def _folder(state: State, photo: PhotoRecord) -> str:
 
 def _free(name: str, used: set[str]) -> str:
     """Return a name that is not used yet, also where case does not count: with a number before the ending."""
-    stem, dot, ending = name.rpartition(".")
-    free, number = name, 2
+    path, free, number = PurePosixPath(name), name, 2
     while free.casefold() in used:
-        free, number = (f"{stem} ({number}){dot}{ending}" if dot else f"{name} ({number})"), number + 1
+        free, number = str(path.with_stem(f"{path.stem} ({number})")), number + 1
     used.add(free.casefold())
     return free
 

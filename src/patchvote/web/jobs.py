@@ -230,9 +230,9 @@ class Jobs:
                     job.set(stage=str(told["stage"]), done=int(told["done"]), total=int(told["total"]))
         is_late = time.monotonic() - job.started >= self._limits.job_seconds
         late.cancel()
-        if process.stdin is not None:
+        for pipe in filter(None, (process.stdin, process.stdout)):
             with contextlib.suppress(OSError):  # it ended before it had read its task
-                process.stdin.close()
+                pipe.close()
         code = process.wait()
         self._conclude(job, end, code, is_late)
 

@@ -218,11 +218,16 @@ class Workspaces:
         with self._lock:
             if sum(1 for _ in self._folder.iterdir()) >= self._limits.workspaces:
                 raise Problem(413, "full", "the server has no room for another workspace. Remove some.")
-            workspace = Workspace(self._folder / new_id(), State(""))
+            name = new_id()
+            workspace = Workspace(self._folder / name, State(name, title))
             workspace.folder.mkdir(mode=0o700)
-            self._remember(workspace, workspace.folder.name)
-        with workspace.change() as state:
-            state.id, state.title = workspace.folder.name, title
+            self._remember(workspace)
+        try:
+            with workspace.change():
+                pass  # its first state is written
+        except BaseException:
+            self.remove(workspace)  # or its folder would count until the server is started again
+            raise
         return workspace
 
     def get(self, name: str) -> Workspace:
@@ -238,13 +243,13 @@ class Workspaces:
         with self._lock:
             known = self._alive.get(name)
             if known is not None:
-                self._remember(known, name)
+                self._remember(known)
                 return known
             folder = self._folder / name
             if not (folder / "state.json").exists():
                 raise missing("workspace")
             workspace = _opened(folder)
-            self._remember(workspace, name)
+            self._remember(workspace)
             return workspace
 
     def remove(self, workspace: Workspace) -> None:
@@ -263,9 +268,9 @@ class Workspaces:
                 (self._folder / name / "state.json").unlink(missing_ok=True)
                 shutil.rmtree(self._folder / name, ignore_errors=True)
 
-    def _remember(self, workspace: Workspace, name: str) -> None:
-        self._alive[name] = self._open[name] = workspace
-        self._open.move_to_end(name)
+    def _remember(self, workspace: Workspace) -> None:
+        self._alive[workspace.id] = self._open[workspace.id] = workspace
+        self._open.move_to_end(workspace.id)
         while len(self._open) > _OPEN:
             self._open.popitem(last=False)
 

@@ -19,6 +19,7 @@ let shown = ""; // class whose answers are shown; "" is all
 let waiting = 0; // numbers the keys of photos that have no id yet
 let asking = Promise.resolve(); // requests for answers follow one another
 let loaded = null; // id of the workspace whose answers are shown
+let readings = 0; // times that the answers were read
 
 /** Set up the view inside of its section; `onTeach` shows the other view. */
 export function setUpAsk(root, { onTeach }) {
@@ -119,12 +120,20 @@ function put(entry) {
 /** Read the answers of the workspace again, and ask again about those that an earlier model gave. */
 export async function reload() {
   if (!space.state) return;
+  if (loaded !== space.state.id) entries.clear();
   loaded = space.state.id;
+  const before = new Map(entries);
+  const reading = (readings += 1);
   const photos = space.state.answered ? await listPhotos({ answered: true }) : [];
-  const waitingStill = [...entries.values()].filter(({ photo }) => !photo?.answer);
+  if (reading !== readings) return; // they were asked for again, later
+  const now = [...entries.values()];
+  const gone = new Set([...before.keys()].filter((key) => !entries.has(key)));
   entries.clear();
-  for (const photo of photos) put({ key: photo.id, name: photo.name, photo });
-  for (const entry of waitingStill) if (!entries.has(entry.key)) put(entry);
+  for (const photo of photos) if (!gone.has(photo.id)) put({ key: photo.id, name: photo.name, photo });
+  for (const entry of now) {
+    const isNews = entry.photo?.answer ? before.get(entry.key) !== entry : !entries.has(entry.key);
+    if (isNews) put(entry);
+  }
   render();
   const outdated = photos.filter((photo) => photo.class === null && !photo.answer.current);
   if (space.state.model) request(outdated.map(({ id }) => id));

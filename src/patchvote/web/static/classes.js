@@ -13,7 +13,7 @@ const SHOWN = 12; // photos of a card until all are asked for
 export class ClassCard {
   /** `onPicked(picked, where)` adds photos: `where` is what `addPhotos` takes; `onAsk()` asks about the unlabelled ones. */
   constructor(id, onPicked, onAsk) {
-    Object.assign(this, { id, onPicked, onAsk, all: false, face: null, photos: [] });
+    Object.assign(this, { id, onPicked, onAsk, all: false, face: null, photos: [], reading: 0 });
     this.thumbs = h("ul", { class: "thumbs" });
     this.amount = h("p", { class: "soft amount" });
     this.more = button("Show all", () => { this.all = true; attempt(() => this.load()); }, { class: "quiet" });
@@ -74,7 +74,9 @@ export class ClassCard {
   }
 
   async load() {
+    const reading = (this.reading += 1);
     const photos = await listPhotos({ class: this.id, most: this.all ? Infinity : SHOWN });
+    if (reading !== this.reading) return; // another list was asked for later
     this.photos = photos;
     reconcile(this.thumbs, photos, ({ id }) => id, (photo) => h("li", {}, h(
       "button",

@@ -32,15 +32,19 @@ export function setUpReport(whenPicked) {
 
 async function load() {
   found = null;
-  shownFor = { id: space.state.id, version: space.state.version };
-  if (space.state.has_report) found = await readReport();
+  const reading = (shownFor = { id: space.state.id, version: space.state.version });
+  const report = space.state.has_report ? await readReport() : null;
+  if (reading !== shownFor) return; // of another workspace, or of an earlier model
+  found = report;
   await reread();
 }
 
 /** Read the photos again: those that went or got another class need no care any more. */
 async function reread() {
-  shownFor = { id: space.state.id, version: space.state.version };
-  photos = new Map((found ? await listPhotos() : []).map((photo) => [photo.id, photo]));
+  const reading = (shownFor = { id: space.state.id, version: space.state.version });
+  const list = found ? await listPhotos() : [];
+  if (reading !== shownFor) return; // they were asked for again, later
+  photos = new Map(list.map((photo) => [photo.id, photo]));
   render();
 }
 
