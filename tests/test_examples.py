@@ -41,14 +41,11 @@ def program(name: str, folder: Path) -> str:
 
 def notebook(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
-    traitlets_config = pytest.importorskip("traitlets.config")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")]))
     book = nbformat.read(EXAMPLES / name, 4)
     settings = {"metadata": {"path": str(folder)}}
-    # Not by ports, which another program might take before the kernel does.
-    by_files = traitlets_config.Config({"KernelManager": {"transport": "ipc"}})
     seconds = {"timeout": 600, "startup_timeout": 600}
-    nbclient.NotebookClient(book, kernel_name="python3", resources=settings, config=by_files, **seconds).execute()
+    nbclient.NotebookClient(book, kernel_name="python3", resources=settings, **seconds).execute()
     return "".join(output.get("text", "") for cell in book.cells for output in cell.get("outputs", []))
 
 
