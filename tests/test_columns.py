@@ -48,7 +48,7 @@ def test_a_table_may_have_other_columns(listed):
     pandas = pytest.importorskip("pandas")
     frame = pandas.read_csv("list.csv")
     assert find_photos(frame, {"file": "path", "label": "species"})[7].label == "rose"
-    with pytest.raises(PhotoError, match="line 0 has no kind. It has: path, species, year"):
+    with pytest.raises(PhotoError, match="no column kind. Its columns are: 'path', 'species', 'year'"):
         find_photos(frame, {"file": "path", "label": "kind"})
 
 

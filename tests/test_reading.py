@@ -161,7 +161,8 @@ def test_deeply_nested_json_lines_are_refused_with_their_number(tmp_path):
         ("x.csv", "x" * 3_000_000, "line 1 has more than 1,048,576 characters"),
         ("x.csv", 'file_name\n"' + "a\n" * 200_000, "is not CSV: field larger than field limit"),
         ("x.csv", "\0" * 3_000_000, "line 1 has more than 1,048,576 characters"),
-        ("x.csv", "\0,\0\n", "must name a column file_name"),
+        ("x.csv", "\0\0,\0\n", "must name a column file_name"),
+        ("x.csv", "\0,\0\n", "looks like UTF-16 without a byte order mark"),
     ],
 )
 def test_a_manifest_of_monstrous_rows_is_refused_in_few_words(tmp_path, name, row, says):

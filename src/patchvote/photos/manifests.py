@@ -75,7 +75,7 @@ def _encoding(path: Path, file: io.BufferedReader) -> str:
         return "utf-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    if b"\0" in head:
+    if len(head) > 1 and (head[0] == 0) != (head[1] == 0):  # letters of ASCII have one byte that is zero
         raise PhotoError(str(path), f"the manifest looks like UTF-16 without a byte order mark. {_SAVE}")
     return "utf-8-sig"
 
