@@ -260,3 +260,21 @@ def served(tmp_path, surface_models):
         )
     ) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Address of a server of the page, of the tests of one file."""
+    from helpers.web import live
+
+    with live(tmp_path_factory.mktemp("data")) as server:
+        yield server.address
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Return a browser for the tests of one file."""
+    from helpers.browser import start_browser
+
+    with start_browser() as started:
+        yield started

@@ -28,12 +28,6 @@ TOKEN = "a token of the tests"
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with live(tmp_path_factory.mktemp("data")) as server:
-        yield server.address
-
-
-@pytest.fixture(scope="module")
 def browser():
     with start_browser(*CAMERA) as started:
         yield started

@@ -11,23 +11,9 @@ from PIL import Image
 
 pytest.importorskip("fastapi")
 
-from helpers.browser import start_browser
 from helpers.page import DESKTOP, page_of
 from helpers.waiting import wait_for
-from helpers.web import live
 from patchvote.web.client import Client
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with live(tmp_path_factory.mktemp("data")) as server:
-        yield server.address
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with start_browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -9,21 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from helpers.browser import start_browser
 from helpers.page import DESKTOP, PHONE, page_of
-from helpers.web import live
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    with live(tmp_path_factory.mktemp("data")) as server:
-        yield server.address
-
-
-@pytest.fixture(scope="module")
-def browser(demo_photos):
-    with start_browser() as started:
-        yield started
 
 
 def lead(photo):

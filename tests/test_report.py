@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.browser import start_browser
 from helpers.small_models import made
 from patchvote import PatchvoteError, Recipe
 from patchvote.models.model import Model
@@ -92,12 +91,6 @@ def reports(tmp_path_factory, real_photos):
         write_report(path, make_model(labels, scores), scores, mistakes, title=title, kind=f"on <b>{name}</b> photos.")
         made[name] = path, scores
     return made
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with start_browser() as started:
-        yield started
 
 
 def test_the_browser_does_see_errors_and_requests(browser, tmp_path):
