@@ -53,6 +53,7 @@ _COMMANDS = {
     "serve": "serve",
     "cache": "cache",
     "networks": "networks",
+    "quantize": "quantize",
 }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from torch import nn
 
 from ..backbones import NetworkSpec, open_onnx
+from ..backbones.write_network import write_network
 from ..bags.boxes import Dense
 from ..bags.recipe import Recipe
 from ..errors import PatchvoteError, PhotoError
@@ -20,7 +20,6 @@ from ..models.file import write_model
 from ..models.model import Model
 from ..models.report.card import card
 from ..models.scores import Scores
-from ..utils.files import write_file
 from ..version import __version__
 from ..voters.prototypes.snbnl import SNBNL
 from ..voters.prototypes.votes import SnbnlVotes
@@ -109,18 +108,7 @@ class Tuned:
 
     def save_network(self, path: str | Path) -> Path:
         """Write the network to an ONNX file, and its settings to a TOML file beside it."""
-        path, preprocessing = Path(path), self.spec.preprocessing
-        lines = [
-            f"output = {json.dumps(self.graph.graph.output[0].name, ensure_ascii=False)}",  # a name may hold quotes
-            f"mean = {list(preprocessing.mean)}",
-            f"scale = {list(preprocessing.scale)}",
-            f'color = "{preprocessing.color}"',
-            f"size = {self.spec.size}",
-            f"stride = {self.spec.stride}",
-        ]
-        write_file(path, [self.graph.SerializeToString()])
-        write_file(path.with_suffix(".toml"), ["\n".join([*lines, ""]).encode()])
-        return path
+        return write_network(path, self.graph, self.spec)
 
 
 def network_beside(path: str | Path) -> Path:
