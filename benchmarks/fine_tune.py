@@ -2,26 +2,35 @@
 
 Four methods, with the same photos, variants, passes and learning rates: a vote head on the frozen network; the last
 stage and a vote head; the last stage and the usual head, average pooling and a linear layer; the last stage and two
-stacked layers of votes. Prints the accuracy on test photos for every seed, and plots the accuracy on held-out photos by
-pass.
+stacked layers of votes. The trunk sees the photos once per seed. Prints the accuracy on test photos for every seed, and
+plots the accuracy on held-out photos by pass. The records hold both, and the page is made from them.
 
-    python benchmarks/fine_tune.py --data scene15/ --json tune.json --plot docs/results/fine-tuning
+    python benchmarks/fine_tune.py --data scene15/ --json tune.json
+    python benchmarks/fine_tune.py --json tune.json --page docs/fine-tuning.md --plot docs/results/fine-tuning
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib
+import json
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 from torch import nn
 
-from common import DATA, options, record, save_plot, write
+from common import DATA, Record, options, record, save_plot, write
+from labelled import renew, table
 from patchvote import Dense, Extractor, Photo, Recipe, find_photos
 from patchvote.nn import ML3Conv2d, Tuned, TuningSettings, fine_tune
+from patchvote.nn.trunk import Seen
 from patchvote.protocols import Protocol
 from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.splits import make_split
@@ -49,12 +58,36 @@ def pooled(features: int, classes: int) -> nn.Module:
     )
 
 
+NAME = "fine-tuning"  # of the table on the page
 WAYS = {
     "frozen, votes": (None, {"rate": 0.0}),
     "tuned, votes": (None, {}),
     "tuned, average pooling + linear": (pooled, {}),
     "tuned, two stacked layers of votes": (Stacked, {}),
 }
+
+
+TITLES = {
+    "frozen, votes": "votes only, network frozen",
+    "tuned, votes": "last stage and votes",
+    "tuned, average pooling + linear": "last stage, average pooling and a linear layer",
+    "tuned, two stacked layers of votes": "last stage and two stacked layers of votes",
+}
+
+
+@contextlib.contextmanager
+def shared_trunk() -> Iterator[None]:
+    """Let all trainings in the block share what the trunk computes of the photos: it does not depend on the method."""
+    found: list[Seen] = []
+
+    def seen(folder: Path, *others: Any) -> Seen:
+        if not found:
+            found.append(Seen(Path(shared), *others))
+        return found[0]
+
+    module = importlib.import_module("patchvote.nn.fine_tune")  # the package has a function of this name
+    with tempfile.TemporaryDirectory() as shared, mock.patch.object(module, "Seen", seen):
+        yield
 
 
 @torch.no_grad()
@@ -111,36 +144,75 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--data", type=Path, default=DATA / "scene15", help="folder of Scene-15")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the curves to FILE, as .png and .svg")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the curves of --json to FILE, as .png and .svg")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="renew the table of this page, and run nothing")
     args = parser.parse_args()
+    if args.page or args.plot:
+        records = json.loads(args.json.read_text(encoding="utf-8"))
+        if args.page:
+            renew(args.page, NAME, lines_of(records))
+        if args.plot:
+            draw({way: by_pass(records, way) for way in WAYS}, args.plot)
+        return
     train, test = split_photos(args.data, args.quick)
     settings = TuningSettings()
     if args.quick:
         settings = dataclasses.replace(settings, passes=2, variants=1)
-    accuracies: dict[str, list[float]] = {}
-    curves: dict[str, list[list[float]]] = {}
+    records: list[Record] = []
     for seed in range(1 if args.quick else args.seeds):
-        for way, (head, changed) in WAYS.items():
-            way_settings = dataclasses.replace(settings, seed=seed, **changed)
-            start = time.perf_counter()
-            tuned = fine_tune(
-                "efficientnet-lite0", train, [str(photo.label) for photo in train], settings=way_settings, head=head
-            )
-            accuracies.setdefault(way, []).append(accuracy(tuned, test))
-            curves.setdefault(way, []).append([100 * one_pass["held_out_accuracy"] for one_pass in tuned.history])
-            seconds = time.perf_counter() - start
-            print(f"seed {seed}, {way}: {accuracies[way][-1]:.2f} % of test photos, {seconds:.0f} s", flush=True)
-    for way, values in accuracies.items():
-        print(f"{way:<36} {np.mean(values):.2f} ± {np.std(values, ddof=1) if len(values) > 1 else 0:.2f}")
-    if args.plot:
-        draw(curves, args.plot)
-    ours = float(np.mean(accuracies["tuned, votes"]))
-    records = [record(way, float(np.mean(values)), "%") for way, values in accuracies.items()]
-    for way, values in accuracies.items():
-        records += [record(f"{way}, seed {seed}", value, "%") for seed, value in enumerate(values)]
+        with shared_trunk():
+            for way, (head, changed) in WAYS.items():
+                way_settings = dataclasses.replace(settings, seed=seed, **changed)
+                start = time.perf_counter()
+                tuned = fine_tune(
+                    "efficientnet-lite0", train, [str(photo.label) for photo in train], settings=way_settings, head=head
+                )
+                records.append(record(f"{way}, seed {seed}", accuracy(tuned, test), "% of test photos"))
+                records += [
+                    {"name": f"{way}, seed {seed}, pass {number}", "value": 100 * one_pass["held_out_accuracy"]}
+                    | {"unit": "% of held-out photos", "goal": None, "peer": None}
+                    for number, one_pass in enumerate(tuned.history, 1)
+                ]
+                print(f"{time.perf_counter() - start:.0f} s", flush=True)
+                write(records, args.json)  # what is finished stays, if the run is ended
+    write([*records, *means(records)], args.json)
+
+
+def means(records: list[Record]) -> list[Record]:
+    """Return the mean accuracy of every method over its seeds, and the lead of the votes over others."""
+    found = {way: float(np.mean(by_seed(records, way))) for way in WAYS if by_seed(records, way)}
+    figures = [record(way, value, "% of test photos") for way, value in found.items()]
     for peer in ("frozen, votes", "tuned, average pooling + linear"):
-        records.append(record(f"lead over {peer}", ours - float(np.mean(accuracies[peer])), "points", 0.0, peer))
-    write(records, args.json)
+        if peer in found and "tuned, votes" in found:
+            figures.append(record(f"lead over {peer}", found["tuned, votes"] - found[peer], "points", 0.0, peer))
+    return figures
+
+
+def by_seed(records: list[Record], way: str) -> list[float]:
+    """Return the accuracies of a method on test photos, by seed."""
+    names = [f"{way}, seed {seed}" for seed in range(len(records))]
+    values = {str(one["name"]): float(str(one["value"])) for one in records}
+    return [values[name] for name in names if name in values]
+
+
+def by_pass(records: list[Record], way: str) -> list[list[float]]:
+    """Return the accuracies of a method on held-out photos: one list per seed, one value per pass."""
+    lines = []
+    for seed in range(len(by_seed(records, way))):
+        start = f"{way}, seed {seed}, pass "
+        lines.append([float(str(one["value"])) for one in records if str(one["name"]).startswith(start)])
+    return lines
+
+
+def lines_of(records: list[Record]) -> list[str]:
+    """Return the table of the page."""
+    rows: list[list[str]] = []
+    seeds = max(len(by_seed(records, way)) for way in WAYS)
+    for way in sorted(WAYS, key=lambda way: -float(np.mean(by_seed(records, way)))):
+        values = by_seed(records, way)
+        deviation = f" ± {np.std(values, ddof=1):.2f}" if seeds > 1 else ""
+        rows.append([TITLES[way], *(f"{value:.2f}" for value in values), f"{np.mean(values):.2f}{deviation}"])
+    return table(",".join(["method", *(f"seed {seed}" for seed in range(seeds)), "mean"]), rows)
 
 
 if __name__ == "__main__":
