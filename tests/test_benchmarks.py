@@ -20,6 +20,7 @@ PHOTOS = {
     "extract": "--photos",
     "serve": "--photos",
     "fine_tune": "--data",
+    "int8": "--photos",
     "networks": "--photos",
     "peers": "--photos",
 }
