@@ -160,7 +160,7 @@ def test_two_training_photos_that_look_mislabelled_are_told_after_a_fit():
     scores = Scores(("cat", "dog"), ("a", "b", "c", "d"), np.array([0, 0, 1, 1]), probability)
     (sentence,) = label_sentences(scores)
     assert sentence.startswith("2 of the held-out photos look mislabelled to this model: c (cat?), b (dog?).")
-    assert sentence.endswith("`patchvote check` looks at all photos, and asks a voter of its own, so that it may list others.")
+    assert sentence.endswith("looks at all photos, and asks a voter of its own, so that it may list others.")
     assert plain_labels(scores)[0] == {"file_name": "c", "label": "dog", "looks_like": "cat", "probability": 0.995}
     assert label_sentences(None) == plain_labels(None) == []
     assert label_sentences(dataclasses.replace(scores, expected=probability.argmax(axis=1))) == []
@@ -202,7 +202,8 @@ def test_a_photo_in_two_classes_and_in_the_test_goes_from_both():
     means, numbers = rng.random((40, 96)), np.arange(40) % 2
     means[1] = means[0]
     checked = check_collection(collection(means, numbers), collection(means[:1], [0], ["test"]))
-    assert {one.name: one.is_movable for one in checked.of(Kind.classes)} == {"class 0/0.jpg": True, "class 1/1.jpg": True}
+    found = checked.of(Kind.classes)
+    assert {one.name: one.is_movable for one in found} == {"class 0/0.jpg": True, "class 1/1.jpg": True}
 
 
 def test_photos_that_look_alike_are_not_told_as_copies_and_stay():
@@ -311,10 +312,11 @@ def test_outliers_of_a_small_collection_follow_the_definition():
 
 
 def test_where_the_others_are_undecided_about_most_photos_no_outlier_is_told():
-    means = np.random.default_rng(0).gamma(0.5, 1.0, (80, 96))  # forty classes of two photos that have nothing in common
+    means = np.random.default_rng(0).gamma(0.5, 1.0, (80, 96))  # photos that have nothing in common, in 40 classes
     checked = check_collection(collection(means, np.repeat(np.arange(40), 2)))
     assert checked.of(Kind.outlier) == []
-    assert any(line.startswith("photos unlike all others were not looked for: the other") for line in checked.sentences())
+    told = "photos unlike all others were not looked for: the other photos are undecided about most photos"
+    assert any(line.startswith(told) for line in checked.sentences())
     assert "out of place" not in checked.sentences()[-1]
 
 

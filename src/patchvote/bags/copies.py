@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 # 4 %, and no two photos of different classes (docs/architecture.md).
 _NEAR = 0.12
 # Share of that distance below which a near copy is certainly one. Of 70 photos of Amazon and Scene-15, saving again at
-# quality 95 leaves at most 0.006; different things that look alike, such as two bikes on white, begin at 0.05.
+# quality 95 leaves at most 0.006; different things that look alike, such as two bikes on white, begin at 0.04.
 _SURE = 0.01
 _FEWEST_FEATURES = 64  # needed to find near copies: with fewer, many vectors are near by chance
 _ALIKE = 1e-5  # distance that two equal vectors may have because of rounding

@@ -80,8 +80,8 @@ def check(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Move photos back, by the record of an earlier run (PHOTOS-moves.jsonl). Name the folder that it moved "
-            "photos into with --move.",
+            help="Move photos back, by the record of an earlier run (PHOTOS-moves.jsonl). Name the folder that it "
+            "moved photos into with --move.",
         ),
     ] = None,
     columns: ColumnsOption = None,
@@ -183,8 +183,8 @@ def _check_files_apart(photos: Path, source: Path | Found, others: Path | Found)
 
     if shared := shared_files(find_photos(source), find_photos(others)):
         raise MistypedError(
-            f"--move would take {counted(len(shared), 'photo')} of {photos} away from the test as well, since --test names "
-            f"the same files, such as {shared[0]}. Leave out --move, or name test photos that are files of their own."
+            f"--move would take {counted(len(shared), 'photo')} of {photos} away from the test as well, since --test "
+            f"names the same files, such as {shared[0]}. Leave out --move, or name test photos that are files of their own."
         )
 
 
@@ -309,6 +309,7 @@ def _tell(record: dict[str, Any], lines: list[str], done: dict[str, Any], quiet:
             show(f"moved {counted(done['moved'], 'photo')}" + (f"; {done['failed']:,} not" if done["failed"] else ""))
         if done.get("left"):
             left = counted(done["left"], "suspect stays", "suspects stay")
-            show(f"{left} in place for you to decide: say in a list of --output what is to become of each, and --apply it.")
+            how = "say in a list of --output what is to become of each, and --apply it."
+            show(f"{left} in place for you to decide: {how}")
         if done.get("undo"):
             show("to undo:", f"  {done['undo']}")

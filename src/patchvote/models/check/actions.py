@@ -109,12 +109,15 @@ def _known(known: dict[str, Any], name: Any) -> Any:
 def _label(known: dict[str, Any], name: Any, root: Path, where: str) -> Any:
     """Return the class that a photo gets."""
     if name is None or (isinstance(name, str) and not name.strip()):
-        raise PatchvoteError(f"{where}: relabel needs a class, and the column to is empty. Name one of those in {root}.")
+        raise PatchvoteError(
+            f"{where}: relabel needs a class, and the column to is empty. Name one of those in {root}."
+        )
     label = _known(known, name)
     if label is None:
         hint = nearest(str(name)[:100], sorted(set(known.values())))
         raise PatchvoteError(
-            f"{where}: there is no class {brief(name)} in {root}.{hint} For a new class, make its folder in {root} first."
+            f"{where}: there is no class {brief(name)} in {root}.{hint} For a new class, make its folder in {root} "
+            "first."
         )
     return label
 

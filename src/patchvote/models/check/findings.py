@@ -123,8 +123,8 @@ class Checked:
     only : sequence of str
         Photos that could not be held out, because no other photo has their class.
     linked : sequence of str
-        Photos that could not be held out, because they are held out together with those that look like them, and a class
-        would then have no photo left.
+        Photos that could not be held out, because they are held out together with those that look like them, and a
+        class would then have no photo left.
     no_outliers : str
         Why photos unlike all others were not looked for; otherwise empty.
     tested : int

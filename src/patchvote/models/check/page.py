@@ -29,8 +29,8 @@ _KINDS = {
     ),
     Kind.classes: (
         "The same photo in several classes",
-        "Copies stand in different classes: one label at least is wrong. Beside each is its copy; a copy whose label the "
-        "other photos confirm is not listed itself.",
+        "Copies stand in different classes: one label at least is wrong. Beside each is its copy; a copy whose label "
+        "the other photos confirm is not listed itself.",
     ),
     Kind.test: (
         "Also among the test photos",
