@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from patchvote.models.check.check import Collection, check_collection
 from patchvote.models.check.findings import Checked, Kind
-from patchvote.models.check.held_out import _ALPHA, folds, hold_out_each
+from patchvote.models.check.held_out import _ALPHA, HeldOut, folds, hold_out_each
 from patchvote.models.check.small_sets import outliers_of
 from patchvote.models.check.suspects import doubtful_labels, label_doubts, label_sentences, outliers, plain_labels
 from patchvote.models.scores import Scores
@@ -305,7 +305,7 @@ def test_outliers_of_a_small_collection_follow_the_definition():
         for values in (np.log(held_out.unlike), np.log(distance)):
             low, high = np.quantile(values, [0.25, 0.75])
             z.append((values[i] - high) / (high - low))
-        expected[i] = min(z) - 2 * np.log(held_out.probability[i].max())
+        expected[i] = min(z) - 2 * np.log(held_out.probability[i].max()) if min(z) > 0 else -np.inf
     found = outliers_of(held_out, means, groups)
     assert set(found.tolist()) == {i for i, value in expected.items() if value > 2.4} != set()
     assert [expected[i] for i in found] == sorted((expected[i] for i in found), reverse=True)
@@ -318,6 +318,16 @@ def test_where_the_others_are_undecided_about_most_photos_no_outlier_is_told():
     told = "photos unlike all others were not looked for: the other photos are undecided about most photos"
     assert any(line.startswith(told) for line in checked.sentences())
     assert "out of place" not in checked.sentences()[-1]
+
+
+def test_outliers_are_at_most_a_quarter_of_a_small_collection():
+    rng = np.random.default_rng(0)
+    probability = np.full((80, 40), 0.4 / 39)
+    probability[:, 0] = np.where(
+        np.arange(80) < 41, 0.6, 0.1
+    )  # the others are undecided about nearly half of the photos
+    held_out = HeldOut(probability, rng.gamma(2.0, 1.0, 80))
+    assert 0 < len(outliers_of(held_out, rng.gamma(0.5, 1.0, (80, 96)), np.arange(80))) <= 20
 
 
 def test_many_classes_of_which_the_others_are_decided_still_have_outliers():

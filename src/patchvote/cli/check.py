@@ -184,7 +184,8 @@ def _check_files_apart(photos: Path, source: Path | Found, others: Path | Found)
     if shared := shared_files(find_photos(source), find_photos(others)):
         raise MistypedError(
             f"--move would take {counted(len(shared), 'photo')} of {photos} away from the test as well, since --test "
-            f"names the same files, such as {shared[0]}. Leave out --move, or name test photos that are files of their own."
+            f"names the same files, such as {shared[0]}. Leave out --move, or name other files as test "
+            "photos."
         )
 
 
