@@ -205,6 +205,14 @@ def test_the_page_shows_every_suspect_and_asks_for_nothing(here, command):
     assert "Nothing was changed." in page
 
 
+def test_the_page_names_what_could_not_be_compared(here, command):
+    (here / "photos/alone").mkdir()
+    noise(40, 7).save(here / "photos/alone/one.png")
+    command(*CHECK)
+    page = (here / "photos-check.html").read_text()
+    assert "<p>1 photo could not be compared: no other photo has the class:</p>\n<p>  alone/one.png</p>" in page
+
+
 # --- moving -----------------------------------------------------------------------------------------------------------
 
 

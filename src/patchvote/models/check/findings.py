@@ -193,6 +193,16 @@ class Checked:
             counts = [f"{label} {count}" for label, count in self.few.items()]
             more = f" and {len(counts) - _SHOWN:,} more" if len(counts) > _SHOWN else ""
             lines.append(f"fewer than {FEW} different photos: {', '.join(counts[:_SHOWN])}{more}")
+        lines += self.gaps()
+        if len(self.classes) == 1:
+            lines.append("With one class, labels cannot be checked: `fit` needs two, each in a folder of its own.")
+        elif verdict := self.verdict():
+            lines.append(verdict)
+        return lines
+
+    def gaps(self) -> list[str]:
+        """Return lines on what could not be checked, and why."""
+        lines = []
         for names, why in (
             (self.only, "no other photo has the class"),
             (self.linked, "photos that look alike are held out together, and a class would have none left"),
@@ -201,13 +211,7 @@ class Checked:
                 more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
                 lines.append(f"{counted(len(names), 'photo')} could not be compared: {why}:")
                 lines.append(f"  {', '.join(names[:_NAMED])}{more}")
-        if self.no_outliers:
-            lines.append(f"photos unlike all others were not looked for: {self.no_outliers}.")
-        if len(self.classes) == 1:
-            lines.append("With one class, labels cannot be checked: `fit` needs two, each in a folder of its own.")
-        elif verdict := self.verdict():
-            lines.append(verdict)
-        return lines
+        return lines + [f"photos unlike all others were not looked for: {self.no_outliers}."] * bool(self.no_outliers)
 
     def verdict(self) -> str:
         """Return a sentence that says what no photo is; empty if there are suspects, or nothing was compared."""

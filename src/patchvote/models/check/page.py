@@ -82,7 +82,7 @@ def write_check_page(
     body = _headline(checked, command)
     for kind, (heading, words) in _KINDS.items():
         body += _suspects(checked.of(kind), load, heading, words)
-    body += _alike(checked, load) + _classes(checked) + _unread(checked)
+    body += _alike(checked, load) + _classes(checked) + _gaps(checked) + _unread(checked)
     write_page(path, title, body)
 
 
@@ -189,6 +189,11 @@ def _classes(checked: Checked) -> str:
     more = f"<p>{prose(sentence)}</p>\n" if (sentence := _empty(checked)) else ""
     counts = table("class =photos =different =suspect", rows, "sortable")
     return section("Classes", words * bool(checked.few) + counts + more)
+
+
+def _gaps(checked: Checked) -> str:
+    lines = "".join(f"<p>{escaped(line)}</p>\n" for line in checked.gaps())
+    return section("Not checked", lines) if lines else ""
 
 
 def _empty(checked: Checked) -> str:
