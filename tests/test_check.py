@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from patchvote.models.check.check import Collection, check_collection
 from patchvote.models.check.findings import Checked, Kind
-from patchvote.models.check.held_out import _ALPHA, folds, hold_out_each
+from patchvote.models.check.held_out import _ALPHA, HeldOut, folds, hold_out_each
 from patchvote.models.check.small_sets import outliers_of
 from patchvote.models.check.suspects import doubtful_labels, label_doubts, label_sentences, outliers, plain_labels
 from patchvote.models.scores import Scores
@@ -159,7 +159,8 @@ def test_two_training_photos_that_look_mislabelled_are_told_after_a_fit():
     probability = np.array([[0.9, 0.1], [0.01, 0.99], [0.995, 0.005], [0.1, 0.9]])
     scores = Scores(("cat", "dog"), ("a", "b", "c", "d"), np.array([0, 0, 1, 1]), probability)
     (sentence,) = label_sentences(scores)
-    assert sentence.startswith("2 of the held-out photos look mislabelled: c (cat?), b (dog?). `patchvote check`")
+    assert sentence.startswith("2 of the held-out photos look mislabelled to this model: c (cat?), b (dog?).")
+    assert sentence.endswith("looks at all photos, and asks a voter of its own, so that it may list others.")
     assert plain_labels(scores)[0] == {"file_name": "c", "label": "dog", "looks_like": "cat", "probability": 0.995}
     assert label_sentences(None) == plain_labels(None) == []
     assert label_sentences(dataclasses.replace(scores, expected=probability.argmax(axis=1))) == []
@@ -186,6 +187,51 @@ def test_both_are_told_where_nothing_says_which_is_right():
     checked = check_collection(collection(means, numbers))
     assert {suspect.name for suspect in checked.of(Kind.classes)} == {"class 0/0.jpg", "class 1/1.jpg"}
     assert "nearly the same as" in checked.of(Kind.classes)[0].details
+    assert [suspect.is_movable for suspect in checked.of(Kind.classes)] == [False, False]
+
+
+def test_of_a_photo_in_two_classes_the_one_goes_whose_copy_the_others_confirm():
+    means, numbers = photos_of(each=25)
+    means, numbers = np.r_[means, means[:1]], np.r_[numbers, 2]
+    (suspect,) = check_collection(collection(means, numbers, [*map(str, range(100)), "0"])).of(Kind.classes)
+    assert (suspect.name, suspect.is_movable) == ("class 2/100.jpg", True)
+
+
+def test_a_photo_in_two_classes_and_in_the_test_goes_from_both():
+    rng = np.random.default_rng(0)
+    means, numbers = rng.random((40, 96)), np.arange(40) % 2
+    means[1] = means[0]
+    checked = check_collection(collection(means, numbers), collection(means[:1], [0], ["test"]))
+    found = checked.of(Kind.classes)
+    assert {one.name: one.is_movable for one in found} == {"class 0/0.jpg": True, "class 1/1.jpg": True}
+
+
+def test_photos_that_look_alike_are_not_told_as_copies_and_stay():
+    means, numbers = photos_of(each=25)
+    rng = np.random.default_rng(3)
+    alike = np.maximum(means[[0, 30]] + 0.2 * rng.standard_normal((2, 96)), 0)
+    test = collection(np.r_[alike[:1], means[50:51]], [0, 2], ["new", "50"])
+    means, numbers = np.r_[means, alike[1:]], np.r_[numbers, 1]
+    checked = check_collection(collection(means, numbers), test)
+    (suspect,) = checked.of(Kind.like_test)
+    assert suspect.details == "looks like class 0/0.jpg of the test photos"
+    assert not suspect.is_movable
+    assert [(one.name, one.is_movable) for one in checked.of(Kind.test)] == [("class 2/50.jpg", True)]
+    assert "1 photo looks like a test photo:" in checked.sentences()
+    assert ["class 1/30.jpg", "class 1/100.jpg"] in checked.alike
+
+
+def test_photos_of_different_classes_that_look_alike_are_told_as_such_and_stay():
+    rng = np.random.default_rng(0)
+    means, numbers = rng.random((40, 96)), np.arange(40) % 2  # classes that mean nothing
+    means[1] = means[0] + 0.2 * rng.random(96)
+    checked = check_collection(collection(means, numbers))
+    assert checked.of(Kind.classes) == []
+    assert {one.name: one.details for one in checked.of(Kind.like_class)} == {
+        "class 0/0.jpg": "looks like class 1/1.jpg (class 1)",
+        "class 1/1.jpg": "looks like class 0/0.jpg (class 0)",
+    }
+    assert not any(one.is_movable for one in checked.of(Kind.like_class))
 
 
 def test_copies_of_test_photos_are_told_and_links_of_links_are_not_copies():
@@ -259,10 +305,57 @@ def test_outliers_of_a_small_collection_follow_the_definition():
         for values in (np.log(held_out.unlike), np.log(distance)):
             low, high = np.quantile(values, [0.25, 0.75])
             z.append((values[i] - high) / (high - low))
-        expected[i] = min(z) - 2 * np.log(held_out.probability[i].max())
+        expected[i] = min(z) - 2 * np.log(held_out.probability[i].max()) if min(z) > 0 else -np.inf
     found = outliers_of(held_out, means, groups)
     assert set(found.tolist()) == {i for i, value in expected.items() if value > 2.4} != set()
     assert [expected[i] for i in found] == sorted((expected[i] for i in found), reverse=True)
+
+
+def test_where_the_others_are_undecided_about_most_photos_no_outlier_is_told():
+    means = np.random.default_rng(0).gamma(0.5, 1.0, (80, 96))  # photos that have nothing in common, in 40 classes
+    checked = check_collection(collection(means, np.repeat(np.arange(40), 2)))
+    assert checked.of(Kind.outlier) == []
+    told = "photos unlike all others were not looked for: the other photos are undecided about most photos"
+    assert any(line.startswith(told) for line in checked.sentences())
+    assert "out of place" not in checked.sentences()[-1]
+
+
+def test_outliers_are_at_most_a_quarter_of_a_small_collection():
+    rng = np.random.default_rng(0)
+    probability = np.full((80, 40), 0.4 / 39)
+    probability[:, 0] = np.where(
+        np.arange(80) < 41, 0.6, 0.1
+    )  # the others are undecided about nearly half of the photos
+    held_out = HeldOut(probability, rng.gamma(2.0, 1.0, 80))
+    assert 0 < len(outliers_of(held_out, rng.gamma(0.5, 1.0, (80, 96)), np.arange(80))) <= 20
+
+
+def test_many_classes_of_which_the_others_are_decided_still_have_outliers():
+    means, numbers = photos_of(classes=12, each=3, features=200)
+    stranger = np.random.default_rng(9).gamma(0.5, 1.0, 200)
+    checked = check_collection(collection(np.r_[means, [stranger]], np.r_[numbers, 1]))
+    assert [suspect.name for suspect in checked.of(Kind.outlier)] == ["class 1/36.jpg"]
+    assert checked.no_outliers == ""
+
+
+def test_photos_that_cannot_be_compared_are_named_with_the_reason():
+    means, numbers = photos_of(classes=3, each=12)
+    means[1:12] = means[0] * np.linspace(1.001, 1.01, 11)[:, None]  # a class whose photos all look alike
+    checked = check_collection(collection(np.r_[means, means[-1:] + 1], np.r_[numbers, 3]))
+    assert checked.only == ["class 3/36.jpg"]
+    assert checked.linked == [f"class 0/{index}.jpg" for index in range(12)]
+    lines = checked.sentences()
+    at = lines.index("1 photo could not be compared: no other photo has the class:")
+    assert lines[at + 1] == "  class 3/36.jpg"
+    assert lines[at + 2].startswith("12 photos could not be compared: photos that look alike are held out together")
+    assert lines[at + 3] == "  class 0/0.jpg, class 0/1.jpg, class 0/2.jpg and 9 more"
+    assert checked.plain()["not_asked"] == 13
+
+
+def test_where_nothing_was_compared_no_label_is_called_right():
+    means, _ = photos_of(classes=2, each=1)
+    checked = check_collection(collection(means, np.arange(2)))
+    assert checked.sentences()[-1] == "no photo looks doubled."
 
 
 def test_photos_that_are_all_the_same_have_no_outliers():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import re
@@ -190,7 +191,7 @@ def test_a_fit_after_a_check_takes_its_bags_from_the_cache(here, command):
 
 def test_fit_tells_in_a_few_lines_what_looks_wrong(here, command):
     done = command("fit", "photos", "m.patchvote", "--network", "tiny.onnx", "--no-cache", "--no-report")
-    assert f"1 of the held-out photos looks mislabelled: {WRONG} (light?). `patchvote check` shows them" in done.out
+    assert f"1 of the held-out photos looks mislabelled to this model: {WRONG} (light?). `patchvote check`" in done.out
     assert done.out.count("look alike") == 1
     again = command("fit", "photos", "n.patchvote", "--network", "tiny.onnx", "--no-cache", "--no-report", "--json")
     assert [row["file_name"] for row in json.loads(again.out)["suspects"]] == [WRONG]
@@ -202,6 +203,14 @@ def test_the_page_shows_every_suspect_and_asks_for_nothing(here, command):
     assert page.count("<img src=") == page.count('<img src="data:image/jpeg;base64,') >= 2
     assert re.search(r"<b><bdi>dark</bdi></b>, looks like <b><bdi>light</bdi></b>", page)
     assert "Nothing was changed." in page
+
+
+def test_the_page_names_what_could_not_be_compared(here, command):
+    (here / "photos/alone").mkdir()
+    noise(40, 7).save(here / "photos/alone/one.png")
+    command(*CHECK)
+    page = (here / "photos-check.html").read_text()
+    assert "<p>1 photo could not be compared: no other photo has the class:</p>\n<p>  alone/one.png</p>" in page
 
 
 # --- moving -----------------------------------------------------------------------------------------------------------
@@ -219,6 +228,57 @@ def test_suspects_are_moved_with_their_folders_and_come_back_when_it_is_undone(h
     assert (back.code, back.out) == (0, "moved 3 photos\n")
     assert content(here / "photos") == before
     assert content(here / "away") == {}
+
+
+def test_a_photo_in_two_classes_stays_in_both_until_a_person_decides(here, command):
+    noise(80, 7).save(here / "photos/grey/both.png")
+    (here / "photos/alone").mkdir()  # a class of one photo, which nothing confirms
+    shutil.copy(here / "photos/grey/both.png", here / "photos/alone/both.png")
+    done = command(*CHECK, "--move", "away", "--no-report")
+    assert "2 photos are also in other classes:" in done.out
+    assert "2 suspects stay in place for you to decide" in done.out
+    assert (here / "photos/grey/both.png").exists()
+    assert (here / "photos/alone/both.png").exists()
+    assert content(here / "away").keys() == {WRONG, "grey/again.png", "light/broken.jpg"}
+
+
+def test_where_nothing_could_be_moved_nothing_is_offered_to_undo(here, command, monkeypatch):
+    def full(source, target):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    before = content(here / "photos")
+    monkeypatch.setattr("patchvote.photos.moves.move_new", full)
+    done = command(*CHECK, "--move", "away", "--no-report")
+    assert done.code == 3
+    assert "moved 0 photos; 3 not" in done.out
+    assert "to undo" not in done.out
+    assert not list(here.glob("*-moves*.jsonl"))
+    assert content(here / "photos") == before
+
+
+def test_the_record_of_a_run_says_what_was_moved_and_what_was_not(here, command, monkeypatch):
+    real = placing.move_new
+
+    def some(source, target):
+        if source.name == "again.png":
+            raise OSError(errno.EACCES, "Permission denied")
+        real(source, target)
+
+    monkeypatch.setattr("patchvote.photos.moves.move_new", some)
+    done = command(*CHECK, "--move", "away", "--no-report", "--quiet")
+    assert (done.code, done.out) == (3, "")
+    lines = [json.loads(line) for line in (here / "photos-moves.jsonl").read_text().splitlines()]
+    assert [line["was"] for line in lines] == [WRONG, "light/broken.jpg"]
+    back = command("check", "photos", "--undo", "photos-moves.jsonl", "--move", "away")
+    assert (back.code, back.out) == (0, "moved 2 photos\n")
+
+
+def test_undoing_says_which_folder_has_to_be_named(here, command):
+    command(*CHECK, "--move", "away", "--no-report")
+    done = command("check", "photos", "--undo", "photos-moves.jsonl")
+    assert done.code == 1
+    assert f"into another folder, '{here / 'away'}': name that folder with --move" in done.err
+    assert "with --move" in " ".join(command("check", "--help").out.replace("│", " ").split())
 
 
 def test_nothing_in_the_folder_is_overwritten(here, command):
@@ -302,7 +362,9 @@ def test_names_that_a_spreadsheet_would_take_for_formulas_are_found_again(here, 
         ({"file_name": "dark/../../secret.png", "action": "drop"}, "there is no photo"),
         ({"file_name": "dark/0.png", "action": "relabel", "to": "../outside"}, "there is no class '../outside'"),
         ({"file_name": "dark/0.png", "action": "relabel", "to": "lihgt"}, "Did you mean 'light'?"),
-        ({"file_name": "dark/0.png", "action": "relabel"}, "there is no class None"),
+        ({"file_name": "dark/0.png", "action": "relabel"}, "relabel needs a class, and the column to is empty"),
+        ({"file_name": "dark/0.png", "action": "relabel", "to": " "}, "relabel needs a class"),
+        ({"file_name": "dark/0.png", "action": "relabel", "to": "new"}, "For a new class, make its folder in"),
         ({"file_name": "dark/0.png", "action": "relabel", "to": ["light"]}, "there is no class ['light']"),
         ({"file_name": "dark/0.png", "action": "delete"}, "action must be one of keep, relabel, move, drop or empty"),
         ({"file_name": "dark/0.png", "action": 7}, "action must be one of"),
@@ -379,6 +441,39 @@ def test_words_that_exclude_each_other_are_refused_before_any_work(words, says, 
     assert done.code == 2
     assert says in done.err
     assert content(here) == before
+
+
+@pytest.mark.parametrize(
+    ("test", "how"),
+    [
+        ("photos", "is the same as"),
+        ("./test/../photos", "is the same as"),
+        ("linked", "is the same as"),
+        ("photos/dark", "is inside of"),
+        ("linked/dark", "is inside of"),
+        (".", "contains"),
+    ],
+)
+def test_test_photos_that_are_the_photos_are_refused(test, how, here, command):
+    (here / "linked").symlink_to(here / "photos")
+    before = content(here)
+    done = command(*CHECK, "--test", test, "--move", "away", "--no-report")
+    assert done.code == 2
+    assert f"{how} photos, so that each test photo would be found to be its own copy" in done.err
+    assert content(here) == before
+
+
+def test_photos_that_a_list_or_a_link_names_as_test_photos_are_told_and_not_moved(here, command):
+    (here / "test.csv").write_text("file_name,label\nphotos/light/5.png,light\n")
+    (here / "links/light").mkdir(parents=True)
+    (here / "links/light/5.png").symlink_to(here / "photos/light/5.png")
+    before = content(here / "photos")
+    for test in ("test.csv", "links"):
+        assert "  light/5.png: the same as" in command(*CHECK, "--test", test, "--no-report").out
+        done = command(*CHECK, "--test", test, "--move", "away", "--no-report")
+        assert done.code == 2
+        assert "--move would take 1 photo of photos away from the test as well" in done.err
+    assert content(here / "photos") == before
 
 
 def test_photos_of_a_manifest_are_checked_and_not_moved(here, command):

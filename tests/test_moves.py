@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 
 from patchvote import PatchvoteError
-from patchvote.photos.moves import Move, Spot, make, plan, read_record, write_record
+from patchvote.photos.moves import Move, Spot, make, plan, read_record, reduce_record, write_record
 
 
 @pytest.fixture
@@ -56,6 +57,43 @@ def test_records_do_not_overwrite_one_another(photos, tmp_path):
     moves = [Move(Spot(photos, "cat/1.jpg"), Spot(photos, "dog/3.jpg"))]
     names = [write_record(tmp_path / "record.jsonl", moves).name for _ in range(3)]
     assert names == ["record.jsonl", "record (2).jsonl", "record (3).jsonl"]
+
+
+def test_a_record_keeps_the_moves_that_were_made_and_is_gone_if_there_are_none(photos, tmp_path):
+    wanted = [Move(Spot(photos, name), Spot(tmp_path / "away", name)) for name in ("cat/1.jpg", "cat/absent.jpg")]
+    record = write_record(tmp_path / "record.jsonl", wanted)
+    made, failed = make(wanted)
+    assert (len(made), len(failed)) == (1, 1)
+    assert reduce_record(record, made) == record
+    assert [json.loads(line)["was"] for line in record.read_text().splitlines()] == ["cat/1.jpg"]
+    assert reduce_record(record, []) is None
+    assert not record.exists()
+
+
+def test_a_record_is_not_undone_with_the_folder_of_another_run(photos, tmp_path):
+    away, other = tmp_path / "away", tmp_path / "other"
+    moves = [Move(Spot(photos, "cat/1.jpg"), Spot(away, "cat/1.jpg"))]
+    record = write_record(tmp_path / "record.jsonl", moves)
+    make(moves)
+    (other / "cat").mkdir(parents=True)
+    (other / "cat/1.jpg").write_text("another")
+    with pytest.raises(PatchvoteError, match=f"has moved photos into '{away}', and --move names {other}"):
+        read_record(record, photos, other)
+    with pytest.raises(PatchvoteError, match=f"into another folder, '{away}': name that folder with --move"):
+        read_record(record, photos, None)
+    shutil.rmtree(other)
+    away.rename(other)  # a folder that was renamed is taken
+    assert len(make(read_record(record, photos, other))[0]) == 1
+
+
+def test_the_folder_that_a_record_names_is_never_used(photos, tmp_path):
+    (tmp_path / "secret.jpg").write_text("secret")
+    line = {"patchvote_moved": True, "was": "cat/9.jpg", "is": "secret.jpg", "into": str(tmp_path)}
+    (tmp_path / "record.jsonl").write_text(json.dumps(line))
+    for moved in (None, photos / "dog"):
+        with pytest.raises(PatchvoteError, match="has moved photos into"):
+            read_record(tmp_path / "record.jsonl", photos, moved)
+    assert (tmp_path / "secret.jpg").exists()
 
 
 def test_undoing_overwrites_nothing(photos, tmp_path):

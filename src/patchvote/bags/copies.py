@@ -24,6 +24,9 @@ Numbers = npt.NDArray[np.int64]
 # and Scene-15 it finds 97 of 100 photos that were saved again at quality 50, and all that were mirrored or cropped by
 # 4 %, and no two photos of different classes (docs/architecture.md).
 _NEAR = 0.12
+# Share of that distance below which a near copy is certainly one. Of 70 photos of Amazon and Scene-15, saving again at
+# quality 95 leaves at most 0.006; different things that look alike, such as two bikes on white, begin at 0.04.
+_SURE = 0.01
 _FEWEST_FEATURES = 64  # needed to find near copies: with fewer, many vectors are near by chance
 _ALIKE = 1e-5  # distance that two equal vectors may have because of rounding
 _SAMPLE = 500  # photos from which the median distance is estimated
@@ -73,6 +76,33 @@ def copy_pairs(means: npt.NDArray[Any], digests: Sequence[str] | None = None) ->
     Of photos that are equal, each is paired with the first.
     """
     return np.concatenate(list(_pairs(means, digests)))
+
+
+def are_certain(pairs: Numbers, means: npt.NDArray[Any], digests: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which pairs are certainly copies; the others look alike, and may show different things.
+
+    Parameters
+    ----------
+    pairs : array of shape (pairs, 2)
+        Pairs that `copy_pairs` found.
+    means, digests
+        As for `copy_groups`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> photos = rng.random((4, 100))
+    >>> photos[1], photos[2] = photos[0] + 0.001, photos[0] + 0.3 * rng.random(100)
+    >>> are_certain(np.array([[0, 1], [0, 2], [0, 3]]), photos, ["a", "b", "c", "a"]).tolist()
+    [True, False, True]
+    """
+    vectors, (one, other) = _vectors(means), pairs.T
+    distances = np.empty(len(pairs), np.float32)
+    for start in range(0, len(pairs), _ROWS):
+        some = slice(start, start + _ROWS)
+        distances[some] = 1 - np.einsum("ij,ij->i", vectors[one[some]], vectors[other[some]])
+    same = np.array([digests[i] == digests[j] for i, j in pairs.tolist()], bool)
+    return np.asarray(same | (distances <= _limit(vectors, _SURE)))
 
 
 def linked(pairs: Numbers, count: int) -> Numbers:
@@ -146,15 +176,20 @@ def _vectors(means: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 def _near_pairs(vectors: npt.NDArray[np.float32]) -> Iterator[Numbers]:
     """Yield pairs of near copies, the earlier photo first; the distance is 1 minus the cosine."""
-    count = len(vectors)
-    sample = vectors[np.linspace(0, count - 1, min(count, _SAMPLE)).astype(int)]
-    distances = 1 - (sample @ sample.T)[np.triu_indices(len(sample), 1)]
-    least = 1 - max(_NEAR * float(np.median(distances)) if len(distances) else 0.0, _ALIKE)
+    count, least = len(vectors), 1 - _limit(vectors, _NEAR)
     rows = max(1, min(_ROWS, _NUMBERS // max(1, count)))
     for start in range(0, count, rows):
         one, other = np.nonzero(vectors[start : start + rows] @ vectors[start:].T >= least)
         later = other > one
         yield np.stack([one[later], other[later]], axis=1) + start
+
+
+def _limit(vectors: npt.NDArray[np.float32], share: float) -> float:
+    """Return a share of the median distance between two photos, and at least what rounding makes of equal ones."""
+    count = len(vectors)
+    sample = vectors[np.linspace(0, count - 1, min(count, _SAMPLE)).astype(int)]
+    distances = 1 - (sample @ sample.T)[np.triu_indices(len(sample), 1)]
+    return max(share * float(np.median(distances)) if len(distances) else 0.0, _ALIKE)
 
 
 def groups_of_several(groups: Numbers) -> list[list[int]]:

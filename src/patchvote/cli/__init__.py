@@ -125,6 +125,7 @@ def _lines(error: PatchvoteError | OSError | MemoryError) -> list[str]:
 
 def _show_warning(
     debug: bool,
+    told: set[str],
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -136,7 +137,11 @@ def _show_warning(
 
     Those of libraries speak to programmers, and name files of the environment: --debug shows them.
     """
-    if issubclass(category, (CacheWarning, WaitWarning)):
+    if issubclass(category, CacheWarning):  # Python forgets what it showed when a library changes its filters
+        if str(message) not in told:
+            say(message)
+        told.add(str(message))
+    elif issubclass(category, WaitWarning):
         say(message)
     elif debug:
         say(f"{filename}:{lineno}: {category.__name__}: {message}")
@@ -151,7 +156,7 @@ def main() -> NoReturn:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # read when the hub's library is imported
     open_streams()
     replace_unknown_letters()
-    warnings.showwarning = functools.partial(_show_warning, debug)
+    warnings.showwarning = functools.partial(_show_warning, debug, set())
     warnings.filterwarnings("ignore", module="PIL")  # `photos` refuses or handles what they warn of
     warnings.filterwarnings("ignore", message="not adapted: ")  # commands print it themselves
     code: str | int | None = FAILED

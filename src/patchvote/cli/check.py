@@ -61,7 +61,12 @@ def check(
         Path | None, typer.Option("--output", "-o", help="Write a list of suspects, .csv or .jsonl, for --apply.")
     ] = None,
     move: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Move suspects into DIR, into folders of their classes.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Move suspects into DIR, into folders of their classes; photos that only look alike stay. "
+            "PHOTOS-moves.jsonl, written here, records where they were, for --undo.",
+        ),
     ] = None,
     apply: Annotated[
         Path | None,
@@ -72,7 +77,12 @@ def check(
         ),
     ] = None,
     undo: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Move photos back, by the record of an earlier run.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Move photos back, by the record of an earlier run (PHOTOS-moves.jsonl). Name the folder that it "
+            "moved photos into with --move.",
+        ),
     ] = None,
     columns: ColumnsOption = None,
     network: Network = "efficientnet-lite0",
@@ -112,6 +122,7 @@ def check(
         _check_folders(photos, move)
     page = report_file(default := Path(f"{base_name(photos)}-check.html"), report, no_report)
     tests = test or []
+    _check_apart(photos, tests)
     named, bags_folder = named_columns(columns, [photos, *tests]), cache_of(cache, no_cache, photos)
     outputs = [(page, Kind.report), (output, Kind.suspects)]
     inputs = itertools.chain([photos, *tests], network_files(network))
@@ -121,6 +132,8 @@ def check(
     with interruption(f"interrupted; nothing was written, and no photo was moved.{kept}"):
         extractor = Extractor(recipe_of(network, mode), jobs=jobs, device=device)
         source, others = source_of(photos, named), sources_of(tests, named)
+        if move is not None and others is not None:
+            _check_files_apart(photos, source, others)
         checked = _checked(source, others, extractor, bags_folder, seed, quiet)
     if page:
         _write_page(page, checked, photos, source)
@@ -130,6 +143,8 @@ def check(
     lines = [*checked.sentences(), *([f"wrote {' and '.join(written)}"] if written else [])]
     record = {"report": page and str(page), "list": output and str(output), **checked.plain()}
     done = _carry_out(_moves(checked, photos, move), photos, move) if move else {}
+    if move:
+        done["left"] = sum(not suspect.is_movable for suspect in checked.suspects)
     _tell(record, lines, done, quiet, as_json)
     if checked.skipped or checked.passed_over.types or done.get("failed"):
         raise typer.Exit(SKIPPED)
@@ -147,6 +162,31 @@ def _check_alone(apply: Path | None, undo: Path | None, others: dict[str, Path |
         raise MistypedError(f"--undo takes the record of an earlier run (…-moves.jsonl), and {undo} {found}.")
     if apply is not None and not isinstance(apply, RemotePath) and not apply.exists():
         raise MistypedError(f"--apply takes a list that --output wrote, and {apply} is not there.")
+
+
+def _check_apart(photos: Path, tests: Sequence[Path]) -> None:
+    """Refuse test photos that are the photos: all would be copies, and --move would take them away."""
+    from ..photos.overlap import overlap
+
+    for test in tests:
+        if how := overlap(test, photos):
+            raise MistypedError(
+                f"--test {test} {how} {photos}, so that each test photo would be found to be its own copy: name test "
+                "photos in another folder."
+            )
+
+
+def _check_files_apart(photos: Path, source: Path | Found, others: Path | Found) -> None:
+    """Refuse to move photos that lists or links name as test photos: the test would lose them as well."""
+    from ..photos.find import find_photos
+    from ..photos.overlap import shared_files
+
+    if shared := shared_files(find_photos(source), find_photos(others)):
+        raise MistypedError(
+            f"--move would take {counted(len(shared), 'photo')} of {photos} away from the test as well, since --test "
+            f"names the same files, such as {shared[0]}. Leave out --move, or name other files as test "
+            "photos."
+        )
 
 
 def _check_folders(photos: Path, into: Path | None) -> None:
@@ -218,10 +258,14 @@ def _write_list(output: Path, checked: Checked) -> None:
 
 
 def _moves(checked: Checked, photos: Path, into: Path) -> list[Move]:
-    """Return the moves of all suspects into a folder, which keeps the folders of their classes."""
+    """Return the moves of suspects into a folder, which keeps the folders of their classes.
+
+    Suspects of which a person has to say whether they are copies, or which copy is right, stay.
+    """
     from ..photos.moves import Move, Spot
 
-    return [Move(Spot(photos, suspect.name), Spot(into, suspect.name)) for suspect in checked.suspects]
+    names = [suspect.name for suspect in checked.suspects if suspect.is_movable]
+    return [Move(Spot(photos, name), Spot(into, name)) for name in names]
 
 
 def _edited(photos: Path, into: Path | None, apply: Path | None, undo: Path | None) -> list[Move]:
@@ -241,7 +285,7 @@ def _edited(photos: Path, into: Path | None, apply: Path | None, undo: Path | No
 
 def _carry_out(wanted: Sequence[Move], photos: Path, into: Path | None, *, keep_record: bool = True) -> dict[str, Any]:
     """Move photos, after writing down where they were; return what was done."""
-    from ..photos.moves import make, plan, write_record
+    from ..photos.moves import make, plan, reduce_record, write_record
 
     moves = plan(wanted) if keep_record else list(wanted)
     record = write_record(Path(f"{base_name(photos)}-moves.jsonl"), moves) if keep_record and moves else None
@@ -251,6 +295,9 @@ def _carry_out(wanted: Sequence[Move], photos: Path, into: Path | None, *, keep_
     with interruption(f"interrupted; every photo is whole, some were moved. {how}"):
         made, failed = make(moves)
     say(*map(str, failed))
+    if record is not None and failed:
+        record = reduce_record(record, made)
+    undo = undo if made and record else None
     return {"moved": len(made), "failed": len(failed), "record": record and str(record), "undo": undo}
 
 
@@ -261,5 +308,9 @@ def _tell(record: dict[str, Any], lines: list[str], done: dict[str, Any], quiet:
         show(*lines)
         if done:
             show(f"moved {counted(done['moved'], 'photo')}" + (f"; {done['failed']:,} not" if done["failed"] else ""))
+        if done.get("left"):
+            left = counted(done["left"], "suspect stays", "suspects stay")
+            how = "say in a list of --output what is to become of each, and --apply it."
+            show(f"{left} in place for you to decide: {how}")
         if done.get("undo"):
             show("to undo:", f"  {done['undo']}")

@@ -1,8 +1,10 @@
 """Moves of photos that are planned as a whole, recorded, made, and can be undone.
 
-The record is written before the first photo is moved, so that all can be undone whatever happens. Nothing is deleted,
-and nothing is overwritten. A record may have been edited, or come from a stranger: undoing it moves photos from the
-folders that the user names back into the first of them, and touches nothing else.
+The record is written before the first photo is moved, so that all can be undone whatever happens; afterwards it is
+reduced to the moves that were made. Nothing is deleted, and nothing is overwritten. A record may have been edited, or
+come from a stranger: undoing it moves photos from the folders that the user names back into the first of them, and
+touches nothing else. So the folder that it says photos went to is compared with the one that the user names, and shown
+in messages, but never used.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from .placing import check_movable, inside, move_new, numbered
 
 _MARK = "patchvote_moved"  # first key of every line of a record: whether the photo left the collection
 _PATH = text(1 << 15)  # characters of the longest path of any system
-_LINE = record({_MARK: flag, "was": _PATH, "is": _PATH})
+_LINE = record({_MARK: flag, "was": _PATH, "is": _PATH}, {"into": _PATH})  # into: folder of a photo that left
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,11 +117,30 @@ def write_record(path: Path, moves: Sequence[Move]) -> Path:
     number, first = 2, path
     while os.path.lexists(path):
         path, number = numbered(first, number), number + 1
-    lines = (
-        {_MARK: move.target.root != move.source.root, "was": move.source.name, "is": move.target.name} for move in moves
-    )
-    write_file(path, (f"{json.dumps(line)}\n".encode() for line in lines))
+    _write_lines(path, moves)
     return path
+
+
+def reduce_record(path: Path, made: Sequence[Move]) -> Path | None:
+    """Reduce a record to the moves that were made; if there are none, remove it and return None."""
+    try:
+        if made:
+            _write_lines(path, made)
+            return path
+        path.unlink()
+    except (OSError, PatchvoteError):  # the record has more moves than were made then, and undoing it tells which
+        return path
+    return None
+
+
+def _write_lines(path: Path, moves: Iterable[Move]) -> None:
+    write_file(path, (f"{json.dumps(_line(move))}\n".encode() for move in moves))
+
+
+def _line(move: Move) -> dict[str, str | bool]:
+    has_left = move.target.root != move.source.root
+    line: dict[str, str | bool] = {_MARK: has_left, "was": move.source.name, "is": move.target.name}
+    return line | {"into": os.path.realpath(move.target.root)} if has_left else line
 
 
 def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
@@ -137,7 +158,7 @@ def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
     Raises
     ------
     PatchvoteError
-        The file is not a record, or names something outside of the folders.
+        The file is not a record, names something outside of the folders, or is that of another folder.
     """
     moves = []
     for number, row in read_manifest(path):
@@ -146,8 +167,8 @@ def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
                 f"{path} is not a record of moves: line {number} has other fields ({problem.lstrip('.')}). "
                 "`patchvote check --move` and `--apply` write such a record, PHOTOS-moves.jsonl, and print its name."
             )
-        if row[_MARK] and moved is None:
-            raise PatchvoteError(f"{path} has moved photos into another folder: name that folder with --move.")
+        if row[_MARK]:
+            _check_target(path, row.get("into"), moved)
         move = Move(Spot(moved if row[_MARK] and moved is not None else photos, row["is"]), Spot(photos, row["was"]))
         try:
             move.source.check()
@@ -156,3 +177,25 @@ def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
             raise PatchvoteError(f"{path}: line {number}: {error.strerror}.") from error
         moves.append(move)
     return moves[::-1]
+
+
+def _check_target(path: Path, into: str | None, moved: Path | None) -> None:
+    """Refuse to undo a record without the folder that it moved photos into, or with the folder of another run.
+
+    A folder that is not there any more may have been renamed: then the user knows better.
+    """
+    where = f", {into!r:.300}" if into else ""
+    if moved is None:
+        raise PatchvoteError(
+            f"{path} has moved photos into another folder{where}: name that folder with --move, as a record cannot "
+            "make patchvote move photos from a place that you do not name."
+        )
+    if into and not _may_be(Path(into), moved):
+        raise PatchvoteError(f"{path} has moved photos into {into!r:.300}, and --move names {moved}: name that folder.")
+
+
+def _may_be(recorded: Path, named: Path) -> bool:
+    try:
+        return not recorded.is_dir() or recorded.samefile(named)
+    except (OSError, ValueError):  # the named folder is not there, or the record has letters that no path has
+        return False

@@ -82,10 +82,7 @@ def moves_of(
         if photo.name in moves:
             raise PatchvoteError(f"{where}: {photo.name} is to be moved twice. Leave one action of it.")
         if action is Action.relabel:
-            label = _known(by_label, row.get("to"))
-            if label is None:
-                hint = nearest(str(row.get("to"))[:100], sorted(labels))
-                raise PatchvoteError(f"{where}: there is no class {brief(row.get('to'))} in {root}.{hint}")
+            label = _label(by_label, row.get("to"), root, where)
             if label != photo.label:
                 target = Spot(root, "/".join([label, *photo.name.split("/")[1:]]))
                 moves[photo.name] = Move(Spot(root, photo.name), target)
@@ -107,6 +104,22 @@ def _spelled(names: dict[str, Any], spelling: Callable[[str], str]) -> dict[str,
 
 def _known(known: dict[str, Any], name: Any) -> Any:
     return known.get(name) if isinstance(name, str) else None
+
+
+def _label(known: dict[str, Any], name: Any, root: Path, where: str) -> Any:
+    """Return the class that a photo gets."""
+    if name is None or (isinstance(name, str) and not name.strip()):
+        raise PatchvoteError(
+            f"{where}: relabel needs a class, and the column to is empty. Name one of those in {root}."
+        )
+    label = _known(known, name)
+    if label is None:
+        hint = nearest(str(name)[:100], sorted(set(known.values())))
+        raise PatchvoteError(
+            f"{where}: there is no class {brief(name)} in {root}.{hint} For a new class, make its folder in {root} "
+            "first."
+        )
+    return label
 
 
 def _action(word: Any, where: str) -> Action:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bags.cache import cached_bags
-from ...bags.copies import copy_pairs, groups_of_several, linked
+from ...bags.copies import are_certain, copy_pairs, groups_of_several, linked
 from ...bags.extract import Extractor
 from ...bags.filled import Filled
 from ...bags.keep import Condenser, Keep
@@ -28,7 +28,7 @@ from ...voters.registry import AUTO, DEFAULT
 from ..needs import learned_from
 from .findings import Checked, Kind, Suspect
 from .held_out import HeldOut, hold_out_each
-from .small_sets import outliers_of
+from .small_sets import outliers_of, why_no_outliers
 from .suspects import doubtful_labels
 
 _CONFIRMED = 0.75  # held-out probability of a label from which on it is right, where copies have different ones
@@ -154,19 +154,26 @@ def check_collection(photos: Collection, test: Collection | None = None, *, seed
     # Photos that look alike are held out together, also those that only a chain of others links. Two photos are called
     # copies where they are alike themselves.
     groups = linked(pairs, len(means))[:count]
-    copies = _copies(pairs, digests)
+    certain = are_certain(pairs, means, digests)
+    copies, lookalikes = _partners(pairs[certain], digests), _partners(pairs[~certain], digests)
     held_out = hold_out_each(photos.means, numbers, groups, seed)
     strange = outliers_of(held_out, photos.means, groups).tolist()
-    # A photo is listed once, for the first of these reasons.
+    # A photo is listed once, for the first of these reasons: what is certain comes before what only looks alike.
     found: dict[str, Suspect] = {}
     for suspect in (
         *_in_several_classes(photos, copies, held_out, numbers),
         *_mislabelled(photos, held_out, numbers, classes.tolist()),
         *_in_test(photos, copies, test),
         *_same_files(photos),
+        *_in_several_classes(photos, lookalikes, held_out, numbers, Kind.like_class),
+        *_in_test(photos, lookalikes, test, Kind.like_test),
         *(Suspect(photos.names[i], photos.labels[i], Kind.outlier) for i in strange),
     ):
         found.setdefault(suspect.name, suspect)
+    in_test = {suspect.name for suspect in _in_test(photos, copies, test)}
+    for name, suspect in found.items():  # of a photo in several classes, one copy stays, unless it is in the test
+        if suspect.kind is Kind.classes and name not in in_test and found.keys() >= set(suspect.others):
+            found[name] = dataclasses.replace(suspect, is_certain=False)
     order = list(Kind)
     own = pairs[(pairs < count).all(axis=1)]
     alike = groups_of_several(linked(own[numbers[own[:, 0]] == numbers[own[:, 1]]], count))
@@ -174,14 +181,22 @@ def check_collection(photos: Collection, test: Collection | None = None, *, seed
         dict(zip(classes.tolist(), np.bincount(numbers).tolist(), strict=True)),
         sorted(found.values(), key=lambda suspect: order.index(suspect.kind)),
         [[photos.names[i] for i in group] for group in alike],
-        _different(copies[:count], photos.labels),
-        int((~held_out.asked).sum()),
-        0 if test is None else len(test.names),
+        _different(_partners(own, digests[:count]), photos.labels),
+        *_not_compared(photos, held_out, numbers),
+        no_outliers=why_no_outliers(held_out),
+        tested=0 if test is None else len(test.names),
     )
 
 
-def _copies(pairs: Numbers, digests: Sequence[str]) -> list[list[int]]:
-    """Return the copies of each photo, those of the same content first."""
+def _not_compared(photos: Collection, held_out: HeldOut, numbers: Numbers) -> tuple[list[str], list[str]]:
+    """Return the photos that could not be held out: the only ones of their class, and those with others of it."""
+    is_only = (np.bincount(numbers) == 1)[numbers]
+    only, other = np.flatnonzero(~held_out.asked & is_only), np.flatnonzero(~held_out.asked & ~is_only)
+    return [photos.names[i] for i in only.tolist()], [photos.names[i] for i in other.tolist()]
+
+
+def _partners(pairs: Numbers, digests: Sequence[str]) -> list[list[int]]:
+    """Return the photos that each photo is paired with, those of the same content first."""
     found: list[set[int]] = [set() for _ in digests]
     for one, other in pairs.tolist():
         if one != other:
@@ -200,7 +215,11 @@ def _different(copies: Sequence[Sequence[int]], labels: Sequence[str]) -> dict[s
 
 
 def _in_several_classes(
-    photos: Collection, copies: Sequence[Sequence[int]], held_out: HeldOut, numbers: Numbers
+    photos: Collection,
+    copies: Sequence[Sequence[int]],
+    held_out: HeldOut,
+    numbers: Numbers,
+    kind: Kind = Kind.classes,
 ) -> list[Suspect]:
     """Return photos with copies in other classes, except those whose label the other photos confirm."""
     suspects = []
@@ -212,7 +231,7 @@ def _in_several_classes(
         if others and not is_confirmed:
             exact = photos.digests[others[0]] == photos.digests[i]
             names, label = tuple(photos.names[j] for j in others), photos.labels[others[0]]
-            suspects.append(Suspect(photos.names[i], photos.labels[i], Kind.classes, label, others=names, exact=exact))
+            suspects.append(Suspect(photos.names[i], photos.labels[i], kind, label, others=names, exact=exact))
     return suspects
 
 
@@ -224,14 +243,16 @@ def _mislabelled(photos: Collection, held_out: HeldOut, numbers: Numbers, classe
     ]
 
 
-def _in_test(photos: Collection, copies: Sequence[Sequence[int]], test: Collection | None) -> list[Suspect]:
+def _in_test(
+    photos: Collection, copies: Sequence[Sequence[int]], test: Collection | None, kind: Kind = Kind.test
+) -> list[Suspect]:
     """Return photos that have copies among the test photos, whose numbers follow those of the photos."""
     suspects, count = [], len(photos.names)
     for i, alike in enumerate(copies[:count]):
         others = [j - count for j in alike if j >= count]
         if test is not None and others:
             exact, names = test.digests[others[0]] == photos.digests[i], tuple(test.names[j] for j in others)
-            suspects.append(Suspect(photos.names[i], photos.labels[i], Kind.test, others=names, exact=exact))
+            suspects.append(Suspect(photos.names[i], photos.labels[i], kind, others=names, exact=exact))
     return suspects
 
 

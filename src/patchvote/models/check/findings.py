@@ -14,6 +14,7 @@ from ...utils.counting import counted
 from ..report.card import FEW
 
 _SHOWN = 8  # suspects of a kind that are printed; the page and the list have more
+_NAMED = 3  # photos that could not be compared which are named
 
 
 class Kind(enum.StrEnum):
@@ -23,6 +24,8 @@ class Kind(enum.StrEnum):
     classes = "two classes"
     test = "in the test"
     copy = "copy"
+    like_class = "like another class"
+    like_test = "like the test"
     outlier = "outlier"
     unreadable = "unreadable"
 
@@ -44,9 +47,12 @@ class Suspect:
     probability : float or None
         Probability of that class; None if there is none.
     others : tuple of str
-        Names of the photos that look the same or nearly so, those of the same content first.
+        Names of its copies, those of the same content first, or of the photos that it looks like.
     exact : bool
         Whether the content of the first of these is the same.
+    is_certain : bool, default True
+        Whether it is clear which photo has to go. False for a photo in several classes if nothing says which of them is
+        right; `--move` leaves such photos where they are.
     reason : str
         Why it cannot be read; otherwise empty.
     """
@@ -58,7 +64,13 @@ class Suspect:
     probability: float | None = None
     others: tuple[str, ...] = ()
     exact: bool = False
+    is_certain: bool = True
     reason: str = ""
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether `--move` takes it away: not if a person has to decide which photo goes, or whether it is a copy."""
+        return self.is_certain and self.kind not in (Kind.like_class, Kind.like_test)
 
     @property
     def title(self) -> str:
@@ -75,8 +87,11 @@ class Suspect:
         if self.kind is Kind.unreadable:
             return self.reason
         more = f" and {len(self.others) - 1:,} more" if len(self.others) > 1 else ""
-        where = {Kind.classes: f" ({self.looks_like})", Kind.test: " of the test photos"}.get(self.kind, "")
-        return f"{'the same' if self.exact else 'nearly the same'} as {self.others[0]}{where}{more}"
+        where = f" ({self.looks_like})" if self.kind in (Kind.classes, Kind.like_class) else ""
+        where = " of the test photos" if self.kind in (Kind.test, Kind.like_test) else where
+        how = "the same as" if self.exact else "nearly the same as"
+        how = "looks like" if self.kind in (Kind.like_class, Kind.like_test) else how
+        return f"{how} {self.others[0]}{where}{more}"
 
     def row(self) -> dict[str, Any]:
         """Return the suspect as a row of the list that `--apply` reads."""
@@ -105,8 +120,13 @@ class Checked:
         Groups of photos of one class that look alike: copies, or nearly.
     different : mapping of str to int
         Number of photos per class, counting those that look alike once.
-    not_asked : int
-        Number of photos that could not be held out, because no other photo has their class.
+    only : sequence of str
+        Photos that could not be held out, because no other photo has their class.
+    linked : sequence of str
+        Photos that could not be held out, because they are held out together with those that look like them, and a
+        class would then have no photo left.
+    no_outliers : str
+        Why photos unlike all others were not looked for; otherwise empty.
     tested : int
         Number of test photos that were compared.
     skipped : sequence of PhotoError
@@ -119,7 +139,9 @@ class Checked:
     suspects: Sequence[Suspect] = ()
     alike: Sequence[Sequence[str]] = ()
     different: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    not_asked: int = 0
+    only: Sequence[str] = ()
+    linked: Sequence[str] = ()
+    no_outliers: str = ""
     tested: int = 0
     skipped: Sequence[PhotoError] = ()
     passed_over: PassedOver = dataclasses.field(default_factory=PassedOver)
@@ -139,10 +161,15 @@ class Checked:
             "photos": sum(self.classes.values()),
             "classes": dict(self.classes),
             "counts": dict(collections.Counter(str(suspect.kind) for suspect in self.suspects)),
-            "suspects": [suspect.row() | {"others": list(suspect.others)} for suspect in self.suspects],
+            "suspects": [
+                suspect.row() | {"others": list(suspect.others), "movable": suspect.is_movable}
+                for suspect in self.suspects
+            ],
             "alike": [list(group) for group in self.alike],
             "few": self.few,
-            "not_asked": self.not_asked,
+            "not_asked": len(self.only) + len(self.linked),
+            "not_compared": {"only_of_class": list(self.only), "alike": list(self.linked)},
+            "no_outliers": self.no_outliers or None,
             "tested": self.tested,
             "skipped": [{"name": error.name, "reason": error.reason} for error in self.skipped],
             "passed_over": self.passed_over.plain() | {"advice": self.passed_over.advice()},
@@ -166,16 +193,34 @@ class Checked:
             counts = [f"{label} {count}" for label, count in self.few.items()]
             more = f" and {len(counts) - _SHOWN:,} more" if len(counts) > _SHOWN else ""
             lines.append(f"fewer than {FEW} different photos: {', '.join(counts[:_SHOWN])}{more}")
-        if self.not_asked:
-            lines.append(
-                f"{counted(self.not_asked, 'photo', 'photos')} could not be compared: no other photo has the class."
-            )
+        lines += self.gaps()
         if len(self.classes) == 1:
             lines.append("With one class, labels cannot be checked: `fit` needs two, each in a folder of its own.")
-        elif not self.suspects:
-            what = "mislabelled" if self.alike else "mislabelled, doubled"  # photos that look alike were told above
-            lines.append(f"no photo looks {what} or out of place.")
+        elif verdict := self.verdict():
+            lines.append(verdict)
         return lines
+
+    def gaps(self) -> list[str]:
+        """Return lines on what could not be checked, and why."""
+        lines = []
+        for names, why in (
+            (self.only, "no other photo has the class"),
+            (self.linked, "photos that look alike are held out together, and a class would have none left"),
+        ):
+            if names:
+                more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+                lines.append(f"{counted(len(names), 'photo')} could not be compared: {why}:")
+                lines.append(f"  {', '.join(names[:_NAMED])}{more}")
+        return lines + [f"photos unlike all others were not looked for: {self.no_outliers}."] * bool(self.no_outliers)
+
+    def verdict(self) -> str:
+        """Return a sentence that says what no photo is; empty if there are suspects, or nothing was compared."""
+        is_compared = len(self.only) + len(self.linked) < sum(self.classes.values())
+        words = ["mislabelled"] * is_compared + ["doubled"] * (not self.alike)  # those alike were told
+        words += ["out of place"] * (is_compared and not self.no_outliers)
+        if self.suspects or not words:
+            return ""
+        return f"no photo looks {' or '.join(filter(None, [', '.join(words[:-1]), words[-1]]))}."
 
 
 # Kinds in the order in which they are told, and what their photos are called; what cannot be read is told as always.
@@ -184,5 +229,7 @@ HEADINGS: Mapping[Kind, tuple[str, str]] = {
     Kind.classes: ("photo is also in another class", "photos are also in other classes"),
     Kind.test: ("photo is also among the test photos", "photos are also among the test photos"),
     Kind.copy: ("file is the same as another of its class", "files are the same as others of their class"),
+    Kind.like_class: ("photo looks like one of another class", "photos look like photos of other classes"),
+    Kind.like_test: ("photo looks like a test photo", "photos look like test photos"),
     Kind.outlier: ("photo is unlike all others", "photos are unlike all others"),
 }

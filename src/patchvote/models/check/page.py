@@ -29,8 +29,8 @@ _KINDS = {
     ),
     Kind.classes: (
         "The same photo in several classes",
-        "Copies, or nearly, stand in different classes: one label at least is wrong. Beside each is its copy; a copy "
-        "whose label the other photos confirm is not listed itself.",
+        "Copies stand in different classes: one label at least is wrong. Beside each is its copy; a copy whose label "
+        "the other photos confirm is not listed itself.",
     ),
     Kind.test: (
         "Also among the test photos",
@@ -38,6 +38,16 @@ _KINDS = {
         "there is too high.",
     ),
     Kind.copy: ("The same file twice", "The content of these files is that of another file of their class."),
+    Kind.like_class: (
+        "Like a photo of another class",
+        "Photos that look alike stand in different classes: copies that were cropped, or different things that look "
+        "alike. If they show the same, one label is wrong. Beside each is the other.",
+    ),
+    Kind.like_test: (
+        "Like a test photo",
+        "Copies that were cropped, photos of the same moment, or different things that look alike. Those that show the "
+        "same as the test photo make the accuracy there too high.",
+    ),
     Kind.outlier: (
         "Unlike all others",
         "What these photos show is least like anything else in the collection: a wrong file, a scan, a screenshot, or "
@@ -72,7 +82,7 @@ def write_check_page(
     body = _headline(checked, command)
     for kind, (heading, words) in _KINDS.items():
         body += _suspects(checked.of(kind), load, heading, words)
-    body += _alike(checked, load) + _classes(checked) + _unread(checked)
+    body += _alike(checked, load) + _classes(checked) + _gaps(checked) + _unread(checked)
     write_page(path, title, body)
 
 
@@ -93,8 +103,13 @@ def _headline(checked: Checked, command: str) -> str:
     return (
         f'<p class="kind">To look at, {found[0]} in {counted(len(checked.classes), "class", "classes")}</p>\n'
         f'<p class="big{"" if count else " none"}">{count:,}</p>\n'
-        + (f"<ul>\n{''.join(lines)}</ul>\n{advice}" if count else "<p>No photo looks out of place.</p>\n")
+        + (f"<ul>\n{''.join(lines)}</ul>\n{advice}" if count else f"<p>{_none(checked)}</p>\n")
     )
+
+
+def _none(checked: Checked) -> str:
+    sentence = checked.verdict() or "the photos could not be compared."
+    return escaped(sentence[0].upper() + sentence[1:])
 
 
 def _suspects(suspects: Sequence[Suspect], load: Callable[[str], Image.Image], heading: str, words: str) -> str:
@@ -103,7 +118,7 @@ def _suspects(suspects: Sequence[Suspect], load: Callable[[str], Image.Image], h
     cards = []
     for suspect in suspects[:_MAX_SHOWN]:
         cards.append(_card(suspect, load))
-        if suspect.kind is Kind.classes:
+        if suspect.kind in (Kind.classes, Kind.like_class):
             other = suspect.others[0]
             cards.append(_figure(other, load, f"<b>{isolated(suspect.looks_like)}</b><br>{isolated(other)}"))
     more = _more(len(suspects) - _MAX_SHOWN, "photos are in the list")
@@ -115,6 +130,7 @@ def _card(suspect: Suspect, load: Callable[[str], Image.Image]) -> str:
     lines = {
         Kind.label: f"<b>{label}</b>, looks like <b>{other}</b> <em>{percent(suspect.probability or 0)}</em>",
         Kind.classes: f"<b>{label}</b>, and <b>{other}</b>",
+        Kind.like_class: f"<b>{label}</b>, and <b>{other}</b>",
     }
     caption = lines.get(suspect.kind, f"<b>{label}</b>")
     signs = ["=" if suspect.exact else "≈", *["≈"] * (_MAX_IN_GROUP - 1)]
@@ -173,6 +189,11 @@ def _classes(checked: Checked) -> str:
     more = f"<p>{prose(sentence)}</p>\n" if (sentence := _empty(checked)) else ""
     counts = table("class =photos =different =suspect", rows, "sortable")
     return section("Classes", words * bool(checked.few) + counts + more)
+
+
+def _gaps(checked: Checked) -> str:
+    lines = "".join(f"<p>{escaped(line)}</p>\n" for line in checked.gaps())
+    return section("Not checked", lines) if lines else ""
 
 
 def _empty(checked: Checked) -> str:

@@ -9,7 +9,11 @@ further away in that sense than a photo that belongs (`suspects.outliers`). Thre
 
 With z the number of interquartile ranges above the upper quartile, on a log scale, a photo is an outlier where
 
-    min(z(unlike), z(distance)) - 2 log P > 2.4 .
+    min(z(unlike), z(distance)) - 2 log P > 2.4    and    min(z(unlike), z(distance)) > 0 .
+
+The second condition limits outliers to a quarter of the photos, whatever P is. The third sign means something only
+where the others are decided about most photos. With many classes of two photos, or classes that differ by nothing
+visible, they are undecided about nearly all, and no outlier is told.
 
 The rule and its constants were chosen on draws of Amazon, Caltech, Webcam and Scene-15 with one planted stranger, and
 measured on photos that none of the choices had seen (docs/check.md).
@@ -32,6 +36,7 @@ _FEWEST = 12  # photos from which on quartiles mean something, if three signs ag
 _NEAREST = 3  # photos to which the distance is measured; of 1, 2, 3 and 5 the best
 _UNDECIDED = 2.0  # weight of the negative log of the largest probability
 _LIMIT = 2.4  # from which on a photo is told
+_DECIDED = 0.5  # least median of P. With 8 photos per class and more it was 0.65 or more (docs/check.md)
 _LEAST_SPREAD = 0.02  # interquartile range on the log scale; with less, all photos are the same, and none is an outlier
 
 Floats = npt.NDArray[np.float64]
@@ -53,14 +58,24 @@ def outliers_of(held_out: HeldOut, means: npt.NDArray[Any], groups: Numbers) -> 
     known = np.flatnonzero(held_out.unlike > 0)
     if len(known) >= _SMALL:
         return outliers(held_out.unlike)
-    if len(known) < _FEWEST:
+    if why_no_outliers(held_out):
         return np.zeros(0, np.int64)
     distance = nearest_distances(means, groups)[known]
     both = np.minimum(_ranges_above(np.log(held_out.unlike[known])), _ranges_above(np.log(distance)))
     undecided = -np.log(held_out.probability[known].max(axis=1))
     strange = both + _UNDECIDED * undecided
-    found = np.flatnonzero(strange > _LIMIT)
+    found = np.flatnonzero((strange > _LIMIT) & (both > 0))
     return np.asarray(known[found[np.argsort(-strange[found], kind="stable")]])
+
+
+def why_no_outliers(held_out: HeldOut) -> str:
+    """Return why outliers cannot be told, as a part of a sentence; empty if they can."""
+    known = np.flatnonzero(held_out.unlike > 0)
+    if len(known) < _FEWEST:
+        return f"that needs {_FEWEST} photos that can be compared"
+    if len(known) < _SMALL and np.median(held_out.probability[known].max(axis=1)) < _DECIDED:
+        return "the other photos are undecided about most photos, as classes have too few photos or differ too little"
+    return ""
 
 
 def nearest_distances(means: npt.NDArray[Any], groups: Numbers) -> Floats:

@@ -108,8 +108,9 @@ def label_sentences(scores: Scores | None) -> list[str]:
         return []
     named = [f"{scores.names[photo]} ({scores.classes[label]}?)" for photo, label in zip(photos, classes, strict=True)]
     return [
-        f"{counted(len(photos), 'of the held-out photos looks', 'of the held-out photos look')} mislabelled: "
-        f"{_some(named)}. `patchvote check` shows them, and looks at all photos."
+        f"{counted(len(photos), 'of the held-out photos looks', 'of the held-out photos look')} mislabelled "
+        f"to this model: {_some(named)}. `patchvote check` looks at all photos, and asks a voter of its own, so that "
+        "it may list others."
     ]
 
 
