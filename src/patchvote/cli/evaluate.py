@@ -91,7 +91,7 @@ def evaluate(
     """Compare the answers of MODEL for labelled PHOTOS with their labels, and write a report."""
     from ..backbones.network_files import network_files
     from ..photos.outputs import check_outputs
-    from ..utils.marks import Kind
+    from ..utils.marks import Kind, origin_of
     from .progress import ProgressLine
 
     check_insist(insist, adapt, "--adapt")
@@ -107,7 +107,9 @@ def evaluate(
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         classifier = load(model, network=network, jobs=threads, cache=kept, device=device)
         inputs = itertools.chain([model, photos, *strangers], network_files(classifier.recipe.network))
-        check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default], columns=named)
+        origin = origin_of([model, photos])
+        renewed = {} if report else {default: origin}
+        check_outputs([(page, Kind.report)], inputs, force=force, renewed=renewed, columns=named)
         with ProgressLine("evaluate", quiet) as line:
             settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": line.stage, "engine": where}
             settings["unknown"] = sources_of(strangers, named)
@@ -119,7 +121,7 @@ def evaluate(
     if page:
         known = f", {classifier.known:,} of which it had learned from" if classifier.known else ""
         measured = f"on {counted(len(scores), 'photo')} of {names[1]}{known}" + (f"; {change}" if change else "")
-        classifier.report(page, title=f"{names[0]} on {names[1]}", measured=measured)
+        classifier.report(page, title=f"{names[0]} on {names[1]}", measured=measured, origin=origin)
     if as_json:
         adapted: dict[str, Any] = {}
         if before is not None:

@@ -411,7 +411,9 @@ class Namer:
         (item,) = self._extractor.stream([photo])
         return item.bag
 
-    def report(self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = ()) -> None:
+    def report(
+        self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = (), origin: str = ""
+    ) -> None:
         """Write the results of the last `fit` or `evaluate` to one HTML file.
 
         Parameters
@@ -424,6 +426,8 @@ class Namer:
             Description of the photos on which the answers were measured.
         examples : sequence of Source
             Photos to show beside the parts that vote for their classes.
+        origin : str
+            Digest of what the report is of; `patchvote evaluate` replaces its own report of the same.
         """
         from .report.page import mistakes_of, write_report
 
@@ -434,7 +438,9 @@ class Namer:
             with contextlib.suppress(PhotoError):  # the photo may have been removed
                 shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
         mistakes = mistakes_of(self.scores, shown)
-        write_report(path, self.model, self.scores, mistakes, title=title, kind=measured, shown=drawn)
+        write_report(
+            path, self.model, self.scores, mistakes, title=title, kind=measured, shown=drawn, origin=origin
+        )
 
     # --- storing ----------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ def write_report(
     title: str,
     kind: str,
     shown: Iterable[tuple[Evidence, Image.Image]] = (),
+    origin: str = "",
 ) -> None:
     """Write a report as one self-contained HTML file, atomically.
 
@@ -91,6 +92,8 @@ def write_report(
         Photos on which the scores were measured, such as "on photos held out of the training".
     shown : iterable of (Evidence, Pillow image)
         Examples to show, with the photos upright.
+    origin : str
+        What the report is of (`write_page`).
 
     Raises
     ------
@@ -103,7 +106,7 @@ def write_report(
     else:
         body = _headline(scores, kind) + examples(shown) + _curve(model) + _classes(scores) + _confusion(scores)
         body += _confidence(scores) + rejection(scores)
-    write_page(path, title, body + _mistakes(mistakes, cannot_tell(model)) + after)
+    write_page(path, title, body + _mistakes(mistakes, cannot_tell(model)) + after, origin)
 
 
 def _headline(scores: Scores, kind: str) -> str:
