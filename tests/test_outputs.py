@@ -169,7 +169,9 @@ def test_a_report_of_other_photos_or_another_model_is_replaced_by_force_alone(pl
         before = digests(place)
         done = command(*words, "others/photos", *network)
         assert done.code == 1
-        assert f"{page} would be replaced by a report, but there is a report of other photos or another model" in done.err
+        assert (
+            f"{page} would be replaced by a report, but there is a report of other photos or another model" in done.err
+        )
         assert digests(place) == before
         assert command(*words, "others/photos", *network, "--force").code == 0
         assert str(place) not in (place / page).read_text()  # a page is shown to others

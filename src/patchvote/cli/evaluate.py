@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +51,7 @@ from .common import (
 from .streams import interruption
 
 if TYPE_CHECKING:
-    from ..models.scores import Scores
+    from ..models.scores import ClassScores, Scores
     from ..models.strangers import Strangers
 
 _MAX_LISTED_CLASSES = 30  # classes that are printed, of more those that are found least
@@ -167,12 +168,14 @@ def _scores_lines(scores: Scores) -> list[str]:
         f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
     ]
     measured = [one for one in scores.by_class() if one.images]
-    if left_out := max(0, len(measured) - _MAX_LISTED_CLASSES):
-        measured = sorted(measured, key=lambda one: one.found)[:_MAX_LISTED_CLASSES]
+    left_out: list[ClassScores] = []
+    if len(measured) > _MAX_LISTED_CLASSES:
+        measured.sort(key=lambda one: one.found)
+        measured, left_out = measured[:_MAX_LISTED_CLASSES], measured[_MAX_LISTED_CLASSES:]
     for one in measured:
         lines.append(f"  {padded(printable(one.label), columns)} {100 * one.found:5.1f} % of {one.images:,}")
     if left_out:
-        lines.append(f"  {left_out:,} more classes do better; the report and --json have all of them")
+        lines.append(f"  {_better(measured[-1], left_out)}; the report and --json have all of them")
     missing = [one.label for one in scores.by_class() if not one.images]
     if missing:
         more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
@@ -186,6 +189,14 @@ def _scores_lines(scores: Scores) -> list[str]:
     if scores.strangers is not None:
         lines.extend(_strangers_lines(scores, scores.strangers))
     return lines
+
+
+def _better(last: ClassScores, left_out: Sequence[ClassScores]) -> str:
+    """Say how classes compare with the last one that is listed; they are sorted by the share that was found."""
+    how = "better" if left_out[0].found > last.found else "as well or better"
+    if left_out[-1].found == last.found:
+        how = "as well"
+    return f"{counted(len(left_out), 'more class does', 'more classes do')} {how}"
 
 
 def _strangers_lines(scores: Scores, strangers: Strangers) -> list[str]:

@@ -47,7 +47,7 @@ class Namer:
     model : Model
         Model that was learned.
     scores : Scores or None
-        Answers and expected classes, after `evaluate`.
+        Answers and expected classes of the last `evaluate`.
     skipped : list of PhotoError
         Photos that could not be read, in the last call.
     passed_over : PassedOver
@@ -381,7 +381,8 @@ class Namer:
         if unknown:
             raise PatchvoteError(
                 f"the model does not know {_quoted(unknown)}.{nearest(unknown[0], self.classes)} "
-                "`patchvote add` teaches it new classes."
+                "`patchvote add` teaches it new classes. To measure how many photos of other classes it rejects, put them "
+                "into a folder of their own: `patchvote evaluate --unknown DIR`."
             )
         self.passed_over, self.skipped, self.known = found.passed_over, [], 0
         return found
@@ -438,9 +439,7 @@ class Namer:
             with contextlib.suppress(PhotoError):  # the photo may have been removed
                 shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
         mistakes = mistakes_of(self.scores, shown)
-        write_report(
-            path, self.model, self.scores, mistakes, title=title, kind=measured, shown=drawn, origin=origin
-        )
+        write_report(path, self.model, self.scores, mistakes, title=title, kind=measured, shown=drawn, origin=origin)
 
     # --- storing ----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """Check the outputs of a command before its work begins, so that no file is lost that somebody may want.
 
 An output may be new, or replace a file of the same kind that patchvote wrote (see `marks`). Models and reports of other
-runs or other photos, lists that people edit, and files that patchvote did not write, are replaced only with `force`. A file that the
-command reads, or writes as another output, is never replaced, not even with `force`: that can only be a mistake.
+runs or other photos, lists that people edit, and files that patchvote did not write, are replaced only with `force`. A
+file that the command reads, or writes as another output, is never replaced, not even with `force`: that can only be a
+mistake.
 """
 
 from __future__ import annotations
