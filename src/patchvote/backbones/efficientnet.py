@@ -45,7 +45,7 @@ DIM = _HEAD
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """One size of the network: factors of width and depth relative to Lite0, input size, and the file of its weights."""
+    """One size of the network: factors of width and depth relative to Lite0, input size, and file of weights."""
 
     width: float
     depth: float

@@ -381,8 +381,8 @@ class Namer:
         if unknown:
             raise PatchvoteError(
                 f"the model does not know {_quoted(unknown)}.{nearest(unknown[0], self.classes)} "
-                "`patchvote add` teaches it new classes. To measure how many photos of other classes it rejects, put them "
-                "into a folder of their own: `patchvote evaluate --unknown DIR`."
+                "`patchvote add` teaches it new classes; `patchvote evaluate --unknown DIR` measures how many photos of "
+                "classes that it does not know are rejected, if they are in a folder of their own."
             )
         self.passed_over, self.skipped, self.known = found.passed_over, [], 0
         return found
