@@ -136,6 +136,7 @@ def test_a_curve_of_no_photos_in_a_file_is_drawn_as_any_other():
         assert _drawn(points).startswith('<svg class="growth"')
 
 
+@pytest.mark.filterwarnings("ignore:The number of unique classes")  # of scikit-learn: one photo per class is few
 def test_no_point_is_of_less_than_one_photo_per_class():
     curve, asked, *_ = curve_of(4, classes=30)  # 80 of 120 photos are learned from: 2.7 per class
     assert [point["photos"] for point in curve] == [1.3, 2.7]

@@ -382,7 +382,7 @@ class Namer:
             raise PatchvoteError(
                 f"the model does not know {_quoted(unknown)}.{nearest(unknown[0], self.classes)} "
                 "`patchvote add` teaches it new classes; `patchvote evaluate --unknown DIR` measures how many photos of "
-                "classes that it does not know are rejected, if they are in a folder of their own."
+                "other classes, in a folder of their own, are rejected."
             )
         self.passed_over, self.skipped, self.known = found.passed_over, [], 0
         return found
