@@ -381,8 +381,8 @@ class Namer:
         if unknown:
             raise PatchvoteError(
                 f"the model does not know {_quoted(unknown)}.{nearest(unknown[0], self.classes)} "
-                "`patchvote add` teaches it new classes; `patchvote evaluate --unknown DIR` measures how many photos of "
-                "other classes, in a folder of their own, are rejected."
+                "`patchvote add` teaches it new classes; `patchvote evaluate --unknown DIR` measures how many photos "
+                "of other classes, in a folder of their own, are rejected."
             )
         self.passed_over, self.skipped, self.known = found.passed_over, [], 0
         return found
