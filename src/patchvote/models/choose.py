@@ -325,7 +325,7 @@ def _splits(
     return [(keep, out) for keep, out in splits if len(out)]
 
 
-def _why(tried: list[Tried], chosen: int, candidates: int, alone: str) -> str:
+def _why(tried: list[Tried], chosen: int, candidates: int, alone: str = "the default") -> str:
     """Return why a candidate was chosen: it has the smallest loss, or no later one has a clearly smaller loss."""
     differences = [trial.loss - tried[chosen].loss for trial in tried]
     if len(tried) == 1:
