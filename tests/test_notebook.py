@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import ImageClassifier, PatchvoteError
+from patchvote import ImageClassifier, PatchvoteError, find_photos
 from patchvote.models.scores import Scores
 from patchvote.utils.pace import as_progress
 
@@ -25,6 +25,25 @@ def test_a_classifier_shows_its_classes_and_accuracy(fitted):
     assert "Straße &amp; Café" in page
     assert f"<b>{100 * fitted.scores.accuracy:.1f}&nbsp;%</b>" in page
     assert "learned nothing yet" in ImageClassifier(QUICK, backbone=QuickNetwork())._repr_html_()
+
+
+def test_a_classifier_says_of_which_photos_its_accuracy_is(fitted, photo_folder, tmp_path):
+    held_out, photos = fitted.scores, find_photos(photo_folder)[:2]
+    paths, labels = [photo.source for photo in photos], [photo.label for photo in photos]
+    fitted.score(paths, labels)
+    assert fitted.scores is held_out  # as scikit-learn's, `score` changes nothing
+    assert f"of {len(held_out)} training photos, held out while others were learned," in fitted._repr_html_()
+    fitted.save(tmp_path / "m.patchvote")
+    other = ImageClassifier.load(tmp_path / "m.patchvote", backbone=QuickNetwork(), cache=False)
+    assert other.scores is None
+    assert "photos that it had not seen were classified correctly" in other._repr_html_()
+    other.evaluate(paths, labels)
+    assert not other.scores.held_out
+    assert "of 2 photos given to evaluate classified correctly" in other._repr_html_()
+    Image.new("RGB", (64, 64), "red").save(tmp_path / "red.png")
+    other.add([tmp_path / "red.png"], ["red"])
+    assert other.scores is None  # the model has changed since it was measured
+    assert "measured before 1 photo was added (among them the new class red)" in other._repr_html_()
 
 
 def test_names_of_classes_and_photos_are_escaped(fitted, photo_folder):

@@ -157,6 +157,28 @@ def test_add_renews_the_model_that_it_read_and_evaluate_its_own_report(place, co
     assert command("evaluate", "m.patchvote", "photos").code == 0
 
 
+def test_a_report_of_other_photos_or_another_model_is_replaced_by_force_alone(place, command):
+    shutil.copytree("photos", "others/photos")
+    (place / "shelf").mkdir()
+    shutil.copy("m.patchvote", "shelf/m.patchvote")
+    network_in(place / "shelf")
+    for words, page in ((("evaluate", "m.patchvote"), "m-photos.html"), (("check",), "photos-check.html")):
+        network = () if words[0] == "evaluate" else ("--network", "tiny.onnx")
+        assert command(*words, "photos", *network).code == 0
+        assert command(*words, "./photos", *network).code == 0  # its own report of the same photos is renewed
+        before = digests(place)
+        done = command(*words, "others/photos", *network)
+        assert done.code == 1
+        assert (
+            f"{page} would be replaced by a report, but there is a report of other photos or another model" in done.err
+        )
+        assert digests(place) == before
+        assert command(*words, "others/photos", *network, "--force").code == 0
+        assert str(place) not in (place / page).read_text()  # a page is shown to others
+    (place / "shelf" / "m-photos.html").write_bytes((place / "m-photos.html").read_bytes())
+    assert command("evaluate", "shelf/m.patchvote", "photos").code == 1
+
+
 def test_one_kind_of_its_own_files_does_not_replace_another(place, command):
     assert command("export", "m.patchvote", "m.onnx").code == 0
     assert (kind_of(place / "m.patchvote"), kind_of(place / "m.onnx")) == (Kind.model, Kind.graph)

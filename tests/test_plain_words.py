@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -60,9 +62,17 @@ def test_fit_says_which_method_it_uses_and_compares_settings_where_there_are_sev
     assert "method: moment-svm: each part of a photo votes by its features, their products and its place" in out
     assert "tried" not in out
     out = command("fit", "photos", "two.patchvote", *options, "--voter", "bag-svm").out
-    assert out.count("\ntried each part of a photo votes by its features (linear SVM, C = ") == 2
+    assert out.count("\ntried: each part of a photo votes by its features (linear SVM, C = ") == 2
+    assert re.search(r"\); \d+\.\d % of the held-out photos were right, in \d+\.\d s\.", out)
     assert "how closely it follows the training photos" in out
-    assert "\nchose each part of a photo" in out
+    assert "\nchosen: each part of a photo" in out
+
+
+def test_only_the_default_method_is_called_the_default(place, command):
+    options = ("--network", "tiny.onnx", "--no-cache", "--no-report", "--force")
+    for voter, why in (("auto", "the default"), ("moment-svm", "the default"), ("nbnn", "its default settings")):
+        out = command("fit", "photos", "one.patchvote", *options, "--voter", voter).out
+        assert re.search(rf"^method: .* \({why}\)\.$", out, re.MULTILINE), out
 
 
 # --- rejected photos, added photos ----------------------------------------------------------------------------------
@@ -91,7 +101,26 @@ def test_a_long_list_of_classes_is_cut_in_what_evaluate_prints(place, command):
 
     lines = _scores_lines(make_scores(tuple(f"species {number:03d}" for number in range(300)), 3000))
     assert sum(line.startswith("  species") for line in lines) == 30
-    assert "  270 more classes do better; the report and --json have all of them" in lines
+    assert any(re.fullmatch(r"  270 more classes do (as well or )?better; the report and .*", line) for line in lines)
+
+
+def test_classes_that_are_not_listed_do_as_well_where_all_are_right():
+    from patchvote.cli.evaluate import _scores_lines
+    from patchvote.models.scores import Scores
+
+    classes = tuple(f"species {number:02d}" for number in range(40))
+    names, numbers, answers = tuple(map(str, range(40))), np.arange(40), np.eye(40)
+    assert "  10 more classes do as well; the report and --json have all of them" in _scores_lines(
+        Scores(classes, names, numbers, answers)
+    )
+    some = answers[[1, 0, *range(2, 40)]]
+    assert "  10 more classes do as well or better; the report and --json have all of them" in _scores_lines(
+        Scores(classes, names * 2, np.tile(numbers, 2), np.vstack([some, answers[[*range(1, 35), 0, *range(35, 40)]]]))
+    )
+    mixed = np.vstack([answers[[*range(1, 30), 0, *range(30, 40)]], answers])
+    assert "  10 more classes do better; the report and --json have all of them" in _scores_lines(
+        Scores(classes, names * 2, np.tile(numbers, 2), mixed)
+    )
 
 
 # --- columns and lines ----------------------------------------------------------------------------------------------
@@ -173,3 +202,25 @@ def test_classes_of_a_store_are_aligned_whatever_their_letters():
     head, *lines = _class_lines({"brick": 12, "桜": 3, "a\x1bb": 1})
     assert head == "3 classes"
     assert {width(line.rstrip("█")) for line in lines} == {width(lines[0].rstrip("█"))}
+
+
+def test_the_share_that_is_rejected_is_of_photos_like_the_learned_ones_and_as_rough_as_the_photos_are_few(place):
+    from patchvote.models.report.card import rejects
+
+    model = read_model("m.patchvote")
+    for count, rough in ((50, " (with 50 photos held out, 1 to 13 %)"), (2000, "")):
+        familiarity = dataclasses.replace(model.familiarity, held_out=np.linspace(0, 1, count))
+        said = rejects(dataclasses.replace(model, familiarity=familiarity))
+        assert f"about 5 % of photos like those it learned from{rough}; more of photos unlike these" in said
+
+
+def test_a_model_that_held_no_photo_out_rejects_none(place, command):
+    for label in ("iris", "rose"):
+        (place / "two" / label).mkdir(parents=True)
+        photo = min((place / "photos" / label).iterdir())
+        (place / "two" / label / photo.name).write_bytes(photo.read_bytes())
+    options = ("--network", "tiny.onnx", "--no-cache", "--no-report")
+    assert command("fit", "two", "two.patchvote", *options).code == 0
+    assert "rejects    no photo: none was held out" in command("info", "two.patchvote").out
+    assert "none of these" not in command("predict", "two.patchvote", "photos").out
+    assert command("predict", "two.patchvote", "photos", "--threshold", 0.1).code == 1

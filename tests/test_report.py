@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
 import os
@@ -110,6 +111,8 @@ def test_every_report_opens_without_errors_asks_for_nothing_and_fits_a_phone(bro
     assert browser.evaluate("document.documentElement.scrollWidth") == 360
     assert not INTERNET.search(path.read_text("utf-8"))
     if name == "many":  # there, only the matrix is too wide, and scrolls in its own box
+        browser.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
+        assert browser.evaluate("document.documentElement.scrollWidth") == 360
         assert browser.evaluate("(box => box.scrollWidth > box.clientWidth)(document.querySelector('.scroll'))")
 
 
@@ -152,6 +155,7 @@ def test_the_numbers_are_those_of_the_scores(browser, reports):
 def test_many_classes_have_colours_and_tooltips_instead_of_numbers(browser, reports):
     path, scores = reports["many"]
     browser.open(path)
+    browser.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
     assert browser.evaluate("[...document.querySelectorAll('.matrix td[title]')].map(c => c.innerText).join('')") == ""
     assert browser.evaluate("document.querySelectorAll('.matrix td[title]').length") == np.count_nonzero(
         scores.confusion
@@ -177,8 +181,8 @@ def test_a_share_of_nothing_is_a_dash(browser, reports):
 def test_a_heading_sorts_and_sorts_back(browser, reports):
     path, scores = reports["many"]
     browser.open(path)
-    first = "document.querySelector('.sortable tbody tr').cells[{}].textContent"
-    press = "document.querySelectorAll('.sortable button')[{}].click()"
+    first = "document.querySelector('details .sortable tbody tr').cells[{}].textContent"
+    press = "document.querySelectorAll('details .sortable button')[{}].click()"
     found = [own.found for own in scores.by_class()]
     assert browser.evaluate(first.format(2)) == f"{100 * min(found):.0f}\xa0%"
     for expected in (max, min):  # the rows are sorted upwards at first
@@ -277,3 +281,52 @@ def test_a_report_explains_what_votes_are_and_uses_no_words_of_the_code(browser,
     assert "each part votes for the classes, and the mean of the votes decides" in text
     for word in ("bag", "recipe", "fingerprint", "shard"):
         assert not re.search(rf"\b{word}s?\b", text, re.IGNORECASE), word
+
+
+def test_the_report_of_evaluate_says_whose_figures_are_of_the_training(tmp_path):
+    scores = make_scores(("a", "b", "c"), 60, skip=["c"])
+    curve = [{"photos": 5, "accuracy": 0.8}, {"photos": 10, "accuracy": 0.9}]
+    pages = []
+    for of in (scores, dataclasses.replace(scores, held_out=True)):
+        write_report(tmp_path / "r.html", make_model(scores.classes, scores, curve=curve), of, title="t", kind="k")
+        pages.append((tmp_path / "r.html").read_text())
+    evaluated, fitted = pages
+    whose = "These figures are of training photos that were held out when the model was fitted"
+    assert evaluated.index("Would more photos help?") < evaluated.index(whose) < evaluated.index("More photos would")
+    assert "This says nothing of c: none of these photos is of it." in evaluated
+    assert "needs two at least" not in evaluated
+    assert whose not in fitted
+    assert "This says nothing of c: a class is measured on photos of it that are held out" in fitted
+
+
+@pytest.mark.parametrize(
+    ("count", "says"),
+    [
+        (
+            32,
+            "Overall, its mean confidence is 81.5 %, its accuracy 71.9 %: with 32 photos, a difference of 9.6 points "
+            "cannot be told from chance.",
+        ),
+        (
+            3200,
+            "Overall, the model is overconfident: its mean confidence is 81.5 %, its accuracy 71.9 %, and a "
+            "difference of 9.6 points is more than chance explains.",
+        ),
+    ],
+)
+def test_a_model_is_called_overconfident_only_where_that_is_not_chance(tmp_path, count, says):
+    expected = (np.arange(count) >= 0.71875 * count).astype(int)
+    probability = np.tile([0.815, 0.185], (count, 1))
+    scores = Scores(("a", "b"), tuple(map(str, range(count))), expected, probability)
+    write_report(tmp_path / "r.html", make_model(scores.classes, scores), scores, title="t", kind="k")
+    assert says.replace(" %", "&nbsp;%") in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(("count", "folds"), [(25, 0), (26, 2), (40, 2)])
+def test_the_table_and_the_matrix_of_more_than_25_classes_fold(tmp_path, count, folds):
+    classes = tuple(f"class {number:02d}" for number in range(count))
+    scores = make_scores(classes, 10 * count)
+    write_report(tmp_path / "r.html", make_model(classes, scores), scores, title="t", kind="k")
+    page = (tmp_path / "r.html").read_text()
+    assert page.count("<details>") == page.count("</details>") == folds
+    assert (f"<summary>All pairs of {count} classes</summary>" in page) == bool(folds)

@@ -156,7 +156,7 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", code, str(textures)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert done.stderr == "patchvote: patchvote.nn needs torch. Install it with: pip install 'patchvote[torch]'\n"
+    assert done.stderr == "patchvote: fine-tune needs torch. Install it with: pip install 'patchvote[torch]'\n"
 
 
 def test_what_cannot_be_tuned_is_refused_before_any_photo_is_read(here, textures, command):

@@ -52,6 +52,9 @@ def test_the_whole_story(home, surfaces, real_photos):
     low, high = report["held_out"]["interval"]
     assert low <= report["held_out"]["accuracy"] <= high
     assert set(report["more_photos"]["few"]) == set(surfaces)
+    assert report["more_photos"]["sentence"].startswith(  # as `fit` says it
+        "Whether more photos would help cannot be told: 18 photos were held out, and 30 are the least. If you add "
+    )
     assert {one["photo"] for one in report["suggestions"]} <= {photo["id"] for photo in unlabelled}
     assert len(report["suggestions"]) == 3
     state = home.get(at).json()

@@ -260,6 +260,7 @@ def test_all_unknown_classes_are_named(place, command):
         shutil.copytree("photos/iris", f"photos/{label}")
     done = command("evaluate", "m.patchvote", "photos")
     assert "does not know the classes 'lily', 'tulip'." in done.err
+    assert "`patchvote add` teaches it new classes; `patchvote evaluate --unknown DIR` measures" in done.err
 
 
 def test_reports_are_called_after_the_folder_as_it_is(place, command, monkeypatch):

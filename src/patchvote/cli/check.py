@@ -107,7 +107,7 @@ def check(
     from ..backbones.network_files import network_files
     from ..bags.extract import Extractor
     from ..photos.outputs import check_outputs
-    from ..utils.marks import Kind
+    from ..utils.marks import Kind, origin_of
 
     if apply is not None or undo is not None:
         _check_alone(apply, undo, {"--test": test, "--output": output, "--report": report})
@@ -126,7 +126,8 @@ def check(
     named, bags_folder = named_columns(columns, [photos, *tests]), cache_of(cache, no_cache, photos)
     outputs = [(page, Kind.report), (output, Kind.suspects)]
     inputs = itertools.chain([photos, *tests], network_files(network))
-    check_outputs(outputs, inputs, force=force, updated=[] if report else [default], columns=named)
+    origin = origin_of([photos])
+    check_outputs(outputs, inputs, force=force, renewed={} if report else {default: origin}, columns=named)
     tell_hints(photos, named)
     kept = "" if no_cache else f" {KEPT}"
     with interruption(f"interrupted; nothing was written, and no photo was moved.{kept}"):
@@ -136,7 +137,7 @@ def check(
             _check_files_apart(photos, source, others)
         checked = _checked(source, others, extractor, bags_folder, seed, quiet)
     if page:
-        _write_page(page, checked, photos, source)
+        _write_page(page, checked, photos, source, origin)
     if output:
         _write_list(output, checked)
     written = [str(path) for path in (page, output) if path]
@@ -229,7 +230,7 @@ def _checked(
     return checked
 
 
-def _write_page(page: Path, checked: Checked, photos: Path, source: Path | Found) -> None:
+def _write_page(page: Path, checked: Checked, photos: Path, source: Path | Found, origin: str) -> None:
     from ..models.check.page import write_check_page
     from ..photos.decode import SHOWN, load_image
     from ..photos.find import Photo, find_photos
@@ -241,7 +242,7 @@ def _write_page(page: Path, checked: Checked, photos: Path, source: Path | Found
 
     command = f"patchvote check {shlex.quote(str(photos))} -o suspects.csv"
     title = f"{base_name(photos)}: photos to look at"
-    write_check_page(page, checked, load, title=title, command=command)
+    write_check_page(page, checked, load, title=title, command=command, origin=origin)
 
 
 def _write_list(output: Path, checked: Checked) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,7 +51,7 @@ from .common import (
 from .streams import interruption
 
 if TYPE_CHECKING:
-    from ..models.scores import Scores
+    from ..models.scores import ClassScores, Scores
     from ..models.strangers import Strangers
 
 _MAX_LISTED_CLASSES = 30  # classes that are printed, of more those that are found least
@@ -91,7 +92,7 @@ def evaluate(
     """Compare the answers of MODEL for labelled PHOTOS with their labels, and write a report."""
     from ..backbones.network_files import network_files
     from ..photos.outputs import check_outputs
-    from ..utils.marks import Kind
+    from ..utils.marks import Kind, origin_of
     from .progress import ProgressLine
 
     check_insist(insist, adapt, "--adapt")
@@ -107,7 +108,9 @@ def evaluate(
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         classifier = load(model, network=network, jobs=threads, cache=kept, device=device)
         inputs = itertools.chain([model, photos, *strangers], network_files(classifier.recipe.network))
-        check_outputs([(page, Kind.report)], inputs, force=force, updated=[] if report else [default], columns=named)
+        origin = origin_of([model, photos])
+        renewed = {} if report else {default: origin}
+        check_outputs([(page, Kind.report)], inputs, force=force, renewed=renewed, columns=named)
         with ProgressLine("evaluate", quiet) as line:
             settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": line.stage, "engine": where}
             settings["unknown"] = sources_of(strangers, named)
@@ -119,7 +122,7 @@ def evaluate(
     if page:
         known = f", {classifier.known:,} of which it had learned from" if classifier.known else ""
         measured = f"on {counted(len(scores), 'photo')} of {names[1]}{known}" + (f"; {change}" if change else "")
-        classifier.report(page, title=f"{names[0]} on {names[1]}", measured=measured)
+        classifier.report(page, title=f"{names[0]} on {names[1]}", measured=measured, origin=origin)
     if as_json:
         adapted: dict[str, Any] = {}
         if before is not None:
@@ -165,12 +168,14 @@ def _scores_lines(scores: Scores) -> list[str]:
         f"({100 * low:.1f} to {100 * high:.1f} %, 95 % confidence)"
     ]
     measured = [one for one in scores.by_class() if one.images]
-    if left_out := max(0, len(measured) - _MAX_LISTED_CLASSES):
-        measured = sorted(measured, key=lambda one: one.found)[:_MAX_LISTED_CLASSES]
+    left_out: list[ClassScores] = []
+    if len(measured) > _MAX_LISTED_CLASSES:
+        measured.sort(key=lambda one: one.found)
+        measured, left_out = measured[:_MAX_LISTED_CLASSES], measured[_MAX_LISTED_CLASSES:]
     for one in measured:
         lines.append(f"  {padded(printable(one.label), columns)} {100 * one.found:5.1f} % of {one.images:,}")
     if left_out:
-        lines.append(f"  {left_out:,} more classes do better; the report and --json have all of them")
+        lines.append(f"  {_better(measured[-1], left_out)}; the report and --json have all of them")
     missing = [one.label for one in scores.by_class() if not one.images]
     if missing:
         more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
@@ -184,6 +189,14 @@ def _scores_lines(scores: Scores) -> list[str]:
     if scores.strangers is not None:
         lines.extend(_strangers_lines(scores, scores.strangers))
     return lines
+
+
+def _better(last: ClassScores, left_out: Sequence[ClassScores]) -> str:
+    """Say how classes compare with the last one that is listed; they are sorted by the share that was found."""
+    how = "better" if left_out[0].found > last.found else "as well or better"
+    if left_out[-1].found == last.found:
+        how = "as well"
+    return f"{counted(len(left_out), 'more class does', 'more classes do')} {how}"
 
 
 def _strangers_lines(scores: Scores, strangers: Strangers) -> list[str]:

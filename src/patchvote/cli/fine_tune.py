@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import PatchvoteError
 from ..utils.counting import counted
 from ..utils.remote import place
 from ..utils.terminal import show, show_json
@@ -76,11 +77,14 @@ def fine_tune(
     from ..bags.boxes import Dense
     from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
-    from ..nn import TuningSettings, tune_or_keep
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine
 
+    try:
+        from ..nn import TuningSettings, tune_or_keep
+    except PatchvoteError:  # it names the module, which nobody has typed
+        raise PatchvoteError("fine-tune needs torch. Install it with: pip install 'patchvote[torch]'") from None
     check_order(model, [photos])
     named, all_sides = named_columns(columns, [photos]), numbers_of("--sides", sides)
     page = report_file(model.parent / f"{base_name(model)}.html", report, no_report)

@@ -326,10 +326,11 @@ def _method_lines(kind: str, about: About) -> list[str]:
         how = "" if words == kind else f": {words}"
         return [f"method: {kind}{how} ({why})."]
     tried = [
-        f"tried {trial['words']}: {100 * trial['accuracy']:.1f} % of the held-out photos in {trial['seconds']:.1f} s."
+        f"tried: {trial['words']}; {100 * trial['accuracy']:.1f} % of the held-out photos were right, in "
+        f"{trial['seconds']:.1f} s."
         for trial in about.tried
     ]
-    return [*tried, f"chose {words}: {why}."]
+    return [*tried, f"chosen: {words}; {why}."]
 
 
 def _seconds_lines(seconds: dict[str, float], classifier: ImageClassifier) -> list[str]:

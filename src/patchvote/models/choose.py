@@ -109,6 +109,7 @@ def choose(
     rejection: float = 0.05,
     seed: int = 0,
     tell: Callable[[list[Tried]], None] | None = None,
+    alone: str = "the default",
 ) -> Choice:
     """Try candidates on held-out images, the most promising first, while the next is likely to fit into the budget.
 
@@ -137,6 +138,8 @@ def choose(
         Seed of the splits.
     tell : function, optional
         Called after each trial with all trials so far.
+    alone : str
+        Reason of the choice where one candidate alone was tried.
     """
     _, numbers = np.unique(labels, return_inverse=True)
     splits = _splits(numbers, seed, groups) if split is None else [split] if len(split[1]) else []
@@ -154,7 +157,7 @@ def choose(
         best.probability,
         best.temperature,
         threshold_for(best.probability, numbers[best.images], rejection),
-        _why(tried, chosen, len(candidates)),
+        _why(tried, chosen, len(candidates), alone),
         best.voters,
         best.voter_of,
         [keep for keep, _ in splits[: len(best.voters)]],
@@ -322,11 +325,11 @@ def _splits(
     return [(keep, out) for keep, out in splits if len(out)]
 
 
-def _why(tried: list[Tried], chosen: int, candidates: int) -> str:
+def _why(tried: list[Tried], chosen: int, candidates: int, alone: str = "the default") -> str:
     """Return why a candidate was chosen: it has the smallest loss, or no later one has a clearly smaller loss."""
     differences = [trial.loss - tried[chosen].loss for trial in tried]
     if len(tried) == 1:
-        reason = "the default"
+        reason = alone
     elif max(map(abs, differences)) <= _TIE:
         reason = f"the first of {len(tried)} that are equally good on images held out, by log loss"
     elif min(differences) >= -_TIE:

@@ -77,6 +77,13 @@ def candidates_for(voter: Any, seed: int) -> list[Candidate]:
     return candidates
 
 
+def _alone(voter: Any) -> str:
+    """Return why the settings of a voter are used where no others were tried."""
+    if isinstance(voter, Voter):
+        return "as it was given"
+    return "the default" if voter in (AUTO, DEFAULT) else "its default settings"
+
+
 def fit_model(
     store: Store,
     voter: Any,
@@ -133,7 +140,8 @@ def fit_model(
     with timed(seconds, "choosing"):
         whole_bags, labels = None if means_only or reads_store else whole, classes[numbers]
         more: dict[str, Any] = {"groups": groups, "split": _split(held_out, store.names, numbers, groups, seed)}
-        choice = choose(options, bags, labels, **more, whole=whole_bags, budget=budget, seed=seed, tell=tell)
+        more |= {"budget": budget, "seed": seed, "tell": tell, "alone": _alone(voter)}
+        choice = choose(options, bags, labels, **more, whole=whole_bags)
     with timed(seconds, "training"):
         more = {}
         if engine is not None:
@@ -247,7 +255,8 @@ def _measured(
     names = tuple(store.names[i] for i in choice.images)
     limit = choice.threshold if familiarity is None else familiarity.rejection
     expected = numbers[choice.images]
-    held_out = Scores(tuple(classes.tolist()), names, expected, choice.probability, limit, shares)
+    answers = expected, choice.probability, limit, shares
+    held_out = Scores(tuple(classes.tolist()), names, *answers, held_out=True)
     return held_out, tuple(_evidence(held_out, choice, whole, held_out.worst(), store.names))
 
 

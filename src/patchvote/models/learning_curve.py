@@ -48,6 +48,9 @@ def learning_curve(
 ) -> list[CurvePoint]:
     """Return the points of the curve, the fewest photos first; none if there is too little time or too few photos.
 
+    A share of less than one photo per class is left out: one photo of each class is always learned from, so such a
+    point would be of more photos than it says. If half of the photos is that little, only the point of all is left.
+
     Parameters
     ----------
     splits : sequence of Split
@@ -65,28 +68,33 @@ def learning_curve(
     """
     if sum(len(split.out) for split in splits) < _FEWEST:
         return []
+    classes = int(numbers.max()) + 1
+    per_class = float(np.mean([len(split.keep) for split in splits])) / classes
+    shares = [share for share in _SHARES if share * per_class >= 1]
+    if not shares:
+        full = float(np.concatenate([split.right for split in splits]).mean())
+        return [CurvePoint(photos=round(per_class, 1), accuracy=full)]
     used: list[Split] = []
-    right: dict[float, list[npt.NDArray[np.bool_]]] = {share: [] for share in _SHARES}
+    right: dict[float, list[npt.NDArray[np.bool_]]] = {share: [] for share in shares}
     for split in splits:
         bags = held_out(split.out)
         answers = {}
-        for share in _SHARES:
+        for share in shares:
             if time.perf_counter() > until:
                 break
             voter = train(_part(split.keep, numbers, share, seed), until)
             answers[share] = np.asarray(voter._mean_votes(bags)).argmax(axis=1) == numbers[split.out]
-        if len(answers) < len(_SHARES):
+        if len(answers) < len(shares):
             break
         used.append(split)
         for share, one in answers.items():
             right[share].append(one)
     if sum(len(split.out) for split in used) < _FEWEST:
         return []
-    classes = int(numbers.max()) + 1
     photos = float(np.mean([len(split.keep) for split in used])) / classes
     points = [
         CurvePoint(photos=round(photos * share, 1), accuracy=float(np.concatenate(right[share]).mean()))
-        for share in sorted(_SHARES)
+        for share in sorted(shares)
     ]
     full = float(np.concatenate([split.right for split in used]).mean())
     return [*points, CurvePoint(photos=round(photos, 1), accuracy=full)]
@@ -141,6 +149,12 @@ def enough_sentence(
     """
     if len(curve) < 2:
         images = sum(one["images"] for one in classes.values())
+        if len(curve) == 1:  # see `learning_curve`
+            photos = f"{curve[0]['photos']:g} {'photo' if curve[0]['photos'] == 1 else 'photos'}"
+            return (
+                f"Whether more photos would help cannot be told: while others were held out, it learned from {photos} "
+                "per class, and half of that is less than one photo." + _begin_with(few, text)
+            )
         if images >= _FEWEST:
             return (
                 "Whether more photos would help was not measured: `fit` with a larger --budget of time does it."

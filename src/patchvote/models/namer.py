@@ -47,7 +47,7 @@ class Namer:
     model : Model
         Model that was learned.
     scores : Scores or None
-        Answers and expected classes, after `evaluate`.
+        Answers and expected classes of the last `evaluate`.
     skipped : list of PhotoError
         Photos that could not be read, in the last call.
     passed_over : PassedOver
@@ -381,7 +381,8 @@ class Namer:
         if unknown:
             raise PatchvoteError(
                 f"the model does not know {_quoted(unknown)}.{nearest(unknown[0], self.classes)} "
-                "`patchvote add` teaches it new classes."
+                "`patchvote add` teaches it new classes; `patchvote evaluate --unknown DIR` measures how many photos "
+                "of other classes, in a folder of their own, are rejected."
             )
         self.passed_over, self.skipped, self.known = found.passed_over, [], 0
         return found
@@ -411,7 +412,9 @@ class Namer:
         (item,) = self._extractor.stream([photo])
         return item.bag
 
-    def report(self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = ()) -> None:
+    def report(
+        self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = (), origin: str = ""
+    ) -> None:
         """Write the results of the last `fit` or `evaluate` to one HTML file.
 
         Parameters
@@ -424,6 +427,8 @@ class Namer:
             Description of the photos on which the answers were measured.
         examples : sequence of Source
             Photos to show beside the parts that vote for their classes.
+        origin : str
+            Digest of what the report is of; `patchvote evaluate` replaces its own report of the same.
         """
         from .report.page import mistakes_of, write_report
 
@@ -434,7 +439,7 @@ class Namer:
             with contextlib.suppress(PhotoError):  # the photo may have been removed
                 shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
         mistakes = mistakes_of(self.scores, shown)
-        write_report(path, self.model, self.scores, mistakes, title=title, kind=measured, shown=drawn)
+        write_report(path, self.model, self.scores, mistakes, title=title, kind=measured, shown=drawn, origin=origin)
 
     # --- storing ----------------------------------------------------------------------------------------------------
 

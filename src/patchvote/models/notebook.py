@@ -66,9 +66,12 @@ def scores_html(scores: Scores) -> str:
         f"<tr><th>{_text(one.label)}</th><td>{one.images:,}</td><td>{100 * one.found:.0f}&nbsp;%</td></tr>"
         for one in rows[:_MAX_ROWS]
     )
-    more = f"<p>{len(rows) - _MAX_ROWS:,} easier classes are not shown.</p>" if len(rows) > _MAX_ROWS else ""
+    more = (
+        f"<p>{len(rows) - _MAX_ROWS:,} more classes, none harder, are not shown.</p>" if len(rows) > _MAX_ROWS else ""
+    )
+    which = "training photos, held out while others were learned," if scores.held_out else "photos given to evaluate"
     return (
-        f"<p><b>{100 * scores.accuracy:.1f}&nbsp;%</b> of {len(scores):,} photos classified correctly "
+        f"<p><b>{100 * scores.accuracy:.1f}&nbsp;%</b> of {len(scores):,} {which} classified correctly "
         f"(95&nbsp;% interval {100 * low:.1f} to {100 * high:.1f})</p>"
         f"<table><thead><tr><th>class</th><th>photos</th><th>found</th></tr></thead><tbody>{body}</tbody></table>{more}"
     )
@@ -76,12 +79,16 @@ def scores_html(scores: Scores) -> str:
 
 def model_html(model: Model | None, scores: Scores | None) -> str:
     """Return what a classifier has learned, in a few lines."""
+    from .report.card import accuracy_of
+
     if model is None:
         return "<p>ImageClassifier that has learned nothing yet: call <code>fit</code>.</p>"
     shown = ", ".join(_text(label) for label in model.classes[:_MAX_ROWS])
     more = f" and {len(model.classes) - _MAX_ROWS:,} more" if len(model.classes) > _MAX_ROWS else ""
     head = f"<p>ImageClassifier ({_text(model.kind)}) of {len(model.classes):,} classes: {shown}{more}</p>"
-    return head + (scores_html(scores) if scores is not None and len(scores) else "")
+    if scores is not None and len(scores):
+        return head + scores_html(scores)
+    return f"{head}<p>{_text(accuracy_of(model.about))}</p>"
 
 
 def confusion_figure(scores: Scores) -> Any:

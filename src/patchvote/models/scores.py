@@ -77,6 +77,8 @@ class Scores:
         Familiarity of each image (see `voters.familiarity`).
     strangers : Strangers, optional
         Answers for images of classes that the model does not know.
+    held_out : bool
+        Whether the images are training images that were held out by `fit`; otherwise they were given to `evaluate`.
 
     Examples
     --------
@@ -92,6 +94,7 @@ class Scores:
     threshold: float = 0.0
     familiarity: npt.NDArray[np.float64] | None = None
     strangers: Strangers | None = None
+    held_out: bool = False
 
     def __len__(self) -> int:
         return len(self.names)

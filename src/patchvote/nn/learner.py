@@ -140,7 +140,8 @@ class Learner:
         temperature = fit_temperature(votes, expected)
         probability = softmax(votes / temperature)
         threshold = threshold_for(probability, expected, _REJECTION)
-        return Scores(classes, tuple(names[i] for i in images), expected, probability, threshold), temperature
+        answers = expected, probability, threshold
+        return Scores(classes, tuple(names[i] for i in images), *answers, held_out=True), temperature
 
     @torch.no_grad()
     def memory(self, classes: int) -> dict[str, npt.NDArray[Any]]:

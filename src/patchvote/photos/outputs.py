@@ -1,8 +1,9 @@
 """Check the outputs of a command before its work begins, so that no file is lost that somebody may want.
 
 An output may be new, or replace a file of the same kind that patchvote wrote (see `marks`). Models and reports of other
-runs, lists that people edit, and files that patchvote did not write, are replaced only with `force`. A file that the
-command reads, or writes as another output, is never replaced, not even with `force`: that can only be a mistake.
+runs or other photos, lists that people edit, and files that patchvote did not write, are replaced only with `force`. A
+file that the command reads, or writes as another output, is never replaced, not even with `force`: that can only be a
+mistake.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import PatchvoteError
-from ..utils.marks import Kind, kind_of
+from ..utils.marks import Kind, kind_of, origin_in
 from ..utils.remote import RemotePath
 from .columns import Columns
 from .find import find_photos
@@ -28,6 +29,7 @@ def check_outputs(
     *,
     force: bool = False,
     updated: Sequence[Path] = (),
+    renewed: Mapping[Path, str] | None = None,
     columns: Columns | None = None,
 ) -> None:
     """Refuse outputs that would replace files they must not replace.
@@ -43,6 +45,8 @@ def check_outputs(
         Also replace models and reports, and files that patchvote did not write, unless the command reads them.
     updated : sequence of paths
         Models and reports whose purpose is to be replaced by this command.
+    renewed : mapping of paths
+        Reports that this command replaces if they are of the same model and photos (`marks.origin_of`).
     columns : Columns, optional
         Columns of the manifests among the inputs, if they have other names than usual.
 
@@ -75,7 +79,8 @@ def check_outputs(
                 f"{path} would be replaced by {kind}, but this command reads it{alias}. Choose another name."
             )
         if not force:
-            _check_owner(path, kind, any(_same(path, other) for other in updated))
+            origin = next((of for other, of in (renewed or {}).items() if _same(path, other)), None)
+            _check_owner(path, kind, any(_same(path, other) for other in updated), origin)
 
 
 def _check_place(path: Path) -> None:
@@ -94,16 +99,17 @@ def _check_place(path: Path) -> None:
         raise PatchvoteError(f"{path} cannot be written: the folder {place.parent} may not be written to.")
 
 
-def _check_owner(path: Path, kind: Kind, updated: bool) -> None:
+def _check_owner(path: Path, kind: Kind, updated: bool, origin: str | None) -> None:
     """Refuse to replace a file of another origin or kind, or a model or report of another run."""
     try:
         existing_kind = kind_of(path)
+        renews = origin is not None and existing_kind is kind and origin_in(path) == origin
     except OSError as error:
         raise PatchvoteError(f"{path} exists, but cannot be read: {error.strerror}. Choose another name.") from error
     if existing_kind is kind:
-        if updated or kind not in (Kind.model, Kind.report, Kind.suspects):
+        if updated or renews or kind not in (Kind.model, Kind.report, Kind.suspects):
             return
-        what = f"there is {kind} already"
+        what = f"there is {kind} already" if origin is None else f"there is {kind} of other photos or another model"
     elif existing_kind is not None:
         what = f"it is {existing_kind} of patchvote, not {kind}"
     elif is_photo(path):

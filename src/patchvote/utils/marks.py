@@ -7,16 +7,22 @@ nothing is decoded.
 from __future__ import annotations
 
 import enum
+import hashlib
 import json
+import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..version import __version__
 from .reading import open_regular
+from .remote import RemotePath
 
 NAME = "patchvote"
 GENERATOR = f'<meta name="generator" content="{NAME} {__version__}">'
 RESULTS_HEAD = "# Results\n\nEvery number in a table comes from a file in `results/`"
 
+_ORIGIN = "patchvote-origin"  # name of the field of a page that says what the page is of
 _HEAD = 1 << 16  # bytes that are read of a file; marks are in the first few hundred
 _MAX_MODEL_HEADER = 1 << 27  # bytes; twice the longest header that a model may have
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -79,6 +85,30 @@ def kind_of(path: Path) -> Kind | None:
         return Kind.plot if f"<dc:title>{NAME}</dc:title>".encode() in head else None
     columns = _columns(head.partition(b"\n")[0])
     return next((kind for kind, first in _COLUMNS.items() if columns[: len(first)] == first), None)
+
+
+def origin_of(inputs: Sequence[Path]) -> str:
+    """Return a digest of the places of a model and of photos: a page may be shown to others, who need not see them."""
+    places = [str(path) if isinstance(path, RemotePath) else os.path.realpath(path) for path in inputs]
+    return hashlib.sha256("\0".join(places).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def origin_mark(origin: str) -> str:
+    """Return the line of a page that says what the page is of (`origin_of`)."""
+    return f'<meta name="{_ORIGIN}" content="{origin}">'
+
+
+def origin_in(path: Path) -> str | None:
+    """Return what a page is of; None where it does not say so.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    """
+    with open_regular(path) as file:
+        found = re.search(f'<meta name="{_ORIGIN}" content="([0-9a-f]+)">'.encode(), file.read(_HEAD))
+    return None if found is None else found[1].decode()
 
 
 def _columns(line: bytes) -> list[str]:

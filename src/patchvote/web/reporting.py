@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..classifier import ImageClassifier
-from ..models.about import About
 from ..models.answers import Answer
 from ..models.check.findings import Checked, Suspect
 from ..models.learning_curve import enough_sentence, expected_gain, hardest_class
-from ..models.report.card import accuracy_of
+from ..models.model import Model
+from ..models.report.card import accuracy_of, few_classes
 from ..models.scores import Scores
 
 _MOST = 500  # entries of each list
@@ -54,7 +54,7 @@ def report_of(
         "held_out": None if scores is None else scores.summary(),
         "sentence": accuracy_of(about),
         "mistakes": [] if scores is None else _mistakes(scores, ids),
-        "more_photos": _more_photos(about, checked),
+        "more_photos": _more_photos(classifier.model, checked),
         "suspects": [] if checked is None else [_suspect(one, ids) for one in checked.suspects[:_MOST]],
         "alike": [] if checked is None else [[ids[name] for name in group] for group in checked.alike[:_MOST]],
         "suggestions": [_suggestion(answer, ids) for answer in suggestions],
@@ -75,12 +75,13 @@ def _mistakes(scores: Scores, ids: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def _more_photos(about: About, checked: Checked | None) -> dict[str, Any]:
-    """Return whether more photos would help, and of which class."""
+def _more_photos(model: Model, checked: Checked | None) -> dict[str, Any]:
+    """Return whether more photos would help, and of which class, or why that is not known."""
+    about = model.about
     classes = {} if about.held_out is None else about.held_out.get("classes", {})
     hardest = hardest_class(classes)
     return {
-        "sentence": enough_sentence(about.curve, classes) if len(about.curve) > 1 else "",  # else `few` says more
+        "sentence": enough_sentence(about.curve, classes, few=few_classes(model)),
         "class": None if hardest is None else hardest[0],
         "gain": round(expected_gain(about.curve), 4) if len(about.curve) > 1 else None,
         "curve": [dict(point) for point in about.curve],

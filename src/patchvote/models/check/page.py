@@ -57,7 +57,13 @@ _KINDS = {
 
 
 def write_check_page(
-    path: str | Path, checked: Checked, load: Callable[[str], Image.Image], *, title: str, command: str
+    path: str | Path,
+    checked: Checked,
+    load: Callable[[str], Image.Image],
+    *,
+    title: str,
+    command: str,
+    origin: str = "",
 ) -> None:
     """Write the page of a check as one self-contained HTML file, atomically.
 
@@ -73,6 +79,8 @@ def write_check_page(
         Title of the page.
     command : str
         Command that writes the list of suspects, for people to copy.
+    origin : str
+        What the page is of (`write_page`).
 
     Raises
     ------
@@ -83,7 +91,7 @@ def write_check_page(
     for kind, (heading, words) in _KINDS.items():
         body += _suspects(checked.of(kind), load, heading, words)
     body += _alike(checked, load) + _classes(checked) + _gaps(checked) + _unread(checked)
-    write_page(path, title, body)
+    write_page(path, title, body, origin)
 
 
 def _headline(checked: Checked, command: str) -> str:

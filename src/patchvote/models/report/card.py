@@ -9,7 +9,9 @@ from ...utils.counting import counted
 from ...utils.terminal import printable
 from ..about import About, AdaptedTo, Added, Copies, HeldOut
 from ..model import Model
+from ..scores import interval
 
+_MANY_HELD_OUT = 1000  # held-out photos from which a share of 5 % is known to a point or so
 FEW = 10  # photos of a class below which what is said of it is rough, and with which one begins to add photos
 
 
@@ -73,9 +75,24 @@ def accuracy_of(about: About, text: Callable[[str], str] = str) -> str:
 
 
 def accuracy_sentence(
-    scores: HeldOut | None, which: str = "photos that it had not seen", text: Callable[[str], str] = str
+    scores: HeldOut | None,
+    which: str = "photos that it had not seen",
+    text: Callable[[str], str] = str,
+    held_out: bool = True,
 ) -> str:
-    """Return a sentence on the accuracy, its interval, and the classes that were not measured."""
+    """Return a sentence on the accuracy, its interval, and the classes that were not measured.
+
+    Parameters
+    ----------
+    scores : HeldOut or None
+        Scores on photos; None where none were measured.
+    which : str
+        Photos that were measured, in words.
+    text : function
+        Escapes a name for the format of the output.
+    held_out : bool
+        Whether these photos were held out of the training; otherwise they were given to `evaluate`.
+    """
     if not scores:
         return (
             "The accuracy is not known: there were too few photos to hold any out. Two per class are the least, ten "
@@ -85,16 +102,18 @@ def accuracy_sentence(
     return (
         f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} {which} were classified correctly; for "
         f"photos of the same kind the share is between {100 * low:.1f} and {100 * high:.1f} % (95 % confidence)."
-        f"{_not_measured(scores, text)}"
+        f"{_not_measured(scores, text, held_out)}"
     )
 
 
-def _not_measured(scores: HeldOut, text: Callable[[str], str]) -> str:
+def _not_measured(scores: HeldOut, text: Callable[[str], str], held_out: bool) -> str:
     reasons = scores.get("left_out", {})
     missing = [label for label, one in scores.get("classes", {}).items() if not one["images"]]
     named = [f"{text(label)} ({text(reasons[label])})" if label in reasons else text(label) for label in missing]
     if not named:
         return ""
+    if not held_out:
+        return f" This says nothing of {some(named)}: none of these photos is of {'it' if len(named) == 1 else 'them'}."
     return (
         f" This says nothing of {some(named)}: a class is measured on photos of it that are held out, so it needs two "
         "at least that do not look alike."
@@ -183,10 +202,14 @@ def rejects(model: Model) -> str:
         return "no photo: none was held out that would tell what is strange, so each gets one of its classes"
     if model.familiarity is None:
         return f"photos whose likeliest class has a probability below {model.threshold:.2f}"
-    share = f"{100 * model.familiarity.rejection:g} %"
+    rejection, held_out = model.familiarity.rejection, len(model.familiarity.held_out)
+    share = f"{100 * rejection:g} %"
+    low, high = interval(round(rejection * held_out), held_out)
+    rough = f" (with {counted(held_out, 'photo')} held out, {100 * low:.0f} to {100 * high:.0f} %)"
     return (
         f"photos that look stranger than all but {share} of the photos of its classes that were held out, and so about "
-        f"{share} of new photos of its classes, more of those from another camera"
+        f"{share} of photos like those it learned from{rough if rejection and held_out < _MANY_HELD_OUT else ''}; more "
+        "of photos unlike these: of another camera or place, or of a class of which it has seen few"
     )
 
 

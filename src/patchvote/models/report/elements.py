@@ -13,7 +13,7 @@ from PIL import Image
 
 from ...utils.counting import counted
 
-_MAX_ROWS, _FIRST_ROWS = 100, 20  # rows of a table that is shown whole, and that are shown of a larger one
+_MAX_ROWS, _FIRST_ROWS = 25, 20  # rows of a table that is shown whole (a screen), and that are shown of a larger one
 
 
 def section(heading: str, body: str) -> str:
@@ -29,7 +29,7 @@ def table(header: str, rows: Iterable[str], kind: str = "plain") -> str:
 
 
 def folded(header: str, rows: Sequence[str], words: str) -> str:
-    """Return a table that can be sorted; of one with very many rows, the first, and below them all, folded away."""
+    """Return a table that can be sorted; of one with many rows, the first, and below them all, folded away."""
     if len(rows) <= _MAX_ROWS:
         return table(header, rows, "sortable")
     first = table(header, rows[:_FIRST_ROWS], "sortable")

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from ...utils.files import write_file
-from ...utils.marks import GENERATOR
+from ...utils.marks import GENERATOR, origin_mark
 from .elements import escaped
 
 # Sorts a table by a column when its header is pressed: ascending, then descending.
@@ -33,7 +33,7 @@ for (const head of document.querySelectorAll(".sortable th[scope=col]")) {
 """
 
 
-def write_page(path: str | Path, title: str, body: str) -> None:
+def write_page(path: str | Path, title: str, body: str, origin: str = "") -> None:
     """Write a page, atomically.
 
     Parameters
@@ -44,6 +44,8 @@ def write_page(path: str | Path, title: str, body: str) -> None:
         Title of the page.
     body : str
         HTML below the title.
+    origin : str
+        What the page is of (`marks.origin_of`): a later page of the same may replace it.
 
     Raises
     ------
@@ -51,16 +53,17 @@ def write_page(path: str | Path, title: str, body: str) -> None:
         The file cannot be written.
     """
     # File names that are not valid Unicode lose the characters that cannot be displayed.
-    write_file(Path(path), [_page(title, body).encode("utf-8", "replace")])
+    write_file(Path(path), [_page(title, body, origin).encode("utf-8", "replace")])
 
 
-def _page(title: str, body: str) -> str:
+def _page(title: str, body: str, origin: str) -> str:
     digest = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    mark = f"{origin_mark(origin)}\n" if origin else ""
     style = resources.files(__package__).joinpath("page.css").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'{GENERATOR}\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f'{GENERATOR}\n{mark}<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escaped(title)}</title>\n'
         f"<style>\n{style}</style>\n</head>\n<body>\n<main>\n<h1>{escaped(title)}</h1>\n{body}</main>\n"
         f"<script>{_SCRIPT}</script>\n</body>\n</html>\n"

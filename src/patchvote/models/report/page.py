@@ -27,6 +27,7 @@ from .html import write_page
 from .picture import glow
 from .rejection import rejection
 
+_MAX_UNFOLDED = 25  # classes up to which the confusion matrix is shown at once: a square that a screen has room for
 _MAX_WITH_NUMBERS = 30  # classes up to which the cells of the confusion matrix have room for numbers
 _MAX_IN_MATRIX = 150  # classes up to which the confusion matrix can be read
 _MAX_LISTED = 20  # classes that are listed of photos that were added at once
@@ -72,6 +73,7 @@ def write_report(
     title: str,
     kind: str,
     shown: Iterable[tuple[Evidence, Image.Image]] = (),
+    origin: str = "",
 ) -> None:
     """Write a report as one self-contained HTML file, atomically.
 
@@ -91,6 +93,8 @@ def write_report(
         Photos on which the scores were measured, such as "on photos held out of the training".
     shown : iterable of (Evidence, Pillow image)
         Examples to show, with the photos upright.
+    origin : str
+        What the report is of (`write_page`).
 
     Raises
     ------
@@ -101,9 +105,9 @@ def write_report(
     if scores is None or not len(scores):
         body = f'<p class="big none">Not measured</p>\n<p class="lead">{prose(accuracy)}</p>\n{examples(shown)}'
     else:
-        body = _headline(scores, kind) + examples(shown) + _curve(model) + _classes(scores) + _confusion(scores)
+        body = _headline(scores, kind) + examples(shown) + _curve(model, scores) + _classes(scores) + _confusion(scores)
         body += _confidence(scores) + rejection(scores)
-    write_page(path, title, body + _mistakes(mistakes, cannot_tell(model)) + after)
+    write_page(path, title, body + _mistakes(mistakes, cannot_tell(model)) + after, origin)
 
 
 def _headline(scores: Scores, kind: str) -> str:
@@ -116,20 +120,26 @@ def _headline(scores: Scores, kind: str) -> str:
         f'<div class="scale" style="{places(scores.accuracy, low, high)}" aria-hidden="true"><i></i><b></b></div>\n'
         f'<p class="ends" aria-hidden="true"><span>0</span><span>95&nbsp;% interval: {100 * low:.1f} to '
         f"{percent(high, 1)}</span><span>100&nbsp;%</span></p>\n"
-        f'<p class="lead">{prose(accuracy_sentence(summary, "photos"))}</p>\n'
+        f'<p class="lead">{prose(accuracy_sentence(summary, "photos", held_out=scores.held_out))}</p>\n'
         f"<p>With {photos(len(scores))}, the margin of error is about {points:.{int(points < 10)}f} points; four "
         f"times as many would halve it. Always answering the most frequent of the {len(scores.classes):,} classes "
         f"would be correct for {percent(most / len(scores))}.</p>\n"
     )
 
 
-def _curve(model: Model) -> str:
+def _curve(model: Model, scores: Scores) -> str:
     """Draw accuracy against photos per class, and say whether more photos would help."""
     curve, held_out = model.about.curve, model.about.held_out
     if not held_out:
         return ""
     words = enough_sentence(curve, held_out.get("classes", {}), few=few_classes(model))
-    sentence = f"<p>{prose(words)}</p>\n"
+    whose = (
+        ""
+        if scores.held_out
+        else "<p>These figures are of training photos that were held out when the model was fitted, not of the photos "
+        "that the rest of this page is about.</p>\n"
+    )
+    sentence = f"{whose}<p>{prose(words)}</p>\n"
     drawing = f"{_drawn(curve)}\n" if len(curve) > 1 else ""
     return section("Would more photos help?", sentence + drawing)
 
@@ -147,7 +157,7 @@ def _drawn(curve: Sequence[CurvePoint]) -> str:
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"/>' for x, y in places)
     words = "".join(
         f'<text x="{x:.1f}" y="{y - 10:.1f}">{100 * point["accuracy"]:.1f}&nbsp;%</text>'
-        f'<text x="{x:.1f}" y="172">{point["photos"]:.0f}</text>'
+        f'<text x="{x:.1f}" y="172">{_per_class(point["photos"])}</text>'
         for (x, y), point in zip(places, curve, strict=True)
     )
     return (
@@ -155,6 +165,10 @@ def _drawn(curve: Sequence[CurvePoint]) -> str:
         f'<line x1="60" y1="150" x2="420" y2="150"/><polyline points="{line}"/>{dots}{words}'
         '<text x="240" y="194">photos per class that were learned from</text></svg>'
     )
+
+
+def _per_class(photos: float) -> str:
+    return f"{photos:.0f}" if photos >= 10 else f"{photos:g}"  # of few, a part of a photo matters
 
 
 def _classes(scores: Scores) -> str:
@@ -193,15 +207,17 @@ def _confusion(scores: Scores) -> str:
         f"{''.join(_cell(int(counts[i, j]), int(images[i]), classes, i, j) for j in range(len(classes)))}</tr>\n"
         for i, label in enumerate(classes)
     )
-    return section(
-        "Confusions",
-        f"{body}<p>Rows are the true classes, columns the predicted ones. Predictions are "
+    matrix = (
+        "<p>Rows are the true classes, columns the predicted ones. Predictions are "
         '<span class="right key">right</span> or <span class="wrong key">wrong</span>; the stronger the colour, the '
         'larger their share of the row.</p>\n<div class="scroll" tabindex="0" role="region" '
         f'aria-label="Confusion matrix">\n<table class="matrix" style="--n:{len(classes)}"><thead>\n'
         f'<tr><td class="corner">true &darr; predicted &rarr;</td>{heads}</tr>\n</thead><tbody>\n'
-        f"{rows}</tbody></table>\n</div>\n",
+        f"{rows}</tbody></table>\n</div>\n"
     )
+    if len(classes) > _MAX_UNFOLDED:
+        matrix = f"<details>\n<summary>All pairs of {len(classes):,} classes</summary>\n{matrix}</details>\n"
+    return section("Confusions", body + matrix)
 
 
 def _cell(count: int, images: int, classes: Sequence[str], row: int, column: int) -> str:
@@ -218,9 +234,13 @@ def _cell(count: int, images: int, classes: Sequence[str], row: int, column: int
 def _confidence(scores: Scores) -> str:
     confidence = float(scores.sure.mean())
     low, high = scores.interval
-    verdict = "neither overconfident nor underconfident"
-    if not low <= confidence <= high:
-        verdict = "underconfident" if confidence < low else "overconfident"
+    sizes = f"its mean confidence is {percent(confidence, 1)}, its accuracy {percent(scores.accuracy, 1)}"
+    difference = f"difference of {100 * abs(confidence - scores.accuracy):.1f} points"
+    if low <= confidence <= high:
+        verdict = f"Overall, {sizes}: with {photos(len(scores))}, a {difference} cannot be told from chance."
+    else:
+        kind = "underconfident" if confidence < low else "overconfident"
+        verdict = f"Overall, the model is {kind}: {sizes}, and a {difference} is more than chance explains."
     rows = [
         f"<tr>{number(100 * g.sure, '.0f', ' %')}{number(100 * g.right, '.0f', ' %')}{number(g.images)}</tr>\n"
         for g in scores.reliability()
@@ -229,8 +249,7 @@ def _confidence(scores: Scores) -> str:
         "Confidence and accuracy",
         "<p>Of photos with a confidence of 80&nbsp;%, 80 in 100 should be classified correctly. Here photos are "
         f"grouped by confidence. The mean difference to the accuracy is {100 * scores.calibration_error:.1f} points. "
-        f"Overall, the model is {verdict}: its mean confidence is {percent(confidence, 1)}, its accuracy "
-        f"{percent(scores.accuracy, 1)}.</p>\n"
+        f"{verdict}</p>\n"
         f'<div class="beside">\n{_diagram(scores)}{table("=confidence =accuracy =photos", rows)}</div>\n',
     )
 
