@@ -59,13 +59,13 @@ def explain(
     model: ModelArgument,
     photos: Annotated[
         list[str],
-        typer.Argument(metavar="PHOTOS…", help="Photos, folders or lists; - reads paths from standard input."),
+        typer.Argument(metavar="PHOTOS", help="Photos, folders or lists; - reads paths from standard input."),
     ],
     null: Null = False,
     columns: ColumnsOption = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--class", help="Class to draw; may be repeated.", show_default="likeliest and runner-up"),
+        typer.Option("--class", metavar="CLASS", help="Class to draw; may be repeated.", show_default="likeliest and runner-up"),
     ] = None,
     output: Annotated[
         Path | None,

@@ -57,7 +57,7 @@ def predict(
     model: ModelArgument,
     photos: Annotated[
         list[str],
-        typer.Argument(metavar="PHOTOS…", help="Photos, folders or lists; - reads paths from standard input."),
+        typer.Argument(metavar="PHOTOS", help="Photos, folders or lists; - reads paths from standard input."),
     ],
     null: Null = False,
     columns: ColumnsOption = None,

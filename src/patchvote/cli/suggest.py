@@ -46,7 +46,7 @@ def suggest(
     model: ModelArgument,
     photos: Annotated[
         list[str],
-        typer.Argument(metavar="UNLABELLED…", help="Photos, folders or lists; - reads paths from standard input."),
+        typer.Argument(metavar="UNLABELLED", help="Photos, folders or lists; - reads paths from standard input."),
     ],
     null: Null = False,
     columns: ColumnsOption = None,
