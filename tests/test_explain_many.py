@@ -132,7 +132,7 @@ def test_characters_without_a_font_are_told_once_per_command(place, command, mon
 
 
 def test_pictures_are_called_like_their_photos(place, command):
-    names = ["it's \"q\" & <b>", "-y", "100 %"]
+    names = ['it\'s "q" & <b>', "-y", "100 %"]
     for name in names:
         shutil.copy("photos/iris/1.jpg", place / f"{name}.jpg")
     assert command("explain", "m.patchvote", *(f"./{name}.jpg" for name in names)).code == 0

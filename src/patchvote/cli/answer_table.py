@@ -2,8 +2,8 @@
 
 Lines are printed as answers come, so the widths of the columns are computed before, from what is known then: the names
 of all photos and classes, and the width of the terminal. The name of a photo is never cut, since people copy it: one
-that is too long for its column stands on a line of its own, above its answer. In a narrow terminal, the runner-up is left
-out where that lets the names stand beside their answers.
+that is too long for its column stands on a line of its own, above its answer. In a narrow terminal, the runner-up is
+left out where that lets the names stand beside their answers.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from ..utils.terminal import say, show, show_json
 from .common import Json, MistypedError
 from .streams import Interrupted
 
-
 _INDENT = len("protocols  ")
 
 

@@ -65,7 +65,9 @@ def explain(
     columns: ColumnsOption = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--class", metavar="CLASS", help="Class to draw; may be repeated.", show_default="likeliest and runner-up"),
+        typer.Option(
+            "--class", metavar="CLASS", help="Class to draw; may be repeated.", show_default="likeliest and runner-up"
+        ),
     ] = None,
     output: Annotated[
         Path | None,

@@ -80,7 +80,9 @@ class Sorter:
         if self._removed:
             before += f", the same byte by byte: {counted(self._removed, 'original was', 'originals were')} removed"
         root = self._placer.root
-        return f"{self._how} {counted(self._counts.total(), 'photo')} into {root}{where}{before}{self._told_elsewhere()}"
+        return (
+            f"{self._how} {counted(self._counts.total(), 'photo')} into {root}{where}{before}{self._told_elsewhere()}"
+        )
 
     def _told_elsewhere(self) -> str:
         """Return a sentence on photos that an earlier run put into another folder, where they stay."""

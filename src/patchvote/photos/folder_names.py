@@ -47,7 +47,7 @@ def folder_name(label: str) -> str:
 
 
 def kept_name(stem: str) -> str:
-    r"""Return a name for a file that is called like a photo of this machine: the same, unless it is long or unprintable.
+    r"""Return a name for a file that is called like a photo of this machine: the same, unless long or unprintable.
 
     Examples
     --------

@@ -121,7 +121,8 @@ def _csv_rows(path: Path, text: TextIO, columns: Columns) -> Iterator[Row]:
             given, optional = first.rstrip("\r\n")[:200], "" if columns.label else " (and may name label)"
             raise PhotoError(
                 str(path),
-                f"the first line must name a column {missing}{optional}, got: {given!r}. {_named(missing, reader.fieldnames)}",
+                f"the first line must name a column {missing}{optional}, got: {given!r}. "
+                + _named(missing, reader.fieldnames),
             )
         for row in reader:
             yield reader.line_num, row
