@@ -143,5 +143,6 @@ def test_a_file_in_place_of_the_cache_is_told(more, place, command, monkeypatch)
 
 def test_the_command_wraps_at_words_below_its_columns(cached):
     shown = in_terminal([sys.executable, "-m", "patchvote", "cache"], columns=60).splitlines()
-    assert all(len(line) <= 60 for line in shown[1:])  # a path is one word
+    assert shown[0] == f"folder     {cached / 'mine'}"
+    assert all(len(line) <= 60 for line in shown[1:])
     assert all(line.startswith(("photos ", "networks ", " " * 11)) for line in shown[1:])

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..utils.counting import counted
-from ..utils.terminal import say, show, show_json
+from ..utils.terminal import emit, printable, say, show, show_json
 from .common import Json, MistypedError
 from .streams import Interrupted
 
@@ -74,7 +74,7 @@ def _show(folder: Path | None, as_json: bool) -> None:
         show_json(record)
         return
     limit = "no bound" if bound is None else f"at most {_bytes(bound)}"
-    show(f"folder     {where}")
+    emit(f"folder     {printable(where)}")  # on one line, since people copy it
     sizes = f"{_bytes(size)} of descriptors of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)"
     show(f"photos     {sizes}", indent=_INDENT)
     lines = (f"{'':{_INDENT}}{_bytes(one.size):>9}  {one.sentence(time.time())}" for one in stores)
