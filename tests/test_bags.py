@@ -91,3 +91,8 @@ def test_what_does_not_fit_is_named(make, says):
 def test_bags_that_do_not_exist_cannot_be_chosen(key):
     with pytest.raises(IndexError):
         Bags.of([np.zeros((1, 1))] * 2)[key]
+
+
+def test_bags_are_no_array_and_say_what_learns_from_them():
+    with pytest.raises(TypeError, match=r"no array.*MomentSVM.*Bags\.means\(\)"):
+        np.asarray(Bags.of([np.zeros((3, 2)), np.ones((1, 2))]))

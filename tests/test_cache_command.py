@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.command import in_terminal
 from patchvote.backbones.cache import built_graphs
 from patchvote.bags.cache_contents import stores_in
 from patchvote.bags.cache_files import files_in
@@ -129,3 +130,19 @@ def test_with_a_closed_standard_input_nobody_can_be_asked(cached):
     done = subprocess.run(["sh", "-c", closed, "sh", *words], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
     assert "there is nobody to ask: add --yes" in done.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--clear", "--yes")])
+def test_a_file_in_place_of_the_cache_is_told(more, place, command, monkeypatch):
+    (place / "file").write_text("no folder")
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(place / "file"))
+    for words in ((), ("--cache", "file")):
+        done = command("cache", *words, *more)
+        assert (done.code, "file is no folder, so nothing can be kept in it." in done.err) == (1, True)
+
+
+def test_the_command_wraps_at_words_below_its_columns(cached):
+    shown = in_terminal([sys.executable, "-m", "patchvote", "cache"], columns=60).splitlines()
+    assert shown[0] == f"folder     {cached / 'mine'}"
+    assert all(len(line) <= 60 for line in shown[1:])
+    assert all(line.startswith(("photos ", "networks ", " " * 11)) for line in shown[1:])

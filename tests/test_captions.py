@@ -53,7 +53,7 @@ def test_a_letter_with_its_accent_apart_is_drawn_as_one(no_fonts):
 
 def test_characters_without_a_font_are_named_with_a_font_to_install(no_fonts):
     assert missing_sentence(["桜.jpg", "東京"]) == (
-        "The picture shows boxes in place of 桜東京: no font on this machine has them. "
+        "Captions show boxes in place of 桜東京: no font on this machine has them. "
         "Install one, such as Noto Sans CJK (package fonts-noto-cjk)."
     )
     assert "Noto Sans of that script" in missing_sentence(["สวัสดี"])

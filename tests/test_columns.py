@@ -89,6 +89,13 @@ def test_a_list_with_other_columns_tells_how_to_name_them(listed, command):
     assert "must name a column kind, got: 'path,species,year'." in done.err
 
 
+def test_answers_of_predict_in_place_of_a_list_tell_their_column(listed, command):
+    assert command("predict", "m.patchvote", "photos", "-o", "answers.csv").code == 0
+    done = command("predict", "m.patchvote", "answers.csv")
+    assert (done.code, "--columns file=file" in done.err) == (1, True)
+    assert command("predict", "m.patchvote", "answers.csv", "--columns", "file=file").code == 0
+
+
 @pytest.mark.parametrize("text", ["path", "file=", "file=a,file=b", "name=path", "file=a;label=b,", "label"])
 def test_columns_of_another_form_are_refused(text, listed, command):
     done = command("predict", "m.patchvote", "list.csv", "--columns", text)

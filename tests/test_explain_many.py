@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from patchvote import ImageClassifier, PatchvoteError
+from patchvote.models.report import captions
 
 
 def test_a_folder_of_photos_becomes_a_folder_of_pictures(place, command):
@@ -112,3 +113,27 @@ def test_in_python_photos_that_cannot_be_read_are_left_out(place):
     assert [error.name for error in classifier.skipped] == ["broken.jpg"]
     with pytest.raises(PatchvoteError, match="got 12: explain_each takes many"):
         classifier.explain("photos")
+
+
+def test_matches_that_read_the_same_are_printed_once(place, command):
+    done = command("explain", "n.patchvote", "photos/iris/1.jpg", "--photos", "photos")
+    matches = [line for line in done.out.splitlines() if " looks like " in line]
+    assert matches
+    assert len(matches) == len(set(matches))
+
+
+def test_characters_without_a_font_are_told_once_per_command(place, command, monkeypatch):
+    monkeypatch.setattr(captions, "font_of", lambda character: captions._own() if character.isascii() else None)
+    for name in ("桜 1.jpg", "東京.jpg", "桜 2.jpg"):
+        shutil.copy("photos/iris/1.jpg", place / name)
+    done = command("explain", "m.patchvote", "桜 1.jpg", "桜 2.jpg", "東京.jpg")
+    assert done.code == 0
+    assert done.err.count("boxes in place of 桜東京") == done.err.count("boxes in place of") == 1
+
+
+def test_pictures_are_called_like_their_photos(place, command):
+    names = ['it\'s "q" & <b>', "-y", "100 %"]
+    for name in names:
+        shutil.copy("photos/iris/1.jpg", place / f"{name}.jpg")
+    assert command("explain", "m.patchvote", *(f"./{name}.jpg" for name in names)).code == 0
+    assert {path.name for path in (place / "evidence").iterdir()} == {f"{name}-evidence.png" for name in names}

@@ -92,11 +92,16 @@ def test_a_mistyped_path_gets_the_nearest_one(place, command):
     assert "Is the path right? Did you mean photos?" in command("fit", "fotos", "new.patchvote").err
     assert "Did you mean photos?" in command("info", "photo").err
     assert "Did you mean" not in command("fit", "elsewhere", "new.patchvote").err
+    shutil.copy("m.patchvote", "w_flip.patchvote")  # the ending alone does not make names similar
+    assert "Did you mean" not in command("predict", "nofile.patchvote", "photos").err
 
 
 def test_the_folder_of_one_class_gets_a_hint_at_the_folder_above(place, command):
     for words in (("fit", "photos/iris", "new.patchvote"), ("evaluate", "m.patchvote", "photos/iris")):
         assert "If its name is a class, pass the folder above, photos." in command(*words).err
+    shutil.copytree("photos/iris", "new")
+    done = command("add", "m.patchvote", "new")
+    assert done.err.endswith("If its name is a class, pass the folder above, the current one (`.`).\n")
 
 
 def test_info_of_a_folder_of_photos_says_what_to_do_with_photos(place, command):

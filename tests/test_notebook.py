@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -81,6 +82,13 @@ def test_the_confusion_matrix_is_a_figure(fitted):
     assert counts == len(fitted.scores)
     with pytest.raises(PatchvoteError, match="nothing to plot yet"):
         ImageClassifier(QUICK, backbone=QuickNetwork()).plot()
+
+
+def test_a_plot_without_matplotlib_names_the_extra(fitted, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for plot in (fitted.plot, fitted.scores.plot):
+        with pytest.raises(PatchvoteError, match=r"pip install 'patchvote\[plots\]'"):
+            plot()
 
 
 def test_progress_is_one_line_that_replaces_itself(fitted, photo_folder, capsys):

@@ -59,3 +59,4 @@ def test_every_public_name_is_there_and_others_are_not():
     assert {name for name in dir(patchvote) if name[0].isalpha()} >= set(patchvote.__all__)
     assert set(patchvote.__all__) == set(patchvote._MODULES)
     assert not hasattr(patchvote, "Nonsense")
+    assert not {"os", "importlib", "Any", "TYPE_CHECKING", "annotations"} & set(dir(patchvote))

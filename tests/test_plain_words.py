@@ -163,6 +163,27 @@ def test_names_that_fit_stand_beside_their_answers_and_others_above_them():
     assert "none of these (velocipede?)" in third
 
 
+@pytest.mark.parametrize("columns", [60, 70, 80, 90])
+def test_names_stand_beside_their_answers_wherever_there_is_room(columns):
+    names = [f"unl/keyboard_{number}.jpg" for number in range(60, 70)]
+    answers = [Answer(name, "backpack", 0.9, "laptop", 0.1, True) for name in names]
+    head, *rows = Table.of(names, ["backpack", "laptop"], columns).lines(answers)
+    assert len(rows) == len(names)
+    for name, row in zip(names, rows, strict=True):
+        assert row.startswith(f"{name} ")
+        assert "none of these (backpack?)" in row
+        assert width(row) <= columns
+    assert ("next likeliest" in head) == (columns >= 80)
+
+
+def test_a_number_and_its_unit_stay_on_one_line():
+    text = "accuracy 96.8 % (at most 5.0 GB), 12 %; and 3 dogs"
+    for columns in range(5, len(text)):
+        lines = wrapped(text, columns)
+        assert " ".join(lines) == text
+        assert not any(line.startswith(("%", "GB")) for line in lines)
+
+
 def test_sentences_wrap_at_words_on_a_terminal_and_not_in_a_pipe(place):
     run = [sys.executable, "-m", "patchvote", "info", "m.patchvote"]
     piped = subprocess.run(run, capture_output=True, text=True, check=True).stdout

@@ -78,6 +78,22 @@ def test_photos_that_were_copied_before_are_there_once_when_they_are_moved(place
     assert sorted(content(place / "sorted").values()) == before
 
 
+@pytest.mark.parametrize("how", [(), ("--move",), ("--link",)])
+def test_photos_that_an_earlier_run_put_into_another_folder_are_told_and_stay(how, place, command):
+    model = ImageClassifier.load("m.patchvote").model
+    write_model(dataclasses.replace(model, threshold=1.0, familiarity=None), place / "strict.patchvote")
+    assert "another folder" not in command("predict", "m.patchvote", "photos", "--sort-into", "sorted").err
+    before = content(place / "sorted")
+    done = command("predict", "strict.patchvote", "photos", "--sort-into", "sorted", *how)
+    assert done.code == 0, done.err
+    rejected_before = sum(name.startswith("none of these/") for name in before)
+    elsewhere = f"{12 - rejected_before} photos are in another folder of sorted as well, from an earlier run"
+    assert elsewhere in done.err
+    assert before.items() <= content(place / "sorted").items()
+    done = command("predict", "strict.patchvote", "sorted", "--sort-into", "empty")
+    assert "another folder" not in done.err
+
+
 def test_a_second_run_adds_nothing_and_a_folder_inside_the_photos_is_left_out(place, command):
     command("predict", "m.patchvote", "photos", "--sort-into", "photos/sorted")
     before = content(place)

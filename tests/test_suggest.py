@@ -92,6 +92,11 @@ def test_suggested_photos_are_copied_for_labelling(unlabelled, place, command):
     assert sorted(path.name for path in (place / "label").iterdir()) == sorted(names)
     assert "copied 4 photos into label" in done.err
     assert len(list(unlabelled.iterdir())) == 8
+    assert "move them into one folder per class in label, then `patchvote add m.patchvote label`" in done.err
+    done = command("suggest", "m.patchvote", "new", "-n", 4, "--copy-into", "label")
+    assert "copied 0 photos into label; 4 were there already" in done.err
+    done = command("suggest", "m.patchvote", "new", "-n", 4, "-q")
+    assert done.err == ""
 
 
 def test_python_has_the_same_answers(unlabelled, command):

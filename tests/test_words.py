@@ -8,14 +8,16 @@ import errno
 import io
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from helpers.command import network_in
-from patchvote import ImageClassifier, PatchvoteError, Recipe, StoreError
+from patchvote import ImageClassifier, PatchvoteError, PhotoError, Recipe, StoreError
 from patchvote.bags.fill import up_to_date
 from patchvote.cli.demo import run as run_demo
 from patchvote.models.file import read_model, write_model
@@ -184,6 +186,20 @@ def test_predict_says_whether_it_adapted(place, command):
     assert "adapted" not in json.loads(command("predict", "m.patchvote", "photos/iris/1.jpg", "--json").out)
 
 
+def test_predict_says_how_many_photos_it_rejects_only_because_it_adapted(place, command, monkeypatch):
+    def adapted(self, store, insist):
+        self._model = dataclasses.replace(self.model, threshold=1.0, familiarity=None)  # it rejects all of them
+
+    monkeypatch.setattr(ImageClassifier, "_adapt_to", adapted)
+    rows = csv.DictReader(io.StringIO(command("predict", "m.patchvote", "photos").out))
+    named = sum(row["label"] != "none of these" for row in rows)
+    assert named > 0
+    done = command("predict", "m.patchvote", "photos", "--adapt")
+    assert '12 of 12 photos are "none of these".' in done.err
+    assert f"Without --adapt, {named} of these would have been named. --threshold 0 names every photo" in done.err
+    assert command("predict", "m.patchvote", "photos", "--adapt", "-q").err == ""
+
+
 def test_a_photo_that_is_there_often_counts_once_when_adapting(place, command):
     (place / "many").mkdir()
     for index in range(12):
@@ -235,6 +251,7 @@ def test_fit_hints_at_the_folder_that_was_meant(place, command):
     done = command("fit", "all", "new2.patchvote", *FIT)
     assert "all photos are of one class, 'train'." in done.err
     assert "Did you mean all/train, which holds folders?" in done.err
+    assert done.err.count("all/train") == 1  # one hint is enough
     assert "holds folders" not in command("fit", "photos", "new3.patchvote", *FIT).err
 
 
@@ -369,3 +386,36 @@ main()
     assert done.returncode == 130
     assert done.stderr.endswith(kept), done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (("predict",), "[OPTIONS] MODEL PHOTOS..."),
+        (("suggest",), "[OPTIONS] MODEL UNLABELLED..."),
+        (("explain",), "[OPTIONS] MODEL PHOTOS..."),
+        (("serve",), "[OPTIONS] [MODEL]..."),
+        (("check",), "[OPTIONS] PHOTOS"),
+    ],
+)
+def test_help_shows_names_and_no_types_of_python(words, usage, command):
+    shown = command(*words, "--help").out
+    assert shown.splitlines()[0].endswith(usage)
+    assert not any(part in shown for part in ("list[", "<Path>", "{"))
+
+
+def test_python_names_the_path_of_a_photo_that_cannot_be_read_and_how_to_go_on(place):
+    (place / "photos/iris/bad.jpg").write_bytes(b"no photo")
+    classifier = ImageClassifier.load("m.patchvote", cache=False)
+    for ask in (classifier.predict, classifier.predict_proba, classifier.predict_or_none):
+        with pytest.raises(PhotoError, match=r"^photos/iris/bad.jpg: .* `answers` continues after such photos\.$"):
+            ask("photos")
+    assert [answer.name for answer in classifier.answers("photos") if answer.error] == ["iris/bad.jpg"]
+
+
+def test_asking_before_learning_is_an_error_of_scikit_learn_as_well(place):
+    with pytest.raises(NotFittedError, match="learned nothing yet") as caught:
+        ImageClassifier(Recipe("tiny.onnx")).predict("photos")
+    assert isinstance(caught.value, PatchvoteError)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (type(again), str(again)) == (type(caught.value), str(caught.value))

@@ -23,7 +23,7 @@ from .bags.extract import Described, Extractor
 from .bags.filled import Filled
 from .bags.recipe import Recipe
 from .errors import PatchvoteError
-from .models.answers import Answer
+from .models.answers import Answer, answer_of
 from .models.arguments import (
     check_adapts,
     check_classes,
@@ -93,6 +93,8 @@ class ImageClassifier(Parameters, Namer):
         Reason why the last call did not adapt the model although it was asked to; the model is then unchanged.
     before : Scores or None
         Scores of the model before it was adapted, after `evaluate` with `adapt`.
+    newly_rejected : int
+        Number of photos that the last `answers` with `adapt` rejected, and that the model before had named.
     damaged : list of str
         Damaged shards of the cache that were set aside, in all calls; their photos were extracted again.
     """
@@ -118,6 +120,7 @@ class ImageClassifier(Parameters, Namer):
         super().__init__(Extractor(recipe, backbone=backbone, jobs=jobs, device=device))
         self.recipe = self._extractor.recipe
         self.before: Scores | None = None
+        self.newly_rejected = 0
         self.filled = Filled(0)
         self.refusal: str | None = None
         self.damaged: list[str] = []
@@ -352,7 +355,7 @@ class ImageClassifier(Parameters, Namer):
             Engine whose workers answer, with the model from its file; by default this process does. To adapt, workers
             only extract the photos.
         """
-        self.refusal = None
+        self.refusal, self.newly_rejected = None, 0
         if not adapt:
             yield from super().answers(photos, threshold=threshold, engine=engine)
             return
@@ -361,12 +364,16 @@ class ImageClassifier(Parameters, Namer):
         found = find_photos(photos)
         self.passed_over = found.passed_over
         with self._bags_of(found, progress, {"network": 0.0}, engine) as store:
+            unadapted = self.model
             self._adapt_to(store, insist)
             errors = {error.name: error for error in self.skipped}
             indices = {name: index for index, name in enumerate(store.names)}
             for photo in found:
                 bag = store.load([indices[photo.name]])[0] if photo.name in indices else None
-                yield self._answer(photo.name, bag, errors.get(photo.name), threshold)
+                answer = self._answer(photo.name, bag, errors.get(photo.name), threshold)
+                if bag is not None and answer.rejected and self.model is not unadapted:
+                    self.newly_rejected += not answer_of(unadapted, photo.name, bag, threshold).rejected
+                yield answer
 
     def evaluate(
         self,

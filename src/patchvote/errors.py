@@ -6,6 +6,8 @@ traceback, so it must be understandable on its own.
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -125,6 +127,26 @@ class UntypedNetworkError(NetworkError, ModelError):
 
 class ModelChangedError(ModelError):
     """Another process changed a model file after it was read, so it was not written."""
+
+
+def not_fitted(message: str) -> PatchvoteError:
+    """Return the error of a classifier that has learned nothing; where scikit-learn is loaded, also its own.
+
+    Who catches scikit-learn's `NotFittedError` has imported it, so it is not imported for this.
+    """
+    module = sys.modules.get("sklearn.exceptions")
+    if module is None:
+        return PatchvoteError(message)
+    error: PatchvoteError = _not_fitted_error(module.NotFittedError)(message)
+    return error
+
+
+@functools.cache
+def _not_fitted_error(base: type[Exception]) -> Any:
+    def reduce(error: PatchvoteError) -> tuple[Any, ...]:  # a class that is made here cannot be found by its name
+        return not_fitted, (error.lines[0],)
+
+    return type("NotFittedError", (PatchvoteError, base), {"__module__": __name__, "__reduce__": reduce})
 
 
 def first_line(error: BaseException) -> str:

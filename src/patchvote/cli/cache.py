@@ -10,10 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import PatchvoteError
 from ..utils.counting import counted
-from ..utils.terminal import say, show, show_json
+from ..utils.terminal import emit, printable, say, show, show_json
 from .common import Json, MistypedError
 from .streams import Interrupted
+
+_INDENT = len("protocols  ")
 
 
 def cache(
@@ -30,6 +33,7 @@ def cache(
     """Show what the cache holds, and how much of it there may be; or clear it."""
     if yes and not clear:
         raise MistypedError("--yes can be used only with --clear.")
+    _check_folder(folder)
     if not clear:
         _show(folder, as_json)
         return
@@ -37,6 +41,19 @@ def cache(
         _clear(folder, as_json)
     else:
         show("nothing was removed.")
+
+
+def _check_folder(folder: Path | None) -> None:
+    """Refuse something that is no folder, in which commands keep nothing."""
+    from ..backbones.cache import cache_folder
+    from ..bags.cache_files import bags_folder
+
+    for path in [folder] if folder else [cache_folder(), bags_folder()]:
+        if path.exists() and not path.is_dir():
+            raise PatchvoteError(
+                f"{path} is no folder, so nothing can be kept in it. Remove it, or name a folder: --cache here and in "
+                "other commands, or $PATCHVOTE_CACHE for all."
+            )
 
 
 def _show(folder: Path | None, as_json: bool) -> None:
@@ -57,14 +74,17 @@ def _show(folder: Path | None, as_json: bool) -> None:
         show_json(record)
         return
     limit = "no bound" if bound is None else f"at most {_bytes(bound)}"
-    show(f"folder     {where}")
-    show(f"photos     {_bytes(size)} of descriptors of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)")
-    show(*(f"           {_bytes(one.size):>9}  {one.sentence(time.time())}" for one in stores))
+    emit(f"folder     {printable(where)}")  # on one line, since people copy it
+    sizes = f"{_bytes(size)} of descriptors of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)"
+    show(f"photos     {sizes}", indent=_INDENT)
+    lines = (f"{'':{_INDENT}}{_bytes(one.size):>9}  {one.sentence(time.time())}" for one in stores)
+    show(*lines, indent=_INDENT + 11)
     if not folder:
         count = counted(len(networks), "built network")
-        show(f"networks   {_bytes(sum(size for _, size in networks))} in {count}, beside the bound")
+        show(f"networks   {_bytes(sum(size for _, size in networks))} in {count}, beside the bound", indent=_INDENT)
     if protocols:
-        show(f"protocols  {_bytes(protocols)}: stores of `patchvote protocol`, beside the bound; --clear leaves them")
+        what = f"{_bytes(protocols)}: stores of `patchvote protocol`, beside the bound; --clear leaves them"
+        show(f"protocols  {what}", indent=_INDENT)
 
 
 def _agreed(folder: Path | None) -> bool:

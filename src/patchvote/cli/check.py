@@ -306,7 +306,7 @@ def _tell(record: dict[str, Any], lines: list[str], done: dict[str, Any], quiet:
     if as_json:
         show_json(record | done)
     elif not quiet:
-        show(*lines)
+        show(*lines, indent=4)
         if done:
             show(f"moved {counted(done['moved'], 'photo')}" + (f"; {done['failed']:,} not" if done["failed"] else ""))
         if done.get("left"):

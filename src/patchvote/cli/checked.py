@@ -8,6 +8,7 @@ A value that an option refuses is repeated in the error, since the parser's own 
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, cast
 
 import typer
@@ -19,7 +20,7 @@ _SHOWN = 100  # characters of a value in an error; longer ones are pasted by acc
 
 
 class Checked(TyperCommand):
-    """A command that refuses empty arguments."""
+    """A command that refuses empty arguments, and whose help has plain names."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments as any command does, after checking that none is empty."""
@@ -36,6 +37,22 @@ class Checked(TyperCommand):
             if hasattr(error, "message"):
                 error.message += _hint(arguments)
             raise
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words after the command in the usage, without the braces that newer parsers put around them."""
+        return [re.sub(r"^\{(.*)\}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments by their names alone, since newer parsers add types of Python; then the options."""
+        records = [(param.param_type_name, param.get_help_record(ctx)) for param in self.get_params(ctx)]
+        arguments = [record for kind, record in records if record is not None and kind == "argument"]
+        options = [record for kind, record in records if record is not None and kind != "argument"]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl([(name.partition(" <")[0], text) for name, text in arguments])
+        if options:
+            with formatter.section("Options"):
+                formatter.write_dl(options)
 
     def _with_value(self, ctx: Any, error: typer.BadParameter, arguments: list[str]) -> str:
         """Return the message of an error, with the value that was refused unless it has it."""

@@ -222,12 +222,17 @@ def sources_of(folders: list[Path], columns: Columns | None) -> Path | Found | N
     return found
 
 
-def tell_hints(photos: Path, columns: Columns | None = None) -> None:
-    """Print what looks wrong with labelled photos, before minutes are spent on them."""
+def tell_hints(photos: Path, columns: Columns | None = None, fewest: int = 1) -> None:
+    """Print what looks wrong with labelled photos, before minutes are spent on them.
+
+    Of fewer classes than `fewest`, nothing is printed: the error that follows has the same hint.
+    """
     from ..photos.find import find_photos
     from ..photos.hints import folder_of_classes, similar_names
 
     found = find_photos(source_of(photos, columns))
+    if len({photo.label for photo in found}) < fewest:
+        return
     meant = folder_of_classes(photos, found) if photos.is_dir() else None
     if meant is not None:
         say(f"{meant} holds folders, not photos: did you mean `patchvote fit {meant}`?")

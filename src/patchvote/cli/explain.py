@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.remote import place
+from ..utils.remote import RemotePath, place
 from ..utils.terminal import say, show, show_json
 from .common import (
     FAILED,
@@ -59,13 +59,15 @@ def explain(
     model: ModelArgument,
     photos: Annotated[
         list[str],
-        typer.Argument(metavar="PHOTOS…", help="Photos, folders or lists; - reads paths from standard input."),
+        typer.Argument(metavar="PHOTOS", help="Photos, folders or lists; - reads paths from standard input."),
     ],
     null: Null = False,
     columns: ColumnsOption = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--class", help="Class to draw; may be repeated.", show_default="likeliest and runner-up"),
+        typer.Option(
+            "--class", metavar="CLASS", help="Class to draw; may be repeated.", show_default="likeliest and runner-up"
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -100,6 +102,7 @@ def explain(
 ) -> None:
     """Draw which parts of PHOTOS vote for a class, bright where they do; name the training photos that pulled them."""
     from ..models.pulling import cannot_tell
+    from ..models.report.captions import missing_sentence
 
     names = paths_of(photos, null)
     paths = [place(name) for name in names]
@@ -138,6 +141,7 @@ def explain(
             elif not quiet:
                 lines = _lines(evidence, classifier.model.limit())
                 show(*([f"{photo.name}:"] if many else []), *lines, f"wrote {' and '.join(map(str, written))}")
+    say(*filter(None, [missing_sentence(explained.characters)]))
     if (reason := cannot_tell(classifier.model)) and not quiet and not as_json:
         show(reason)
     say(*classifier.passed_over.sentences())
@@ -153,6 +157,7 @@ class _Explained:
     label: list[str] | None
     matching: Mapping[str, Photo]
     as_json: bool
+    characters: dict[str, None] = dataclasses.field(default_factory=dict)  # of all captions, in order
 
     def each(self, photos: Found, *, strict: bool) -> Iterator[tuple[Photo, Evidence]]:
         """Yield photos and their evidence; name those that cannot be read, or raise the error if `strict`."""
@@ -176,14 +181,13 @@ class _Explained:
 
     def write(self, photo: Photo, evidence: Evidence, files: _Files) -> list[Path]:
         """Write the files of a photo; return which were written."""
-        from ..models.report.captions import missing_sentence
         from ..models.report.picture import draw, draw_matches, encoded
         from ..photos.decode import SHOWN, load_image
         from ..utils.files import write_file
 
         image = load_image(photo, SHOWN)
         write_file(files.picture, [encoded(draw(evidence, image, self.label))])
-        say(*filter(None, [missing_sentence([evidence.name, *(self.label or evidence.ranking[:2])])]))
+        self.characters.update(dict.fromkeys("".join([evidence.name, *(self.label or evidence.ranking[:2])])))
         written = [files.picture]
         if files.matches is not None and evidence.matches:
             wanted = [match.name for match in evidence.matches[:_SHOWN_MATCHES] if match.name in self.matching]
@@ -196,17 +200,25 @@ class _Explained:
         return written
 
 
+def _name(photo: Photo) -> str:
+    """Return the name of a picture, without its ending: a local photo's own, which is allowed here."""
+    from ..photos.folder_names import folder_name, kept_name
+
+    if isinstance(photo.source, Path) and not isinstance(photo.source, RemotePath):
+        return kept_name(f"{photo.source.stem}-evidence")
+    return folder_name(f"{Path(photo.name).stem}-evidence")
+
+
 def _files(
     photos: Found, output: Path | None, arrays: Path | None, matches: bool, folder: Path | None
 ) -> dict[int, _Files]:
     """Return the files of each photo, by its identity: in a folder, or one picture; no two have the same name."""
     from ..photos.folder_names import file_names
 
-    stems = [f"{Path(photo.name).stem}-evidence" for photo in photos]
+    names = file_names(map(_name, photos))
     if folder is None:
-        pictures, npz = [output or Path(f"{stems[0]}.png")], [arrays]
+        pictures, npz = [output or Path(f"{names[0]}.png")], [arrays]
     else:
-        names = file_names(stems)
         pictures = [folder / f"{name}.png" for name in names]
         npz = [arrays and arrays / f"{name}.npz" for name in names]
     return {
@@ -274,8 +286,13 @@ def _lines(evidence: Evidence, limit: float) -> list[str]:
     lines = [f'"{NONE}" is the better answer: {reason}.'] if evidence.rejected else []
     for name in evidence.ranking[:3]:
         lines.append(f"{100 * evidence.probability[evidence.number(name)]:5.1f} %  {name}")
-    for match in evidence.matches[:_SHOWN_MATCHES]:
-        lines.append(f"  {_place(match.box)} looks like {_place(match.there)} of {match.name}")
+    # Parts that are near one another are called the same.
+    lines.extend(
+        dict.fromkeys(
+            f"  {_place(match.box)} looks like {_place(match.there)} of {match.name}"
+            for match in evidence.matches[:_SHOWN_MATCHES]
+        )
+    )
     if evidence.pulls:
         lines.append(f"training photos that pulled it most to {evidence.pulls[0].label}:")
         lines.extend(f"  {100 * pull.share:5.1f} %  {pull.name}" for pull in evidence.pulls)

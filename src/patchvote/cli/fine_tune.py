@@ -93,7 +93,7 @@ def fine_tune(
     inputs = itertools.chain([photos], network_files(network))
     check_outputs(outputs, inputs, force=force, columns=named)
     check_ending(model)
-    tell_hints(photos, named)
+    tell_hints(photos, named, 2)
     checkpoint = model.with_name(f"{base_name(model)}-tuning.safetensors")
     recipe = Recipe(network, Dense(all_sides))
     settings: dict[str, Any] = {

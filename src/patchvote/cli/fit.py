@@ -134,7 +134,7 @@ def fit(
     check_outputs([(model, Kind.model), (page, Kind.report)], inputs, force=force, columns=named)
     check_ending(model)
     source, others = source_of(photos, named), target and source_of(target, named)
-    tell_hints(photos, named)
+    tell_hints(photos, named, 2)
     interrupted = interruption(f"interrupted; {model} was not written." + ("" if no_cache else f" {KEPT}"))
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}

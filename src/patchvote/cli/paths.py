@@ -46,6 +46,11 @@ def paths_of(words: list[str], null: bool = False) -> list[str]:
     words = [line.strip() for line in lines(_standard_input(), "standard input") if line.strip()]
     if not words:
         raise PatchvoteError("standard input names no photo. Give one path per line.")
+    if any("\0" in word for word in words):
+        raise PatchvoteError(
+            "standard input has NUL in it, which no path has. If find … -print0 wrote it, add -0: "
+            "find … -print0 | patchvote … -0 -"
+        )
     return words
 
 

@@ -57,7 +57,7 @@ def predict(
     model: ModelArgument,
     photos: Annotated[
         list[str],
-        typer.Argument(metavar="PHOTOS…", help="Photos, folders or lists; - reads paths from standard input."),
+        typer.Argument(metavar="PHOTOS", help="Photos, folders or lists; - reads paths from standard input."),
     ],
     null: Null = False,
     columns: ColumnsOption = None,
@@ -174,19 +174,35 @@ class _Counter:
     quiet: bool
     total: int = 0
     failed: int = 0
+    rejected: int = 0
 
     def each(self, answers: Iterator[Answer], progress: ProgressLine) -> Iterator[Answer]:
         with progress:
             first = next(answers, None)  # after the first answer, adapting is done
         tell_refusal(self.classifier)
-        if self.adapt and not self.quiet and self.classifier.refusal is None:
+        adapted = self.adapt and not self.quiet and self.classifier.refusal is None
+        if adapted:
             say(f"adapted to {counted((self.classifier.model.about.adapted or {}).get('photos', 0), 'photo')}.")
         for answer in itertools.chain([first] if first else [], answers):
             self.total += 1
             if answer.error is not None:
                 self.failed += 1
                 say(f"skipped {answer.error}")
+            self.rejected += answer.rejected
             yield answer
+        if adapted and self.rejected:
+            self._tell_rejected()
+
+    def _tell_rejected(self) -> None:
+        """Say how many photos the adapted model rejects, and that the model before had named some of them."""
+        from ..voters.votes import NONE
+
+        named = self.classifier.newly_rejected
+        before = f" Without --adapt, {named:,} of these would have been named." if named else ""
+        say(
+            f'{self.rejected:,} of {counted(self.total, "photo")} {"is" if self.rejected == 1 else "are"} "{NONE}".'
+            f"{before} --threshold 0 names every photo, if you know that all of them show the model's classes."
+        )
 
 
 def check_output(output: Path | None, as_json: bool) -> None:

@@ -20,7 +20,7 @@ _MAX_TOKEN_FILE = 10_000  # bytes
 
 def serve(
     model: Annotated[
-        list[Path] | None, typer.Argument(metavar="[MODEL]…", help="Models that the page can ask from the start.")
+        list[Path] | None, typer.Argument(metavar="MODEL", help="Models that the page can ask from the start.")
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; other machines need a token.", show_default="127.0.0.1")

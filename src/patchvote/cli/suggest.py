@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -45,7 +46,7 @@ def suggest(
     model: ModelArgument,
     photos: Annotated[
         list[str],
-        typer.Argument(metavar="UNLABELLED…", help="Photos, folders or lists; - reads paths from standard input."),
+        typer.Argument(metavar="UNLABELLED", help="Photos, folders or lists; - reads paths from standard input."),
     ],
     null: Null = False,
     columns: ColumnsOption = None,
@@ -95,6 +96,13 @@ def suggest(
         _tell_missing(min(count, len(found) - len(classifier.skipped) - classifier.known), len(answers))
     _write(answers, classifier.classes, output, as_json, quiet)
     failed = 0 if copy_into is None else _copy(answers, found, copy_into, quiet)
+    if answers and not quiet:
+        folder = "FOLDER" if copy_into is None else shlex.quote(str(copy_into))
+        where = "" if copy_into is None else f" in {copy_into}"
+        say(
+            "next: move them into one folder per class"
+            f"{where}, then `patchvote add {shlex.quote(str(model))} {folder}` teaches the model."
+        )
     if len(classifier.skipped) == len(found):
         raise typer.Exit(FAILED)
     if classifier.skipped or classifier.passed_over.types or failed:
@@ -132,15 +140,21 @@ def _copy(answers: list[Answer], photos: Found, folder: Path, quiet: bool) -> in
     """Copy photos into a folder; return how many could not be copied."""
     from ..photos.placing import Placer
 
-    placer, copied, failed = Placer(folder), 0, 0
+    placer, copied, there, failed = Placer(folder), 0, 0, 0
     sources = {photo.name: photo.source for photo in photos}
     for answer in answers:
         source = sources[answer.name]
+        if not isinstance(source, Path):
+            continue
         try:
-            copied += isinstance(source, Path) and placer.put(source) is not None
+            if placer.put(source) is None:
+                there += 1
+            else:
+                copied += 1
         except PhotoError as error:
             failed += 1
             say(error)
     if not quiet:
-        say(f"copied {counted(copied, 'photo')} into {folder}")
+        before = f"; {counted(there, 'was', 'were')} there already" if there else ""
+        say(f"copied {counted(copied, 'photo')} into {folder}{before}")
     return failed

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..bags.extract import Described, Extractor
-from ..errors import ModelError, PatchvoteError, PhotoError
+from ..errors import ModelError, PatchvoteError, PhotoError, not_fitted
 from ..photos.decode import SHOWN, load_image
 from ..photos.find import Found, Photo, Source, find_photos, labelled
 from ..photos.passed_over import PassedOver
@@ -73,7 +73,7 @@ class Namer:
     def model(self) -> Model:
         """Model that was learned."""
         if self._model is None:
-            raise PatchvoteError("this classifier has learned nothing yet: call fit, or load a model.")
+            raise not_fitted("this classifier has learned nothing yet: call fit, or load a model.")
         return self._model
 
     @property
@@ -177,7 +177,9 @@ class Namer:
         """Yield names and bags of photos, all of which must be readable."""
         for item in self.described(find_photos(photos)):
             if item.bag is None:
-                raise item.error or PhotoError(item.photo.name, "could not be read.")
+                reason = item.error.reason if item.error else "could not be read."
+                name = str(item.photo.source) if isinstance(item.photo.source, Path) else item.photo.name
+                raise PhotoError(name, f"{reason} `answers` continues after such photos.")
             yield item.photo.name, item.bag
 
     def suggest(self, photos: Source, count: int = 20, *, progress: Progress | None = None) -> list[Answer]:

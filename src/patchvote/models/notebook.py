@@ -94,11 +94,12 @@ def model_html(model: Model | None, scores: Scores | None) -> str:
 def confusion_figure(scores: Scores) -> Any:
     """Return a figure of matplotlib with the confusion matrix, each row divided by its photos."""
     import numpy as np
-    from matplotlib.figure import Figure
+
+    from ..utils.figures import new_figure
 
     table, classes = scores.confusion, [printable(label) for label in scores.classes]
     side = min(12.0, 2.5 + 0.35 * len(classes))
-    figure = Figure(figsize=(side, side), layout="constrained")
+    figure = new_figure(side, side)
     axes = figure.subplots()
     axes.imshow(table / np.maximum(table.sum(axis=1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
     axes.set_xticks(range(len(classes)), classes, rotation=90, parse_math=False)

@@ -43,6 +43,7 @@ class Sorter:
         self._folders = dict(folder_names(classes, [NONE]))
         self._counts: collections.Counter[str] = collections.Counter()
         self._there = self._removed = 0  # photos that were there already, and originals of these that were removed
+        self._elsewhere = 0  # photos that an earlier run put into another folder
         self._seen: set[Path] = set()
 
     def put(self, answer: Answer, source: Path) -> None:
@@ -57,6 +58,7 @@ class Sorter:
             return
         self._seen.add(source)
         folder = NONE if answer.rejected else self._folders[answer.label]
+        self._elsewhere += self._placer.is_elsewhere(source, folder)  # before a photo is moved
         if self._placer.put(source, folder) is None:
             self._there += 1
             self._removed += self._how is How.move and not os.path.lexists(source)
@@ -77,4 +79,17 @@ class Sorter:
         before = f"; {counted(self._there, 'was', 'were')} there already" if self._there else ""
         if self._removed:
             before += f", the same byte by byte: {counted(self._removed, 'original was', 'originals were')} removed"
-        return f"{self._how} {counted(self._counts.total(), 'photo')} into {self._placer.root}{where}{before}"
+        root = self._placer.root
+        return (
+            f"{self._how} {counted(self._counts.total(), 'photo')} into {root}{where}{before}{self._told_elsewhere()}"
+        )
+
+    def _told_elsewhere(self) -> str:
+        """Return a sentence on photos that an earlier run put into another folder, where they stay."""
+        if not self._elsewhere:
+            return ""
+        photos = counted(self._elsewhere, "photo is", "photos are")
+        return (
+            f". {photos} in another folder of {self._placer.root} as well, from an earlier run with other answers: "
+            "remove what is wrong there, or sort into an empty folder."
+        )

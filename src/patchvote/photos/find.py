@@ -289,7 +289,7 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
         raise PatchvoteError(
             f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
             "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
-            + (f" If its name is a class, pass the folder above, {above}." if above is not None else "")
+            + ("" if above is None else f" If its name is a class, pass the folder above, {_in_words(above)}.")
         )
     if unlabelled:
         raise PatchvoteError(
@@ -305,6 +305,10 @@ def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found
             + (f" Did you mean {meant}, which holds folders?" if meant is not None else "")
         )
     return photos
+
+
+def _in_words(folder: Path) -> str:
+    return "the current one (`.`)" if folder == Path() else str(folder)
 
 
 def _check_one_class_each(where: str, photos: Iterable[Photo]) -> None:

@@ -46,6 +46,17 @@ def folder_name(label: str) -> str:
     return name or "%"
 
 
+def kept_name(stem: str) -> str:
+    r"""Return a name for a file that is called like a photo of this machine: the same, unless long or unprintable.
+
+    Examples
+    --------
+    >>> kept_name("-x <b>-evidence"), kept_name("a\nb")
+    ('-x <b>-evidence', 'a%0Ab')
+    """
+    return stem if printable(stem) == stem and len(stem.encode()) <= _MAX_BYTES else folder_name(stem)
+
+
 def folder_names(labels: Iterable[str], reserved: Iterable[str] = ()) -> Mapping[str, str]:
     """Return a name for the folder of each class; no two are the same, even where case does not count.
 
@@ -72,8 +83,8 @@ def folder_names(labels: Iterable[str], reserved: Iterable[str] = ()) -> Mapping
     return names
 
 
-def file_names(stems: Iterable[str]) -> list[str]:
-    """Return a name for a file, without its ending, per stem; no two are the same, even where case does not count.
+def file_names(names: Iterable[str]) -> list[str]:
+    """Return names for files, without their endings, with numbers so that no two are the same, even regardless of case.
 
     Examples
     --------
@@ -82,17 +93,17 @@ def file_names(stems: Iterable[str]) -> list[str]:
     """
     taken: set[str] = set()
     last: dict[str, int] = {}  # the last number that a name got, so that no number is tried twice
-    names = []
-    for stem in stems:
-        first = name = folder_name(stem)
+    different = []
+    for first in names:
+        name = first
         number = last.get(_key(first), 1)
         while _key(name) in taken:
             number += 1
             name = f"{first} ({number})"
         last[_key(first)] = number
         taken.add(_key(name))
-        names.append(name)
-    return names
+        different.append(name)
+    return different
 
 
 def _escape(unsafe: str | re.Match[str]) -> str:

@@ -79,7 +79,9 @@ def near_path(path: Path) -> str:
         return ""
     import difflib  # only a mistake needs it
 
-    close = difflib.get_close_matches(path.name, names, n=1)
+    # The ending alone makes names similar, and the rest alone does not make a report of a model.
+    stems = difflib.get_close_matches(path.stem, {Path(name).stem for name in names}, n=_MAX_NAMES)
+    close = difflib.get_close_matches(path.name, [name for name in names if Path(name).stem in stems], n=1)
     return f" Did you mean {path.parent / close[0]}?" if close else ""
 
 

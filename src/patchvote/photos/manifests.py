@@ -11,7 +11,7 @@ import csv
 import io
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -121,13 +121,27 @@ def _csv_rows(path: Path, text: TextIO, columns: Columns) -> Iterator[Row]:
             given, optional = first.rstrip("\r\n")[:200], "" if columns.label else " (and may name label)"
             raise PhotoError(
                 str(path),
-                f"the first line must name a column {missing}{optional}, got: {given!r}. If the columns have other "
-                "names, say which they are: --columns file=COLUMN,label=COLUMN (in Python, columns={'file': …}).",
+                f"the first line must name a column {missing}{optional}, got: {given!r}. "
+                + _named(missing, reader.fieldnames),
             )
         for row in reader:
             yield reader.line_num, row
     except csv.Error as error:
         raise PhotoError(str(path), f"line {reader.line_num} is not CSV: {error}. Is a quote not closed?") from None
+
+
+def _named(missing: str, present: Iterable[str] | None) -> str:
+    """Return how to name the columns of a manifest; answers of `predict` name photos in the column `file`."""
+    if missing == Columns().file and "file" in (present or ()):
+        # Their column `label` has answers of a model, so they are not taken for a list of labelled photos unasked.
+        return (
+            "If its column file has the paths, as in answers of predict, say so: --columns file=file "
+            "(in Python, columns={'file': 'file'})."
+        )
+    return (
+        "If the columns have other names, say which they are: --columns file=COLUMN,label=COLUMN "
+        "(in Python, columns={'file': …})."
+    )
 
 
 def _jsonl_rows(path: Path, text: TextIO) -> Iterator[Row]:

@@ -12,6 +12,7 @@ import contextlib
 import enum
 import errno
 import filecmp
+import functools
 import os
 import shutil
 import stat
@@ -97,6 +98,18 @@ class Placer:
         except OSError as error:
             raise PhotoError(str(source), f"it cannot be {self._how}: {error.strerror or error}.") from error
 
+    @functools.cached_property
+    def _before(self) -> dict[str, list[str]]:
+        return _folders_by_name(self.root)
+
+    def is_elsewhere(self, source: Path, folder: str) -> bool:
+        """Whether a photo, its copy or a link to it is in another folder directly below the root, from before.
+
+        Asked before the first photo is put, so that what this object puts there does not count.
+        """
+        others = (other for other in self._before.get(source.name, ()) if other != folder)
+        return any(_Taken(self.root / other / source.name).find(source) is not None for other in others)
+
     def _put(self, source: Path, taken: _Taken) -> Path:
         while True:
             path = taken.free()
@@ -107,6 +120,17 @@ class Placer:
                 continue
             taken.add(path)
             return path
+
+
+def _folders_by_name(root: Path) -> dict[str, list[str]]:
+    """Return in which folders directly below a folder there is a file of a name; nothing where none can be read."""
+    found: dict[str, list[str]] = {}
+    with contextlib.suppress(OSError), os.scandir(root) as folders:
+        for folder in sorted(entry.name for entry in folders if entry.is_dir(follow_symlinks=False)):
+            with contextlib.suppress(OSError), os.scandir(root / folder) as files:
+                for file in files:
+                    found.setdefault(file.name, []).append(folder)
+    return found
 
 
 class _Taken:

@@ -10,7 +10,8 @@ import re
 import unicodedata
 
 _WIDE = "WF"  # classes of `unicodedata.east_asian_width` with two columns
-_WORD = re.compile(r"[^\s`]*`[^`]*`\S*|\S+")  # a command in backquotes is one word: it is copied as a whole
+# A command in backquotes is one word, since it is copied as a whole; so is a number with its unit.
+_WORD = re.compile(r"[^\s`]*`[^`]*`\S*|[^\s`]*\d (?:%|[kMG]B\b)[^\s`]*|\S+")
 
 
 def width(text: str) -> int:
@@ -73,6 +74,8 @@ def wrapped(text: str, columns: int, indent: int = 0) -> list[str]:
     ['what is kept,', 'and where']
     >>> wrapped("run `patchvote fit photos` again", 12)
     ['run', '`patchvote fit photos`', 'again']
+    >>> wrapped("accuracy: 96.8 % of 5.0 GB.", 16)
+    ['accuracy: 96.8 %', 'of 5.0 GB.']
     """
     if width(text) <= columns:
         return [text]

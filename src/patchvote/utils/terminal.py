@@ -62,7 +62,10 @@ def printable_json(value: Any) -> str:
 
 
 def show(*lines: object, indent: int = 0) -> None:
-    """Print lines of the result to standard output; on a terminal, further lines of a sentence are indented."""
+    """Print lines of the result to standard output; on a terminal, long ones are wrapped, and `indent` what follows.
+
+    Lines that are themselves indented are wrapped only if `indent` is set: others are rows of tables, and commands.
+    """
     for line in lines:
         for part in _fitted(printable(line), sys.stdout, indent):
             emit(part)
@@ -82,7 +85,8 @@ def columns_of(stream: TextIO) -> int | None:
 def _fitted(line: str, stream: TextIO, indent: int) -> list[str]:
     """Return the lines of a sentence; rows of tables, and commands, are indented and stay as they are."""
     columns = columns_of(stream)
-    return [line] if columns is None or line.startswith(" ") else wrapped(line, columns, indent)
+    stays = line.startswith(" ") and not indent
+    return [line] if columns is None or stays else wrapped(line, columns, indent)
 
 
 def show_json(value: Any, indent: int | None = None) -> None:

@@ -73,9 +73,7 @@ def missing_sentence(texts: Iterable[str]) -> str | None:
     east_asian = any(unicodedata.east_asian_width(one) in "WF" for one in missing)
     name = "Noto Sans CJK (package fonts-noto-cjk)" if east_asian else "Noto Sans of that script (package fonts-noto)"
     shown = "".join(missing[:10]) + "…" * (len(missing) > 10)
-    return (
-        f"The picture shows boxes in place of {shown}: no font on this machine has them. Install one, such as {name}."
-    )
+    return f"Captions show boxes in place of {shown}: no font on this machine has them. Install one, such as {name}."
 
 
 @functools.cache

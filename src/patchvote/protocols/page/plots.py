@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import PatchvoteError
+from ...utils.figures import new_figure
 from ...utils.files import make_folder, write_file
 from ...utils.marks import NAME
 from ..protocol import Protocol
@@ -23,14 +23,10 @@ _COLOURS = {"whole-svm": "#7f7f7f", "mean-svm": "#b0b0b0", "mop": "#d6c08a"}
 
 
 def _figure(rows: int, columns: int, width: float, height: float, sharey: bool = True) -> tuple[Any, Any]:
-    try:
-        import matplotlib
-    except ImportError:
-        raise PatchvoteError("plots need matplotlib: pip install 'patchvote[plots]'.") from None
-    from matplotlib.figure import Figure
+    figure = new_figure(width, height)
+    import matplotlib
 
     matplotlib.rcParams["svg.hashsalt"] = "patchvote"  # the same results give an identical file
-    figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, sharey=sharey)
 
 
