@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import select
 import shutil
 import subprocess
 import sys
@@ -76,9 +77,15 @@ def test_who_does_not_agree_is_told_that_nothing_was_removed(answer, code, says,
     told = os.read(terminal, 10_000)
     while b"[y/N]:" not in told:
         told += os.read(terminal, 10_000)
-    os.write(terminal, f"{answer}\n".encode() if answer.isprintable() else answer.encode())
+    typed = f"{answer}\n".encode() if answer.isprintable() else answer.encode()
+    os.write(terminal, typed)
     with contextlib.suppress(OSError):  # the terminal is gone when the command ends
-        while more := os.read(terminal, 10_000):
+        while True:
+            # Python overlooks a Ctrl-C of the very moment in which it begins to read, as a person would see.
+            while not select.select([terminal], [], [], 10)[0]:
+                os.write(terminal, typed)
+            if not (more := os.read(terminal, 10_000)):
+                break
             told += more
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
     assert told.decode().splitlines()[-1].strip() == says
