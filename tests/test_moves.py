@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +85,32 @@ def test_a_record_is_not_undone_with_the_folder_of_another_run(photos, tmp_path)
     shutil.rmtree(other)
     away.rename(other)  # a folder that was renamed is taken
     assert len(make(read_record(record, photos, other))[0]) == 1
+
+
+def test_a_record_of_another_collection_is_refused(photos, tmp_path):
+    away, other = tmp_path / "away", tmp_path / "other"
+    moves = [Move(Spot(photos, "cat/1.jpg"), Spot(away, "cat/1.jpg"))]
+    record = write_record(tmp_path / "record.jsonl", moves)
+    make(moves)
+    other.mkdir()
+    with pytest.raises(PatchvoteError, match=f"has moved photos of '{photos}', and PHOTOS is {other}"):
+        read_record(record, other, away)
+    other.rmdir()
+    photos.rename(other)  # a folder that was renamed is taken
+    assert len(make(read_record(record, other, away))[0]) == 1
+
+
+def test_a_file_of_another_type_is_not_taken_for_a_record(photos, tmp_path):
+    (tmp_path / "m.patchvote").write_bytes(b"\0" * 100)
+    with pytest.raises(PatchvoteError, match="is not a record of moves, which ends in .jsonl"):
+        read_record(tmp_path / "m.patchvote", photos, None)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can make another")
+def test_a_target_that_cannot_be_made_is_told_as_such(photos):
+    made, (error,) = make([Move(Spot(photos, "cat/1.jpg"), Spot(Path("/proc/nowhere"), "cat/1.jpg"))])
+    assert not made
+    assert "it was not moved: /proc/nowhere/cat cannot be made." in str(error)
 
 
 def test_the_folder_that_a_record_names_is_never_used(photos, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from patchvote import Extractor, ImageClassifier, ModelError, NetworkError
 from patchvote.backbones import load
 from patchvote.models.quantize_network import quantize_network
+from patchvote.utils.marks import Kind, kind_of
 
 LITE0 = "efficientnet-lite0"
 
@@ -113,6 +114,29 @@ def test_the_command_writes_a_network_that_fit_and_predict_take(demo_photos, tmp
     assert fitted.code == 0, fitted.err
     asked = command("predict", model, next((demo_photos / "test").glob("*/*")))
     assert asked.code == 0, asked.err
+
+
+def test_without_its_settings_beside_it_the_network_sees_the_same_pixels(quantized, photos, tmp_path):
+    alone = shutil.copy(quantized.path, tmp_path / "alone.onnx")
+    assert load(str(alone)).spec.fingerprint == load(str(quantized.path)).spec.fingerprint
+    (tmp_path / "alone.toml").write_text("mean = 0")
+    assert load(str(alone)).spec.preprocessing.mean == (0, 0, 0)  # what the user writes counts
+
+
+def test_damaged_settings_in_a_graph_are_told(quantized, tmp_path):
+    import onnx
+
+    for text, message in (("mean = [", "are damaged"), ("means = 1", "unknown key 'means'"), ("x." * 9000, "damaged")):
+        graph = onnx.load(str(quantized.path))
+        onnx.helper.set_model_props(graph, {"patchvote": text})
+        onnx.save(graph, tmp_path / "damaged.onnx")
+        with pytest.raises(NetworkError, match=message):
+            load(str(tmp_path / "damaged.onnx"))
+
+
+def test_a_second_run_replaces_what_the_first_one_wrote(quantized):
+    assert kind_of(quantized.path) is Kind.graph
+    assert kind_of(quantized.path.with_suffix(".toml")) is Kind.settings
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Open an ONNX file of a user as a network.
 
-The preprocessing must be given, in arguments or in a TOML file beside it (`net.toml` beside `net.onnx`). Everything
-else (axes, size, dimension, stride) is read from the graph or found by running it.
+The preprocessing must be given, in arguments or in a TOML file beside it (`net.toml` beside `net.onnx`); graphs that
+patchvote wrote hold it themselves. Everything else (axes, size, dimension, stride) is read from the graph or found by
+running it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NetworkError
-from ..utils.reading import read_toml
+from ..utils.reading import parse_toml, read_toml
 from ..utils.schema import brief
 from ..utils.suggest import nearest
 from .base import Activation, NetworkSpec, Preprocessing, stride_of
@@ -24,6 +25,7 @@ from .graph_file import check_operations, read_graph
 from .onnx_backbone import OnnxBackbone
 from .session import Session
 
+SETTINGS = "patchvote"  # key of a graph's metadata that holds the text of its TOML file
 _MAX_SIDE = 4096  # pixels of the input; the largest networks take about 1,000
 _MAX_PIXELS = 1 << 26  # of a batch, where the graph fixes its size: 0.8 GB as float32
 
@@ -72,11 +74,23 @@ class OnnxSettings:
         if not file.exists():
             return cls()
         try:
-            settings = read_toml(file)
+            return cls._of(read_toml(file), file)
         except OSError as error:
             raise NetworkError(f"{file} cannot be read: {error.strerror or error}.") from None
         except ValueError as error:
             raise NetworkError(f"{file} is not a TOML file: {error}") from None
+
+    @classmethod
+    def inside(cls, model: Any, path: Path) -> OnnxSettings:
+        """Read the settings that a graph holds; return the defaults where there are none."""
+        text = next((entry.value for entry in model.metadata_props if entry.key == SETTINGS), "")
+        try:
+            return cls._of(parse_toml(text), path)
+        except ValueError as error:
+            raise NetworkError(f"the settings in {path} are damaged: {error}") from None
+
+    @classmethod
+    def _of(cls, settings: dict[str, Any], file: Path) -> OnnxSettings:
         known = [field.name for field in dataclasses.fields(cls)]
         for key in settings:
             if key not in known:
@@ -134,8 +148,11 @@ def open_onnx(
         The file, the settings or the TOML file beside it cannot be used; the message gives the reason.
     """
     path = Path(path)
-    chosen = dataclasses.replace(OnnxSettings.beside(path), **settings)
+    beside = OnnxSettings.beside(path)  # before the graph, which may take a moment to read
     model, digest = read_graph(path)
+    if not path.with_suffix(".toml").exists():
+        beside = OnnxSettings.inside(model, path)
+    chosen = dataclasses.replace(beside, **settings)
     output = chosen.output or _only_output(model, path)
     spec = NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, output)
 

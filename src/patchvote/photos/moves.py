@@ -3,8 +3,8 @@
 The record is written before the first photo is moved, so that all can be undone whatever happens; afterwards it is
 reduced to the moves that were made. Nothing is deleted, and nothing is overwritten. A record may have been edited, or
 come from a stranger: undoing it moves photos from the folders that the user names back into the first of them, and
-touches nothing else. So the folder that it says photos went to is compared with the one that the user names, and shown
-in messages, but never used.
+touches nothing else. So the folders that it says photos came from and went to are compared with those that the user
+names, and shown in messages, but never used.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from ..errors import PatchvoteError, PhotoError
 from ..utils.files import write_file
 from ..utils.schema import flag, record, text
 from .formats import endings, is_photo
-from .manifests import read_manifest
+from .manifests import ENDINGS, read_manifest
 from .placing import check_movable, inside, move_new, numbered
 
 _MARK = "patchvote_moved"  # first key of every line of a record: whether the photo left the collection
+_WRITTEN = "`patchvote check --move` and `--apply` write such a record, PHOTOS-moves.jsonl, and print its name."
 _PATH = text(1 << 15)  # characters of the longest path of any system
-_LINE = record({_MARK: flag, "was": _PATH, "is": _PATH}, {"into": _PATH})  # into: folder of a photo that left
+_LINE = record({_MARK: flag, "was": _PATH, "is": _PATH}, {"of": _PATH, "into": _PATH})  # of: folder of the collection
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,10 +96,14 @@ def make(moves: Iterable[Move]) -> tuple[list[Move], list[PhotoError]]:
             move.target.check()
             move.target.path.parent.mkdir(parents=True, exist_ok=True)
             move_new(move.source.path, move.target.path)
-        except FileNotFoundError:
-            failed.append(PhotoError(str(move.source.path), "it was not moved: it is not there. Was it moved before?"))
         except OSError as error:
-            failed.append(PhotoError(str(move.source.path), f"it was not moved: {error.strerror or error}."))
+            reason = f"{error.strerror or error}."
+            if isinstance(error, FileNotFoundError):  # of the photo, or of a folder that cannot be made
+                there = os.path.lexists(move.source.path)
+                reason = (
+                    f"{move.target.path.parent} cannot be made." if there else "it is not there. Was it moved before?"
+                )
+            failed.append(PhotoError(str(move.source.path), f"it was not moved: {reason}"))
         else:
             made.append(move)
     return made, failed
@@ -140,6 +145,7 @@ def _write_lines(path: Path, moves: Iterable[Move]) -> None:
 def _line(move: Move) -> dict[str, str | bool]:
     has_left = move.target.root != move.source.root
     line: dict[str, str | bool] = {_MARK: has_left, "was": move.source.name, "is": move.target.name}
+    line["of"] = os.path.realpath(move.source.root)
     return line | {"into": os.path.realpath(move.target.root)} if has_left else line
 
 
@@ -161,12 +167,15 @@ def read_record(path: Path, photos: Path, moved: Path | None) -> list[Move]:
         The file is not a record, names something outside of the folders, or is that of another folder.
     """
     moves = []
+    if path.suffix.lower() not in ENDINGS:  # a model, say: the reader of lists would talk of lists
+        raise PatchvoteError(f"{path} is not a record of moves, which ends in .jsonl. {_WRITTEN}")
     for number, row in read_manifest(path):
         if (problem := _LINE(row)) is not None:
             raise PatchvoteError(
-                f"{path} is not a record of moves: line {number} has other fields ({problem.lstrip('.')}). "
-                "`patchvote check --move` and `--apply` write such a record, PHOTOS-moves.jsonl, and print its name."
+                f"{path} is not a record of moves: line {number} has other fields ({problem.lstrip('.')}). {_WRITTEN}"
             )
+        if (of := row.get("of")) and not _may_be(Path(of), photos):
+            raise PatchvoteError(f"{path} has moved photos of {of!r:.300}, and PHOTOS is {photos}: name that folder.")
         if row[_MARK]:
             _check_target(path, row.get("into"), moved)
         move = Move(Spot(moved if row[_MARK] and moved is not None else photos, row["is"]), Spot(photos, row["was"]))

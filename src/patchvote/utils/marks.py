@@ -20,6 +20,7 @@ from .remote import RemotePath
 
 NAME = "patchvote"
 GENERATOR = f'<meta name="generator" content="{NAME} {__version__}">'
+SETTINGS_HEAD = f"# Settings of a network, written by {NAME}"
 RESULTS_HEAD = "# Results\n\nEvery number in a table comes from a file in `results/`"
 
 _ORIGIN = "patchvote-origin"  # name of the field of a page that says what the page is of
@@ -79,6 +80,8 @@ def kind_of(path: Path) -> Kind | None:
         return Kind.arrays if head[30:].startswith(f"{NAME}.npy".encode()) else None
     if b"\x12\x09patchvote" in head[:16]:  # ONNX: ModelProto.producer_name, after ir_version
         return Kind.graph
+    if head.startswith(SETTINGS_HEAD.encode()):
+        return Kind.settings
     if head.startswith(RESULTS_HEAD.encode()):
         return Kind.results
     if head.startswith(b"<?xml"):

@@ -108,9 +108,21 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     ValueError
         The file is not TOML, or is nested too deeply.
     """
+    return parse_toml(read_text(path, _MAX_TOML_BYTES))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse an untrusted text in TOML in bounded time.
+
+    Raises
+    ------
+    ValueError
+        The text is too long, is not TOML, or is nested too deeply.
+    """
     import tomllib
 
-    text = read_text(path, _MAX_TOML_BYTES)
+    if len(text) > _MAX_TOML_BYTES:
+        raise ValueError(f"it has more than {_MAX_TOML_BYTES:,} characters")
     for number, line in enumerate(text.splitlines(), start=1):
         if line.count(".") > _MAX_TOML_DOTS:
             raise ValueError(f"line {number} has more than {_MAX_TOML_DOTS:,} dots")
