@@ -93,7 +93,16 @@ def test_answers_of_predict_in_place_of_a_list_tell_their_column(listed, command
     assert command("predict", "m.patchvote", "photos", "-o", "answers.csv").code == 0
     done = command("predict", "m.patchvote", "answers.csv")
     assert (done.code, "--columns file=file" in done.err) == (1, True)
-    assert command("predict", "m.patchvote", "answers.csv", "--columns", "file=file").code == 0
+    answered = command("predict", "m.patchvote", "answers.csv", "--columns", "file=file")
+    assert (answered.code, "holds answers of a model" in answered.err) == (0, False)
+
+
+def test_labels_that_are_answers_of_a_model_are_told_where_they_are_taken_for_the_truth(listed, command):
+    assert command("predict", "m.patchvote", "photos", "-o", "answers.csv", "--threshold", "0").code == 0
+    named = ("--columns", "file=file", "--no-report")
+    for words in (("evaluate", "m.patchvote", "answers.csv"), ("fit", "answers.csv", "new.patchvote", *FIT[:-1])):
+        done = command(*words, *named)
+        assert "answers.csv holds answers of a model: its labels may be wrong" in done.err
 
 
 @pytest.mark.parametrize("text", ["path", "file=", "file=a,file=b", "name=path", "file=a;label=b,", "label"])

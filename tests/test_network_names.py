@@ -182,8 +182,11 @@ def test_an_onnx_file_beside_the_model_is_its_network_if_the_fingerprint_is_righ
     write_model(model_of("efficientnet-lite0+net.onnx", both.fingerprint, both.dim), path)
     assert ImageClassifier.load(path).predict_proba([photo]).shape == (1, 4)
     write_model(model_of("net.onnx", "0" * 16), path)
-    with pytest.raises(ModelError, match="made with another network than .* \\(checksum of the weights 0000"):
+    with pytest.raises(
+        ModelError, match="made with another network than .* \\(checksum of weights and settings 0000"
+    ) as told:
         ImageClassifier.load(path)
+    assert "Its file, or the .toml beside it, has changed since" in str(told.value)
 
 
 def test_what_lies_beside_a_model_must_be_a_file(tmp_path):

@@ -139,6 +139,20 @@ def test_a_second_run_replaces_what_the_first_one_wrote(quantized):
     assert kind_of(quantized.path.with_suffix(".toml")) is Kind.settings
 
 
+@pytest.mark.parametrize("stopped_in", ["write_network", "choose_network"])
+def test_ctrl_c_says_whether_the_network_was_written(stopped_in, demo_photos, tmp_path, command, monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"patchvote.models.quantize_network.{stopped_in}", interrupted)
+    done = command("quantize", demo_photos / "train", tmp_path / "net.onnx")
+    is_written = stopped_in == "choose_network"
+    assert done.code == 130
+    assert ("net.onnx was written, but not compared" in done.err) == is_written
+    assert ("net.onnx was not written" in done.err) != is_written
+    assert (tmp_path / "net.onnx").exists() == is_written
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [("net.bin", "must be a local file that ends in .onnx"), ("memory://net.onnx", "must be a local file")],

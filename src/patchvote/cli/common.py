@@ -230,6 +230,7 @@ def tell_hints(photos: Path, columns: Columns | None = None, fewest: int = 1) ->
     from ..photos.find import find_photos
     from ..photos.hints import folder_of_classes, similar_names
 
+    tell_answers(photos)
     found = find_photos(source_of(photos, columns))
     if len({photo.label for photo in found}) < fewest:
         return
@@ -237,6 +238,15 @@ def tell_hints(photos: Path, columns: Columns | None = None, fewest: int = 1) ->
     if meant is not None:
         say(f"{meant} holds folders, not photos: did you mean `patchvote fit {meant}`?")
     say(*filter(None, [similar_names(photo.label for photo in found if photo.label is not None)]))
+
+
+def tell_answers(photos: Path) -> None:
+    """Print that labels are answers of a model, where a list of `predict` is taken for one of labelled photos."""
+    from ..utils.marks import Kind, kind_of
+
+    with contextlib.suppress(OSError, ValueError):
+        if is_manifest(photos) and kind_of(photos) is Kind.answers:
+            say(f"{photos} holds answers of a model: its labels may be wrong, and are taken for the truth here.")
 
 
 def tell_refusal(classifier: ImageClassifier) -> None:

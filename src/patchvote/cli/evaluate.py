@@ -44,6 +44,7 @@ from .common import (
     report_file,
     source_of,
     sources_of,
+    tell_answers,
     tell_refusal,
     tell_skipped,
     workers_of,
@@ -111,6 +112,7 @@ def evaluate(
         origin = origin_of([model, photos])
         renewed = {} if report else {default: origin}
         check_outputs([(page, Kind.report)], inputs, force=force, renewed=renewed, columns=named)
+        tell_answers(photos)
         with ProgressLine("evaluate", quiet) as line:
             settings: dict[str, Any] = {"adapt": adapt, "insist": insist, "progress": line.stage, "engine": where}
             settings["unknown"] = sources_of(strangers, named)

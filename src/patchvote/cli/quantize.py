@@ -64,7 +64,13 @@ def quantize(
     named, settings = named_columns(columns, [photos]), output.with_suffix(".toml")
     outputs = [(output, Kind.graph), (settings, Kind.settings)]
     check_outputs(outputs, itertools.chain([photos], network_files(network)), force=force, columns=named)
-    stopped = f"interrupted. {output} was not written, or was not compared: run the same command again."
+    before = output.stat() if output.exists() else None
+
+    def stopped() -> str:
+        is_written = output.exists() and output.stat() != before
+        what = f"{output} was written, but not compared" if is_written else f"{output} was not written"
+        return f"interrupted; {what}. Run the same command again."
+
     with interruption(stopped), ProgressLine("calibrate", quiet) as line:
         found = quantize_network(
             source_of(photos, named),

@@ -53,7 +53,7 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
     maps = FeatureMaps(graph, network or model.recipe.network, model.recipe.activation)
     if maps.spec.fingerprint != model.fingerprint:
         raise PatchvoteError(
-            f"the model was made with another network than {maps.spec.name} (checksum of the weights "
+            f"the model was made with another network than {maps.spec.name} (checksum of weights and settings "
             f"{model.fingerprint}, not {maps.spec.fingerprint}): its answers would mean nothing. "
             "Name the network that it was made with."
         )

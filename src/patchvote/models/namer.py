@@ -463,10 +463,12 @@ class Namer:
         """Use a model that was read from a file, if it was made with this network."""
         spec = self._extractor.backbone.spec
         if spec.fingerprint != model.fingerprint:
+            advice = f"Load it with the network that it was made with: {model.recipe.network}"
+            if Path(spec.name).name == Path(model.recipe.network).name:
+                advice = "Its file, or the .toml beside it, has changed since: put back what it was, or fit again."
             raise ModelError(
-                f"{path} was made with another network than {spec.name} (checksum of the weights "
-                f"{model.fingerprint}, not {spec.fingerprint}): its answers would mean nothing. "
-                f"Load it with the network that it was made with: {model.recipe.network}"
+                f"{path} was made with another network than {spec.name} (checksum of weights and settings "
+                f"{model.fingerprint}, not {spec.fingerprint}): its answers would mean nothing. {advice}"
             )
         if spec.dim != model.features:
             raise ModelError(f"{path} is damaged: it has {model.features} features, its network {spec.dim}.")

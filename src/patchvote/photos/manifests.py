@@ -136,7 +136,7 @@ def _named(missing: str, present: Iterable[str] | None) -> str:
         # Their column `label` has answers of a model, so they are not taken for a list of labelled photos unasked.
         return (
             "If its column file has the paths, as in answers of predict, say so: --columns file=file "
-            "(in Python, columns={'file': 'file'})."
+            "(in Python, columns={'file': 'file'}); its labels are then answers of a model, not the truth."
         )
     return (
         "If the columns have other names, say which they are: --columns file=COLUMN,label=COLUMN "
