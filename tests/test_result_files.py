@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.result_cells import MADE_WITH, RUN, add_and_fold, cell
 from patchvote.errors import PatchvoteError
 from patchvote.protocols import Protocol, cells, draws
 from patchvote.protocols.draws import Draw, read_draws
@@ -22,12 +23,6 @@ from patchvote.utils.files import write_file
 
 ROOT = Path(__file__).parent.parent
 BEFORE = Path(__file__).parent / "before" / "results"  # as the version before wrote them, byte for byte
-RUN = Run("p", "random", "nbnn", "dense", "efficientnet-lite0")
-MADE_WITH = {"settings": {"q": 2.0}, "drawn": {"seed": 0}}
-
-
-def cell(split: int, pair: str | None = None, **more: object) -> dict[str, object]:
-    return {"pair": pair, "split": split, "hits": "10", "accuracy": 50.0, "versions": {"numpy": "2"}, **more}
 
 
 def everything(results: Results, protocol: str = "p") -> list:
@@ -94,18 +89,9 @@ def test_a_cell_of_this_code_tells_its_commit(tmp_path):
 # --- several processes, and kills -------------------------------------------------------------------------------------
 
 
-def _work(folder: Path, number: int) -> None:
-    results = Results(folder)
-    results.keep_draws("p", {Draw("random", None, number): Split([f"a{number}"], ["b"])})
-    for split in range(1, 16):
-        results.add(RUN, MADE_WITH, cell(split, pair=f"{number}-x"))
-        if split % 4 == number:
-            results.fold("p")
-
-
 def test_processes_that_add_and_fold_at_once_lose_nothing(tmp_path):
     context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_work, args=(tmp_path, number)) for number in range(4)]
+    workers = [context.Process(target=add_and_fold, args=(tmp_path, number)) for number in range(4)]
     for worker in workers:
         worker.start()
     results, most = Results(tmp_path), 0
