@@ -1,4 +1,4 @@
-"""Cells of results, and a process that adds and folds them; here, since a started process imports what it runs by name."""
+"""Cells of results, and a process that adds and folds them: what a started process runs, it imports by name."""
 
 from __future__ import annotations
 
