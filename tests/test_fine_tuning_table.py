@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
+
+from patchvote import find_photos
+from patchvote.nn import TuningSettings, fine_tune
 
 ROOT = Path(__file__).parent.parent
 
@@ -51,3 +55,19 @@ def test_the_table_lists_the_best_method_first_with_its_seeds_and_mean(benchmark
     assert lines[0] == "| method | seed 0 | seed 1 | mean |"
     assert lines[2] == "| last stage and votes | 90.00 | 92.00 | 91.00 ± 1.41 |"
     assert lines[3].startswith("| votes only, network frozen | 80.00 | 81.00 |")
+
+
+def test_a_training_that_shares_the_trunk_gives_what_it_gives_alone(benchmark_module, demo_photos):
+    photos = find_photos(demo_photos / "train")[::3]
+    settings = TuningSettings(passes=2, variants=2, batch=8)
+
+    def history(**changed):
+        changed = dataclasses.replace(settings, **changed)
+        return fine_tune("efficientnet-lite0", photos, [str(photo.label) for photo in photos], settings=changed).history
+
+    alone = history()
+    with benchmark_module.shared_trunk():
+        history(rate=0.0)
+        shared = history()
+    assert [one["held_out_accuracy"] for one in shared] == [one["held_out_accuracy"] for one in alone]
+    assert [one["loss"] for one in shared] == pytest.approx([one["loss"] for one in alone], rel=1e-4)
