@@ -120,7 +120,7 @@ def draw(curves: dict[str, list[list[float]]], path: Path) -> None:
     panel.set_xlabel("pass")
     panel.set_ylabel("accuracy on held-out photos, %")
     panel.xaxis.get_major_locator().set_params(integer=True)
-    panel.legend(fontsize=7)
+    panel.legend(fontsize=7, loc="lower right")
     panel.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
     save_plot(figure, path)
