@@ -275,7 +275,7 @@ def test_a_mistyped_name_gets_the_nearest_right_one():
 
 def test_weights_that_are_not_installed_or_not_the_known_ones_are_named(monkeypatch, tmp_path):
     monkeypatch.setitem(
-        efficientnet.VARIANTS, "efficientnet-lite1", efficientnet.Variant(1, 1, 224, "no_such_package", "x", "0")
+        efficientnet.VARIANTS, "efficientnet-lite1", efficientnet.Variant(1, 1, 224, "no_such_package", "x", "0", 1)
     )
     with pytest.raises(NetworkError, match="pip install no_such_package"):
         load("efficientnet-lite1")

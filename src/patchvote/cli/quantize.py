@@ -14,6 +14,7 @@ from ..utils.terminal import show, show_json
 from .common import (
     Cache,
     ColumnsOption,
+    Device,
     Force,
     Jobs,
     Json,
@@ -42,6 +43,7 @@ def quantize(
     force: Force = False,
     cache: Cache = None,
     no_cache: NoCache = False,
+    device: Device = "cpu",
     jobs: Jobs = None,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -80,6 +82,7 @@ def quantize(
             budget=budget,
             cache=cache_of(cache, no_cache, photos),
             jobs=jobs,
+            device=device,
             seed=seed,
             progress=line.stage,
         )

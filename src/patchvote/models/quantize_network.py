@@ -73,6 +73,7 @@ def quantize_network(
     budget: float = 60.0,
     cache: str | Path | bool | None = None,
     jobs: int | None = None,
+    device: str = "cpu",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Quantized:
@@ -86,7 +87,7 @@ def quantize_network(
         ONNX file to write; its settings are written to a TOML file beside it.
     network : str, default "efficientnet-lite0"
         Network to quantize.
-    voter, budget, cache, jobs, seed, progress
+    voter, budget, cache, jobs, device, seed, progress
         Same as for `choose_network`, which compares the two.
 
     Raises
@@ -96,7 +97,7 @@ def quantize_network(
     """
     found = labelled(photos, None, 2)
     check_classes(found)
-    extractor = Extractor(network, jobs=jobs)
+    extractor = Extractor(network, jobs=jobs, device=device)
     backbone = extractor.backbone
     if not isinstance(backbone, HasGraph) or backbone.spec.whole != "mean":
         raise NetworkError(f"{network} cannot be quantized: it is not one graph from pixels to a map of descriptors.")
@@ -105,7 +106,14 @@ def quantize_network(
     inputs: Iterator[npt.NDArray[np.float32]] = (backbone.spec.preprocessing(view) for view in views.images)
     written = write_network(path, quantized(backbone.graph(), inputs, network), backbone.spec)
     names = [extractor.recipe.network, str(written)]
-    more: dict[str, Any] = {"voter": voter, "budget": budget, "cache": cache, "jobs": jobs, "seed": seed}
+    more: dict[str, Any] = {
+        "voter": voter,
+        "budget": budget,
+        "cache": cache,
+        "jobs": jobs,
+        "device": device,
+        "seed": seed,
+    }
     tried = choose_network(found, limit=math.inf, networks=names, progress=progress, **more).trials
     trials = {trial.network: trial for trial in tried}
     return Quantized(written, views.photos, trials[names[0]], trials[names[1]])
