@@ -93,5 +93,5 @@ def quantize(
         elif not quiet:
             show(
                 *found.sentences(),
-                f"wrote {output}, calibrated on {found.calibrated} photos, and {settings}: keep both.",
+                f"wrote {output}, calibrated on {found.calibrated} photos, and its settings, {settings}.",
             )
