@@ -110,7 +110,9 @@ def tiny_weights(channels: int = 6) -> tuple[np.ndarray, np.ndarray]:
     return (rng.normal(size=(channels, 3, 32, 32)) / 100).astype(np.float32), np.zeros(channels, np.float32)
 
 
-def write_tiny_network(path: Path, *, shape: tuple = ("n", 3, "h", "w"), channels: int = 6) -> Path:
+def write_tiny_network(
+    path: Path, *, shape: tuple = ("n", 3, "h", "w"), channels: int = 6, vector: str = "vector"
+) -> Path:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -120,13 +122,13 @@ def write_tiny_network(path: Path, *, shape: tuple = ("n", 3, "h", "w"), channel
             helper.make_node("Conv", ["image", "kernel", "bias"], ["linear"], strides=[32, 32], kernel_shape=[32, 32]),
             helper.make_node("Relu", ["linear"], ["features"]),
             helper.make_node("GlobalAveragePool", ["features"], ["pooled"]),
-            helper.make_node("Flatten", ["pooled"], ["vector"]),
+            helper.make_node("Flatten", ["pooled"], [vector]),
         ],
         "tiny",
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)],
         [
             helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", channels, "rows", "columns"]),
-            helper.make_tensor_value_info("vector", TensorProto.FLOAT, ["n", channels]),
+            helper.make_tensor_value_info(vector, TensorProto.FLOAT, ["n", channels]),
         ],
         [numpy_helper.from_array(kernel, "kernel"), numpy_helper.from_array(bias, "bias")],
     )
