@@ -1,7 +1,8 @@
 """What the pages tell a reader to type works as it stands: every command, and every program in Python.
 
-Each page has a folder of its own with all that pages speak of (`photos/`, `new/`, `my.patchvote` and others), in which its
-commands and programs run in the order of the page. What cannot run here is listed with the tests that run the like of it.
+Each page has a folder of its own with all that pages speak of (`photos/`, `new/`, `my.patchvote` and others), in which
+its commands and programs run in the order of the page. What cannot run here is listed with the tests that run the like
+of it.
 """
 
 from __future__ import annotations

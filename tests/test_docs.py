@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import numpy as np
+import pytest
+from PIL import Image
 
 import patchvote
 from helpers.packages import install
@@ -70,3 +73,16 @@ def test_the_architecture_lists_every_module_in_a_table():
     assert [row for row in rows if row not in page] == []
     static = [path.relative_to(package / "web").as_posix() for path in (package / "web" / "static").iterdir()]
     assert [name for name in static if f"`{name}`" not in page] == []
+
+
+def test_the_figures_of_the_method_can_be_drawn_again_and_are_shown(tmp_path):
+    pytest.importorskip("matplotlib")
+    subprocess.run([sys.executable, ROOT / "tools" / "method_figures.py", tmp_path], check=True, timeout=600)
+    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    assert {path.name for path in tmp_path.iterdir()} == set(re.findall(r"\]\(method/([\w.]+)\)", page))
+    for drawn in tmp_path.iterdir():
+        new, kept = (
+            np.asarray(Image.open(path).convert("L"), float) for path in (drawn, ROOT / "docs/method" / drawn.name)
+        )
+        assert new.shape == kept.shape
+        assert np.abs(new - kept).mean() < 10  # fonts and rounding may differ a little

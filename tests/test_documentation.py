@@ -13,6 +13,31 @@ from helpers.site import ROOT, PageLinks, broken, build, pages_of
 
 pytest.importorskip("material", reason="the site needs the extra docs")
 
+MARKDOWN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+IMAGE = re.compile(r"<img [^>]*>")
+
+# Parts of a page's text that end beyond the right edge of the window, though no box around them scrolls.
+STICKING_OUT = """
+[...document.querySelectorAll('.md-content *')].filter(part => {
+  const box = part.getBoundingClientRect();
+  if (!box.width || box.right <= innerWidth + 1) return false;
+  for (let around = part.parentElement; !around.matches('.md-content'); around = around.parentElement)
+    if (getComputedStyle(around).overflowX !== 'visible') return false;
+  return true;
+}).map(part => part.tagName + ' ' + part.textContent.slice(0, 40))
+"""
+
+
+def without_code(page):
+    """Return the text of a page without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors_of(page):
+    """Return the anchors that a forge gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
@@ -86,14 +111,51 @@ def test_a_browser_shows_it_at_every_width_and_asks_no_other_host(site):
                 assert wider <= 0, f"{name} is {wider} pixels wider than a window of {width}"
 
 
+def test_on_a_phone_no_page_is_wider_than_the_screen_and_nothing_sticks_out_that_does_not_scroll(site, pages):
+    with start_browser() as browser:
+        faults = []
+        for page in pages:
+            browser.open(page, width=390, height=800)
+            out = browser.evaluate(STICKING_OUT)
+            wider = browser.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            if out or wider > 0:
+                faults.append((page.relative_to(site.resolve()).as_posix(), wider, out))
+    assert faults == []
+
+
+def test_what_sticks_out_is_found_and_what_scrolls_is_not(tmp_path):
+    wide = '<p style="width: 600px">'
+    for name, text in (("out", wide), ("scrolls", f'<div style="overflow-x: auto">{wide}</div>')):
+        (tmp_path / f"{name}.html").write_text(f'<div class="md-content"><div>{text}</div></div>')
+    with start_browser() as browser:
+        found = []
+        for name in ("out", "scrolls"):
+            browser.open(tmp_path / f"{name}.html", width=390)
+            found.append(browser.evaluate(STICKING_OUT))
+    assert list(map(len, found)) == [1, 0]
+
+
+def test_every_picture_says_what_it_shows(site):
+    pictures = [(page.name, picture) for page in site.rglob("*.html") for picture in IMAGE.findall(page.read_text())]
+    assert len(pictures) > 20
+    assert [where for where, picture in pictures if not re.search(r'alt="[^"]{10,}"', picture)] == []
+
+
 def test_links_between_the_pages_of_the_repository_work_without_the_site():
     faults = []
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
-        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-        for link in re.findall(r"\]\((?![a-z]+:)([^)\s#]+)", text):
-            if not (page.parent / link).exists():
-                faults.append(f"{page.relative_to(ROOT)}: {link}")
+    anchors = {page: anchors_of(page) for page in MARKDOWN}
+    for page in MARKDOWN:
+        for link, anchor in re.findall(r"\]\((?![a-z]+:)([^)\s#]*)#?([^)\s]*)\)", without_code(page)):
+            target = (page.parent / link).resolve() if link else page
+            if not target.exists() or (anchor and target in anchors and anchor not in anchors[target]):
+                faults.append(f"{page.relative_to(ROOT)}: {link}#{anchor}")
     assert faults == []
+
+
+def test_anchors_are_those_of_a_forge(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Office+Caltech-10, `dense`: what & how\n\n```\n# no heading\n```\n## From few images\n")
+    assert anchors_of(page) == {"officecaltech-10-dense-what--how", "from-few-images"}
 
 
 def test_links_of_a_page_are_read_from_its_markup():

@@ -1,4 +1,4 @@
-"""The lines of curl in docs/serve.md: run as they stand, against a server of ours, they do what they promise."""
+"""The lines of curl and of Python in docs/serve.md: against a server of ours, they do what they promise."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from helpers.pages import blocks
 from helpers.web import live
 from patchvote import ImageClassifier
 
@@ -25,8 +26,9 @@ def lines_of_curl() -> str:
     return "\n".join(line[4:] for line in chapter.splitlines() if line.startswith("    "))
 
 
-@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("bash")), reason="needs curl and bash")
-def test_the_lines_of_curl_in_the_documentation_work_as_they_stand(tmp_path, surfaces):
+@pytest.fixture
+def pets(tmp_path, surfaces):
+    """Folder of a reader with a few photos, and a server that was started with a model of pets beside it."""
     photos = {"cat": surfaces["brick"], "dog": surfaces["grass"]}  # surfaces stand for pets
     labels = [label for label, own in photos.items() for _ in own]
     classifier = ImageClassifier(cache=tmp_path / "cache")
@@ -37,18 +39,24 @@ def test_the_lines_of_curl_in_the_documentation_work_as_they_stand(tmp_path, sur
         (here / name).write_bytes(photos[label][5][1])
         for number in (1, 2):
             (here / label / f"{number}.jpg").write_bytes(photos[label][number][1])
+    with live(tmp_path / "data", tmp_path / "pets.patchvote") as server:
+        yield here, server.address
+
+
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("bash")), reason="needs curl and bash")
+def test_the_lines_of_curl_in_the_documentation_work_as_they_stand(pets):
+    here, address = pets
     (here / "token").write_text("0123456789abcdef")  # which this server does not need
     (here / ".curlrc").write_text("fail-with-body\nsilent\nwrite-out = \\n\n")  # an error of the server ends the script
-    with live(tmp_path / "data", tmp_path / "pets.patchvote") as server:
-        commands = re.sub(r"http://127\.0\.0\.1:8000|https://photos\.example\.org", server.address, lines_of_curl())
-        done = subprocess.run(
-            ["bash", "-e", "-o", "pipefail", "-c", commands],
-            cwd=here,
-            env=os.environ | {"CURL_HOME": str(here), "HOME": str(here)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+    commands = re.sub(r"http://127\.0\.0\.1:8000|https://photos\.example\.org", address, lines_of_curl())
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", commands],
+        cwd=here,
+        env=os.environ | {"CURL_HOME": str(here), "HOME": str(here)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     named, explained, models, cats, dogs = (json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{")
     assert [answer["label"] for answer in named["answers"]] == ["cat", "dog"]
@@ -57,3 +65,14 @@ def test_the_lines_of_curl_in_the_documentation_work_as_they_stand(tmp_path, sur
     assert (len(cats["added"]), dogs["workspace"]["photos"]) == (2, 4)
     assert '"status": "done"' in done.stdout.rpartition("event: end")[2]
     assert ImageClassifier.load(here / "pets.patchvote").classes == ("cat", "dog")
+
+
+def test_the_program_in_the_documentation_works_as_it_stands(pets, monkeypatch, capsys):
+    here, address = pets
+    (program,) = blocks(GUIDE, "python")
+    monkeypatch.chdir(here)
+    exec(program.replace("http://127.0.0.1:8000", address), {})
+    asked, *_, learned = capsys.readouterr().out.splitlines()
+    assert asked.startswith("a.jpg cat ")
+    assert "classified correctly" in learned or "held out" in learned, learned
+    assert ImageClassifier.load("pets.patchvote").classes == ("cat", "dog")
