@@ -27,8 +27,10 @@ class Preprocessing:
 
     Parameters
     ----------
-    mean, scale : tuple of three floats
-        Mean and scale of each channel, in the network's channel order.
+    mean : tuple of three floats
+        What is subtracted from each channel, in the network's channel order.
+    scale : tuple of three floats
+        What each channel is divided by afterwards, in the same order.
     color : {"RGB", "BGR"}
         Channel order of the network.
     layout : {"NCHW", "NHWC"}
