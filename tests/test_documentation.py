@@ -94,6 +94,12 @@ def test_formulas_are_markup_that_browsers_draw_themselves(site):
     assert re.findall(r"ALUMROF|\$`|\$\$|\\[a-z]+", re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)) == []
 
 
+def test_no_line_ends_within_the_dashes_of_an_option(site):
+    page = (site / "sort.html").read_text(encoding="utf-8")
+    assert '<code><span class="option">--link</span></code>' in page
+    assert "<code>%2Dy</code>" in page
+
+
 def test_files_outside_of_the_folder_that_pages_link_to_come_along(site):
     assert (site / "repository/results/check/suggest.jsonl").read_bytes() == (
         ROOT / "results/check/suggest.jsonl"

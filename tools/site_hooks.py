@@ -5,6 +5,7 @@
 - CONTRIBUTING.md and CHANGELOG.md stand where forges look for them, and are pages of the site as well.
 - Formulas are LaTeX between ``$$`` lines, or between ``$` `` and `` `$`` in a sentence, as forges read it. They become
   MathML, which browsers draw themselves: no script, no font, no other host.
+- Names of options (``--sort-into``) are marked, so that no line ends within their dashes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ COPIES = "repository"  # folder of the site for files outside of docs/
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)([^)\s#]+)(#[^)\s]*)?(?=\))")
 # Formulas in a sentence are found here, too: their backticks would be taken for those of code.
 _CODE = re.compile(r"^(`{3,}|~{3,}).*?^\1|(?P<formula>\$`[^`]+`\$)|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+_OPTION = re.compile(r"(?<![\w-])--?[a-z][\w-]*")
 _FORMULA = re.compile(r"^\$\$\n(?P<block>.+?)\n\$\$$|\$`(?P<inline>[^`]+)`\$", re.MULTILINE | re.DOTALL)
 
 
@@ -64,8 +66,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Put the formulas into the finished page."""
+    """Put the formulas into the finished page, and mark the names of options in its sentences."""
     formulas = page.meta.get("formulas", [])
+    html = re.sub(
+        r"(?<=<code>)[^<]*(?=</code>)", lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html
+    )
     return re.sub(r"FORMULA(\d+)ALUMROF", lambda found: formulas[int(found[1])], html)
 
 

@@ -24,12 +24,16 @@ class TuningSettings:
         Maximum number of passes over the photos.
     batch : int, default 32
         Number of photos per step.
-    rate, head_rate : float
-        Learning rates of tail and head (AdamW, with a cosine schedule that ends at 0).
+    rate : float, default 0.0003
+        Learning rate of the tail (AdamW, with a cosine schedule that ends at 0).
+    head_rate : float, default 0.003
+        Learning rate of the head, with the same schedule.
     decay : float
         Weight decay of tail and head.
-    prototypes, q : int, float
-        Number of prototypes per class, and order of the norm that turns their products into a vote.
+    prototypes : int, default 4
+        Number of prototypes per class.
+    q : float, default 2
+        Order of the norm that turns the products with the prototypes into a vote.
     held_out : float, default 0.15
         Share of the photos that are held out, for early stopping and calibration.
     patience : int, default 10
