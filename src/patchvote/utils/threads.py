@@ -1,0 +1,72 @@
+"""Threads of the BLAS libraries that numpy, scipy and faiss bring along.
+
+These threads wait actively for their next product. While the network runs on all cores, that takes processor time from
+it: a third of that of `predict`, before this module. Products of single bags are small, and faster on one thread.
+
+A limit of threadpoolctl restores the number that it found. Two of them that overlap in different threads leave one
+thread behind for good, so limits are counted here: the first sets one thread, and the last one restores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+_BRING_BLAS = ("numpy", "scipy.linalg", "faiss")  # each loads a BLAS library of its own
+
+_lock = threading.Lock()
+_holders = 0
+_limit: Any = None
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let BLAS libraries use one thread, in the whole process, until the last of all such blocks has ended.
+
+    A library that is built on OpenMP, as that of faiss may be, has a number per calling thread: there, the first block
+    limits its own thread only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with one_blas_thread():
+    ...     product = np.ones((2, 3)) @ np.ones((3, 2))
+    """
+    _take()
+    try:
+        yield
+    finally:
+        _give_back()
+
+
+def _take() -> None:
+    global _holders, _limit
+    with _lock:
+        if _holders == 0:
+            _limit = _libraries().limit(limits=1)
+        _holders += 1
+
+
+def _give_back() -> None:
+    global _holders, _limit
+    with _lock:
+        _holders -= 1
+        if _holders == 0:
+            _limit.restore_original_limits()
+            _limit = None
+
+
+def _libraries() -> Any:
+    return _found(tuple(name for name in _BRING_BLAS if name in sys.modules))
+
+
+@functools.cache
+def _found(loaded: tuple[str, ...]) -> Any:
+    """Return the libraries, looked for again only where a package brought another one: it takes milliseconds."""
+    from threadpoolctl import ThreadpoolController  # a command that needs no limit starts without it
+
+    return ThreadpoolController().select(user_api="blas")
