@@ -3,8 +3,9 @@
 These threads wait actively for their next product. While the network runs on all cores, that takes processor time from
 it: a third of that of `predict`, before this module. Products of single bags are small, and faster on one thread.
 
-A limit of threadpoolctl restores the number that it found. Two of them that overlap in different threads leave one
-thread behind for good, so limits are counted here: the first sets one thread, and the last one restores.
+A limit of threadpoolctl restores the number that it found, and since version 3.8 only from the thread that set it. Two
+limits that overlap in different threads leave one thread behind for good, so limits are counted here: the first sets
+one thread, and the last one restores.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def _take() -> None:
     global _holders, _limit
     with _lock:
         if _holders == 0:
+            _take_control()
             _limit = _libraries().limit(limits=1)
         _holders += 1
 
@@ -56,8 +58,19 @@ def _give_back() -> None:
     with _lock:
         _holders -= 1
         if _holders == 0:
+            _take_control()
             _limit.restore_original_limits()
             _limit = None
+            _take_control()  # and leave it: other packages may set limits from any thread
+
+
+def _take_control() -> None:
+    """Let the calling thread set numbers of threads, whichever thread did so before."""
+    import threadpoolctl
+
+    controllers: Any = getattr(threadpoolctl, "OpenBLASController", None)
+    if hasattr(controllers, "clear_controlling_thread"):  # since version 3.8
+        controllers.clear_controlling_thread(force=True)
 
 
 def _libraries() -> Any:
