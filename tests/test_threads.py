@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from patchvote import Extractor, Photo
-from patchvote.utils.threads import one_blas_thread
+from patchvote.utils.threads import blas_threads_for, one_blas_thread
 
 
 def blas_threads():
@@ -62,6 +62,14 @@ def test_blocks_of_two_threads_may_end_in_any_order():
     for thread in threads:
         thread.join(60)
     assert seen == [1]
+    assert blas_threads() == 2
+
+
+def test_small_products_run_on_one_thread_and_large_ones_on_all():
+    with blas_threads_for(1e6):
+        assert blas_threads() == 1
+    with blas_threads_for(1e12):
+        assert blas_threads() == 2
     assert blas_threads() == 2
 
 

@@ -24,6 +24,22 @@ _holders = 0
 _limit: Any = None
 
 
+_SMALL = 2e10  # multiplications up to which threads of BLAS cost more by waiting than they save: about half a second
+
+
+def blas_threads_for(multiplications: float) -> contextlib.AbstractContextManager[None]:
+    """Let BLAS libraries use all threads for a large amount of work within the block, and one for a small amount.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> vectors = np.ones((30, 500))
+    >>> with blas_threads_for(30 * 30 * 500):
+    ...     products = vectors @ vectors.T
+    """
+    return contextlib.nullcontext() if multiplications > _SMALL else one_blas_thread()
+
+
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Let BLAS libraries use one thread, in the whole process, until the last of all such blocks has ended.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.svm import LinearSVC
 
-from ..utils.threads import one_blas_thread
+from ..utils.threads import blas_threads_for, one_blas_thread
 from .many_svms import fit_many
 
 Floats = npt.NDArray[np.float64]
@@ -81,7 +81,8 @@ def _coordinates(vectors: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
     images, features = vectors.shape
     if images >= features:
         return vectors, np.asarray
-    products = vectors @ vectors.T
+    with blas_threads_for(images * images * features):
+        products = vectors @ vectors.T
     with one_blas_thread():  # several threads take longer, since they wait for one another
         squares, axes = np.linalg.eigh(products)
     kept = squares > 1e-12 * max(squares[-1], 1e-300)
