@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchvote.utils.float16 import all_finite, to_float32
+from patchvote.utils.float16 import all_finite, to_float16, to_float32
 
 
 def test_every_float16_there_is_becomes_the_same_number():
@@ -49,3 +49,40 @@ def test_one_number_that_is_not_finite_is_found(dtype):
     for bad in (np.inf, -np.inf, np.nan):
         values[13, 5] = bad
         assert not all_finite(values)
+
+
+def cast_by_numpy(values):
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16)
+
+
+def same_bits(one, other):
+    return one.dtype == other.dtype == np.float16 and np.array_equal(one.view(np.uint16), other.view(np.uint16))
+
+
+def test_numbers_at_and_beside_every_boundary_of_float16_are_rounded_as_numpy_does():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    halves = np.sort(every[np.isfinite(every)].astype(np.float32))
+    middles = (halves[1:] + halves[:-1]) / 2  # exact in float32: ties, which go to the even neighbour
+    boundaries = np.concatenate([halves, middles, np.array([65519.996, 65520, 1e30, np.inf], np.float32)])
+    for values in (boundaries, np.nextafter(boundaries, np.float32(np.inf)), np.nextafter(boundaries, np.float32(0))):
+        assert same_bits(to_float16(values), cast_by_numpy(values))
+
+
+def test_random_bits_become_the_float16_that_numpy_makes_of_them():
+    bits = np.random.default_rng(0).integers(0, 1 << 32, 1 << 20, dtype=np.uint32)
+    values = bits.view(np.float32)
+    values = values[np.isfinite(values)]
+    assert same_bits(to_float16(values), cast_by_numpy(values))
+    in_range = values[np.abs(values) < 65520]
+    assert same_bits(to_float16(in_range), cast_by_numpy(in_range))
+    assert np.isnan(to_float16(np.array([np.nan, 1], np.float32))).tolist() == [True, False]
+
+
+def test_the_cast_to_float16_keeps_the_shape_and_leaves_its_input_alone():
+    values = np.random.default_rng(0).normal(size=(30, 40)).astype(np.float32)
+    before = values.copy()
+    for view in (values, values[:, 3:20:2], values.T, values[:0]):
+        assert to_float16(view).shape == view.shape
+        assert same_bits(to_float16(view), cast_by_numpy(view))
+    np.testing.assert_array_equal(values, before)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, overload
 import numpy as np
 import numpy.typing as npt
 
-from ..utils.float16 import to_float32
+from ..utils.float16 import to_float16, to_float32
 
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.float64]
 
@@ -186,10 +186,13 @@ class Bags:
 
     def astype(self, dtype: npt.DTypeLike) -> Bags:
         """Return the same bags with `values` of another dtype."""
-        single = np.dtype(dtype) == np.float32
-        return dataclasses.replace(
-            self, values=to_float32(self.values) if single else self.values.astype(dtype, copy=False)
-        )
+        if np.dtype(dtype) == np.float32:
+            values = to_float32(self.values)
+        elif np.dtype(dtype) == np.float16 and self.values.dtype == np.float32:
+            values = to_float16(self.values)
+        else:
+            values = self.values.astype(dtype, copy=False)
+        return dataclasses.replace(self, values=values)
 
     def frozen(self) -> Bags:
         """Return the same bags as views that cannot be written to, without copying."""

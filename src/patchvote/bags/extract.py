@@ -30,6 +30,7 @@ from ..utils.float16 import all_finite
 from ..utils.machine import cores
 from ..utils.parameters import Parameters
 from ..utils.schema import brief
+from ..utils.threads import one_blas_thread
 from .bags import Bags
 from .boxes import MAX_DESCRIPTORS, WHOLE, Dense, Patch, cell_boxes, check_pixels, relative
 from .recipe import Recipe, as_recipe, fitting
@@ -213,7 +214,8 @@ class Extractor(Parameters):
         Described
             One result per photo, also for a photo that cannot be read.
         """
-        with _Pipeline(self, known) as pipeline:
+        # The network has all cores, and what callers do with one bag after the other is small.
+        with one_blas_thread(), _Pipeline(self, known) as pipeline:
             yield from pipeline.run(iter(photos))
 
 

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+_BLOCK = 1 << 18  # numbers per block: 1 MB in float32, which stays in the processor's cache
+_ROWS = 4096  # descriptors per block at most, few enough to sum them in their own type
+
 
 class Moments:
     """Weighted mean and variance of a stream, summed in float64, by the update of Chan, Golub and LeVeque (1983).
@@ -28,22 +31,27 @@ class Moments:
 
     def update(self, values: npt.NDArray[Any], weight: npt.NDArray[Any] | None = None) -> None:
         """Add a block of descriptors, each counted `weight` times."""
-        for start in range(0, len(values), 4096):
-            rows = values[start : start + 4096]
+        step = min(_ROWS, max(1, _BLOCK // max(1, values[:1].size)))
+        for start in range(0, len(values), step):
+            rows = values[start : start + step]
             rows = rows if rows.dtype == np.float64 else rows.astype(np.float32, copy=False)
             self._rounding = max(self._rounding, 64 * float(np.finfo(rows.dtype).eps))
-            counts = np.ones(len(rows)) if weight is None else weight[start : start + 4096]
+            counts = np.ones(len(rows)) if weight is None else weight[start : start + step]
             self._merge(rows, counts.astype(rows.dtype))
 
     def _merge(self, rows: npt.NDArray[Any], counts: npt.NDArray[Any]) -> None:
-        """Merge up to 4096 descriptors, few enough to sum them in their own dtype."""
+        """Merge one block.
+
+        Sums are made by `einsum`: a product of matrices would wake the threads of the BLAS library, which then wait
+        actively and take the processor from the network.
+        """
         total = float(counts.sum(dtype=np.float64))
         if total <= 0:
             return
-        centre = (counts @ rows / rows.dtype.type(total)).astype(rows.dtype)
+        centre = (np.einsum("i,ij->j", counts, rows) / rows.dtype.type(total)).astype(rows.dtype)
         apart = rows - centre
-        mean = centre + (counts @ apart).astype(np.float64) / total  # corrects the rounding of the centre
-        squares = (counts @ np.square(apart)).astype(np.float64)
+        mean = centre + np.einsum("i,ij->j", counts, apart).astype(np.float64) / total  # corrects the rounding
+        squares = np.einsum("i,ij->j", counts, np.square(apart, out=apart)).astype(np.float64)
         self._add(total, mean, squares)
 
     def _add(self, total: float, mean: npt.NDArray[np.float64], squares: npt.NDArray[np.float64]) -> None:

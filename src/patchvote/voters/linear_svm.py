@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from sklearn.svm import LinearSVC
-from threadpoolctl import threadpool_limits
 
+from ..utils.threads import blas_threads_for, one_blas_thread
 from .many_svms import fit_many
 
 Floats = npt.NDArray[np.float64]
@@ -81,8 +81,9 @@ def _coordinates(vectors: Floats) -> tuple[Floats, Callable[[Floats], Floats]]:
     images, features = vectors.shape
     if images >= features:
         return vectors, np.asarray
-    products = vectors @ vectors.T
-    with threadpool_limits(1):  # several threads take longer, since they wait for one another
+    with blas_threads_for(images * images * features):
+        products = vectors @ vectors.T
+    with one_blas_thread():  # several threads take longer, since they wait for one another
         squares, axes = np.linalg.eigh(products)
     kept = squares > 1e-12 * max(squares[-1], 1e-300)
     kept[-1] = True  # where all images are the same, one coordinate of zeros is left

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController
 
 from ..bags.bags import Bags
 from ..bags.keep import Keep
@@ -25,6 +24,7 @@ from ..bags.store import Store
 from ..errors import StoreError
 from ..utils.checksums import checksum
 from ..utils.float16 import to_float32
+from ..utils.threads import one_blas_thread
 from .moment_features import PLACES, MomentBags, moments, pair_count
 
 PAIRS = 128  # directions whose products are used by default
@@ -81,7 +81,7 @@ class KeptMoments(Keep):
         """Return the moments of the descriptors as a store of whole bags holds them: in float16."""
         bag = bag.astype(np.float16)
         # On one thread: products of a single bag are small, and the network has the other cores.
-        with _threads().limit(limits=1):
+        with one_blas_thread():
             stats = moments(bag, self.power, self.directions, self.offset)
         flat = np.concatenate([bag.means()[0], stats[0]])
         rows = np.zeros((self._rows, bag.dim), np.float32)
@@ -180,8 +180,3 @@ def _text(number: float) -> str:
     """
     short = f"{number:g}"
     return short if float(short) == number else repr(float(number))
-
-
-@functools.cache
-def _threads() -> ThreadpoolController:
-    return ThreadpoolController()

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.model_selection import StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
@@ -25,6 +24,7 @@ from ..bags.keep import Condenser, Keep
 from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.machine import cores
+from ..utils.threads import one_blas_thread
 from .atomic import atomic
 from .bag_svm import BagSVM
 from .base import Candidate, ToAdapt, Voter
@@ -298,7 +298,7 @@ class MomentSVM(Voter):
             return moments(bags, self.power_, self.directions_, self.offset_), bags.means(), negative
 
         # One thread per part of a block: products of single bags are too small for a library's own threads.
-        with threadpool_limits(1), ThreadPoolExecutor(workers) as pool:
+        with one_blas_thread(), ThreadPoolExecutor(workers) as pool:
             for bags in _blocks(source, images):
                 ends = np.linspace(0, len(bags), min(workers, len(bags)) + 1).astype(int)
                 found += pool.map(of_part, [bags[a:b] for a, b in itertools.pairwise(ends.tolist())])
@@ -388,7 +388,7 @@ def _leading(covariance: Floats, count: int, rng: np.random.Generator) -> tuple[
     """
     dim = len(covariance)
     basis = rng.standard_normal((dim, min(dim, count + _EXTRA))).astype(covariance.dtype)
-    with threadpool_limits(1):  # these matrices are small: threads would wait for one another
+    with one_blas_thread():  # these matrices are small: threads would wait for one another
         for _ in range(_ITERATIONS):
             basis, _ = np.linalg.qr(covariance @ basis)
         values, turns = np.linalg.eigh(basis.T @ covariance @ basis)

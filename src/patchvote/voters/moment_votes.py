@@ -12,6 +12,7 @@ from ..bags.bags import Bags
 from ..bags.keep import Keep
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
+from ..utils.threads import blas_threads_for
 from .moment_features import (
     PLACES,
     MomentBags,
@@ -88,13 +89,14 @@ class MomentVotes(Scorer):
 
     def votes(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the vote of every descriptor; it depends on the bag only by the lengths of its moments."""
-        size = lengths(self._stats(bags), self.features)
         votes = np.empty((len(bags.values), self.classes))
-        for start in range(0, len(votes), _CHUNK):
-            rows = slice(start, min(start + _CHUNK, len(votes)))
-            first, second = self._parts(bags, rows)
-            own = size[bags.owner[rows]]
-            votes[rows] = first / own[:, :1] + second / own[:, 1:]
+        with blas_threads_for(votes.size * (self.features + self.arrays["directions"].shape[1] ** 2)):
+            size = lengths(self._stats(bags), self.features)
+            for start in range(0, len(votes), _CHUNK):
+                rows = slice(start, min(start + _CHUNK, len(votes)))
+                first, second = self._parts(bags, rows)
+                own = size[bags.owner[rows]]
+                votes[rows] = first / own[:, :1] + second / own[:, 1:]
         return votes + self.arrays["bias"]
 
     def _parts(self, bags: Bags, rows: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

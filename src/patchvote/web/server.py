@@ -6,11 +6,11 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
-from threadpoolctl import threadpool_limits
 
 from ..errors import PatchvoteError
 from ..utils.files import make_folder
 from ..utils.locking import lock_at_once
+from ..utils.threads import one_blas_thread
 from .app import make_app
 from .protocol import protocol
 from .settings import Settings
@@ -61,7 +61,7 @@ def serve(
             ready(address(settings, listener.getsockname()[1]))
         # On one thread each: matrices of a single photo are small, and threads of BLAS spin while they wait for the
         # next one, which takes the cores from the network (a third of the processor time of a photo).
-        with threadpool_limits(1, user_api="blas"):
+        with one_blas_thread():
             uvicorn.Server(config).run([listener])
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import faiss
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController
 
 from ...utils.machine import cores
+from ...utils.threads import one_blas_thread
 from .bounds import MOST_FEATURES, Bounds, EvenRotation, Floats, Indices, Turned, pair_distances, squares
 
 _PAIRS = 1 << 20  # bounds that one thread holds at once: 4 MB, which stay in cache
@@ -210,16 +210,15 @@ def on_all_cores(work: Callable[[int], None], items: range) -> None:
 
     Two libraries with their own threads, which spin while they wait for each other, would halve the speed.
     """
-    controller, pool = _workers()
-    with controller.limit(limits=1, user_api="blas"):
-        for _ in pool.map(work, items):
+    with one_blas_thread():
+        for _ in _workers().map(work, items):
             pass
 
 
 @functools.cache
-def _workers() -> tuple[ThreadpoolController, ThreadPoolExecutor]:
-    """Return the threads, made once: finding libraries and starting threads takes longer than a small search."""
-    return ThreadpoolController(), ThreadPoolExecutor(cores(), "patchvote-search", initializer=_one_thread)
+def _workers() -> ThreadPoolExecutor:
+    """Return the threads, started once: that takes longer than a small search."""
+    return ThreadPoolExecutor(cores(), "patchvote-search", initializer=_one_thread)
 
 
 def _one_thread() -> None:
