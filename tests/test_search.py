@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from patchvote.voters.neighbours.approximate import FaissBank, PcaBank, Rotation, recall
 from patchvote.voters.neighbours.bounds import Bounds, EvenRotation, pair_distances
-from patchvote.voters.neighbours.exact import Bank, part_winners
+from patchvote.voters.neighbours.exact import FEWEST_TO_BOUND, Bank, best_of, on_all_cores, part_winners
 
 
 def by_definition(queries: np.ndarray, bank: np.ndarray, k: int) -> np.ndarray:
@@ -82,6 +82,92 @@ def test_brute_force_goes_through_the_bank_in_parts(dtype, monkeypatch):
     np.testing.assert_allclose(distances, by_definition(queries, bank, 4), rtol=1e-4, atol=1e-6)
     assert (np.diff(distances, axis=1) >= 0).all()
     assert indices.max() < 300
+
+
+def in_order(queries: np.ndarray, bank: np.ndarray, k: int) -> tuple[list, list]:
+    """Distances and indices of the k nearest; of equally near ones, the lower index first."""
+    distances = ((queries[:, None].astype(np.float64) - bank[None].astype(np.float64)) ** 2).sum(axis=2)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(distances, order, 1).tolist(), order.tolist()
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("way", ["bounds", "brute force", "brute force in parts", "half precision"])
+def test_of_equally_near_descriptors_those_of_the_lower_index_are_found_in_order(way, k, monkeypatch):
+    # Small whole numbers: their distances are exact in every type, and many are equal.
+    monkeypatch.setattr("patchvote.voters.neighbours.exact._PAIRS", 1)  # blocks of 16 queries
+    if way == "brute force in parts":
+        monkeypatch.setattr("patchvote.voters.neighbours.exact._PART", 100)
+    rng = np.random.default_rng(0)
+    bank = rng.integers(0, 4, (FEWEST_TO_BOUND, 6)).astype(np.float16 if way == "half precision" else np.float32)
+    queries = rng.integers(0, 4, (50, 6)).astype(np.float32)
+    searched = Bank(bank, EvenRotation(bank) if way == "bounds" else None)
+    searched.pays = way == "bounds"
+    distances, indices = searched.nearest(queries, k)
+    assert (distances.tolist(), indices.tolist()) == in_order(queries, bank, k)
+    assert (distances.dtype, indices.dtype) == (np.float32, np.int64)
+    assert searched.nearest(queries)[1].tolist() == in_order(queries, bank, 1)[1]  # one neighbour by default
+
+
+def test_queries_that_were_rotated_once_find_the_same_in_every_bank():
+    rng = np.random.default_rng(0)
+    bank, queries = correlated(rng, 1600, 32, 0.9), correlated(rng, 30, 32, 0.9)
+    rotation = EvenRotation(bank)
+    for pays in (True, False):
+        searched = Bank(bank, rotation)
+        searched.pays = pays
+        expected = searched.nearest(queries, 2)
+        for queries_of_any_kind in (rotation(queries), np.asfortranarray(queries), queries.astype(np.float64)):
+            for found, wanted in zip(searched.nearest(queries_of_any_kind, 2), expected, strict=True):
+                np.testing.assert_array_equal(found, wanted)
+        assert expected[1].tolist() == in_order(queries, bank, 2)[1]
+
+
+def test_bounds_are_used_only_where_a_bank_is_large_enough_and_of_single_precision(monkeypatch):
+    bank = correlated(np.random.default_rng(0), FEWEST_TO_BOUND, 40, 0.9)
+    rotation = EvenRotation(bank)
+    assert Bank(bank, rotation).pays is None  # not yet known
+    assert len(Bank(bank, rotation)) == FEWEST_TO_BOUND
+    assert Bank(bank[1:], rotation).pays is False
+    assert Bank(bank.astype(np.float16), rotation).pays is False
+    assert Bank(bank).pays is False
+    for most, pays in ((40, None), (39, False)):
+        monkeypatch.setattr("patchvote.voters.neighbours.exact.MOST_FEATURES", most)
+        assert Bank(bank, rotation).pays is pays
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_brute_force_tells_apart_three_descriptors_whose_products_round_to_the_same(k):
+    rng = np.random.default_rng(0)
+    bank = (rng.normal(size=(300, 32)) * 20 + 1000).astype(np.float32)  # products of about 3e7, rounded to whole numbers
+    queries = bank[5::10] + np.float32(0.25)
+    for number, query in enumerate(queries):
+        bank[3 * number : 3 * number + 3] = query
+        bank[3 * number : 3 * number + 3, 0] += rng.permutation([0.25, 0.5, 0.75])
+    distances, indices = Bank(bank).nearest(queries, k)
+    assert (distances.tolist(), indices.tolist()) == in_order(queries, bank, k)
+
+
+def test_a_bank_may_have_as_few_descriptors_as_neighbours_are_asked_for():
+    bank = np.array([[0.0, 0], [3, 4], [1, 0]], np.float32)
+    distances, indices = Bank(bank).nearest(np.zeros((1, 2), np.float32), 3)
+    assert (distances.tolist(), indices.tolist()) == ([[0, 1, 25]], [[0, 2, 1]])
+
+
+def test_the_best_of_several_parts_are_kept_whatever_their_order():
+    parts = [([[5.0, 7.0]], [[4, 5]]), ([[1.0, 5.0]], [[8, 2]]), ([[6.0]], [[9]])]
+    arrays = [(np.array(d, np.float32), np.array(i)) for d, i in parts]
+    for order in (arrays, arrays[::-1]):
+        distances, indices = best_of(iter(order), 1, 3)
+        assert (distances.tolist(), indices.tolist()) == ([[1, 5, 5]], [[8, 2, 4]])
+
+
+def test_work_on_all_cores_is_done_once_per_item_and_its_errors_are_raised():
+    done: list[int] = []
+    on_all_cores(done.append, range(3, 30, 4))
+    assert sorted(done) == list(range(3, 30, 4))
+    with pytest.raises(ZeroDivisionError):
+        on_all_cores(lambda item: 1 // item, range(2))
 
 
 def test_large_offsets_lose_no_neighbour():
