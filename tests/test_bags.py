@@ -64,7 +64,9 @@ def test_positions_are_the_centres_of_the_boxes_times_the_weight():
 
 def test_slices_are_views():
     bags = Bags.of([np.zeros((2, 3)), np.zeros((4, 3))])
-    assert np.shares_memory(bags[1].values, bags.values)
+    for part in (bags[1], bags[0:1], bags[-1:]):
+        for name in ("values", "boxes", "level"):
+            assert np.shares_memory(getattr(part, name), getattr(bags, name))
 
 
 @pytest.mark.parametrize(

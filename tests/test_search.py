@@ -73,6 +73,16 @@ def test_the_first_queries_tell_whether_bounds_pay(decay, pays):
     np.testing.assert_allclose(distances, by_definition(queries, bank, 1), rtol=1e-4)
 
 
+@pytest.mark.parametrize(("decay", "k", "pays"), [(0.9, 1, True), (0.9, 30, False), (0.995, 1, False), (1.0, 1, False)])
+def test_bounds_pay_if_few_features_and_few_candidates_decide(decay, k, pays):
+    # The cost of a pair: a product of leading features, passes over the bounds, and what remains to be compared.
+    bank, queries = np.split(correlated(np.random.default_rng(0), 1640, 288, decay), [1600])
+    searched = Bank(bank, EvenRotation(bank[:800]))
+    found = searched.nearest(queries, k)
+    assert searched.pays is pays
+    assert found[1].tolist() == in_order(queries, bank, k)[1]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_brute_force_goes_through_the_bank_in_parts(dtype, monkeypatch):
     monkeypatch.setattr("patchvote.voters.neighbours.exact._PART", 64)
@@ -137,15 +147,27 @@ def test_bounds_are_used_only_where_a_bank_is_large_enough_and_of_single_precisi
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_brute_force_tells_apart_three_descriptors_whose_products_round_to_the_same(k):
+@pytest.mark.parametrize(("centre", "apart"), [(1000, (0.25, 0.5, 0.75)), (30, (0.1, 0.104, 0.108))])
+def test_brute_force_tells_apart_three_descriptors_of_which_products_say_too_little(centre, apart, k):
     rng = np.random.default_rng(0)
-    bank = (rng.normal(size=(300, 32)) * 20 + 1000).astype(np.float32)  # products of about 3e7, rounded to whole numbers
+    bank = (rng.normal(size=(300, 32)) * 20 + centre).astype(np.float32)  # squared lengths of 3e7 and of 3e4
     queries = bank[5::10] + np.float32(0.25)
     for number, query in enumerate(queries):
         bank[3 * number : 3 * number + 3] = query
-        bank[3 * number : 3 * number + 3, 0] += rng.permutation([0.25, 0.5, 0.75])
+        bank[3 * number : 3 * number + 3, 0] += rng.permutation(np.float32(apart))
     distances, indices = Bank(bank).nearest(queries, k)
-    assert (distances.tolist(), indices.tolist()) == in_order(queries, bank, k)
+    exact, nearest = in_order(queries, bank, k)
+    assert indices.tolist() == nearest
+    np.testing.assert_allclose(distances, exact, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pays", [None, True, False])
+def test_no_queries_have_no_neighbours(pays):
+    bank = correlated(np.random.default_rng(0), 1600, 32, 0.9)
+    searched = Bank(bank, EvenRotation(bank))
+    searched.pays = pays
+    distances, indices = searched.nearest(bank[:0], 2)
+    assert (distances.shape, indices.shape) == ((0, 2), (0, 2))
 
 
 def test_a_bank_may_have_as_few_descriptors_as_neighbours_are_asked_for():

@@ -47,12 +47,13 @@ def close(one: Moments, other: Moments) -> None:
 
 def test_a_store_says_what_it_holds(folder):
     store = Store.open(str(folder))
-    assert repr(store) == f"<Store: 8 photos, {sum(len(make_bag(seed).values) for seed in range(8))} descriptors of 5 features>"
+    sizes = [len(make_bag(seed).values) for seed in range(8)]
+    assert repr(store) == f"<Store: 8 photos, {sum(sizes)} descriptors of 5 features>"
     assert (store.path, store.recipe, store.fingerprint, store.dim) == (folder, RECIPE, "f", 5)
     assert (store.keep, store.basis, store.damaged, len(store)) == ("all", None, [], 8)
     assert store.entries == [Entry(f"{seed:03d}.jpg", "ab"[seed % 2], f"digest {seed}") for seed in range(8)]
     assert store.entries is store.entries  # made once
-    assert store.extracted.tolist() == store.sizes.tolist() == [len(make_bag(seed).values) for seed in range(8)]
+    assert store.extracted.tolist() == store.sizes.tolist() == sizes
     assert store.labels.dtype.kind == "U"
 
 
@@ -92,7 +93,8 @@ def test_a_claim_of_another_kind_is_passed_over(folder):
 
 
 @pytest.mark.parametrize(
-    "other", [{"fingerprint": "g"}, {"dim": 6}, {"recipe": Recipe(activation="before")}, {"recipe": Recipe("other.onnx")}]
+    "other",
+    [{"fingerprint": "g"}, {"dim": 6}, {"recipe": Recipe(activation="before")}, {"recipe": Recipe("other.onnx")}],
 )
 def test_shards_of_one_store_have_one_network_and_one_recipe_but_maybe_several_paths(folder, other):
     put(folder, [20], **other)
@@ -156,8 +158,9 @@ def test_a_view_has_everything_of_its_photos_in_its_own_order(folder, looked):
 def test_a_view_by_content_has_the_names_and_labels_it_was_given(folder):
     store = Store.open(folder)
     seeds, labels = (6, 1, 6, 5), ("u", None, "v", "u")
-    part = store.by_content([entry(seed, f"n{i}", label) for i, (seed, label) in enumerate(zip(seeds, labels, strict=True))])
-    assert (part.names, part.labels.tolist()) == (["n0", "n1", "n2", "n3"], list(labels))
+    names = ["n0", "n1", "n2", "n3"]
+    part = store.by_content([entry(*of) for of in zip(seeds, names, labels, strict=True)])
+    assert (part.names, part.labels.tolist()) == (names, list(labels))
     assert [found.digest for found in part.entries] == [f"digest {seed}" for seed in seeds]
     assert part.sizes.tolist() == part.extracted.tolist() == [len(make_bag(seed).values) for seed in seeds]
     same(part.load()[0], Bags.join([make_bag(seed) for seed in seeds]))
