@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -148,15 +149,17 @@ def test_bounds_are_used_only_where_a_bank_is_large_enough_and_of_single_precisi
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize(("centre", "apart"), [(1000, (0.25, 0.5, 0.75)), (30, (0.1, 0.104, 0.108))])
-def test_brute_force_tells_apart_three_descriptors_of_which_products_say_too_little(centre, apart, k):
+def test_brute_force_tells_apart_three_descriptors_of_which_products_say_too_little(centre, apart, k, monkeypatch):
+    monkeypatch.setattr(faiss.cvar, "distance_compute_blas_threshold", 1)  # products even where the search is small
     rng = np.random.default_rng(0)
-    bank = (rng.normal(size=(300, 32)) * 20 + centre).astype(np.float32)  # squared lengths of 3e7 and of 3e4
-    queries = bank[5::10] + np.float32(0.25)
+    bank = (rng.normal(size=(140, 32)) * 20 + centre).astype(np.float32)  # squared lengths of 3e7 and of 4e4
+    queries = (rng.normal(size=(30, 32)) * 20 + centre).astype(np.float32)
     for number, query in enumerate(queries):
         bank[3 * number : 3 * number + 3] = query
         bank[3 * number : 3 * number + 3, 0] += rng.permutation(np.float32(apart))
-    distances, indices = Bank(bank).nearest(queries, k)
     exact, nearest = in_order(queries, bank, k)
+    assert faiss.knn(queries, bank, k)[1].tolist() != nearest  # or this test would show nothing
+    distances, indices = Bank(bank).nearest(queries, k)
     assert indices.tolist() == nearest
     np.testing.assert_allclose(distances, exact, rtol=1e-5)
 
