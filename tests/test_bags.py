@@ -118,8 +118,9 @@ def test_without_boxes_and_levels_every_descriptor_is_of_the_whole_image():
     assert bags.boxes.tolist() == [[0, 0, 1, 1]] * 2
     assert bags.level.tolist() == [0, 0]
     assert (bags.offsets.dtype, bags.boxes.dtype, bags.level.dtype) == (np.int64, np.float32, np.int16)
-    given = Bags(np.zeros((1, 3)), [0, 1], [[0, 0, 0.5, 0.5]], [7])
-    assert (given.boxes.dtype, given.level.dtype) == (np.float32, np.int16)
+    given = Bags([[0, 0, 0]], np.array([0, 1], np.uint8), [[0, 0, 0.5, 0.5]], [7])  # lists and other types will do
+    assert (given.offsets.dtype, given.boxes.dtype, given.level.dtype) == (np.int64, np.float32, np.int16)
+    assert given.values.shape == (1, 3)
     assert told(given) == [[[[0, 0, 0]], [[0, 0, 0.5, 0.5]], [[7]]]]
 
 
@@ -162,6 +163,7 @@ def test_means_have_a_type_that_holds_them():
         assert bags.means().dtype == expected
         assert bags.means().tolist() == [[1.5, 3]]
     assert Bags(np.array([[1], [2]]), [0, 2]).means().tolist() == [[1.5]]
+    assert Bags(np.array([[1 + 2**-40], [1 + 2**-39]]), [0, 2]).means().tolist() == [[1 + 1.5 * 2**-40]]
     bags = Bags(np.zeros((3, 1)), [0, 1, 3])
     assert bags.means([[[1, 2]], [[3, 4]], [[4, 6]]]).tolist() == [[[1, 2]], [[3.5, 5]]]
     half = Bags(np.full((3, 1), 60_000, np.float16), [0, 3])

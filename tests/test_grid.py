@@ -113,6 +113,11 @@ def test_levels_share_the_count_from_the_whole_image_to_the_largest_patch():
     assert parts == pytest.approx([33, 33, 33], abs=3)
 
 
+def test_the_whole_image_is_one_of_the_count():
+    for patch in (Patch(count=101, levels=1), Patch(count=100, levels=1, whole=False)):
+        assert len(patch.pixel_boxes(200, 200)[0]) == patch.count  # ten by ten, and the whole image if it is wanted
+
+
 def test_smaller_patches_take_over_what_larger_ones_have_no_room_for():
     _, level = Patch(count=100, smallest=16, levels=2, whole=False).pixel_boxes(32, 40)
     assert np.bincount(level)[2] == 9  # one column, nine rows
