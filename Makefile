@@ -21,7 +21,8 @@ test-ray: .venv/installed-dev
 test-torch: .venv/installed-libraries
 	$(BIN)/python -m pytest tests/test_torch_libraries.py
 
-# Small changes of the code that no test notices, in some modules: about half an hour. SAMPLE is a number per module.
+# Small changes of the code that no test notices, in some modules. SAMPLE is a number per module: 150 take a quarter of an
+# hour on a busy machine of two cores.
 mutants: .venv/installed-dev,mutants
 	$(BIN)/python tools/mutation.py $(if $(SAMPLE),--sample $(SAMPLE)) --json build/mutants.json
 
