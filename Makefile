@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-ray test-torch check bench docs dist test-wheel test-oldest sbom clean
+.PHONY: demo test test-ray test-torch mutants check bench docs dist test-wheel test-oldest sbom clean
 
 demo: .venv/installed-demo,web
 	$(BIN)/patchvote demo demo
@@ -20,6 +20,11 @@ test-ray: .venv/installed-dev
 # Networks of timm and torchvision, against the real packages.
 test-torch: .venv/installed-libraries
 	$(BIN)/python -m pytest tests/test_torch_libraries.py
+
+# Small changes of the code that no test notices, in some modules. SAMPLE is a number per module: 150 take a quarter of an
+# hour on a busy machine of two cores.
+mutants: .venv/installed-dev,mutants
+	$(BIN)/python tools/mutation.py $(if $(SAMPLE),--sample $(SAMPLE)) --json build/mutants.json
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

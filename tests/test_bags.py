@@ -64,7 +64,9 @@ def test_positions_are_the_centres_of_the_boxes_times_the_weight():
 
 def test_slices_are_views():
     bags = Bags.of([np.zeros((2, 3)), np.zeros((4, 3))])
-    assert np.shares_memory(bags[1].values, bags.values)
+    for part in (bags[1], bags[0:1], bags[-1:]):
+        for name in ("values", "boxes", "level"):
+            assert np.shares_memory(getattr(part, name), getattr(bags, name))
 
 
 @pytest.mark.parametrize(
@@ -96,3 +98,157 @@ def test_bags_that_do_not_exist_cannot_be_chosen(key):
 def test_bags_are_no_array_and_say_what_learns_from_them():
     with pytest.raises(TypeError, match=r"no array.*MomentSVM.*Bags\.means\(\)"):
         np.asarray(Bags.of([np.zeros((3, 2)), np.ones((1, 2))]))
+
+
+def three_bags() -> Bags:
+    """Bags of two, no and three descriptors, all different in values, boxes and levels."""
+    boxes = np.arange(20, dtype=np.float32).reshape(5, 4) / 20
+    return Bags(np.arange(10.0).reshape(5, 2), [0, 2, 2, 5], boxes, [0, 1, 0, 1, 2])
+
+
+def told(bags: Bags) -> list[list[list[list[float]]]]:
+    """Everything that bags hold, bag by bag, as plain numbers; read by the definition of the offsets."""
+    limits = list(zip(bags.offsets[:-1], bags.offsets[1:], strict=True))
+    arrays = (bags.values, bags.boxes, bags.level[:, None])
+    return [[array[start:stop].tolist() for array in arrays] for start, stop in limits]
+
+
+def test_without_boxes_and_levels_every_descriptor_is_of_the_whole_image():
+    bags = Bags(np.zeros((2, 3)), [0, 2])
+    assert bags.boxes.tolist() == [[0, 0, 1, 1]] * 2
+    assert bags.level.tolist() == [0, 0]
+    assert (bags.offsets.dtype, bags.boxes.dtype, bags.level.dtype) == (np.int64, np.float32, np.int16)
+    given = Bags([[0, 0, 0]], np.array([0, 1], np.uint8), [[0, 0, 0.5, 0.5]], [7])  # lists and other types will do
+    assert (given.offsets.dtype, given.boxes.dtype, given.level.dtype) == (np.int64, np.float32, np.int16)
+    assert given.values.shape == (1, 3)
+    assert told(given) == [[[[0, 0, 0]], [[0, 0, 0.5, 0.5]], [[7]]]]
+
+
+def test_boxes_and_levels_go_where_their_descriptors_go():
+    bags, plain = three_bags(), told(three_bags())
+    assert plain[1] == [[], [], []]
+    for key in (0, 2, -1, -3, np.int64(1)):
+        assert told(bags[key]) == [plain[key]]
+    for cut in (slice(1, None), slice(2), slice(None, None, -1), slice(0, 3, 2), slice(2, 1), slice(5, 9)):
+        assert told(bags[cut]) == plain[cut]
+    assert told(bags[[2, 0, 2, -2]]) == [plain[2], plain[0], plain[2], plain[1]]
+    assert told(bags[np.array([2, 1], np.uint8)]) == [plain[2], plain[1]]
+    assert told(bags[[True, False, True]]) == [plain[0], plain[2]]
+    assert told(bags[[]]) == []
+    assert [told(bag) for bag in bags] == [[bag] for bag in plain]
+    assert told(Bags.join([bags[2], bags, bags[:0]])) == [plain[2], *plain]
+    assert told(Bags.join(bag for bag in bags)) == plain  # parts may come one by one
+
+
+def test_bags_can_be_made_of_bags_arrays_and_tensors_in_one_list():
+    bags = three_bags()
+    assert Bags.of(bags) is bags
+    assert told(Bags.of([bags[0], bags[1:]])) == told(bags)
+    assert Bags.of([[[1, 2]], [[3, 4], [5, 6]]]).sizes.tolist() == [1, 2]
+    assert Bags.of(np.zeros((2, 3, 4))).sizes.tolist() == [3, 3]
+    torch = pytest.importorskip("torch")
+    assert Bags.of([torch.ones(2, 3, requires_grad=True)]).values.tolist() == [[1, 1, 1]] * 2
+
+
+def test_bags_say_how_large_they_are():
+    bags = three_bags()
+    assert (len(bags), bags.dim, bags.sizes.tolist(), bags.owner.tolist()) == (3, 2, [2, 0, 3], [0, 0, 2, 2, 2])
+    assert repr(bags) == "<Bags: 3 bags, 5 descriptors of 2 features>"
+    assert repr(Bags(np.zeros((1234, 1)), np.arange(1235))) == "<Bags: 1,234 bags, 1,234 descriptors of 1 features>"
+
+
+def test_means_have_a_type_that_holds_them():
+    for dtype, expected in ((np.float16, np.float32), (np.float32, np.float32), (np.float64, np.float64)):
+        bags = Bags(np.array([[1, 2], [2, 4]], dtype), [0, 2])
+        assert bags.means().dtype == expected
+        assert bags.means().tolist() == [[1.5, 3]]
+    assert Bags(np.array([[1], [2]]), [0, 2]).means().tolist() == [[1.5]]
+    assert Bags(np.array([[1 + 2**-40], [1 + 2**-39]]), [0, 2]).means().tolist() == [[1 + 1.5 * 2**-40]]
+    bags = Bags(np.zeros((3, 1)), [0, 1, 3])
+    assert bags.means([[[1, 2]], [[3, 4]], [[4, 6]]]).tolist() == [[[1, 2]], [[3.5, 5]]]
+    half = Bags(np.full((3, 1), 60_000, np.float16), [0, 3])
+    assert half.means().tolist() == [[np.float32(np.float16(60_000))]]  # the sum is more than float16 holds
+
+
+def test_positions_keep_the_type_of_the_descriptors_and_all_else():
+    bags = three_bags()
+    for dtype in (np.float16, np.float32, np.float64):
+        moved = bags.astype(dtype).with_positions(0.5)
+        assert moved.values.dtype == dtype
+        centre = (bags.boxes[:, :2] + bags.boxes[:, 2:]) / 2
+        np.testing.assert_allclose(moved.values, np.hstack([bags.values, centre * 0.5]), rtol=1e-3)
+        assert moved.offsets.tolist() == bags.offsets.tolist()
+        np.testing.assert_array_equal(moved.boxes, bags.boxes)
+    np.testing.assert_array_equal(bags.with_positions().values, bags.with_positions(1.0).values)
+    few = Bags(np.ones((1, 1), np.int8), [0, 1]).with_positions()
+    assert (few.values.tolist(), few.values.dtype) == ([[1, 0.5, 0.5]], np.float32)
+
+
+def test_another_type_changes_the_values_alone():
+    bags = three_bags()
+    for dtype in (np.float16, np.float32, "float64", int):
+        other = bags.astype(dtype)
+        assert other.values.dtype == dtype
+        assert told(other) == told(bags)
+    assert bags.astype(np.float64).values is bags.values  # nothing to do
+    half = bags.astype(np.float16)
+    assert half.astype(np.float32).values.dtype == np.float32
+
+
+def test_frozen_bags_are_views_that_cannot_be_written_to():
+    bags = three_bags()
+    frozen = bags.frozen()
+    assert told(frozen) == told(bags)
+    for name in ("values", "offsets", "boxes", "level"):
+        view = getattr(frozen, name)
+        assert np.shares_memory(view, getattr(bags, name))
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 0
+    bags.values[0] = 5  # the bags themselves stay as they were
+    assert frozen.values[0].tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Bags(np.zeros((3, 2)), [1, 3]), r"offsets must rise from 0 .* 3, got \[1, 3\]"),
+        (lambda: Bags(np.zeros((3, 2)), []), "offsets must rise"),
+        (lambda: Bags(np.zeros((3, 2)), [[0, 3]]), "offsets must rise"),
+        (lambda: Bags(np.zeros((3, 2)), range(40)), r"got \[ *0, +1, \.\.\., 38, 39\]"),
+        (lambda: Bags(np.zeros((3, 2)), [0, 3], level=[1]), r"3 descriptors need .* got \(3, 4\) and \(1,\)"),
+        (lambda: Bags(np.zeros((3, 2)), [0, 3], boxes=np.zeros((3, 2))), r"shape \(3, 4\) and .* got \(3, 2\)"),
+        (lambda: Bags(np.zeros((2, 3, 4)), [0, 2]), r"\(descriptors, features\), got \(2, 3, 4\)"),
+        (lambda: Bags.of(np.zeros(3)), "bag 0 must have the shape"),
+        (lambda: Bags.of(np.array([[1, None]], dtype=object)), "bag 0 must have the shape"),
+        (lambda: Bags.of([np.zeros((1, 2)), [["a", None]]]), r"bag 1 must have the shape .* got \(1, 2\)"),
+        (lambda: Bags.of(b"photos"), "^bags are a list of 2-D arrays, got bytes"),
+        (lambda: Bags.of(7), "list of 2-D arrays, got int"),
+        (lambda: Bags.of([]), "^there are no bags: the list is empty"),
+        (lambda: Bags.join([]), "^there are no bags to join"),
+        (lambda: Bags.of([np.zeros((1, 2))] * 2 + [np.zeros((1, 5))]), r"bag 2 has 5 .* bag 0 has 2\. Were they extr"),
+        (lambda: Bags(np.zeros((2, 2)), [0, 1, 1, 2]).means(), "bag 1 is empty and has no mean"),
+        (lambda: three_bags().means(np.zeros(2)), "5 descriptors but 2 rows"),
+    ],
+)
+def test_what_is_wrong_with_bags_is_told_in_numbers(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        (3, "there is no bag 3: there are 3"),
+        (-4, "there is no bag -4"),
+        ([0, 3], "there are 3 bags, asked for numbers 0 to 3"),
+        ([-4, 1], "asked for numbers -4 to 1"),
+        ([True, False], r"a mask over 3 bags needs that many entries, got \(2,\)"),
+        ([[True] * 3], r"got \(1, 3\)"),
+        ([0.0, 1.0], r"whole numbers, a slice or a mask, got \[0\.0, 1\.0\]"),
+        ([[0, 1]], "whole numbers, a slice or a mask"),
+        ("ab", "whole numbers, a slice or a mask, got 'ab'"),
+    ],
+)
+def test_a_choice_that_is_none_is_told_with_what_there_is(key, says):
+    with pytest.raises(IndexError, match=says):
+        three_bags()[key]

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import math
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,6 +76,79 @@ def test_strides_are_about_even_in_both_directions(image):
     assert 0.6 < across / down < 1 / 0.6
 
 
+def costs(free: tuple[int, int], count: float) -> dict[tuple[int, int], float]:
+    """What each number of columns and rows that reaches both borders costs: uneven strides, and a wrong number."""
+    found = {}
+    for columns, rows in product(*(range(min(room, 1) + 1, min(room, 60) + 2) for room in free)):
+        across, down = free[0] / max(columns - 1, 1), free[1] / max(rows - 1, 1)
+        wrong = abs(math.log(columns * rows / count))
+        found[columns, rows] = abs(math.log((across + 1) / (down + 1))) + 4 * wrong
+    return found
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(4, 60))
+def test_of_all_grids_the_one_with_the_least_cost_is_taken(across, down, count):
+    patch = Patch(count=count, smallest=16, levels=1, whole=False)
+    boxes, level = patch.pixel_boxes(16 + across, 16 + down)
+    x, y = np.unique(boxes[:, 0]), np.unique(boxes[:, 1])
+    assert boxes[:, :2].tolist() == [[left, top] for top in y for left in x]
+    assert boxes.dtype == np.int64
+    assert level.tolist() == [1] * len(boxes)
+    assert np.diff(x, n=2).tolist() == pytest.approx([0] * max(len(x) - 2, 0), abs=1)
+    known = costs((across, down), count)
+    assert known[len(x), len(y)] == pytest.approx(min(known.values()))
+
+
+def test_levels_share_the_count_from_the_whole_image_to_the_largest_patch():
+    boxes, level = Patch(count=100).pixel_boxes(200, 150)
+    assert level.tolist() == sorted(level)
+    assert level.dtype == np.int16
+    assert boxes[0].tolist() == [0, 0, 200, 150]
+    whole, *parts = np.bincount(level).tolist()
+    assert whole == 1
+    assert parts == pytest.approx([33, 33, 33], abs=3)
+    whole, *parts = np.bincount(Patch(count=100, whole=False).pixel_boxes(200, 150)[1]).tolist()
+    assert whole == 0
+    assert parts == pytest.approx([33, 33, 33], abs=3)
+
+
+def test_the_whole_image_is_one_of_the_count():
+    for patch in (Patch(count=101, levels=1), Patch(count=100, levels=1, whole=False)):
+        assert len(patch.pixel_boxes(200, 200)[0]) == patch.count  # ten by ten, and the whole image if it is wanted
+
+
+def test_smaller_patches_take_over_what_larger_ones_have_no_room_for():
+    _, level = Patch(count=100, smallest=16, levels=2, whole=False).pixel_boxes(32, 40)
+    assert np.bincount(level)[2] == 9  # one column, nine rows
+    assert 82 <= np.bincount(level)[1] <= 100
+
+
+@pytest.mark.parametrize("size", [(640, 480), (480, 640), (5000, 8)])
+def test_the_longest_side_that_is_used_is_that_of_the_largest_input(size):
+    assert Dense((96, 320, 64)).longest(*size) == 320
+    assert Patch().longest(*size) == max(Patch().working_size(*size))
+
+
+@pytest.mark.parametrize(
+    ("size", "side", "stride", "expected"),
+    [
+        ((100, 50), 64, 16, (64, 32)),
+        ((50, 100), 64, 16, (32, 64)),
+        ((100, 40), 64, 16, (64, 32)),  # 25.6 px are 1.6 cells
+        ((100, 37), 64, 16, (64, 16)),  # 23.7 px are 1.48 cells
+    ],
+)
+def test_dense_inputs_have_the_nearest_number_of_cells(size, side, stride, expected):
+    assert Dense().input_size(*size, side, stride) == expected
+
+
+def test_boxes_are_relative_to_the_sides_in_single_precision():
+    boxes = relative(np.array([[10, 10, 20, 40]]), 40, 80)
+    assert boxes.tolist() == [[0.25, 0.125, 0.5, 0.5]]
+    assert boxes.dtype == cell_boxes(2, 2).dtype == np.float32
+
+
 @pytest.mark.parametrize(
     ("size", "expected"), [((60_000, 1), (2048, 128)), ((1, 1), (200, 200)), ((5000, 8), (2048, 128))]
 )
@@ -123,4 +199,48 @@ def test_cells_tile_the_image():
 )
 def test_impossible_settings_are_refused_by_name(make, says):
     with pytest.raises(PatchvoteError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Dense(sides=(1,)),
+        lambda: Dense(sides=(2_048,) * 16, whole=False),
+        lambda: Patch(count=10_000),
+        lambda: Patch(smallest=8, levels=8),
+        lambda: Patch(smallest=1_024, levels=1),
+        lambda: Patch(smallest=1, levels=1, side=1, count=2),
+        lambda: Patch(count=1, levels=1, whole=False),
+        lambda: Patch(count=4, side=4_096),
+        lambda: Patch(count=16, input=2_048),
+        lambda: Patch(input=1),
+    ],
+)
+def test_the_limits_themselves_are_allowed(make):
+    make()
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Dense(sides=(2_049,)), "sides of Dense must be at most 2,048, got 2049"),
+        (lambda: Dense(sides=(True,)), "sides of Dense must be a whole number above 0, got True"),
+        (lambda: Dense(sides=(64,) * 17), "Dense takes 16 sides at most, got 17"),
+        (lambda: Dense(whole=1), "whole of Dense must be True or False, got 1"),
+        (lambda: Patch(count=10_001), "count of Patch must be at most 10,000, got 10001"),
+        (lambda: Patch(count=3), "a count of 3 is too few for 3 levels: give each one patch"),
+        (lambda: Patch(count=2, whole=False), "a count of 2 is too few for 3 levels"),
+        (lambda: Patch(levels=9, smallest=1), "levels of Patch must be at most 8, got 9"),
+        (lambda: Patch(smallest=1_025, levels=1), "smallest of Patch must be at most 1,024, got 1025"),
+        (lambda: Patch(smallest=513, levels=2), "at most 1,024 px; 2 levels from 513 px on make 1,026"),
+        (lambda: Patch(side=0), "side of Patch must be a whole number above 0, got 0"),
+        (lambda: Patch(side=4_097), "side of Patch must be at most 4,096, got 4097"),
+        (lambda: Patch(input=0), "input of Patch must be a whole number above 0, got 0"),
+        (lambda: Patch(input=2_049), "input of Patch must be at most 2,048, got 2049"),
+        (lambda: Patch(count=17, input=2_048), "17 patches of 2,048 px are 71,303,168 pixels .* Use fewer patches, or"),
+    ],
+)
+def test_what_is_just_beyond_a_limit_is_refused_by_name(make, says):
+    with pytest.raises(PatchvoteError, match=f"^.*{says}"):
         make()

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from patchvote.voters.ml3 import minibatch_gradient, phi, phi_and_gradient, softmax_loss
+from patchvote.voters.ml3 import hinge_loss, minibatch_gradient, phi, phi_and_gradient, softmax_loss
 
 QS = [1, 1.5, 2, 3, 7.5, math.inf]
 scores = arrays(np.float64, (4, 3), elements=st.floats(-50, 50).filter(lambda x: x == 0 or abs(x) > 1e-3))
@@ -98,6 +98,54 @@ def test_the_softmax_loss_of_huge_scores_is_finite():
     loss, residual = softmax_loss(np.array([[1e30], [-1e30]], dtype=np.float32), np.array([0]))
     assert loss[0] == 0
     assert np.isfinite(residual).all()
+
+
+def test_every_descriptor_has_its_own_loss_however_large_the_scores_of_others_are():
+    loss, residual = softmax_loss(np.array([[1e4, 2.0, -1e4], [0.0, 1.0, -1e4]]), np.array([0, 1, 1]))
+    np.testing.assert_allclose(loss, [0, np.log(1 + np.e), np.log(2)])
+    np.testing.assert_allclose(residual[:, 1], [1 / (1 + 1 / np.e), 1 / (1 + np.e) - 1])
+
+
+def test_the_hinge_loss_names_the_class_that_decides_it():
+    scores = np.array([[3.0, 1.0, 2.0], [1.5, 1.5, 2.0], [2.5, -1.0, 2.0]], dtype=np.float32)
+    loss, winner = hinge_loss(scores, np.array([0, 0, 1]))
+    assert loss.tolist() == [0.5, 1.5, 1.0]  # the largest of 1 + s_r over the others, less s_y
+    assert winner.T.tolist() == [[0, 0, 1], [0, 1, 0], [1, 0, 0]]  # of equals, the first
+    assert loss.dtype == winner.dtype == np.float32
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("q", QS)
+def test_the_memory_of_the_products_is_used_only_where_it_may_be_and_the_result_is_the_same(q, library):
+    of = np.asarray if library == "numpy" else pytest.importorskip("torch").asarray
+    rng = np.random.default_rng(2)
+    before, labels, weight = rng.normal(size=(3, 4, 6)), of(rng.integers(0, 4, 6)), of(rng.random(6))
+    z, spare = of(before.copy()), of(before.copy())
+    loss, residual = minibatch_gradient(z, labels, weight, q)
+    np.testing.assert_array_equal(z, before)
+    same_loss, same_residual = minibatch_gradient(spare, labels, weight, q, overwrite=True)
+    np.testing.assert_allclose(same_loss, loss, rtol=1e-12)
+    np.testing.assert_allclose(same_residual, residual, rtol=1e-12)
+    if q == 2 and library == "numpy":
+        assert np.shares_memory(same_residual, spare)
+
+
+@pytest.mark.parametrize("q", QS)
+def test_the_gradient_of_a_minibatch_is_the_weighted_product_of_both_derivatives(q):
+    rng = np.random.default_rng(3)
+    z, labels, weight = rng.normal(size=(3, 4, 6)), rng.integers(0, 4, 6), rng.random(6)
+    z[:, 1, 2] = -1  # a class with the score 0, which has no slope
+    scores, slope = phi_and_gradient(z, q)
+    loss, difference = softmax_loss(scores, labels)
+    found_loss, residual = minibatch_gradient(z, labels, weight, q)
+    np.testing.assert_array_equal(found_loss, loss)
+    np.testing.assert_allclose(residual, slope * difference * weight, rtol=1e-12)
+    assert (residual[:, 1, 2] == 0).all()
+
+
+def test_of_equally_large_products_the_first_has_the_slope():
+    _, gradient = phi_and_gradient(np.array([[1.0, -1.0], [2.0, -1.0], [2.0, -2.0]]), math.inf)
+    assert gradient.tolist() == [[0, 0], [1, 0], [0, 0]]
 
 
 @pytest.mark.parametrize("q", QS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 
 from patchvote.voters.neighbours.approximate import FaissBank, PcaBank, Rotation, recall
 from patchvote.voters.neighbours.bounds import Bounds, EvenRotation, pair_distances
-from patchvote.voters.neighbours.exact import Bank, part_winners
+from patchvote.voters.neighbours.exact import FEWEST_TO_BOUND, Bank, best_of, on_all_cores, part_winners
 
 
 def by_definition(queries: np.ndarray, bank: np.ndarray, k: int) -> np.ndarray:
@@ -73,6 +74,16 @@ def test_the_first_queries_tell_whether_bounds_pay(decay, pays):
     np.testing.assert_allclose(distances, by_definition(queries, bank, 1), rtol=1e-4)
 
 
+@pytest.mark.parametrize(("decay", "k", "pays"), [(0.9, 1, True), (0.9, 30, False), (0.995, 1, False), (1.0, 1, False)])
+def test_bounds_pay_if_few_features_and_few_candidates_decide(decay, k, pays):
+    # The cost of a pair: a product of leading features, passes over the bounds, and what remains to be compared.
+    bank, queries = np.split(correlated(np.random.default_rng(0), 1640, 288, decay), [1600])
+    searched = Bank(bank, EvenRotation(bank[:800]))
+    found = searched.nearest(queries, k)
+    assert searched.pays is pays
+    assert found[1].tolist() == in_order(queries, bank, k)[1]
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_brute_force_goes_through_the_bank_in_parts(dtype, monkeypatch):
     monkeypatch.setattr("patchvote.voters.neighbours.exact._PART", 64)
@@ -82,6 +93,106 @@ def test_brute_force_goes_through_the_bank_in_parts(dtype, monkeypatch):
     np.testing.assert_allclose(distances, by_definition(queries, bank, 4), rtol=1e-4, atol=1e-6)
     assert (np.diff(distances, axis=1) >= 0).all()
     assert indices.max() < 300
+
+
+def in_order(queries: np.ndarray, bank: np.ndarray, k: int) -> tuple[list, list]:
+    """Distances and indices of the k nearest; of equally near ones, the lower index first."""
+    distances = ((queries[:, None].astype(np.float64) - bank[None].astype(np.float64)) ** 2).sum(axis=2)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(distances, order, 1).tolist(), order.tolist()
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("way", ["bounds", "brute force", "brute force in parts", "half precision"])
+def test_of_equally_near_descriptors_those_of_the_lower_index_are_found_in_order(way, k, monkeypatch):
+    # Small whole numbers: their distances are exact in every type, and many are equal.
+    monkeypatch.setattr("patchvote.voters.neighbours.exact._PAIRS", 1)  # blocks of 16 queries
+    if way == "brute force in parts":
+        monkeypatch.setattr("patchvote.voters.neighbours.exact._PART", 100)
+    rng = np.random.default_rng(0)
+    bank = rng.integers(0, 4, (FEWEST_TO_BOUND, 6)).astype(np.float16 if way == "half precision" else np.float32)
+    queries = rng.integers(0, 4, (50, 6)).astype(np.float32)
+    searched = Bank(bank, EvenRotation(bank) if way == "bounds" else None)
+    searched.pays = way == "bounds"
+    distances, indices = searched.nearest(queries, k)
+    assert (distances.tolist(), indices.tolist()) == in_order(queries, bank, k)
+    assert (distances.dtype, indices.dtype) == (np.float32, np.int64)
+    assert searched.nearest(queries)[1].tolist() == in_order(queries, bank, 1)[1]  # one neighbour by default
+
+
+def test_queries_that_were_rotated_once_find_the_same_in_every_bank():
+    rng = np.random.default_rng(0)
+    bank, queries = correlated(rng, 1600, 32, 0.9), correlated(rng, 30, 32, 0.9)
+    rotation = EvenRotation(bank)
+    for pays in (True, False):
+        searched = Bank(bank, rotation)
+        searched.pays = pays
+        expected = searched.nearest(queries, 2)
+        for queries_of_any_kind in (rotation(queries), np.asfortranarray(queries), queries.astype(np.float64)):
+            for found, wanted in zip(searched.nearest(queries_of_any_kind, 2), expected, strict=True):
+                np.testing.assert_array_equal(found, wanted)
+        assert expected[1].tolist() == in_order(queries, bank, 2)[1]
+
+
+def test_bounds_are_used_only_where_a_bank_is_large_enough_and_of_single_precision(monkeypatch):
+    bank = correlated(np.random.default_rng(0), FEWEST_TO_BOUND, 40, 0.9)
+    rotation = EvenRotation(bank)
+    assert Bank(bank, rotation).pays is None  # not yet known
+    assert len(Bank(bank, rotation)) == FEWEST_TO_BOUND
+    assert Bank(bank[1:], rotation).pays is False
+    assert Bank(bank.astype(np.float16), rotation).pays is False
+    assert Bank(bank).pays is False
+    for most, pays in ((40, None), (39, False)):
+        monkeypatch.setattr("patchvote.voters.neighbours.exact.MOST_FEATURES", most)
+        assert Bank(bank, rotation).pays is pays
+
+
+@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize(("centre", "apart"), [(1000, (0.25, 0.5, 0.75)), (30, (0.1, 0.104, 0.108))])
+def test_brute_force_tells_apart_three_descriptors_of_which_products_say_too_little(centre, apart, k, monkeypatch):
+    monkeypatch.setattr(faiss.cvar, "distance_compute_blas_threshold", 1)  # products even where the search is small
+    rng = np.random.default_rng(0)
+    bank = (rng.normal(size=(140, 32)) * 20 + centre).astype(np.float32)  # squared lengths of 3e7 and of 4e4
+    queries = (rng.normal(size=(30, 32)) * 20 + centre).astype(np.float32)
+    for number, query in enumerate(queries):
+        bank[3 * number : 3 * number + 3] = query
+        bank[3 * number : 3 * number + 3, 0] += rng.permutation(np.float32(apart))
+    exact, nearest = in_order(queries, bank, k)
+    assert faiss.knn(queries, bank, k)[1].tolist() != nearest  # or this test would show nothing
+    distances, indices = Bank(bank).nearest(queries, k)
+    assert indices.tolist() == nearest
+    np.testing.assert_allclose(distances, exact, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pays", [None, True, False])
+def test_no_queries_have_no_neighbours(pays):
+    bank = correlated(np.random.default_rng(0), 1600, 32, 0.9)
+    searched = Bank(bank, EvenRotation(bank))
+    searched.pays = pays
+    distances, indices = searched.nearest(bank[:0], 2)
+    assert (distances.shape, indices.shape) == ((0, 2), (0, 2))
+
+
+def test_a_bank_may_have_as_few_descriptors_as_neighbours_are_asked_for():
+    bank = np.array([[0.0, 0], [3, 4], [1, 0]], np.float32)
+    distances, indices = Bank(bank).nearest(np.zeros((1, 2), np.float32), 3)
+    assert (distances.tolist(), indices.tolist()) == ([[0, 1, 25]], [[0, 2, 1]])
+
+
+def test_the_best_of_several_parts_are_kept_whatever_their_order():
+    parts = [([[5.0, 7.0]], [[4, 5]]), ([[1.0, 5.0]], [[8, 2]]), ([[6.0]], [[9]])]
+    arrays = [(np.array(d, np.float32), np.array(i)) for d, i in parts]
+    for order in (arrays, arrays[::-1]):
+        distances, indices = best_of(iter(order), 1, 3)
+        assert (distances.tolist(), indices.tolist()) == ([[1, 5, 5]], [[8, 2, 4]])
+
+
+def test_work_on_all_cores_is_done_once_per_item_and_its_errors_are_raised():
+    done: list[int] = []
+    on_all_cores(done.append, range(3, 30, 4))
+    assert sorted(done) == list(range(3, 30, 4))
+    with pytest.raises(ZeroDivisionError):
+        on_all_cores(lambda item: 1 // item, range(2))
 
 
 def test_large_offsets_lose_no_neighbour():
