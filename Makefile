@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-ray test-torch mutants check bench docs dist test-wheel test-oldest sbom clean
+.PHONY: demo test test-ray test-torch mutants coverage coverage-report check bench docs dist test-wheel test-oldest sbom clean
 
 demo: .venv/installed-demo,web
 	$(BIN)/patchvote demo demo
@@ -25,6 +25,24 @@ test-torch: .venv/installed-libraries
 # hour on a busy machine of two cores.
 mutants: .venv/installed-dev,mutants
 	$(BIN)/python tools/mutation.py $(if $(SAMPLE),--sample $(SAMPLE)) --json build/mutants.json
+
+# Branch coverage of src over all of these tests, the processes that they start included: about twice their time. The
+# report is made also where a test fails.
+COVERED := $(BIN)/coverage run -m pytest
+coverage: .venv/installed-dev .venv/installed-libraries
+	rm -rf build/coverage && mkdir -p build/coverage
+	$(COVERED) --junitxml build/coverage/tests.xml --numprocesses auto --dist worksteal \
+		--ignore-glob 'tests/test_ray*.py' --ignore tests/test_torch_libraries.py || touch build/coverage/failed
+	$(COVERED) --junitxml build/coverage/tests-ray.xml tests/test_ray*.py || touch build/coverage/failed
+	$(COVERED) --junitxml build/coverage/tests-torch.xml tests/test_torch_libraries.py || touch build/coverage/failed
+	$(MAKE) coverage-report
+	@test ! -e build/coverage/failed || { echo "there are tests that failed: see above"; exit 1; }
+
+coverage-report:
+	$(BIN)/coverage combine --quiet --append
+	$(BIN)/coverage json --quiet --fail-under 0 -o build/coverage/report.json
+	$(BIN)/python tools/coverage_record.py build/coverage build/coverage/record.json
+	$(BIN)/coverage report
 
 check: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -371,6 +371,7 @@ def test_names_that_a_spreadsheet_would_take_for_formulas_are_found_again(here, 
         ({"file_name": 7, "action": "move"}, "there is no photo 7"),
         ({"action": "move"}, "there is no photo None"),
         ({"file_name": "light/IMG_1.NEF", "action": "move"}, "there is no photo"),
+        ({"file_name": "dark/1.png", "action": "drop"}, "dark/1.png is to be moved twice. Leave one action of it."),
     ],
 )
 def test_a_list_that_asks_for_anything_else_moves_nothing(row, says, here, command):

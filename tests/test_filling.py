@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from helpers.quick_network import QUICK, QuickNetwork
+from helpers.unmeasured import unmeasured
 from patchvote import Dense, Extractor, Photo, PhotoError, Recipe, Store, StoreError, fill, find_photos
 
 TIMES = 180  # descriptors as large as those of a real network
@@ -491,7 +492,7 @@ except PatchvoteError as error:
     try:
         command = [sys.executable, "-c", wrapped, script, str(photos), str(store)]
         process = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, preexec_fn=set_limit
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, preexec_fn=set_limit, env=unmeasured()
         )
         assert process.returncode == 1
         assert "cannot be written" in process.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shlex
 import sys
 
@@ -15,6 +14,7 @@ pytest.importorskip("torch")
 
 from helpers.hub_networks import DINO, TIMM, convnet, exported, repository, vit
 from helpers.packages import install
+from helpers.unmeasured import unmeasured
 from patchvote import ImageClassifier, ModelError, NetworkError
 from patchvote.backbones import load
 from patchvote.backbones.at_hand import ListedNetwork, list_networks, names_at_hand
@@ -304,5 +304,6 @@ patchvote.Extractor()(numpy.zeros((64, 64, 3), numpy.uint8))
 wrong = [name for name in sys.modules if name.startswith(("huggingface_hub", "patchvote.backbones.hub", "tomllib"))]
 print(wrong)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=unmeasured())
     assert done.stdout == "[]\n"

@@ -121,6 +121,31 @@ def test_the_optimiser_leaves_gradients_as_they_are():
         assert weight.grad.tolist() == [3.0, 4.0]
 
 
+def test_the_optimiser_computes_gradients_by_a_closure_and_returns_its_loss():
+    weights = [torch.nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2)]
+    first, second = (SMM([weight], curvature=2.0, lam=0.1) for weight in weights)
+
+    def loss() -> torch.Tensor:
+        first.zero_grad()
+        value = (weights[0] ** 2).sum()
+        value.backward()
+        return value
+
+    for _ in range(3):
+        expected = (weights[1] ** 2).sum()
+        second.zero_grad()
+        expected.backward()
+        assert second.step() is None
+        assert first.step(loss) == expected
+        assert weights[0].tolist() == weights[1].tolist()
+
+
+@pytest.mark.parametrize("wrong", [{"curvature": 0.0}, {"curvature": float("nan")}, {"lam": -1.0}])
+def test_the_optimiser_refuses_settings_with_which_no_step_is_defined(wrong):
+    with pytest.raises(ValueError, match="curvature must be above 0 and lam at least 0, got"):
+        SMM([torch.nn.Parameter(torch.ones(1))], **wrong)
+
+
 def test_a_convolution_votes_as_the_layer_does_in_every_cell():
     conv = ML3Conv2d(4, 3, prototypes=2)
     x = torch.randn(2, 4, 5, 6)

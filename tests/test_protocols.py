@@ -14,6 +14,7 @@ from patchvote.photos.find import Photo
 from patchvote.protocols import PROTOCOLS, Protocol, run_protocol
 from patchvote.protocols.baselines.adapted import AdaptedVoter
 from patchvote.protocols.datasets import Dataset, read_dataset
+from patchvote.protocols.experiment import Experiment
 from patchvote.protocols.plan import Selection, plan
 from patchvote.protocols.recipes import parse_recipe
 from patchvote.protocols.results import Results, Run
@@ -442,6 +443,22 @@ def test_da_nbnn_is_a_voter_of_protocols(photo_folder, tmp_path, labelled):
     ((_, _, cell),) = at_work.compute(groups)
     assert cell["accuracy"] > 80
     assert "refused" not in cell
+
+
+def test_time_is_estimated_by_trials_first_and_then_by_the_seconds_of_finished_cells(own, photo_folder, tmp_path):
+    def planned() -> Experiment:
+        return Experiment(own, photo_folder, Results(tmp_path / "r"), bags=tmp_path / "bags")
+
+    extraction, voting = planned().estimate()
+    assert extraction > 0
+    assert voting > 0
+    assert not (tmp_path / "r").exists()
+    cells = [cell for _, _, cell in run(own, photo_folder, tmp_path / "bags", tmp_path / "r", splits=1)]
+    assert len(cells) == 2
+    _, voting = planned().estimate()  # of the other split, which is trained anew
+    assert voting == pytest.approx(sum(cell["train_seconds"] + cell["test_seconds"] for cell in cells))
+    run(own, photo_folder, tmp_path / "bags", tmp_path / "r")
+    assert planned().estimate() == (0, 0)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import pickle
 import struct
 from collections import OrderedDict
@@ -56,6 +57,54 @@ def test_a_file_that_asks_for_anything_but_tensors_runs_nothing(tmp_path):
     with pytest.raises(NetworkError, match="is refused"):
         read_tensors(path)
     assert not trace.exists()
+
+
+def legacy_tensor(offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *, kind: str = "storage") -> bytes:
+    """Return a legacy file of one tensor in a storage of the six numbers 0 to 5."""
+    torch = pytest.importorskip("torch")
+
+    class Storage:
+        pass
+
+    class Tensor:
+        def __reduce__(self):
+            return torch._utils._rebuild_tensor_v2, (Storage(), offset, shape, strides, False, OrderedDict())
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, value):
+            return (kind, torch.FloatStorage, "0", "cpu", 6) if isinstance(value, Storage) else None
+
+    body = io.BytesIO()
+    Pickler(body, 2).dump(OrderedDict(weights=Tensor()))
+    numbers = struct.pack("<q", 6) + np.arange(6, dtype="<f4").tobytes()
+    return legacy(body.getvalue() + pickle.dumps(["0"], 2) + numbers)
+
+
+@pytest.mark.parametrize(
+    ("offset", "shape", "strides"),
+    [(0, (7,), (1,)), (3, (4,), (1,)), (0, (2, 3), (4, 1)), (5, (2,), (-1,)), (0, (-1,), (1,)), (0, (3, 0), (1, 1))],
+)
+def test_a_tensor_never_reads_memory_beside_its_numbers(tmp_path, offset, shape, strides):
+    path = tmp_path / "x.pth"
+    path.write_bytes(legacy_tensor(0, (2, 3), (3, 1)))
+    np.testing.assert_array_equal(read_tensors(path)["weights"], [[0, 1, 2], [3, 4, 5]])
+    path.write_bytes(legacy_tensor(offset, shape, strides))
+    with pytest.raises(NetworkError, match="x.pth is not a file of tensors: a tensor of shape .* reaches outside its"):
+        read_tensors(path)
+
+
+def test_a_reference_to_anything_but_numbers_is_refused(tmp_path):
+    path = tmp_path / "x.pth"
+    path.write_bytes(legacy_tensor(0, (6,), (1,), kind="module"))
+    with pytest.raises(NetworkError, match="refers to a 'module', only storages are supported: it is refused"):
+        read_tensors(path)
+
+
+def test_a_pickle_of_another_kind_is_told_apart_by_its_first_number(tmp_path):
+    path = tmp_path / "x.pth"
+    path.write_bytes(pickle.dumps(7, 2) + legacy_tensor(0, (6,), (1,)))
+    with pytest.raises(NetworkError, match="it does not begin as a legacy torch file does"):
+        read_tensors(path)
 
 
 @pytest.mark.parametrize("damage", ["empty", "text", "cut", "count"])

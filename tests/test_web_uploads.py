@@ -71,6 +71,30 @@ def test_ten_thousand_tiny_files_are_refused_quickly(home, workspace):
     assert home.get(f"/v1/workspaces/{workspace}").json()["photos"] == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "status", "says"),
+    [
+        ("text/plain", b"x", 415, "send multipart/form-data, or JSON"),
+        ("", b"x", 415, "send multipart/form-data, or JSON"),
+        ("multipart/form-data", b"x", 400, "the body is not valid multipart/form-data"),
+        ("multipart/form-data; boundary=x", b"no part at all", 400, "the body is not valid multipart/form-data"),
+        ("application/json", b"{", 400, "the body is not valid JSON"),
+        ("application/json", b"[]", 422, "expected {"),
+        ("application/json", b'{"photos": []}', 422, "there is no file in the request"),
+        ("application/json", b'{"photos": ["a.jpg"]}', 422, "photos[0] has no content"),
+        ("application/json", b'{"photos": [{"name": "a.jpg"}]}', 422, "photos[0] has no content"),
+        ("application/json", b'{"photos": [{"content": "eA=="}, {"content": "!"}]}', 422, "photos[1] is not base64"),
+        ("application/json", '{"photos": [{"content": "é"}]}'.encode(), 422, "photos[0] is not base64"),
+    ],
+)
+def test_a_body_that_holds_no_photos_is_told_what_is_wrong_with_it(home, workspace, kind, body, status, says):
+    address = f"/v1/workspaces/{workspace}"
+    response = home.post(f"{address}/photos", content=body, headers={"Content-Type": kind})
+    assert response.status_code == status
+    assert says in response.json()["error"]["message"]
+    assert home.get(address).json()["photos"] == 0
+
+
 def test_bodies_are_bounded_announced_or_not(tmp_path):
     with client(settings(tmp_path, {"body_bytes": 10_000, "model_bytes": 20_000})) as home:
 

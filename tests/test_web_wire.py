@@ -119,6 +119,8 @@ def test_the_command_refuses_to_be_open_to_all_without_a_token(command, tmp_path
     (tmp_path / "token").write_text("short\n")
     assert "at least 16" in command("serve", "--token-file", tmp_path / "token", "--data", tmp_path).err
     assert "cannot be read" in command("serve", "--token-file", tmp_path / "nothing", "--data", tmp_path).err
+    (tmp_path / "token").write_text(" \n")  # which must not mean a server without a token
+    assert "token is empty: put a token into it" in command("serve", "--token-file", tmp_path / "token").err
     refused = command("serve", "--data", tmp_path / "token")
     assert refused.code == 2
     assert f"--data takes a folder for what is taught, and {tmp_path / 'token'} is a file." in refused.err
