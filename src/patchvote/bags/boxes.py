@@ -8,6 +8,7 @@ gives about the same number. Boxes are left, top, right, bottom in 0..1 of the i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -28,6 +29,7 @@ MAX_PATCHES = 10_000  # per photo; the paper has 400
 MAX_LEVELS = 8  # sizes of patches; the default has 3
 _MAX_PATCH, _MAX_WORKING_SIDE = 1_024, 4_096  # sides in pixels of a patch, and of the image that patches are cut from
 MAX_PIXELS = 1 << 26  # per photo, over all inputs of the network: a few minutes of the default network
+_KEPT_GRIDS = 64  # boxes of feature maps that are kept: photos of one camera have a few shapes
 MAX_DESCRIPTORS = 100_000  # per photo: half a gigabyte with the default network
 
 
@@ -217,8 +219,11 @@ def relative(boxes: npt.NDArray[np.int64], width: int, height: int) -> Boxes:
     return (boxes / np.array([width, height, width, height], dtype=np.float64)).astype(np.float32)
 
 
+@functools.lru_cache(_KEPT_GRIDS)
 def cell_boxes(rows: int, columns: int) -> Boxes:
-    """Return the boxes of the cells of a feature map, row by row; they tile the image.
+    """Return the boxes of the cells of a feature map, row by row, in an array that is not to be changed.
+
+    They tile the image.
 
     Examples
     --------
@@ -226,5 +231,6 @@ def cell_boxes(rows: int, columns: int) -> Boxes:
     [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]
     """
     row, column = np.divmod(np.arange(rows * columns), columns)
-    corners = np.stack([column, row, column + 1, row + 1], axis=1)
-    return relative(corners, columns, rows)
+    boxes = relative(np.stack([column, row, column + 1, row + 1], axis=1), columns, rows)
+    boxes.flags.writeable = False
+    return boxes
