@@ -18,7 +18,7 @@ from torchmil.models import ABMIL
 from patchvote import Dense, Extractor, Recipe
 
 EXTRACTOR = Extractor(Recipe(sampling=Dense((224, 448), whole=False)))
-EPOCHS, BATCH = 20, 16
+EPOCHS, BATCH = 10, 16
 
 
 def bag_of(file):
