@@ -35,7 +35,7 @@ bench: .venv/installed-dev,bench
 	$(BIN)/python benchmarks/peers.py $(if $(PHOTOS),--photos $(PHOTOS)) \
 		--json $(RECORDS)/peers.json --table $(RECORDS)/peers.md --plot $(RECORDS)/peers
 	$(BIN)/python benchmarks/growth_photos.py $(if $(PHOTOS),--photos $(PHOTOS)) \
-		--json $(RECORDS)/growth-photos.json --plot $(RECORDS)/growth-photos
+		--json $(RECORDS)/growth-photos.json --table $(RECORDS)/growth-photos.md --plot $(RECORDS)/growth-photos
 	$(BIN)/python benchmarks/growth.py --largest 320000 --class-photos 320 --folder $(RECORDS) \
 		--json $(RECORDS)/growth-training.json --plot $(RECORDS)/growth-training
 	$(if $(PHOTOS),,$(BIN)/python benchmarks/crops.py build/crops)

@@ -82,7 +82,7 @@ def run_command(command: list[str], folder: Path) -> Usage:
         seconds = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise RuntimeError((errors.read_text().strip().splitlines() or ["no message"])[-1])
+        raise RuntimeError((errors.read_text().strip().splitlines() or [f"exit code {process.returncode}"])[-1])
     peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # macOS counts bytes, Linux kilobytes
     return Usage(seconds, usage.ru_utime + usage.ru_stime, peak / 1e9)
 

@@ -78,12 +78,34 @@ def by_classes(photos: Labelled, counts: tuple[int, ...]) -> dict[str, list[Poin
     return curves
 
 
+def table(curves: dict[str, dict[str, list[Point]]]) -> str:
+    """Return what the ends of each curve took, and the exponents of time between its two largest sizes."""
+    lines = [
+        "| command | by | from | to | seconds | exponent of seconds | exponent of processor time | peak memory |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for by, commands_of in curves.items():
+        for name, points in commands_of.items():
+            if len(points) < 2:
+                continue
+            first, (before, last) = points[0], points[-2:]
+            step = np.log(last["size"] / before["size"])
+            clock, busy = (np.log(last[key] / before[key]) / step for key in ("seconds", "processor"))
+            lines.append(
+                f"| {name} | {by} | {first['size']:,.0f} | {last['size']:,.0f} "
+                f"| {first['seconds']:.1f} to {last['seconds']:.1f} | {clock:.2f} | {busy:.2f} "
+                f"| {first['gigabytes']:.2f} to {last['gigabytes']:.2f} GB |"
+            )
+    return "\n".join(lines) + "\n\nExponents are those between the two largest sizes.\n"
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__)
     parser.add_argument(
         "--photos", type=Path, help="folder of class folders; without it, crops of scikit-image's photos"
     )
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write a table of the curves' ends to FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves as FILE.png and FILE.svg")
     args = parser.parse_args()
     sizes, counts, divided = ((12, 24), (2, 6), 12) if args.quick else (SIZES, CLASSES, CLASS_PHOTOS)
@@ -95,6 +117,9 @@ def main() -> None:
         for what, points in lines.items():
             records += point_records(f"{what}, {by}", points)
             records += exponents(what, by, points) if len(points) > 1 else []
+    print(table(curves))
+    if args.table is not None:
+        args.table.write_text(table(curves))
     if args.plot is not None:
         draw(curves, args.plot)
     write(records, args.json)
