@@ -14,12 +14,13 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from common import Record, save_plot
 
 NAME = "peers"  # of the marks around the table
 OURS = "patchvote"  # the default, with which every other method is compared
 CHANCE = 0.05  # differences with a larger p are called chance
-COMMAND = "make bench PHOTOS=scene15"
 
 # By column: unit, header, how a cell is written. A record's name is the column's, a comma, and the method's.
 Cell = Callable[[float], str]
@@ -72,7 +73,7 @@ def lines_of(records: list[Record]) -> list[str]:
         column, _, name = str(one["name"]).partition(", ")
         if column == "did not run":
             lines.append(f"| {name.replace('|', '/')} | did not run |{' |' * (len(COLUMNS) + 1)}")
-    return [*lines, "", legend(), "", better(methods)]
+    return [*lines, "", legend(source), "", better(methods)]
 
 
 def against(figures: dict[str, float]) -> str:
@@ -87,14 +88,15 @@ def probability(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def legend() -> str:
+def legend(source: str) -> str:
     """Return what the columns mean, and the command."""
+    command = "make bench" if " " in source else f"make bench PHOTOS={source}"
     return (
-        f"`{COMMAND}` measures all methods in one run, one after the other, each in processes of its own that find "
+        f"`{command}` measures all methods in one run, one after the other, each in processes of its own that find "
         "nothing in a cache. ± is the standard error that so many test photos leave. Won are photos that this method "
         "alone has right, lost those that the default of patchvote alone has right, with the p of a sign test. Seconds "
-        "include starting the program and reading the photos; memory is that of the larger process; lines are those "
-        "that a user writes."
+        "include starting the program and reading the photos; memory is that of the larger process; a model holds the "
+        "network only where that was trained; lines are those that a user writes."
     )
 
 
@@ -103,10 +105,11 @@ def better(methods: Methods) -> str:
     ours, others = methods[OURS], {name: one for name, one in methods.items() if name != OURS}
     ahead = {name: one for name, one in others.items() if one["accuracy"] > ours["accuracy"]}
     sure = [name for name, one in ahead.items() if one["p"] < CHANCE]
-    maybe = [f"{name} (p = {probability(one['p'])})" for name, one in ahead.items() if one["p"] >= CHANCE]
     words = ["in accuracy: " + ("; ".join(sure) or "none beyond chance")]
-    if maybe:
-        words[0] += ", and ahead by no more than chance explains: " + "; ".join(maybe)
+    unclear = {name: one["p"] for name, one in others.items() if one["p"] >= CHANCE}
+    for title, chosen in (("ahead", ahead), ("level or behind", others.keys() - ahead.keys())):
+        found = [f"{name} (p = {probability(p)})" for name, p in unclear.items() if name in chosen]
+        words[0] += f". {title.capitalize()} by no more than chance explains: {'; '.join(found)}" if found else ""
     titles = ("in time to learn", "in time per photo", "in peak memory", "in the model's size", "in lines to write")
     for title, (column, (_, _, write)) in zip(titles, COLUMNS.items(), strict=True):
         found = [
@@ -122,40 +125,55 @@ def better(methods: Methods) -> str:
 
 
 def draw(records: list[Record], file: Path) -> None:
-    """Draw accuracy against seconds per photo and against seconds to learn, with the names between both panels."""
+    """Draw accuracy against seconds per photo and against seconds to learn; numbers name the methods in a list."""
     from matplotlib.figure import Figure
-    from matplotlib.patches import ConnectionPatch
 
     methods, (asked, _) = methods_of(records), count_of(records, "photos asked")
     names = sorted(methods, key=lambda name: -methods[name]["accuracy"])
-    figure = Figure(figsize=(12, 1.6 + 0.32 * len(names)), layout="constrained")
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1.15, 1))
-    middle.set(xlim=(0, 1), ylim=(len(names) - 0.5, -0.5))
-    middle.axis("off")
-    for panel, column, title in (
-        (left, "photo seconds", "seconds per photo"),
-        (right, "fit seconds", "seconds to learn"),
-    ):
-        panel.set(xscale="log", xlabel=title, ylabel="accuracy, %")
-        for row, name in enumerate(names):
-            x, y = methods[name][column], height(methods[name]["accuracy"], asked)
-            colour = "C3" if name == OURS else "C0" if name.startswith(OURS) else "0.25"
-            panel.plot(x, y, "o", color=colour, markersize=6, zorder=3)
-            edge = (0.0, row) if panel is left else (1.0, row)
-            line = ConnectionPatch((x, y), edge, "data", "data", axesA=panel, axesB=middle, color=colour)
-            line.set(linewidth=0.6, alpha=0.5)
-            line.set_in_layout(False)
-            figure.add_artist(line)
-        ticks = [tick for tick in (10, 20, 40, 60, 70, 80, 85, 90, 95, 98, 99, 100) if inside(tick, methods)]
+    figure = Figure(figsize=(12, 5.6), layout="constrained")
+    *panels, words = figure.subplots(1, 3, width_ratios=(1, 1, 0.95))
+    heights = [height(methods[name]["accuracy"], asked) for name in names]
+    ticks = [tick for tick in (10, 20, 40, 60, 70, 80, 85, 90, 95, 98, 99, 100) if inside(tick, methods)]
+    for panel, column in zip(panels, ("photo seconds", "fit seconds"), strict=True):
+        places = [(math.log10(methods[name][column]), y) for name, y in zip(names, heights, strict=True)]
+        for name, (x, y) in zip(names, places, strict=True):
+            panel.plot(10**x, y, "o", color=colour_of(name), markersize=7, zorder=3)
+        for group in together(places):
+            x, y = places[group[-1]]
+            label = ", ".join(str(index + 1) for index in group)
+            panel.annotate(label, (10**x, y), (7, -4), textcoords="offset points", fontsize=9)
+        panel.set(xscale="log", ylabel="accuracy, %")
+        panel.set_xlabel({"photo seconds": "seconds per photo", "fit seconds": "seconds to learn"}[column])
+        panel.margins(x=0.12)
         panel.set_yticks([height(tick, asked) for tick in ticks], [str(tick) for tick in ticks])
-        panel.set_yticks([], minor=True)
         panel.grid(alpha=0.3)
-    right.yaxis.tick_right()
-    right.yaxis.set_label_position("right")
+    words.set(xlim=(0, 1), ylim=(len(names), -1))
+    words.axis("off")
     for row, name in enumerate(names):
+        text = f"{row + 1}  {name} ({methods[name]['accuracy']:.1f})"
         weight = "bold" if name == OURS else "normal"
-        middle.text(0.5, row, name, ha="center", va="center", fontsize=8, weight=weight)
+        words.text(0, row, text, va="center", fontsize=8, color=colour_of(name), weight=weight)
     save_plot(figure, file)
+
+
+def colour_of(name: str) -> str:
+    """Return the colour of a method: our default, other ways of patchvote, or a peer."""
+    return "C3" if name == OURS else "C0" if name.startswith(OURS) else "0.25"
+
+
+def together(places: list[tuple[float, float]]) -> list[list[int]]:
+    """Return groups of points, left to right, that stand so close that the label of one would hide the next."""
+    wide, high = (max(np.ptp(values), 1e-9) for values in zip(*places, strict=True))
+    groups: list[list[int]] = []
+    for index, (x, y) in sorted(enumerate(places), key=lambda item: item[1][0]):
+        for group in groups:
+            x0, y0 = places[group[-1]]
+            if abs(x - x0) < 0.1 * wide and abs(y - y0) < 0.03 * high:
+                group.append(index)
+                break
+        else:
+            groups.append([index])
+    return groups
 
 
 def height(accuracy: float, asked: int) -> float:

@@ -90,7 +90,7 @@ def test_peers_that_are_better_are_named_column_by_column(modules):
             )
         )
     )
-    assert "- in accuracy: sharp, and ahead by no more than chance explains: lucky (p = 0.75)." in text
+    assert "- in accuracy: sharp. Ahead by no more than chance explains: lucky (p = 0.75)." in text
     assert "- in time to learn: lucky (5 s)." in text  # 12.3 and 12.4 seconds are both written as 12 s
     assert "- in time per photo: lucky (30 ms)." in text
     assert "- in peak memory: none." in text
@@ -102,6 +102,11 @@ def test_where_no_peer_is_more_accurate_it_says_so(modules):
     table = modules["peers_table"]
     text = table.better(table.methods_of(records_of(patchvote=OURS, late=(80.0, 0, 40, 0.0, 99.0, 1.0, 0.9, 9.0, 30))))
     assert "- in accuracy: none beyond chance." in text
+    even = (89.0, 6.0, 10.0, 0.45, 99.0, 1.0, 0.9, 9.0, 30)
+    text = table.better(table.methods_of(records_of(patchvote=OURS, even=even)))
+    assert (
+        "- in accuracy: none beyond chance. Level or behind by no more than chance explains: even (p = 0.45)." in text
+    )
 
 
 def test_the_sign_test_counts_photos_that_only_one_of_both_has_right(modules):
@@ -133,6 +138,12 @@ def test_every_method_has_its_script_and_a_name_of_its_own(modules):
     assert all((peers.SCRIPTS / method.script).exists() for method in peers.METHODS if method.script)
     assert {method.script for method in peers.METHODS} - {None} == {path.name for path in peers.SCRIPTS.glob("*.py")}
     assert set(peers.QUICK) <= {method.name for method in peers.METHODS}
+
+
+def test_points_at_one_place_share_a_label(modules):
+    together = modules["peers_table"].together
+    assert together([(0.0, 0.0), (1.0, 1.0), (1.01, 1.0), (0.0, 1.0)]) == [[0], [3], [1, 2]]
+    assert together([(0.5, 0.5), (0.5, 0.5)]) == [[0, 1]]
 
 
 def test_the_plot_is_drawn_where_every_method_is_right(modules, tmp_path):
