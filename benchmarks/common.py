@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -59,6 +61,30 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     start = time.perf_counter()
     result = work()
     return time.perf_counter() - start, result
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What a process took: seconds by the clock, seconds of all its processors, and peak memory in gigabytes."""
+
+    seconds: float
+    processor: float
+    gigabytes: float
+
+
+def run_command(command: list[str], folder: Path) -> Usage:
+    """Run a command in a folder to its end; if it fails, raise a RuntimeError with the last line that it wrote."""
+    errors = folder / "errors.txt"
+    with errors.open("w") as file:
+        start = time.perf_counter()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, cwd=folder)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError((errors.read_text().strip().splitlines() or [f"exit code {process.returncode}"])[-1])
+    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # macOS counts bytes, Linux kilobytes
+    return Usage(seconds, usage.ru_utime + usage.ru_stime, peak / 1e9)
 
 
 def synthetic_bags(classes: int, images: int, size: int, dim: int, seed: int = 0) -> tuple[Bags, np.ndarray]:

@@ -2,12 +2,14 @@
 
 Every method is what its user would write: two commands of patchvote, or a script in `peer_scripts`, which learns from a
 folder of class folders, and is then asked about another. Learning and asking are processes of their own. Per method:
-accuracy on the test photos, seconds to learn, seconds per photo asked, peak memory, size of the model's file, and the
-lines that a user writes. No method finds anything in a cache. Photos come from a folder of class folders, of which
-`--train` per class are learned and `--test` are asked; without one, from scikit-image, cut as in `patchvote demo`, on
-which every network is right. A method whose package is missing or does not run is named and left out.
+accuracy on the test photos, compared with patchvote's default photo by photo (sign test), seconds to learn, seconds per
+photo asked, peak memory, size of the model's file, and the lines that a user writes. No method finds anything in a
+cache. Photos come from a folder of class folders, of which `--train` per class are learned and `--test` are asked;
+without one, from scikit-image, cut as in `patchvote demo`, on which every network is right. A method whose package is
+missing or does not run is named and left out. Beside the records, FILE.answers.jsonl has which photos each method has
+right: the methods in its first line, then one line per photo.
 
-    python benchmarks/peers.py --photos scene15 --json peers.json --table peers.md
+    python benchmarks/peers.py --photos scene15 --json peers.json --table peers.md --plot peers
 """
 
 from __future__ import annotations
@@ -15,24 +17,28 @@ from __future__ import annotations
 import argparse
 import csv
 import dataclasses
+import json
 import math
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import binomtest
 
-from common import Record, options, record, write
+from common import Record, options, record, run_command, write
 from patchvote import find_photos
 from patchvote.cli.demo import make_photos
+from peers_table import COLUMNS, OURS, draw, lines_of
 
 SCRIPTS = Path(__file__).resolve().parent / "peer_scripts"
-OURS = "patchvote"  # the default, whose time to learn is the budget of the tuned network
+QUICK = (
+    OURS,
+    "whole photo, ONNX, logistic regression",
+    "whole photo, ONNX, LinearSVC",
+    "nearest patches, faiss",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +50,8 @@ class Method:
     name : str
         Name in the table.
     fit : sequence of str
-        Options of `patchvote fit`, or the arguments of the script after the model; {seconds} is the budget.
+        Options of `patchvote fit`, or the arguments of the script after the model. {seconds} is the time that
+        patchvote's default took to learn, and {tenfold} ten times as long.
     script : str, optional
         File in `peer_scripts`; without one, the method is patchvote itself.
     """
@@ -55,7 +62,7 @@ class Method:
 
     def commands(self, train: Path, test: Path, model: Path, answers: Path, seconds: float) -> list[list[str]]:
         """Return the command that learns, and the one that asks."""
-        more = [word.format(seconds=f"{seconds:.1f}") for word in self.fit]
+        more = [word.format(seconds=f"{seconds:.1f}", tenfold=f"{10 * seconds:.1f}") for word in self.fit]
         if self.script is not None:
             start = [sys.executable, str(SCRIPTS / self.script)]
             return [
@@ -69,48 +76,47 @@ class Method:
         ]
 
     def lines(self) -> int:
-        """Return how many lines a user writes: those of a script without comments and empty ones, or the commands."""
+        """Return how many lines a user writes: the commands, or those of the script that this method needs.
+
+        Comments and empty lines do not count, nor do the lines of a table of classifiers (`"svm": LinearSVC(),`) that
+        stand for another method, nor imports that only those use.
+        """
         if self.script is None:
             return 2
         text = (SCRIPTS / self.script).read_text().split('"""', 2)[2]
-        return sum(bool(line.strip()) and not line.strip().startswith("#") for line in text.splitlines())
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+        lines = [line for line in lines if not line.startswith('"') or line.split('"')[1] in self.fit]
+        code = " ".join(line for line in lines if " import " not in line)
+        needed = [line.rpartition(" import ")[2].split(", ") for line in lines if line.startswith("from sklearn")]
+        return len(lines) - sum(not any(name in code for name in names) for names in needed)
 
 
 METHODS = (
     Method(OURS),
     Method("patchvote, votes of parts (snbnl)", ("--voter", "snbnl")),
-    Method("whole photo 448 px, ONNX, logistic regression", ("logistic",), "onnx_sklearn.py"),
-    Method("whole photo 448 px, ONNX, LinearSVC", ("svm",), "onnx_sklearn.py"),
-    Method("whole photo 448 px, ONNX, 5 neighbours", ("knn",), "onnx_sklearn.py"),
-    Method("whole photo 448 px, eager torch, logistic regression", (), "torch_sklearn.py"),
-    Method("network trained in torch, 224 px, time of patchvote", ("{seconds}",), "torch_tuned.py"),
-    Method("nearest patches per class, faiss", (), "faiss_patches.py"),
-    Method("embetter, colour histograms", (), "embetter_histogram.py"),
-    Method("one prototype per class (NearestCentroid), 448 px", ("centroid",), "onnx_sklearn.py"),
-    Method("the paper's patches, snbnl", (), "paper_patches.py"),
+    Method("patchvote, the paper's patches (snbnl)", (), "paper_patches.py"),
+    Method("whole photo, ONNX, logistic regression", ("logistic",), "onnx_sklearn.py"),
+    Method("whole photo, ONNX, logistic regression, C by cross-validation", ("logistic-cv",), "onnx_sklearn.py"),
+    Method("whole photo, ONNX, LinearSVC", ("svm",), "onnx_sklearn.py"),
+    Method("whole photo, ONNX, LinearSVC, C by cross-validation", ("svm-cv",), "onnx_sklearn.py"),
+    Method("whole photo, ONNX, 5 neighbours by cosine", ("knn",), "onnx_sklearn.py"),
+    Method("whole photo, ONNX, one prototype per class", ("centroid",), "onnx_sklearn.py"),
+    Method("whole photo, eager torch, logistic regression", (), "torch_sklearn.py"),
+    Method("fine-tuned in torch, 224 px, patchvote's time", ("{seconds}", "224"), "torch_tuned.py"),
+    Method("fine-tuned in torch, 224 px, 10 times that time", ("{tenfold}", "224"), "torch_tuned.py"),
+    Method("nearest patches, faiss", (), "faiss_patches.py"),
+    Method("attention over patches, torchmil", (), "torchmil_attention.py"),
+    Method("colour histograms, embetter", (), "embetter_histogram.py"),
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What one method took and brought; the fields are the columns of the table."""
+    """What one method took and brought: figures by column of the table, and which test photos it has right."""
 
-    accuracy: float
-    fit_seconds: float
-    photo_seconds: float
-    gigabytes: float
-    model_megabytes: float
-    lines: int
-
-
-UNITS = {
-    "accuracy": "%",
-    "fit_seconds": "s",
-    "photo_seconds": "s/photo",
-    "gigabytes": "GB",
-    "model_megabytes": "MB",
-    "lines": "lines",
-}
+    figures: dict[str, float]
+    processor: tuple[float, float]  # seconds of all processors, to learn and per photo
+    right: dict[str, bool]
 
 
 def divided(source: Path, folder: Path, train: int, test: int) -> tuple[Path, Path]:
@@ -128,75 +134,87 @@ def divided(source: Path, folder: Path, train: int, test: int) -> tuple[Path, Pa
     return folder / "train", folder / "test"
 
 
-def run(command: list[str], folder: Path) -> tuple[float, float]:
-    """Run a command to its end; return its seconds, and the peak memory of its process in gigabytes."""
-    errors = folder / "errors.txt"
-    with errors.open("w") as file:
-        start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, cwd=folder)
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError((errors.read_text().strip().splitlines() or ["no message"])[-1])
-    return seconds, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e9
-
-
 def measured(method: Method, train: Path, test: Path, seconds: float) -> Result:
     """Let a method learn and answer."""
+    photos = sorted(f"{photo.parent.name}/{photo.name}" for photo in test.glob("*/*"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         model, answers = folder / "model.patchvote", folder / "answers.csv"
         learn, ask = method.commands(train, test, model, answers, seconds)
-        fitting, memory_fit = run(learn, folder)
-        asking, memory_ask = run(ask, folder)
+        fitting = run_command(learn, folder)
+        asking = run_command(ask, folder)
         size = sum(file.stat().st_size for file in folder.glob("model*"))
         hits = right(answers, method.script is None)
-    return Result(
-        100 * sum(hits) / len(hits),
-        fitting,
-        asking / len(hits),
-        max(memory_fit, memory_ask),
-        size / 1e6,
-        method.lines(),
-    )
+    figures = {
+        "fit seconds": fitting.seconds,
+        "photo seconds": asking.seconds / len(photos),
+        "gigabytes": max(fitting.gigabytes, asking.gigabytes),
+        "model megabytes": size / 1e6,
+        "lines": float(method.lines()),
+    }
+    processor = (fitting.processor, asking.processor / len(photos))
+    return Result(figures, processor, {photo: hits.get(photo, False) for photo in photos})
 
 
-def right(answers: Path, has_header: bool) -> list[bool]:
-    """Return whether each answer in a CSV is the name of the photo's folder."""
+def right(answers: Path, has_header: bool) -> dict[str, bool]:
+    """Return by photo (class/name) whether its answer in a CSV is the name of its folder."""
     with answers.open(newline="") as file:
         rows = list(csv.reader(file))
-    if not has_header:
-        return [Path(row[0]).parent.name == row[1] for row in rows]
-    name, label = rows[0].index("file"), rows[0].index("likeliest")
-    return [Path(row[name]).parent.name == row[label] for row in rows[1:]]
+    name, label = (rows[0].index("file"), rows[0].index("likeliest")) if has_header else (0, 1)
+    pairs = [(Path(row[name]), row[label]) for row in rows[has_header:]]
+    return {f"{path.parent.name}/{path.name}": path.parent.name == answer for path, answer in pairs}
 
 
-def table(results: dict[str, Result | str], photos: str) -> str:
-    """Return the table as Markdown."""
-    lines = [
-        photos,
-        "",
-        "| method | accuracy | to learn | per photo | peak memory | model | lines |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+def records_of(name: str, result: Result, ours: Result) -> list[Record]:
+    """Return one record per column, and the comparison with our default."""
+    peer = None if result is ours else OURS
+    records = [record(f"accuracy, {name}", 100 * float(np.mean(list(result.right.values()))), "%", None, peer)]
+    if peer is not None:
+        pairs = [(hit, ours.right[photo]) for photo, hit in result.right.items()]
+        won, lost = pairs.count((True, False)), pairs.count((False, True))
+        p = float(binomtest(won, won + lost).pvalue) if won + lost else 1.0
+        records += [
+            record(f"won, {name}", won, "photos", None, peer),
+            record(f"lost, {name}", lost, "photos", None, peer),
+            record(f"p, {name}", p, "sign test", None, peer),
+        ]
+    units = {column: unit for column, (unit, _, _) in COLUMNS.items()}
+    records += [
+        record(f"{column}, {name}", value, units[column], None, peer) for column, value in result.figures.items()
     ]
-    for name, one in results.items():
-        if isinstance(one, str):
-            lines.append(f"| {name} | did not run: {one[:100]} | | | | | |")
+    for title, seconds, unit in zip(("to learn", "per photo"), result.processor, ("s", "s/photo"), strict=True):
+        records.append(record(f"processor seconds {title}, {name}", seconds, unit, None, peer))
+    return records
+
+
+def write_answers(results: dict[str, Result], test: Path, file: Path) -> None:
+    """Write which photos each method has right: the methods, then a photo per line, by the name in its own folder."""
+    lines: list[object] = [{"methods": list(results)}]
+    for photo in next(iter(results.values())).right if results else ():
+        source = (test / photo).resolve()
+        hits = "".join(str(int(one.right[photo])) for one in results.values())
+        lines.append({"photo": f"{Path(photo).parent}/{source.name}", "right": hits})
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def measure_all(methods: Sequence[Method], train: Path, test: Path) -> tuple[dict[str, Result], list[Record]]:
+    """Measure method after method, patchvote's default first; return their results, and the records."""
+    results: dict[str, Result] = {}
+    records: list[Record] = []
+    failures: list[Record] = []
+    seconds = math.nan
+    for method in methods:
+        try:
+            result = measured(method, train, test, seconds)
+        except RuntimeError as error:
+            if method.name == OURS:
+                raise
+            failures.append(record(f"did not run, {method.name}: {str(error)[:100]}", 1, "failure"))
             continue
-        lines.append(
-            f"| {name} | {one.accuracy:.1f} | {one.fit_seconds:.0f} s | {1000 * one.photo_seconds:.0f} ms "
-            f"| {one.gigabytes:.2f} GB | {one.model_megabytes:.1f} MB | {one.lines} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def records_of(name: str, result: Result) -> list[Record]:
-    """Return one record per column."""
-    return [
-        record(f"{key.replace('_', ' ')}, {name}", float(value), UNITS[key], None, None if name == OURS else OURS)
-        for key, value in dataclasses.asdict(result).items()
-    ]
+        results[method.name] = result
+        seconds = results[OURS].figures["fit seconds"]
+        records += records_of(method.name, result, results[OURS])
+    return results, records + failures
 
 
 def parsed() -> argparse.Namespace:
@@ -204,43 +222,42 @@ def parsed() -> argparse.Namespace:
     parser = options(__doc__)
     parser.add_argument("--photos", type=Path, help="folder of class folders")
     parser.add_argument("--train", type=int, default=20, help="photos per class to learn (default %(default)s)")
-    parser.add_argument("--test", type=int, default=20, help="photos per class to ask about (default %(default)s)")
+    parser.add_argument("--test", type=int, default=40, help="photos per class to ask about (default %(default)s)")
+    parser.add_argument("--only", metavar="WORDS", help="methods whose name has these words, beside the default")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table to FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table as FILE.png and FILE.svg")
     return parser.parse_args()
 
 
 def main() -> None:
     """Measure all methods, or with --quick those that take seconds."""
     arguments = parsed()
-    methods = METHODS[:1] + METHODS[2:4] + METHODS[7:8] if arguments.quick else METHODS
-    records: list[Record] = []
-    results: dict[str, Result | str] = {}
+    chosen = [one for one in METHODS if not arguments.quick or one.name in QUICK]
+    if arguments.only:
+        chosen = [one for one in chosen if one.name == OURS or arguments.only in one.name]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if arguments.photos is None:
             train, test, _ = make_photos(folder / "crops")
-            told = "Crops of six photos of scikit-image, as in `patchvote demo`"
+            source = "Crops of six photos of scikit-image, as in `patchvote demo`"
         else:
             per_class = (4, 4) if arguments.quick else (arguments.train, arguments.test)
             train, test = divided(arguments.photos, folder, *per_class)
-            told = arguments.photos.name
-        counts = [sum(1 for _ in part.glob("*/*")) for part in (train, test)]
-        seconds = math.nan
-        for method in methods:
-            try:
-                result = measured(method, train, test, seconds)
-            except RuntimeError as error:
-                print(f"{method.name} did not run: {error}", flush=True)
-                results[method.name] = str(error)
-                continue
-            seconds = result.fit_seconds if method.name == OURS else seconds
-            results[method.name] = result
-            records += records_of(method.name, result)
-        shutil.rmtree(folder / "crops", ignore_errors=True)
-    text = table(results, f"{told}: {counts[0]:,} photos to learn, {counts[1]:,} asked.")
+            source = arguments.photos.resolve().name
+        records = [
+            record(f"{what}, {source}", sum(1 for _ in part.glob("*/*")), "photos")
+            for what, part in (("photos to learn", train), ("photos asked", test))
+        ]
+        results, figures = measure_all(chosen, train, test)
+        if arguments.json is not None:
+            write_answers(results, test, arguments.json.with_suffix(".answers.jsonl"))
+    records += figures
+    text = "\n".join(lines_of(records)) + "\n"
     print(text)
     if arguments.table is not None:
         arguments.table.write_text(text)
+    if arguments.plot is not None:
+        draw(records, arguments.plot)
     write(records, arguments.json)
 
 

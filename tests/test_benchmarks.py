@@ -18,6 +18,7 @@ PHOTOS = {
     "adaptation": "--data",
     "classifier": "--photos",
     "extract": "--photos",
+    "growth_photos": "--photos",
     "serve": "--photos",
     "fine_tune": "--data",
     "int8": "--photos",
@@ -41,6 +42,7 @@ OTHERS = (
 )
 SHARED = (
     "common",
+    "crops",
     "evidence_classifiers",
     "evidence_measures",
     "evidence_pictures",
@@ -48,6 +50,7 @@ SHARED = (
     "networks_bags",
     "networks_table",
     "networks_tokens",
+    "peers_table",
     "rejection_photos",
     "rejection_table",
     "scale_plot",

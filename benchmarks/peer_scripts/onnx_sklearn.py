@@ -1,6 +1,6 @@
 """Features of the whole photo from patchvote's ONNX network, and a classifier of scikit-learn.
 
-python onnx_sklearn.py fit TRAIN MODEL logistic|svm|knn|centroid
+python onnx_sklearn.py fit TRAIN MODEL logistic|logistic-cv|svm|svm-cv|knn|centroid
 python onnx_sklearn.py predict MODEL TEST ANSWERS
 """
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import joblib
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -19,8 +20,10 @@ from patchvote import Dense, Extractor, Recipe
 
 HEADS = {
     "logistic": LogisticRegression(max_iter=1000),
+    "logistic-cv": GridSearchCV(LogisticRegression(max_iter=1000), {"C": [1e-4, 1e-3, 1e-2, 0.1, 1, 10]}),
     "svm": LinearSVC(C=0.01),
-    "knn": KNeighborsClassifier(5),
+    "svm-cv": GridSearchCV(LinearSVC(), {"C": [1e-5, 1e-4, 1e-3, 1e-2]}),
+    "knn": KNeighborsClassifier(5, metric="cosine"),
     "centroid": NearestCentroid(),
 }
 
