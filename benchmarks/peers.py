@@ -121,7 +121,7 @@ class Result:
 
 def divided(source: Path, folder: Path, train: int, test: int) -> tuple[Path, Path]:
     """Link random photos of every class into a folder to learn from, and others into one to ask about."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)  # settings of peers were chosen on the draw with seed 0
     by_class: dict[str, list[Path]] = {}
     for photo in find_photos(source):
         by_class.setdefault(str(photo.label), []).append(Path(str(photo.source)).resolve())
@@ -222,7 +222,7 @@ def parsed() -> argparse.Namespace:
     parser = options(__doc__)
     parser.add_argument("--photos", type=Path, help="folder of class folders")
     parser.add_argument("--train", type=int, default=20, help="photos per class to learn (default %(default)s)")
-    parser.add_argument("--test", type=int, default=40, help="photos per class to ask about (default %(default)s)")
+    parser.add_argument("--test", type=int, default=30, help="photos per class to ask about (default %(default)s)")
     parser.add_argument("--only", metavar="WORDS", help="methods whose name has these words, beside the default")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table to FILE")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table as FILE.png and FILE.svg")
