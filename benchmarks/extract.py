@@ -90,6 +90,8 @@ def measure_rate(mode: str, photos: list[Photo], quick: bool, goal: float, besid
     ours, bare = 0.0, dict.fromkeys(sessions, 0.0)
     for backbone in (extractor.backbone, *sessions.values()):  # warm up
         Extractor(recipe, backbone=backbone)(photos[:2])
+    with tempfile.TemporaryDirectory() as folder:
+        fill(Path(folder) / "store", photos[:2], extractor)
     for index in range(rounds):
         chosen = [photos[(index * per_round + k) % len(photos)] for k in range(per_round)]
         recording = Recording(recipe)
