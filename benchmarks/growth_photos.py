@@ -30,7 +30,7 @@ Labelled = list[tuple[Path, str]]
 
 
 def found(source: Path) -> Labelled:
-    """Return all photos with their labels in a fixed random order, so that every part has all classes."""
+    """Return all photos with their labels in a fixed random order, so that every part has photos of most classes."""
     photos = [(Path(str(photo.source)).resolve(), str(photo.label)) for photo in find_photos(source)]
     return [photos[index] for index in np.random.default_rng(0).permutation(len(photos))]
 
