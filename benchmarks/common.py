@@ -72,19 +72,29 @@ class Usage:
     gigabytes: float
 
 
+# The system counts the memory of the process that starts another as a part of its peak: a small one starts it.
+_STARTER = """
+import json, os, sys, time
+start = time.perf_counter()
+process = os.posix_spawnp(sys.argv[1], sys.argv[1:], os.environ)
+_, status, usage = os.wait4(process, 0)
+seconds = time.perf_counter() - start
+with open("usage.json", "w") as file:
+    json.dump([os.waitstatus_to_exitcode(status), seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss], file)
+"""
+
+
 def run_command(command: list[str], folder: Path) -> Usage:
     """Run a command in a folder to its end; if it fails, raise a RuntimeError with the last line that it wrote."""
     errors = folder / "errors.txt"
     with errors.open("w") as file:
-        start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, cwd=folder)
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError((errors.read_text().strip().splitlines() or [f"exit code {process.returncode}"])[-1])
-    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # macOS counts bytes, Linux kilobytes
-    return Usage(seconds, usage.ru_utime + usage.ru_stime, peak / 1e9)
+        starter = [sys.executable, "-S", "-c", _STARTER, *command]
+        subprocess.run(starter, stdout=subprocess.DEVNULL, stderr=file, cwd=folder, check=True)
+    code, seconds, processor, peak = json.loads((folder / "usage.json").read_text())
+    if code:
+        raise RuntimeError((errors.read_text().strip().splitlines() or [f"exit code {code}"])[-1])
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux kilobytes
+    return Usage(seconds, processor, peak * unit / 1e9)
 
 
 def synthetic_bags(classes: int, images: int, size: int, dim: int, seed: int = 0) -> tuple[Bags, np.ndarray]:

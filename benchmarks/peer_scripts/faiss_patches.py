@@ -11,20 +11,21 @@ from pathlib import Path
 import faiss
 import numpy as np
 
-from patchvote import Dense, Extractor, Recipe
+from patchvote import Dense, Extractor, Recipe, find_photos
 
 EXTRACTOR = Extractor(Recipe(sampling=Dense((224, 448), whole=False)))
 
 
-def patches(file):
-    values = EXTRACTOR(file).values.astype(np.float32)
-    faiss.normalize_L2(values)
-    return values
+def patches(files):
+    for photo in EXTRACTOR.stream(find_photos(files)):
+        values = photo.bag.values.astype(np.float32)
+        faiss.normalize_L2(values)
+        yield values
 
 
 if sys.argv[1] == "fit":
     folders = sorted(folder for folder in Path(sys.argv[2]).iterdir() if folder.is_dir())
-    memory = {folder.name: np.concatenate([patches(file) for file in sorted(folder.glob("*"))]) for folder in folders}
+    memory = {folder.name: np.concatenate(list(patches(sorted(folder.glob("*"))))) for folder in folders}
     with open(sys.argv[3], "wb") as target:
         np.savez(target, **memory)
 else:
@@ -33,7 +34,7 @@ else:
         indices[name] = faiss.IndexFlatL2(values.shape[1])
         indices[name].add(values)
     with open(sys.argv[4], "w", newline="") as target:
-        for file in sorted(Path(sys.argv[3]).glob("*/*")):
-            values = patches(file)
+        files = sorted(Path(sys.argv[3]).glob("*/*"))
+        for file, values in zip(files, patches(files)):
             distances = {name: index.search(values, 1)[0].sum() for name, index in indices.items()}
             csv.writer(target).writerow([file, min(distances, key=distances.get)])

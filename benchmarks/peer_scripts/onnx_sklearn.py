@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import joblib
+import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
@@ -16,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from patchvote import Dense, Extractor, Recipe
+from patchvote import Dense, Extractor, Recipe, find_photos
 
 HEADS = {
     "logistic": LogisticRegression(max_iter=1000),
@@ -29,7 +30,8 @@ HEADS = {
 
 
 def features(files):
-    return Extractor(Recipe(sampling=Dense((448,), whole=False)))(files).means()
+    photos = Extractor(Recipe(sampling=Dense((448,), whole=False))).stream(find_photos(files))
+    return np.concatenate([photo.bag.means() for photo in photos])  # not all bags at once
 
 
 if sys.argv[1] == "fit":

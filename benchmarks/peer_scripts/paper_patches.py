@@ -15,6 +15,6 @@ if sys.argv[1] == "fit":
     ImageClassifier(Recipe(sampling=Patch()), voter=SNBNL(), cache=False).fit(sys.argv[2]).save(sys.argv[3])
 else:
     files = sorted(Path(sys.argv[3]).glob("*/*"))
-    answers = ImageClassifier.load(sys.argv[2]).predict(files)
+    answers = ImageClassifier.load(sys.argv[2], cache=False).predict(files)
     with open(sys.argv[4], "w", newline="") as target:
         csv.writer(target).writerows(zip(files, answers))

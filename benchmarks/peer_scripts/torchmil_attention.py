@@ -15,14 +15,15 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from torchmil.models import ABMIL
 
-from patchvote import Dense, Extractor, Recipe
+from patchvote import Dense, Extractor, Recipe, find_photos
 
 EXTRACTOR = Extractor(Recipe(sampling=Dense((224, 448), whole=False)))
 EPOCHS, BATCH = 10, 16
 
 
-def bag_of(file):
-    return torch.from_numpy(EXTRACTOR(file).values).float()
+def bags_of(files):
+    for photo in EXTRACTOR.stream(find_photos(files)):
+        yield torch.from_numpy(photo.bag.values).float()
 
 
 def network(classes):
@@ -36,7 +37,7 @@ if sys.argv[1] == "fit":
     files = sorted(Path(sys.argv[2]).glob("*/*"))
     classes = sorted({file.parent.name for file in files})
     labels = torch.nn.functional.one_hot(torch.tensor([classes.index(file.parent.name) for file in files]))
-    bags = [bag_of(file) for file in files]
+    bags = list(bags_of(files))
     means = torch.stack([bag.mean(dim=0) for bag in bags])
     mean, scale = means.mean(dim=0), means.std(dim=0) + 1e-3
     bags = [(bag - mean) / scale for bag in bags]
@@ -60,6 +61,7 @@ else:
     model = network(saved["classes"]).eval()
     model.load_state_dict(saved["weights"])
     with torch.inference_mode(), open(sys.argv[4], "w", newline="") as target:
-        for file in sorted(Path(sys.argv[3]).glob("*/*")):
-            scores = model((bag_of(file)[None] - saved["mean"]) / saved["scale"])
+        files = sorted(Path(sys.argv[3]).glob("*/*"))
+        for file, bag in zip(files, bags_of(files)):
+            scores = model((bag[None] - saved["mean"]) / saved["scale"])
             csv.writer(target).writerow([file, saved["classes"][int(scores.argmax())]])
