@@ -54,16 +54,16 @@ check: .venv/installed-dev
 # of scikit-image's photos are measured), RECORDS where to write records, tables and plots.
 RECORDS ?= bench
 bench: .venv/installed-dev,bench
-	mkdir -p $(RECORDS)
-	$(BIN)/python benchmarks/peers.py $(if $(PHOTOS),--photos $(PHOTOS)) \
-		--json $(RECORDS)/peers.json --table $(RECORDS)/peers.md --plot $(RECORDS)/peers
-	$(BIN)/python benchmarks/growth_photos.py $(if $(PHOTOS),--photos $(PHOTOS)) \
-		--json $(RECORDS)/growth-photos.json --table $(RECORDS)/growth-photos.md --plot $(RECORDS)/growth-photos
-	$(BIN)/python benchmarks/growth.py --largest 320000 --class-photos 320 --folder $(RECORDS) \
-		--json $(RECORDS)/growth-training.json --plot $(RECORDS)/growth-training
+	mkdir -p "$(RECORDS)"
+	$(BIN)/python benchmarks/peers.py $(if $(PHOTOS),--photos "$(PHOTOS)") \
+		--json "$(RECORDS)"/peers.json --table "$(RECORDS)"/peers.md --plot "$(RECORDS)"/peers
+	$(BIN)/python benchmarks/growth_photos.py $(if $(PHOTOS),--photos "$(PHOTOS)") \
+		--json "$(RECORDS)"/growth-photos.json --table "$(RECORDS)"/growth-photos.md --plot "$(RECORDS)"/growth-photos
+	$(BIN)/python benchmarks/growth.py --largest 320000 --class-photos 320 --folder "$(RECORDS)" \
+		--json "$(RECORDS)"/growth-training.json --plot "$(RECORDS)"/growth-training
 	$(if $(PHOTOS),,$(BIN)/python benchmarks/crops.py build/crops)
-	$(BIN)/python benchmarks/extract.py --quick --photos $(or $(PHOTOS),build/crops) --json $(RECORDS)/extract-quick.json
-	$(BIN)/python benchmarks/classifier.py --quick --photos $(or $(PHOTOS),build/crops) --json $(RECORDS)/classifier-quick.json
+	$(BIN)/python benchmarks/extract.py --quick --photos "$(or $(PHOTOS),build/crops)" --json "$(RECORDS)"/extract-quick.json
+	$(BIN)/python benchmarks/classifier.py --quick --photos "$(or $(PHOTOS),build/crops)" --json "$(RECORDS)"/classifier-quick.json
 
 # The site, into site/. The variable silences a note about the end of the theme (docs/architecture.md has the plan).
 docs: .venv/installed-docs

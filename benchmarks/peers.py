@@ -131,6 +131,8 @@ def divided(source: Path, folder: Path, train: int, test: int) -> tuple[Path, Pa
             target = folder / ("train" if number < train else "test") / label / f"{number:04d}{file.suffix}"
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(file)
+    if not (folder / "test").exists():
+        raise SystemExit(f"{source} has no class with more than {train} photos: learn from fewer (--train).")
     return folder / "train", folder / "test"
 
 

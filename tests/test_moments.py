@@ -62,3 +62,17 @@ def test_merged_moments_are_those_of_the_stream(seed, sizes):
         stream.update(block)
     np.testing.assert_allclose(merged.mean, stream.mean, rtol=1e-9)
     np.testing.assert_allclose(merged.deviation(), stream.deviation(), rtol=1e-9)
+
+
+def test_a_feature_that_never_changes_has_the_scale_one_also_over_thousands_of_descriptors():
+    constants = np.random.default_rng(0).uniform(0.1, 10, 64).astype(np.float32)
+    moments = Moments()
+    moments.update(np.tile(constants, (4096, 1)))
+    assert moments.deviation().tolist() == [1.0] * 64
+
+
+def test_a_feature_that_varies_little_around_a_large_mean_keeps_its_deviation():
+    values = (50 + 0.01 * np.random.default_rng(0).normal(size=(4096, 64))).astype(np.float32)
+    moments = Moments()
+    moments.update(values)
+    np.testing.assert_allclose(moments.deviation(), values.std(axis=0, dtype=np.float64), rtol=1e-5)

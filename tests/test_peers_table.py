@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "results" / "bench" / "peers.json"
@@ -151,3 +155,23 @@ def test_the_plot_is_drawn_where_every_method_is_right(modules, tmp_path):
     perfect = (100.0, 1.0, 1.0, 1.0, 3.0, 0.02, 0.5, 2.0, 30)
     modules["peers_table"].draw(records_of(patchvote=(100.0, *OURS[1:]), other=perfect), tmp_path / "plot")
     assert {path.name for path in tmp_path.iterdir()} == {"plot.png", "plot.svg"}
+
+
+def test_a_folder_that_leaves_no_photo_to_ask_about_is_refused_in_words(modules, tmp_path):
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    for number in range(3):
+        Image.new("RGB", (8, 8)).save(tmp_path / "photos" / "cat" / f"{number}.png")
+    with pytest.raises(SystemExit, match="no class with more than 3 photos"):
+        modules["peers"].divided(tmp_path / "photos", tmp_path / "drawn", 3, 2)
+    _, test = modules["peers"].divided(tmp_path / "photos", tmp_path / "other", 2, 2)
+    assert len(list(test.glob("*/*"))) == 1
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_bench_takes_folders_with_spaces_in_their_names():
+    command = ["make", "--dry-run", "--no-print-directory", "bench", "PHOTOS=my photos", "RECORDS=my records"]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.replace("\\\n", "")
+    runs = [shlex.split(line) for line in lines.splitlines() if "benchmarks/" in line]
+    assert len(runs) == 5
+    assert all(words[words.index("--json") + 1].startswith("my records/") for words in runs)
+    assert [words[words.index("--photos") + 1] for words in runs if "--photos" in words] == ["my photos"] * 4

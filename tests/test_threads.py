@@ -7,6 +7,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from patchvote import Extractor, Photo
+from patchvote.utils import threads
 from patchvote.utils.threads import blas_threads_for, one_blas_thread
 
 
@@ -56,12 +57,29 @@ def test_blocks_of_two_threads_may_end_in_any_order():
             first_is_out.wait(30)
             seen.append(blas_threads())
 
-    threads = [threading.Thread(target=work) for work in (first, second)]
-    for thread in threads:
+    both = [threading.Thread(target=work) for work in (first, second)]
+    for thread in both:
         thread.start()
-    for thread in threads:
+    for thread in both:
         thread.join(60)
     assert seen == [1]
+    assert blas_threads() == 2
+
+
+def test_it_comes_back_also_after_an_interrupt_while_threads_were_being_limited(monkeypatch):
+    library = threads._libraries()[0]
+    set_num_threads = library.set_num_threads
+
+    def interrupted(number):
+        set_num_threads(number)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(library, "set_num_threads", interrupted)
+        with pytest.raises(KeyboardInterrupt), one_blas_thread():
+            pass
+    with one_blas_thread():
+        assert blas_threads() == 1
     assert blas_threads() == 2
 
 

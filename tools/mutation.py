@@ -143,6 +143,8 @@ def main() -> None:
     engine.MAX_SHRINKS = 0  # one failing example is enough
     loop = Loop(mutants)
     pytest.main(["-q", "-s", "--assert=plain", "--tb=native", "-p", "no:cacheprovider", *settings["tests"]], [loop])
+    if "not run" in loop.verdicts.values():  # pytest was interrupted, or a test fails without any change
+        raise SystemExit("not all mutants were run, so there is no share: see above")
     survivors = [mutant for mutant, verdict in loop.verdicts.items() if not verdict.startswith("killed")]
     for mutant in survivors:
         print(difference(codes[mutant.partition(".x")[0]], mutant))

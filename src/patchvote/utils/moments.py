@@ -50,9 +50,10 @@ class Moments:
             return
         centre = (np.einsum("i,ij->j", counts, rows) / rows.dtype.type(total)).astype(rows.dtype)
         apart = rows - centre
-        mean = centre + np.einsum("i,ij->j", counts, apart).astype(np.float64) / total  # corrects the rounding
+        error = np.einsum("i,ij->j", counts, apart).astype(np.float64) / total  # rounding of the centre
         squares = np.einsum("i,ij->j", counts, np.square(apart, out=apart)).astype(np.float64)
-        self._add(total, mean, squares)
+        # Rows are added one by one, so a long sum is off by enough to make a constant feature seem to vary.
+        self._add(total, centre + error, np.maximum(squares - total * error**2, 0))
 
     def _add(self, total: float, mean: npt.NDArray[np.float64], squares: npt.NDArray[np.float64]) -> None:
         if self.weight == 0:

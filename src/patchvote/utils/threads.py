@@ -21,7 +21,7 @@ _BRING_BLAS = ("numpy", "scipy.linalg", "faiss")  # each loads a BLAS library of
 
 _lock = threading.Lock()
 _holders = 0
-_limit: Any = None
+_before: list[tuple[Any, int]] | None = None  # libraries and their numbers of threads, while these are limited
 
 
 _SMALL = 2e10  # multiplications up to which threads of BLAS cost more by waiting than they save: about half a second
@@ -61,23 +61,29 @@ def one_blas_thread() -> Iterator[None]:
 
 
 def _take() -> None:
-    global _holders, _limit
+    global _holders, _before
     with _lock:
         if _holders == 0:
-            _take_control()
-            _limit = _libraries().limit(limits=1)
+            if _before is None:  # else an interrupt left some libraries limited, and these numbers are still right
+                _before = [(library, library.get_num_threads()) for library in _libraries()]
+            _set([(library, 1) for library, _ in _before])
         _holders += 1
 
 
 def _give_back() -> None:
-    global _holders, _limit
+    global _holders, _before
     with _lock:
         _holders -= 1
-        if _holders == 0:
-            _take_control()
-            _limit.restore_original_limits()
-            _limit = None
+        if _holders == 0 and _before is not None:
+            _set(_before)
+            _before = None
             _take_control()  # and leave it: other packages may set limits from any thread
+
+
+def _set(numbers: list[tuple[Any, int]]) -> None:
+    _take_control()
+    for library, number in numbers:
+        library.set_num_threads(number)
 
 
 def _take_control() -> None:
@@ -98,4 +104,4 @@ def _found(loaded: tuple[str, ...]) -> Any:
     """Return the libraries, looked for again only where a package brought another one: it takes milliseconds."""
     from threadpoolctl import ThreadpoolController  # a command that needs no limit starts without it
 
-    return ThreadpoolController().select(user_api="blas")
+    return ThreadpoolController().select(user_api="blas").lib_controllers
