@@ -14,8 +14,11 @@ test: check
 		--ignore tests/test_torch_libraries.py
 
 # One process after the other: a cluster of two workers takes all cores of a small machine.
+# The page on clusters has a process of its own: it needs a cluster that no other test has used.
+RAY_TESTS := $(filter-out tests/test_ray_page.py,$(wildcard tests/test_ray*.py))
 test-ray: .venv/installed-dev
-	$(BIN)/python -m pytest tests/test_ray*.py
+	$(BIN)/python -m pytest $(RAY_TESTS)
+	$(BIN)/python -m pytest tests/test_ray_page.py
 
 # Networks of timm and torchvision, against the real packages.
 test-torch: .venv/installed-libraries
@@ -33,7 +36,8 @@ coverage: .venv/installed-dev .venv/installed-libraries
 	rm -rf build/coverage && mkdir -p build/coverage
 	$(COVERED) --junitxml build/coverage/tests.xml --numprocesses auto --dist worksteal \
 		--ignore-glob 'tests/test_ray*.py' --ignore tests/test_torch_libraries.py || touch build/coverage/failed
-	$(COVERED) --junitxml build/coverage/tests-ray.xml tests/test_ray*.py || touch build/coverage/failed
+	$(COVERED) --junitxml build/coverage/tests-ray.xml $(RAY_TESTS) || touch build/coverage/failed
+	$(COVERED) --junitxml build/coverage/tests-ray-page.xml tests/test_ray_page.py || touch build/coverage/failed
 	$(COVERED) --junitxml build/coverage/tests-torch.xml tests/test_torch_libraries.py || touch build/coverage/failed
 	$(MAKE) coverage-report
 	@test ! -e build/coverage/failed || { echo "there are tests that failed: see above"; exit 1; }
