@@ -31,7 +31,7 @@ from patchvote.utils.machine import cores, peak_memory
 
 # By mode: recipe, photos per round, rounds, rounds with --quick, goal of the ratio.
 MODES = {
-    "dense": (Recipe(sampling=Dense()), 150, 10, 3, 0.90),
+    "dense": (Recipe(sampling=Dense()), 150, 10, 4, 0.90),
     "patch": (Recipe(sampling=Patch()), 6, 12, 2, 0.90),
 }
 BUSY = 0.85  # goal of the ratio of dense extraction beside a busy process
@@ -79,8 +79,16 @@ def bare_forward(sessions: dict[str, object], tensors: list[np.ndarray], jobs: i
     return seconds
 
 
+def extraction(photos: list[Photo], extractor: Extractor) -> float:
+    """Return the seconds from reading photos to a store of their bags."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        fill(Path(folder) / "store", photos, extractor)
+        return time.perf_counter() - start
+
+
 def measure_rate(mode: str, photos: list[Photo], quick: bool, goal: float, beside: str = "") -> list[Record]:
-    """Measure extraction and forward pass in turns, so that other load on the machine affects both equally."""
+    """Measure extraction and forward pass in turns, each first in every other round: other load then affects both."""
     recipe, per_round, rounds, quick_rounds, _ = MODES[mode]
     rounds = quick_rounds if quick else rounds
     per_round = min(per_round, max(2, len(photos) // 12)) if quick else per_round
@@ -90,20 +98,17 @@ def measure_rate(mode: str, photos: list[Photo], quick: bool, goal: float, besid
     ours, bare = 0.0, dict.fromkeys(sessions, 0.0)
     for backbone in (extractor.backbone, *sessions.values()):  # warm up
         Extractor(recipe, backbone=backbone)(photos[:2])
-    with tempfile.TemporaryDirectory() as folder:
-        fill(Path(folder) / "store", photos[:2], extractor)
+    extraction(photos[:2], extractor)
     for index in range(rounds):
         chosen = [photos[(index * per_round + k) % len(photos)] for k in range(per_round)]
         recording = Recording(recipe)
         for _ in Extractor(recipe, backbone=recording).stream(chosen):
             pass
+        ours += extraction(chosen, extractor) if index % 2 else 0.0
         for way, seconds in bare_forward(sessions, recording.tensors, jobs).items():
             bare[way] += seconds
+        ours += 0.0 if index % 2 else extraction(chosen, extractor)
         del recording
-        with tempfile.TemporaryDirectory() as folder:
-            start = time.perf_counter()
-            fill(Path(folder) / "store", chosen, extractor)
-            ours += time.perf_counter() - start
     count = rounds * per_round
     way = min(bare, key=bare.__getitem__)
     for name, seconds in bare.items():

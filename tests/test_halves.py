@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchvote.utils.float16 import all_finite, to_float16, to_float32
+from patchvote.utils.float16 import _GRAPH, all_finite, to_float16, to_float32
 
 
 def test_every_float16_there_is_becomes_the_same_number():
@@ -86,3 +86,14 @@ def test_the_cast_to_float16_keeps_the_shape_and_leaves_its_input_alone():
         assert to_float16(view).shape == view.shape
         assert same_bits(to_float16(view), cast_by_numpy(view))
     np.testing.assert_array_equal(values, before)
+
+
+@pytest.mark.parametrize(("source", "target"), [(np.float16, np.float32), (np.float32, np.float16)])
+def test_the_graph_in_bytes_is_one_node_that_casts(source, target):
+    from onnx import helper
+
+    kinds = [helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for dtype in (source, target)]
+    x, y = (helper.make_tensor_value_info(name, kind, ["n"]) for name, kind in zip("xy", kinds, strict=True))
+    graph = helper.make_graph([helper.make_node("Cast", ["x"], ["y"], to=kinds[1])], "c", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert bytes.fromhex(_GRAPH.format(source=kinds[0], target=kinds[1])) == model.SerializeToString()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from . import efficientnet
 from .base import Activation, NetworkSpec
 from .cache import cached_graph
-from .graph import cut
+from .graph import channels_last, cut
 from .onnx_backbone import OnnxBackbone
 
-_BUILD = 1  # version of the graphs; increment it, and all cached graphs are built again
+if TYPE_CHECKING:
+    import onnx
+
+_BUILD = 2  # version of the graphs; increment it, and all cached graphs are built again
 
 
 def load(
@@ -19,8 +24,12 @@ def load(
     efficientnet.weights_file(name)  # raises an error where they are not installed
     key = f"{name}-{output}-{activation}-{variant.sha256[:12]}-{_BUILD}"
 
-    def read() -> bytes:
-        return cached_graph(key, lambda: cut(efficientnet.build(name), output, activation).SerializeToString())
+    def network() -> onnx.ModelProto:
+        return cut(efficientnet.build(name), output, activation)
+
+    def built() -> bytes:
+        graph = channels_last(network()) if output == "features" else network()
+        return bytes(graph.SerializeToString())
 
     spec = NetworkSpec(
         name=name,
@@ -32,4 +41,11 @@ def load(
         weights=variant.sha256,
         output=output,
     )
-    return OnnxBackbone(spec, read(), threads, device, read=read)
+    return OnnxBackbone(
+        spec,
+        cached_graph(key, built),
+        threads,
+        device,
+        read=lambda: network().SerializeToString(),
+        channels_last=output == "features",
+    )

@@ -54,6 +54,24 @@ def cut(model: onnx.ModelProto, output: str, activation: Activation = "after") -
     return _part(model, indices, used, [value for value in graph.input if value.name in used], value)
 
 
+def channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose one output, a feature map, has its channels last.
+
+    ONNX Runtime has a layout of its own within a network, and writes this order as fast as any other. To change it
+    afterwards takes longer than all else that is done to a feature map.
+    """
+    import onnx
+
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    (output,) = changed.graph.output
+    node = onnx.helper.make_node("Transpose", [output.name], ["channels last"], perm=[0, 2, 3, 1])
+    shape = ["n", "rows", "columns", "d"]
+    changed.graph.node.append(node)
+    output.CopyFrom(onnx.helper.make_tensor_value_info("channels last", onnx.TensorProto.FLOAT, shape))
+    return changed
+
+
 def tail(model: onnx.ModelProto, start: str) -> onnx.ModelProto:
     """Return the part of `model`, a graph with one output, that follows the tensor `start`.
 

@@ -33,7 +33,9 @@ class OnnxBackbone:
     bounded : bool, default False
         Whether time and memory are limited, as for every graph that comes from a file.
     read : function, optional
-        Function that reads the serialised graph again, so that it need not stay in memory.
+        Function that returns the serialised network, so that it need not stay in memory; `graph` by default.
+    channels_last : bool, default False
+        Whether the channels of the feature map come last in `graph`, whatever layout the network itself has.
     """
 
     def __init__(
@@ -45,13 +47,15 @@ class OnnxBackbone:
         *,
         bounded: bool = False,
         read: Callable[[], bytes] | None = None,
+        channels_last: bool = False,
     ) -> None:
         self.spec = spec
+        self._channels_last = channels_last
         self._read = read or (lambda: graph)
         self.session = Session(graph, spec.name, threads=threads, device=device, bounded=bounded)
 
     def graph(self) -> onnx.ModelProto:
-        """Return the graph, from a batch of preprocessed images to the descriptors."""
+        """Return the network, from a batch of preprocessed images to the descriptors."""
         import onnx
 
         return onnx.load_from_string(self._read())
@@ -70,7 +74,8 @@ class OnnxBackbone:
             result, *others = self.session.run_all(tensor)
             if self.spec.stride is None:
                 return [result.reshape(len(tensor), self.spec.dim), *others]
-            result = result.transpose(0, 2, 3, 1) if self.spec.output_layout == "NCHW" else result
+            if self.spec.output_layout == "NCHW" and not self._channels_last:
+                result = result.transpose(0, 2, 3, 1)
             if result.shape[::3] != (len(tensor), self.spec.dim):
                 raise ValueError(f"its output has the shape {result.shape}")
             return [result, *others]

@@ -228,8 +228,9 @@ class _View:
     size: tuple[int, int]
 
     def tile(self) -> npt.NDArray[np.uint8]:
-        tile = self.image if self.box is None else resized(self.image.crop(self.box), self.size)
-        return np.asarray(tile if tile.mode == "RGB" else tile.convert("RGB"))  # grey is resized as grey: faster
+        """Return the pixels; all channels of a grey view are the same bytes, which cannot be written to."""
+        tile = np.asarray(self.image if self.box is None else resized(self.image.crop(self.box), self.size))
+        return tile if tile.ndim == 3 else np.broadcast_to(tile[..., None], (*tile.shape, 3))
 
 
 # Output of the network for one view, and the descriptor of the whole view where the network has its own.

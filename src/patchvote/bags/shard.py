@@ -201,7 +201,6 @@ class Shard:
         """
         buffer: npt.NDArray[Any] = np.empty((0, self.dim), self.dtype)
         scales = [np.empty((2, self.dim), np.float16)] if self.dtype == "uint8" else []
-        finite = self.checks is None or (self.moments is not None and bool(np.isfinite(self.moments).all()))
         with self._opened() as file:
             for index, bag in wanted:
                 rows = len(bag.values)
@@ -213,7 +212,7 @@ class Shard:
                 if scales:
                     codes.decode(stored, scales[0], bag.values)
                 elif stored is not bag.values:
-                    _convert(stored, bag.values, finite)
+                    _convert(stored, bag.values)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[io.BufferedReader]:
@@ -247,10 +246,10 @@ class Shard:
             self.bag(index)
 
 
-def _convert(stored: npt.NDArray[Any], target: npt.NDArray[Any], finite: bool) -> None:
-    """Convert verified descriptors to another dtype; `finite` says that none is infinite or NaN."""
+def _convert(stored: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
+    """Convert verified descriptors to another dtype."""
     if target.dtype == np.float32:
-        to_float32(stored, target, finite=finite)
+        to_float32(stored, target)
     else:
         target[...] = stored
 

@@ -113,22 +113,19 @@ def _moments(bags: Sequence[Bags | Codes]) -> npt.NDArray[np.float64]:
 
     Those of codes are the moments of the values that they stand for.
     """
-    moments, ends = Moments(), np.cumsum([len(bag.values) for bag in bags])
+    features, positions, ends = Moments(), Moments(), np.cumsum([len(bag.values) for bag in bags])
     groups = np.searchsorted(ends, np.arange(_ROWS, ends[-1], _ROWS))  # many small bags at once
     with np.errstate(over="ignore", invalid="ignore"):  # moments that are not finite are not used
         for part in np.split(np.arange(len(bags)), np.unique(groups)):
             chosen = [bags[index] for index in part if len(bags[index].values)]
             if chosen:
+                values = [bag.bag().values if isinstance(bag, Codes) else bag.values for bag in chosen]
+                features.update(to_float32(values[0] if len(values) == 1 else np.concatenate(values)))
                 boxes = np.concatenate([bag.boxes for bag in chosen])
-                rows = np.empty((len(boxes), bags[0].dim + 2), np.float32)
-                rows[:, -2:] = (boxes[:, :2] + boxes[:, 2:]) / 2
-                start = 0
-                for bag in chosen:
-                    values = bag.bag().values if isinstance(bag, Codes) else bag.values
-                    to_float32(values, rows[start : start + len(values), :-2])
-                    start += len(values)
-                moments.update(rows)
-    return moments.as_array() if moments.weight else np.zeros((2, bags[0].dim + 2))
+                positions.update((boxes[:, :2] + boxes[:, 2:]) / 2)
+    if not features.weight:
+        return np.zeros((2, bags[0].dim + 2))
+    return np.concatenate([features.as_array(), positions.as_array()], axis=1)
 
 
 def cast(name: str, bag: Bags | Codes, dtype: str) -> Bags | Codes:

@@ -215,7 +215,7 @@ class BankVotes(DescriptorScorer):
         def normalise(start: int) -> None:
             rows = slice(start, start + _CACHED)
             if in_place:  # saves a copy; what is stored in a bank is known to be finite
-                make_comparable(to_float32(values[rows], part[rows], finite=True), *normalisation)
+                make_comparable(to_float32(values[rows], part[rows]), *normalisation)
             else:
                 part[rows] = self._normalised(values[rows])
 

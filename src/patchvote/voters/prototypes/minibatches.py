@@ -182,7 +182,7 @@ class TrainingData:
         for start in range(0, len(rows), _ROWS):
             part, chunk = out[start : start + _ROWS], rows[start : start + _ROWS]
             if self.dtype is np.float32:
-                to_float32(block.bags.values[chunk], part[:, :dim], finite=True)  # `check_bags` has seen to that
+                to_float32(block.bags.values[chunk], part[:, :dim])
             else:
                 part[:, :dim] = block.bags.values[chunk]
             raise_in_place(part[:, :dim], self.power)
