@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-ray test-torch mutants coverage coverage-report check bench docs dist test-wheel test-oldest sbom clean
+.PHONY: demo test test-ray test-torch mutants coverage coverage-report check bench docs dist test-wheel test-sdist test-oldest sbom clean
 
 demo: .venv/installed-demo,web
 	$(BIN)/patchvote demo demo
@@ -87,11 +87,20 @@ test-wheel: dist
 	build/wheel/bin/python -m pip install --quiet "$$(echo dist/*.whl)[demo]"
 	cd build/empty && ../wheel/bin/patchvote demo demo && ls -l demo
 
+# The tests of the sdist, unpacked away from the repository, against the installed wheel. The folder is removed at the end.
+test-sdist: dist
+	set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; tar -xzf dist/*.tar.gz --strip-components 1 -C "$$folder"; \
+		$(PYTHON) -m venv "$$folder/.venv"; \
+		"$$folder/.venv/bin/python" -m pip install --quiet "$$(echo $(CURDIR)/dist/*.whl)[dev]"; cd "$$folder"; \
+		.venv/bin/python -c 'import patchvote; print(patchvote.__version__, "from the wheel" * ("site-packages" in patchvote.__file__))'; \
+		.venv/bin/python -m pytest tests --numprocesses auto --dist worksteal --ignore-glob 'tests/test_ray*.py' \
+			--ignore tests/test_torch_libraries.py
+
 # The lower bounds of pyproject.toml, together with those of the extras that need no other machine.
 OLDEST_EXTRAS := networks demo plots heic web remote
 comma := ,
 space := $(subst ,, )
-OLDEST_TESTS ?= $(addprefix tests/test_,package.py images.py photos.py formats.py files.py bags.py store.py extract.py \
+OLDEST_TESTS ?= $(addprefix tests/test_,package.py halves.py images.py photos.py formats.py files.py bags.py store.py extract.py \
 	voters.py snbnl.py nbnl.py nbnn.py search.py bag_svm.py moment_svm.py classifier.py estimator.py model.py evidence.py \
 	report.py notebook.py cli.py export.py onnx_graph.py remote.py web_service.py web_asking.py demo.py)
 test-oldest: build/oldest/installed

@@ -111,6 +111,8 @@ def main() -> None:
     sizes, counts, divided = ((12, 24), (2, 6), 12) if args.quick else (SIZES, CLASSES, CLASS_PHOTOS)
     with tempfile.TemporaryDirectory() as name:
         photos = found(args.photos or make_crops(Path(name) / "crops", sizes[-1]))
+        if len(photos) < sizes[0]:
+            raise SystemExit(f"{args.photos} has {len(photos)} photos: growth is measured from {sizes[0]} on.")
         curves = {"photos": by_photos(photos, sizes), "classes": by_classes(photos[:divided], counts)}
     records: list[Record] = []
     for by, lines in curves.items():

@@ -101,6 +101,7 @@ METHODS = (
     Method("whole photo, ONNX, LinearSVC, C by cross-validation", ("svm-cv",), "onnx_sklearn.py"),
     Method("whole photo, ONNX, 5 neighbours by cosine", ("knn",), "onnx_sklearn.py"),
     Method("whole photo, ONNX, one prototype per class", ("centroid",), "onnx_sklearn.py"),
+    Method("whole photo, ONNX, root of the mean at two scales, LinearSVC", (), "onnx_two_scales.py"),
     Method("whole photo, eager torch, logistic regression", (), "torch_sklearn.py"),
     Method("fine-tuned in torch, 224 px, patchvote's time", ("{seconds}", "224"), "torch_tuned.py"),
     Method("fine-tuned in torch, 224 px, 10 times that time", ("{tenfold}", "224"), "torch_tuned.py"),
@@ -141,12 +142,12 @@ def measured(method: Method, train: Path, test: Path, seconds: float) -> Result:
     photos = sorted(f"{photo.parent.name}/{photo.name}" for photo in test.glob("*/*"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model, answers = folder / "model.patchvote", folder / "answers.csv"
+        model, answers = folder / "model.patchvote", folder / ("answers.csv" if method.script else "answers.jsonl")
         learn, ask = method.commands(train, test, model, answers, seconds)
         fitting = run_command(learn, folder)
         asking = run_command(ask, folder)
         size = model.stat().st_size  # without the report that patchvote writes beside it
-        hits = right(answers, method.script is None)
+        hits = right(answers)
     figures = {
         "fit seconds": fitting.seconds,
         "photo seconds": asking.seconds / len(photos),
@@ -158,12 +159,16 @@ def measured(method: Method, train: Path, test: Path, seconds: float) -> Result:
     return Result(figures, processor, {photo: hits.get(photo, False) for photo in photos})
 
 
-def right(answers: Path, has_header: bool) -> dict[str, bool]:
-    """Return by photo (class/name) whether its answer in a CSV is the name of its folder."""
-    with answers.open(newline="") as file:
-        rows = list(csv.reader(file))
-    name, label = (rows[0].index("file"), rows[0].index("likeliest")) if has_header else (0, 1)
-    pairs = [(Path(row[name]), row[label]) for row in rows[has_header:]]
+def right(answers: Path) -> dict[str, bool]:
+    """Return by photo (class/name) whether its answer is the name of its folder.
+
+    patchvote writes .jsonl, in which names are exact: in its .csv, one that a spreadsheet takes for a formula is not.
+    """
+    text = answers.read_text(encoding="utf-8")
+    if answers.suffix == ".jsonl":
+        pairs = [(Path(row["file"]), row["likeliest"]) for row in map(json.loads, text.splitlines())]
+    else:
+        pairs = [(Path(name), label) for name, label in csv.reader(text.splitlines())]
     return {f"{path.parent.name}/{path.name}": path.parent.name == answer for path, answer in pairs}
 
 

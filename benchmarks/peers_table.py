@@ -96,7 +96,7 @@ def legend(source: str) -> str:
         f"`{command}` measures all methods in one run, one after the other, each in processes of its own that find "
         "nothing in a cache. ± is the standard error that so many test photos leave. Won are photos that this method "
         "alone has right, lost those that the default of patchvote alone has right, with the p of a sign test. Seconds "
-        "include starting the program and reading the photos; memory is that of the larger process; a model holds the "
+        "include starting the program and reading the photos; memory is that of the largest process; a model holds the "
         "network only where that was trained; lines are those that a user writes."
     )
 

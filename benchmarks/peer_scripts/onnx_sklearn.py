@@ -21,9 +21,9 @@ from patchvote import Dense, Extractor, Recipe, find_photos
 
 HEADS = {
     "logistic": LogisticRegression(max_iter=1000),
-    "logistic-cv": GridSearchCV(LogisticRegression(max_iter=1000), {"C": [1e-4, 1e-3, 1e-2, 0.1, 1, 10]}),
+    "logistic-cv": GridSearchCV(LogisticRegression(max_iter=1000), {"C": [1e-4, 1e-3, 1e-2, 0.1, 1, 10]}, n_jobs=-1),
     "svm": LinearSVC(C=0.01),
-    "svm-cv": GridSearchCV(LinearSVC(), {"C": [1e-5, 1e-4, 1e-3, 1e-2]}),
+    "svm-cv": GridSearchCV(LinearSVC(), {"C": [1e-5, 1e-4, 1e-3, 1e-2]}, n_jobs=-1),
     "knn": KNeighborsClassifier(5, metric="cosine"),
     "centroid": NearestCentroid(),
 }
