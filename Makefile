@@ -92,7 +92,7 @@ test-sdist: dist
 	set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; tar -xzf dist/*.tar.gz --strip-components 1 -C "$$folder"; \
 		$(PYTHON) -m venv "$$folder/.venv"; \
 		"$$folder/.venv/bin/python" -m pip install --quiet "$$(echo $(CURDIR)/dist/*.whl)[dev]"; cd "$$folder"; \
-		.venv/bin/python -c 'import patchvote; print(patchvote.__version__, "from the wheel" * ("site-packages" in patchvote.__file__))'; \
+		.venv/bin/python -c 'import patchvote; assert "site-packages" in patchvote.__file__, patchvote.__file__'; \
 		.venv/bin/python -m pytest tests --numprocesses auto --dist worksteal --ignore-glob 'tests/test_ray*.py' \
 			--ignore tests/test_torch_libraries.py
 

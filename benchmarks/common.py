@@ -43,8 +43,18 @@ def write(records: list[Record], file: Path | None) -> None:
     if file is not None:
         file.write_text(json.dumps(records, indent=1) + "\n")
         command = ["benchmarks/" + Path(sys.argv[0]).name, *(Path(word).name for word in sys.argv[1:])]
-        made = {"command": " ".join(command), "date": time.strftime("%Y-%m-%d"), **here()}
+        made = {"command": " ".join(command), "date": time.strftime("%Y-%m-%d"), **_made_with()}
         file.with_suffix(".made_with.json").write_text(json.dumps(made, indent=1) + "\n")
+
+
+def _made_with() -> dict[str, Any]:
+    """Return versions, machine and commit; the commit has a plus sign also where only benchmarks were changed since."""
+    made = here()
+    if "commit" in made and not made["commit"].endswith("+"):
+        words = ["git", "status", "--porcelain", "--", "."]
+        changed = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout
+        made["commit"] += "+" if changed else ""
+    return made
 
 
 def save_plot(figure: Any, file: Path) -> None:

@@ -7,7 +7,7 @@ the same features: the share of the nearest neighbours with another label, and s
 probability of the label), the ranking of confident learning. Strangers are photos of another set with random labels.
 
     python benchmarks/mislabelled.py --quick --json mislabelled.json
-    python benchmarks/mislabelled.py --bags STORE --results results/check/trials.jsonl --page docs/check.md
+    python benchmarks/mislabelled.py --bags STORE --results results/check/mislabelled.jsonl --page docs/check.md
 """
 
 from __future__ import annotations

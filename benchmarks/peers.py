@@ -37,6 +37,8 @@ QUICK = (
     OURS,
     "whole photo, ONNX, logistic regression",
     "whole photo, ONNX, LinearSVC",
+    "whole photo, ONNX, root of the mean at two scales, LinearSVC, C by cross-validation",
+    "whole photo, eager torch, logistic regression",
     "nearest patches, faiss",
 )
 
@@ -101,7 +103,9 @@ METHODS = (
     Method("whole photo, ONNX, LinearSVC, C by cross-validation", ("svm-cv",), "onnx_sklearn.py"),
     Method("whole photo, ONNX, 5 neighbours by cosine", ("knn",), "onnx_sklearn.py"),
     Method("whole photo, ONNX, one prototype per class", ("centroid",), "onnx_sklearn.py"),
-    Method("whole photo, ONNX, root of the mean at two scales, LinearSVC", (), "onnx_two_scales.py"),
+    Method(
+        "whole photo, ONNX, root of the mean at two scales, LinearSVC, C by cross-validation", (), "onnx_two_scales.py"
+    ),
     Method("whole photo, eager torch, logistic regression", (), "torch_sklearn.py"),
     Method("fine-tuned in torch, 224 px, patchvote's time", ("{seconds}", "224"), "torch_tuned.py"),
     Method("fine-tuned in torch, 224 px, 10 times that time", ("{tenfold}", "224"), "torch_tuned.py"),
@@ -248,7 +252,7 @@ def main() -> None:
             train, test, _ = make_photos(folder / "crops")
             source = "Crops of six photos of scikit-image, as in `patchvote demo`"
         else:
-            per_class = (4, 4) if arguments.quick else (arguments.train, arguments.test)
+            per_class = (5, 3) if arguments.quick else (arguments.train, arguments.test)
             train, test = divided(arguments.photos, folder, *per_class)
             source = arguments.photos.resolve().name
         records = [

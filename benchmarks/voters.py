@@ -111,7 +111,7 @@ def measure_order(data: tuple[Bags, np.ndarray, Bags, np.ndarray], quick: bool) 
 
 
 class TorchMl3:
-    """The same model, trained without this project: torch, autograd and Adam."""
+    """The same model, trained in another way: by torch, autograd and Adam."""
 
     def __init__(self, prototypes: int = 10, passes: int = 3, minibatch: int = 1000, rate: float = 1e-3) -> None:
         self.prototypes, self.passes, self.minibatch, self.rate = prototypes, passes, minibatch, rate

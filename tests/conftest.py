@@ -28,10 +28,6 @@ import platformdirs
 import pytest
 from PIL import Image
 
-# Without a time limit per example: on a busy machine, any of them may take longer than usual.
-hypothesis.settings.register_profile("patient", deadline=None)
-hypothesis.settings.load_profile("patient")
-
 ROOT = Path(__file__).resolve().parent.parent
 
 # Bags of the tests do not go into the user's cache, where networks of one fingerprint would share them. Embedded

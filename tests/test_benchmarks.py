@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 import os
 import subprocess
@@ -85,7 +87,16 @@ def test_a_quick_run_writes_its_records(name, photos, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     records = json.loads((tmp_path / "records.json").read_text())
     assert records
+    assert [record["name"] for record in records if record["name"].startswith("did not run")] == []
     for record in records:
         assert record.keys() == {"name", "value", "unit", "goal", "peer"}
         assert isinstance(record["name"], str)
         assert np.isfinite(record["value"])
+
+
+@pytest.mark.parametrize("name", ["evidence_measures", "scale_plot", "simulate"])
+def test_the_examples_in_its_docstrings_hold(name, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -37,7 +37,7 @@ ELSEWHERE = {
     "protocol run scene15": "test_protocols.py",
     "protocol run office-caltech": "test_protocols.py",
     "protocol summary scene15": "test_protocols.py",
-    "protocol report": "test_results.py",
+    "protocol report": "test_protocols.py",
     "patchvote cache": "test_cache_command.py",  # it would clear the cache that tests share
     "class ClassMean(Voter)": "test_examples.py",
 }
@@ -102,7 +102,7 @@ def test_what_a_page_tells_a_reader_to_type_works_as_it_stands(page, readers_fol
                 edit(Path("suspects.csv"))
 
 
-def test_what_cannot_run_here_is_run_by_another_test():
+def test_every_exception_is_still_on_a_page_and_names_a_file_of_tests():
     assert [test for test in set(ELSEWHERE.values()) if not (ROOT / "tests" / test).is_file()] == []
     text = "\n".join(step.text for page in PAGES for step in steps(page) if step.language in ("shell", "python"))
     assert [part for part in ELSEWHERE if part not in text] == []

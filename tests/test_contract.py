@@ -81,12 +81,14 @@ from pathlib import Path
 from patchvote import Bags
 from patchvote.models.file import read_model
 bags = Bags.of(list(np.load(sys.argv[1] + "/bags.npz").values()))
-for kind in ("bag-svm", "snbnl", "nbnl", "nbnn", "local-nbnn"):
+for kind in sys.argv[2:]:
     model = read_model(Path(sys.argv[1]) / kind)
     model.probability(bags[:1])
 print("sklearn" in sys.modules, "patchvote.voters.base" in sys.modules)
 """
-    told = subprocess.run([sys.executable, "-c", code, tmp_path], check=True, capture_output=True, text=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", code, tmp_path, *OWN], check=True, capture_output=True, text=True
+    ).stdout
     assert told.split() == ["False", "False"]
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import resource
 import struct
 import time
 from pathlib import Path
@@ -187,7 +186,6 @@ def test_five_thousand_mutated_files_load_with_valid_content_or_raise_the_one_er
     assert loaded > 300
     assert refused > 2000
     assert longest < 5
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 8e6  # of the whole test process, in kB
 
 
 def test_a_mutated_file_takes_no_more_memory_than_the_file_is_large(tmp_path):

@@ -54,10 +54,11 @@ HOSTILE = {
 }
 
 _seen: list[str] = []
+_listening = False  # a hook cannot be removed, and other tests are not to fill the list
 
 
 def _listen(event: str, arguments: tuple[object, ...]) -> None:
-    if event in ("open", "import", "socket.connect", "subprocess.Popen"):
+    if _listening and event in ("open", "import", "socket.connect", "subprocess.Popen"):
         _seen.append(f"{event} {arguments[0]}")
 
 
@@ -77,6 +78,7 @@ def trap(tmp_path, monkeypatch) -> Path:
     (tmp_path / "models").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
+    monkeypatch.setattr(sys.modules[__name__], "_listening", True)
     _seen.clear()
     return tmp_path
 

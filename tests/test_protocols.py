@@ -240,9 +240,10 @@ def test_settings_in_a_voters_name_reach_its_estimator():
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_voter_of_another_package_runs_in_a_protocol(own, photo_folder, bags, tmp_path, monkeypatch):
+def test_a_voter_of_another_package_runs_in_a_protocol(own, photo_folder, bags, tmp_path, monkeypatch, request):
     monkeypatch.syspath_prepend(Path(__file__).with_name("third_party"))
     registry._others.cache_clear()
+    request.addfinalizer(registry._others.cache_clear)
     selection = {"voters": ("nearest-mean(sharpness=2)", "nearest-mean"), "splits": 1}
     cells = run(own, photo_folder, bags, tmp_path / "results", **selection)
     assert [voter for _, voter, _ in cells] == ["nearest-mean(sharpness=2)", "nearest-mean"]
@@ -503,6 +504,8 @@ def test_sub_commands_do_what_the_flags_did(protocol, own, photo_folder, bags, t
     assert shown[0].out == shown[1].out != ""
     folded = protocol("fold", own, "--results", tmp_path / "r")
     assert (folded.code, folded.err) == (0, f"folded 0 cells into {tmp_path / 'r'}.\n")
+    reported = protocol("report", "--results", tmp_path / "r")
+    assert (reported.code, (tmp_path / "docs" / "results.md").is_file()) == (0, True), reported.err
     listed = protocol("--help").out
     assert all(name in listed for name in ("run", "plan", "summary", "report", "fold"))
     assert "as-before" not in listed

@@ -134,7 +134,7 @@ def test_damaged_settings_in_a_graph_are_told(quantized, tmp_path):
             load(str(tmp_path / "damaged.onnx"))
 
 
-def test_a_second_run_replaces_what_the_first_one_wrote(quantized):
+def test_what_it_writes_is_recognised_as_its_own(quantized):
     assert kind_of(quantized.path) is Kind.graph
     assert kind_of(quantized.path.with_suffix(".toml")) is Kind.settings
 
