@@ -110,7 +110,12 @@ def test_the_papers_way_is_an_option(photo_folder, tmp_path):
         (
             ["extract", "PHOTOS", "store", "--count", "400"],
             2,
-            "count can be set only with --mode patch; this is --mode dense",
+            "--count can be set only with --mode patch; this is --mode dense",
+        ),
+        (
+            ["extract", "PHOTOS", "store", "--sides", "224", "--patch-input", "64"],
+            2,
+            "--patch-input can be set only with --mode patch; this is --mode dense",
         ),
         (
             ["extract", "PHOTOS", "store", "--mode", "patch", "--sides", "64"],

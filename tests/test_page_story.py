@@ -123,3 +123,13 @@ def test_teach_learn_ask_correct_add_download_reload_open_and_ask_again(browser,
         tab.ask(new[:6] + more)
         assert tab.workspace != workspace
         assert sum(label == photo.parent.name for label, photo in zip(tab.labels(), new[:6] + more, strict=True)) >= 7
+
+        # Remove everything: the page is empty, and says nothing of what is gone.
+        tab.show("Teach")
+        tab.button("Remove everything").click()
+        tab.page.get_by_role("dialog").get_by_role("button", name="Remove everything").click()
+        tab.button("Remove everything").wait_for(state="hidden")
+        tab.page.locator("[aria-current=step]").wait_for()
+        tab.wait_until_ready()
+        assert tab.answers.count() == 0
+        assert tab.page.get_by_text("That did not work").count() == 0

@@ -15,6 +15,8 @@ pytest.importorskip("fastapi")
 from helpers.waiting import wait_for
 from helpers.web import client, crops, events, files, learned, settings, taught
 from patchvote import ImageClassifier
+from patchvote.backbones import load
+from patchvote.backbones.write_network import write_network
 from patchvote.models.file import read_model
 
 
@@ -291,3 +293,22 @@ def test_the_voter_can_be_chosen(home, surfaces, real_photos):
     own = {photo["id"]: photo for photo in home.get(f"/v1/workspaces/{workspace}/photos").json()["photos"]}
     names = {own[match["image"].split("/")[-2]]["name"] for match in told["matches"]}
     assert names <= {name for name, _ in surfaces["grass"]}
+
+
+def test_a_model_of_the_server_with_a_network_beside_it_is_asked_and_taught_in_a_workspace(tmp_path, surfaces):
+    backbone = load("efficientnet-lite0")
+    write_network(tmp_path / "net.onnx", backbone.graph(), backbone.spec)
+    contents = [content for photos in surfaces.values() for _, content in photos]
+    labels = [name for name, photos in surfaces.items() for _ in photos]
+    classifier = ImageClassifier(str(tmp_path / "net.onnx"), voter="bag-svm", cache=False).fit(contents, labels)
+    classifier.save(tmp_path / "own.patchvote")
+    with client(settings(tmp_path / "data", models=(tmp_path / "own.patchvote",))) as made:
+        opened = made.post("/v1/workspaces", json={"model": "own"})
+        assert opened.status_code == 201, opened.text
+        workspace, (label, photos) = opened.json()["id"], next(iter(surfaces.items()))
+        photo = made.post(f"/v1/workspaces/{workspace}/photos", files=files(photos[:1])).json()["added"][0]["id"]
+        asked = made.post(f"/v1/workspaces/{workspace}/answers", json={"photos": [photo]})
+        assert asked.json()["answers"][0]["answer"]["likeliest"] == label
+        made.patch(f"/v1/workspaces/{workspace}/photos", json={"photos": [photo], "class_name": "new"})
+        assert learned(made, workspace)["status"] == "done"
+        assert "new" in made.get(f"/v1/workspaces/{workspace}").json()["model"]["classes"]

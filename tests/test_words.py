@@ -246,7 +246,7 @@ def test_fit_hints_at_the_folder_that_was_meant(place, command):
     shutil.copytree("photos", "all/test")
     (place / "all" / "train" / "iris" / "0.jpg").unlink()
     done = command("fit", "all", "new.patchvote", *FIT)
-    assert "all/train holds folders, not photos: did you mean `patchvote fit all/train`?" in done.err
+    assert "all/train holds folders, not photos: did you mean all/train in place of all?" in done.err
     shutil.rmtree("all/test")
     done = command("fit", "all", "new2.patchvote", *FIT)
     assert "all photos are of one class, 'train'." in done.err

@@ -162,9 +162,10 @@ def _sampling(mode: Mode, sides: str | None, patch: dict[str, Any]) -> Dense | P
     from ..bags.boxes import Dense, Patch
 
     dense = _given(sides=numbers_of("--sides", sides) if sides is not None else None)
-    if dense if mode is Mode.patch else patch:
+    if refused := dense if mode is Mode.patch else patch:
         other = Mode.dense if mode is Mode.patch else Mode.patch
-        raise MistypedError(f"{', '.join(dense or patch)} can be set only with --mode {other}; this is --mode {mode}.")
+        names = ", ".join("--patch-input" if name == "input" else f"--{name}" for name in refused)
+        raise MistypedError(f"{names} can be set only with --mode {other}; this is --mode {mode}.")
     return Dense(**dense) if mode is Mode.dense else Patch(**patch)
 
 

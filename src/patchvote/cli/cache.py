@@ -93,7 +93,8 @@ def _agreed(folder: Path | None) -> bool:
 
     if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed before the command began
         raise MistypedError("--clear asks before it removes anything, and there is nobody to ask: add --yes.")
-    question = f"Remove all descriptors of photos and built networks in {folder or cache_folder()}?"
+    what = "descriptors of photos" if folder else "descriptors of photos and built networks"
+    question = f"Remove all {what} in {folder or cache_folder()}?"
     try:
         return typer.confirm(question, err=True)
     except typer.Abort:  # Ctrl-C, or the end of the input

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -236,7 +237,7 @@ def tell_hints(photos: Path, columns: Columns | None = None, fewest: int = 1) ->
         return
     meant = folder_of_classes(photos, found) if photos.is_dir() else None
     if meant is not None:
-        say(f"{meant} holds folders, not photos: did you mean `patchvote fit {meant}`?")
+        say(f"{meant} holds folders, not photos: did you mean {shlex.quote(str(meant))} in place of {photos}?")
     say(*filter(None, [similar_names(photo.label for photo in found if photo.label is not None)]))
 
 

@@ -235,6 +235,7 @@ def _plan(experiment: Experiment, quiet: bool, as_json: bool) -> None:
     if as_json:
         counts = {"cells": experiment.cells, "finished": experiment.finished}
         show_json(counts | {"extraction_seconds": extraction, "voting_seconds": voting})
+    if as_json or quiet:
         return
     for group in experiment.groups[:8]:
         show(f"{group.words}, {group.recipe}, {group.networks}: {', '.join(group.voters)}")

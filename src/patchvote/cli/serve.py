@@ -12,7 +12,7 @@ import typer
 
 from ..errors import PatchvoteError
 from ..utils.terminal import say, show
-from .common import Device, Jobs, MistypedError, ModelNetwork, Quiet, Verbose, is_model
+from .common import Device, Jobs, MistypedError, ModelNetwork, Quiet, is_model
 
 _NEEDED = ("fastapi", "uvicorn", "python_multipart")  # modules of the extra
 _MAX_TOKEN_FILE = 10_000  # bytes
@@ -42,7 +42,9 @@ def serve(
     jobs: Jobs = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print a line per request: method, route, status and duration.")
+    ] = False,
 ) -> None:
     """Start a page on this machine to teach a model and to ask it, and an HTTP API for programs (extra web)."""
     try:

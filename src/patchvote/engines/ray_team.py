@@ -58,15 +58,16 @@ class RayTeam:
             ray.kill(member)
 
     def _answer(self, number: int, call: Any, held: Any, question: Any) -> Any:
-        for _ in range(_ATTEMPTS):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return ray.get(call)
             except RayTaskError as error:
                 raise error.cause if isinstance(error.cause, Exception) else error from None
             except RayError as error:
                 reason = first_line(error)
-                self._members[number] = self._started()
-                call = self._asked(number, held, question)
+                self._members[number] = self._started()  # also after the last one: `close` ends all members
+                if attempt < _ATTEMPTS:
+                    call = self._asked(number, held, question)
         raise PatchvoteError(f"a worker of {self._name!r} ends whenever it is asked: {reason}. Is there enough memory?")
 
     def _asked(self, number: int, held: Any, question: Any) -> Any:

@@ -72,13 +72,13 @@ def folder_names(labels: Iterable[str], reserved: Iterable[str] = ()) -> Mapping
     >>> folder_names(["cat", "Cat", "None of these"], ["none of these"])
     {'cat': 'cat', 'Cat': 'Cat (2)', 'None of these': 'None of these (2)'}
     """
-    taken, names = {_key(name) for name in reserved}, {}
+    taken, names = {same_name(name) for name in reserved}, {}
     for label in dict.fromkeys(labels):
         first = name = folder_name(label)
         number = 2
-        while _key(name) in taken:
+        while same_name(name) in taken:
             name, number = f"{first} ({number})", number + 1
-        taken.add(_key(name))
+        taken.add(same_name(name))
         names[label] = name
     return names
 
@@ -96,12 +96,12 @@ def file_names(names: Iterable[str]) -> list[str]:
     different = []
     for first in names:
         name = first
-        number = last.get(_key(first), 1)
-        while _key(name) in taken:
+        number = last.get(same_name(first), 1)
+        while same_name(name) in taken:
             number += 1
             name = f"{first} ({number})"
-        last[_key(first)] = number
-        taken.add(_key(name))
+        last[same_name(first)] = number
+        taken.add(same_name(name))
         different.append(name)
     return different
 
@@ -111,6 +111,6 @@ def _escape(unsafe: str | re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in text.encode("utf-8", "surrogatepass"))
 
 
-def _key(name: str) -> str:
+def same_name(name: str) -> str:
     """Return a key that is equal for names that some file system holds equal."""
     return unicodedata.normalize("NFKC", name).casefold()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..bags.extract import Described
+from ..bags.bags import Bags
 from ..errors import PhotoError
 from ..models.answers import answer_from, evidence_of
 from ..models.evidence import Evidence
@@ -51,19 +51,15 @@ async def explained(served: Served, photo: Photo, wanted: Wanted, seconds: float
     for label in filter(None, (wanted.label, *wanted.labels)):
         if label not in known:
             raise Problem(422, "invalid", "the model has no class of that name.")
-    if len(wanted.labels) > MAX_MAPS:
-        raise Problem(422, "invalid", f"maps of at most {MAX_MAPS} classes are returned at once.")
     (item,) = await described(served.batcher, [photo], seconds)
     if item.bag is None:
         error = item.error or PhotoError(photo.name, "could not be read.")
         raise Problem(422, "invalid", f"the photo {error.reason}")
-    return await asyncio.to_thread(_plain, served, item, wanted)
+    return await asyncio.to_thread(_plain, served, item.photo.name, item.bag, wanted)
 
 
-def _plain(served: Served, item: Described, wanted: Wanted) -> dict[str, Any]:
-    if item.bag is None:  # seen by the caller
-        raise Problem(422, "invalid", "the photo could not be read.")
-    evidence = evidence_of(served.model, item.photo.name, item.bag, wanted.label)
+def _plain(served: Served, name: str, bag: Bags, wanted: Wanted) -> dict[str, Any]:
+    evidence = evidence_of(served.model, name, bag, wanted.label)
     numbers = _classes(evidence)
     if len(evidence.boxes) * len(numbers) > _MAX_VOTES:
         raise Problem(422, "invalid", "this model has too many parts per photo to show them all.")

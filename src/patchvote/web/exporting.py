@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from ..photos.folder_names import folder_name, folder_names
+from ..photos.folder_names import folder_name, folder_names, same_name
 from ..utils.csv_text import csv_of
 from ..voters.votes import NONE
 from .records import PhotoRecord, State
@@ -57,7 +57,7 @@ def zip_of_answers(workspace: Workspace) -> Iterator[bytes]:
     photos = [(photo, _folder(state, photo)) for photo in answered_photos(state)]
     # "None of these" is an answer, not a class, and keeps its name.
     folders = {NONE: NONE, **folder_names([label for _, label in photos if label != NONE], [NONE])}
-    stream, used = _Stream(), set[str]()
+    stream, used = _Stream(), dict[str, int]()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for photo, label in photos:
             path = workspace.folder / "photos" / photo.id
@@ -79,12 +79,17 @@ def _folder(state: State, photo: PhotoRecord) -> str:
     return str((photo.answer or {}).get("label", ""))
 
 
-def _free(name: str, used: set[str]) -> str:
-    """Return a name that is not used yet, also where case does not count: with a number before the ending."""
-    path, free, number = PurePosixPath(name), name, 2
-    while free.casefold() in used:
-        free, number = str(path.with_stem(f"{path.stem} ({number})")), number + 1
-    used.add(free.casefold())
+def _free(name: str, used: dict[str, int]) -> str:
+    """Return a name that is not used yet, also where case does not count: with a number before the ending.
+
+    `used` has the last number of every name, so that no number is tried twice.
+    """
+    path, free, number = PurePosixPath(name), name, used.get(same_name(name), 0)
+    while same_name(free) in used:
+        number += 1
+        free = str(path.with_stem(f"{path.stem} ({number})"))
+    used[same_name(name)] = max(number, 1)
+    used.setdefault(same_name(free), 1)
     return free
 
 

@@ -50,7 +50,7 @@ def learn(task: Task, tell: Tell) -> None:
     if task.base is None:
         classifier = ImageClassifier(voter=task.voter, budget=task.budget, **settings)
     else:
-        classifier = ImageClassifier.load(task.base, **settings)
+        classifier = ImageClassifier.load(task.base, network=task.network, **settings)
     taken = set() if task.base is None else set(classifier.model.names)
     # A model calls photos by class and name, as those of a folder: that is what its card shows.
     names = unique_names([f"{label}/{name}" for _, name, label in task.labelled], taken)
@@ -83,10 +83,13 @@ def unique_names(names: Iterable[str], taken: set[str]) -> list[str]:
     ['cat/1.jpg', 'cat/1.jpg (2)', 'dog/1.jpg (2)']
     """
     used, unique = set(taken), []
+    last: dict[str, int] = {}  # the last number that a name got, so that no number is tried twice
     for first in names:
-        name, number = first, 2
+        name, number = first, last.get(first, 1)
         while name in used:
-            name, number = f"{first} ({number})", number + 1
+            number += 1
+            name = f"{first} ({number})"
+        last[first] = number
         used.add(name)
         unique.append(name)
     return unique

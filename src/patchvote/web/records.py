@@ -69,7 +69,8 @@ class State:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the state as plain values."""
-        return dataclasses.asdict(self) | {"photos": [dataclasses.asdict(photo) for photo in self.photos.values()]}
+        plain = dataclasses.asdict(self)
+        return plain | {"photos": list(plain["photos"].values())}
 
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Self:

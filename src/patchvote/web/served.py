@@ -18,6 +18,7 @@ from ..bags.recipe import Recipe
 from ..classifier import ImageClassifier
 from ..errors import ModelError, PatchvoteError
 from ..models.answers import Answer, answer_of
+from ..models.file import read_model
 from ..models.model import Model
 from ..photos.find import Photo
 from ..utils.schema import brief
@@ -155,9 +156,20 @@ class Models:
         Raises
         ------
         ModelError
-            The file is not a model, names a network that is not embedded, or would take too long per photo.
+            The file is not a model, names a network that this server does not have, or would take too long per photo.
         """
         return self._load(path).model
+
+    def network_of(self, path: Path) -> str | None:
+        """Return the network of one of the server's own models, for a file that has the same; None for other files.
+
+        A copy of a model in a workspace has no network beside it, and names of networks are not taken from files.
+        """
+        model = read_model(path)
+        for own in self._own.values():
+            if (own.model.recipe, own.model.fingerprint) == (model.recipe, model.fingerprint):
+                return str(own.batcher.extractor.recipe.network)
+        return None
 
     def close(self) -> None:
         """End the threads of all batches."""
@@ -166,7 +178,8 @@ class Models:
                 batcher.close()
 
     def _load(self, path: Path) -> ImageClassifier:
-        classifier = ImageClassifier.load(path, jobs=self._settings.jobs, device=self._settings.device)
+        network = self.network_of(path)
+        classifier = ImageClassifier.load(path, network=network, jobs=self._settings.jobs, device=self._settings.device)
         pixels = pixels_of(classifier.recipe, classifier.extractor.backbone.spec.size)
         if pixels > self._settings.limits.network_pixels:
             raise ModelError(

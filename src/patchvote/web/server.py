@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable
 
@@ -16,7 +17,7 @@ from .protocol import protocol
 from .settings import Settings
 
 _BACKLOG = 128  # connections that wait to be accepted
-_KEEP_ALIVE = 15  # seconds between two requests on a connection
+_KEEP_ALIVE = 5  # seconds between two requests; less than `Limits.header_seconds`, which run at the same time
 _SHUTDOWN = 5  # seconds for requests that are being answered when the server ends
 
 
@@ -40,9 +41,10 @@ def serve(
         Another server uses the folder, or the port is taken.
     """
     make_folder(settings.data)
-    with lock_at_once(settings.data / "server") as is_mine, _listening(settings) as listener:
+    with lock_at_once(settings.data / "server") as is_mine, contextlib.ExitStack() as stack:
         if not is_mine:
             raise PatchvoteError(f"another server uses {settings.data}. End it, or name another folder with --data.")
+        listener = stack.enter_context(_listening(settings))
         app = make_app(settings, log)
         config = uvicorn.Config(
             app,
@@ -79,7 +81,7 @@ def address(settings: Settings, port: int) -> str:
 
 
 def _listening(settings: Settings) -> socket.socket:
-    """Return a socket that listens, before anything else is done: a taken port is told at once."""
+    """Return a socket that listens, before models are read: a taken port is told at once."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # With the protocol named, asyncio switches off the delay of small packets, which would add 40 ms to a response.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

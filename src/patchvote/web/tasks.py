@@ -23,6 +23,8 @@ class Task:
         Id and name of every unlabelled photo.
     base : str or None
         Model to add to; None starts anew.
+    network : str or None
+        Network of that model, if its file does not tell it.
     voter : str
         Voter, as for `ImageClassifier`.
     budget : float
@@ -41,6 +43,7 @@ class Task:
     labelled: list[list[str]]
     unlabelled: list[list[str]]
     base: str | None = None
+    network: str | None = None
     voter: str = "auto"
     budget: float = 60.0
     suggest: int = 12

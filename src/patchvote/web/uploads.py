@@ -1,5 +1,6 @@
-"""Uploads: files in the body of a request, as multipart/form-data or as base64 in JSON. They stay in memory.
+"""Uploads: files in the body of a request, as multipart/form-data or as base64 in JSON.
 
+Parts of a form of more than 1 MB pass through a temporary file; nothing of them is kept there.
 The name of a file is text that the client chose: it is shown, and never part of a path.
 """
 

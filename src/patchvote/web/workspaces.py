@@ -73,10 +73,6 @@ class Workspace:
 
     # --- files ------------------------------------------------------------------------------------------------------
 
-    def photo_file(self, photo: str) -> Path:
-        """Return the file of a photo that the state names."""
-        return self.folder / "photos" / self.state.photo(photo).id
-
     def thumbnail_file(self, photo: str) -> Path:
         """Return the file of a photo's thumbnail."""
         return self.folder / "thumbnails" / self.state.photo(photo).id
@@ -254,12 +250,13 @@ class Workspaces:
 
     def remove(self, workspace: Workspace) -> None:
         """Remove a workspace and everything in it."""
-        with workspace.lock, self._lock:
-            workspace.is_removed = True
-            self._open.pop(workspace.id, None)
-            self._alive.pop(workspace.id, None)
-            (workspace.folder / "state.json").unlink(missing_ok=True)  # from now on, it does not exist
-            shutil.rmtree(workspace.folder, ignore_errors=True)
+        with workspace.lock:
+            with self._lock:
+                workspace.is_removed = True
+                self._open.pop(workspace.id, None)
+                self._alive.pop(workspace.id, None)
+                (workspace.folder / "state.json").unlink(missing_ok=True)  # from now on, it does not exist
+            shutil.rmtree(workspace.folder, ignore_errors=True)  # may take long: other workspaces do not wait for it
 
     def remove_damaged(self, name: str) -> None:
         """Remove a workspace that `get` finds damaged: nobody has it open, and it cannot be opened."""
@@ -275,7 +272,7 @@ class Workspaces:
             self._open.popitem(last=False)
 
     def _sweep(self) -> None:
-        """Remove folders without a state, which a killed server left, and workspaces in which nothing was ever done."""
+        """Remove folders without a state, which a killed server left, and old workspaces without photos and model."""
         for folder in self._folder.iterdir():
             if not _ID.fullmatch(folder.name):
                 continue

@@ -46,14 +46,16 @@ def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
     if len({label for _, _, label in labelled}) < needed:
         message = "put photos into at least two classes first." if needed == 2 else "put photos into a class first."
         raise Problem(422, "invalid", message)
-    run, base = workspace.new_run(), workspace.run_folder(state.base)
+    run, folder = workspace.new_run(), workspace.run_folder(state.base)
+    base = None if folder is None else folder / "model.patchvote"
     task = Task(
         photos=str(workspace.folder / "photos"),
         run=str(run),
         bags=str(workspace.bags),
         labelled=labelled,
         unlabelled=[[photo.id, photo.name] for photo in state.unlabelled],
-        base=None if base is None else str(base / "model.patchvote"),
+        base=None if base is None else str(base),
+        network=None if base is None else here.models.network_of(base),
         voter=body.voter,
         budget=body.budget,
         suggest=body.suggest,

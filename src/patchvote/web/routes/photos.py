@@ -37,7 +37,7 @@ _PRIVATE = {"Cache-Control": "private, max-age=3600, immutable"}
 )
 async def add(workspace: str, request: Request, here: Here) -> Response:
     """Add photos to a class, or to the unlabelled ones."""
-    found = here.workspaces.get(workspace)
+    found = await run_in_threadpool(here.workspaces.get, workspace)
     sent = await read_uploads(request, here.settings.limits.files)
     added = await here.decoding(add_photos, here, found, sent)
     return await run_in_threadpool(lambda: reply(added | {"workspace": workspace_view(here, found)}))
@@ -119,7 +119,7 @@ async def evidence(
     height: Side = 64,
 ) -> Response:
     """Return where in a photo the votes for each class come from."""
-    found = here.workspaces.get(workspace)
+    found = await run_in_threadpool(here.workspaces.get, workspace)
     record = found.state.photo(photo)
     served = await run_in_threadpool(here.models.of_workspace, found)
     wanted = Wanted(label or None, tuple(labels or ()), width, height)
@@ -130,7 +130,7 @@ async def evidence(
 @router.post("/v1/workspaces/{workspace}/answers", response_model=Asked, tags=["ask"], summary="Ask about photos")
 async def ask(workspace: str, body: AskIn, here: Here) -> Response:
     """Ask the model of a workspace about photos of it, and keep the answers."""
-    found = here.workspaces.get(workspace)
+    found = await run_in_threadpool(here.workspaces.get, workspace)
     served = await run_in_threadpool(here.models.of_workspace, found)
     run = served.path.parent.name
     fresh = [photo for photo in found.state.unlabelled if (photo.answer or {}).get("run") != run]

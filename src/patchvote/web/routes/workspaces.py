@@ -61,7 +61,7 @@ def remove(workspace: str, here: Here) -> Response:
 @router.put(f"{_ONE}/model", response_model=Changed, openapi_extra=MODEL_BODY, summary="Open a model file")
 async def put_model(workspace: str, request: Request, here: Here) -> Response:
     """Open a model file in a workspace: its classes are added, and learning adds to it."""
-    found = here.workspaces.get(workspace)
+    found = await run_in_threadpool(here.workspaces.get, workspace)
     sent = await read_uploads(request, 1, "file")
     here.jobs.check_free(found)
     await run_in_threadpool(open_model, here, found, sent.files[0].content)

@@ -21,7 +21,7 @@ export function whenTokenIsNeeded(ask) {
 /**
  * Send a request and return the JSON of the answer (null for an empty one).
  *
- * A busy server is asked again after the time that it names; a missing token is asked for.
+ * A busy server is asked again after the time that it names, at most 10 seconds; a missing token is asked for.
  */
 export async function call(method, path, body = undefined) {
   for (let tries = 1; ; tries += 1) {

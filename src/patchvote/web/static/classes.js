@@ -116,7 +116,7 @@ export class ClassCard {
       });
       if (!sure) return;
     }
-    await attempt(() => removeClass(this.id, { withPhotos: true }));
+    if (!(await attempt(() => removeClass(this.id, { withPhotos: true })))) return;
     announce(`${entry.name} was removed.`);
     document.querySelector(".class-card input")?.focus();
   }

@@ -62,8 +62,9 @@ class Look {
   /** Show the evidence for a class; null is the likeliest. */
   async choose(name) {
     const { photo } = this;
+    const choice = (this.choices = (this.choices ?? 0) + 1);
     const found = this.known.get(name) ?? (await attempt(() => evidence(photo.id, name, gridOf(photo))));
-    if (!found || photo.id !== this.photo?.id) return; // another photo is shown by now
+    if (!found || photo.id !== this.photo?.id || choice !== this.choices) return; // another one is shown by now
     this.known.set(found.maps[0].label, found);
     this.found = found;
     this.fill();

@@ -29,12 +29,12 @@ export function open() {
   return attempt(async () => {
     const [picked] = await choose({ accept: ".patchvote", several: false });
     if (!picked) return;
-    const replaced = space.state?.model && !(await confirmed({
+    const declined = space.state?.model && !(await confirmed({
       title: "Open another model?",
       text: "It takes the place of the present one. Photos and classes stay.",
       action: "Open it",
     }));
-    if (replaced) return;
+    if (declined) return;
     await openModel(picked.file);
     notify(`The model is open. It knows ${count(space.state.model.classes.length, "class")}.`);
   });

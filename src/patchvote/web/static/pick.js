@@ -75,7 +75,7 @@ export function acceptDrops(element, onPicked) {
   });
 }
 
-/** Call a function with the files of every paste that is not one into a field of text. */
+/** Call a function with the files of every paste that has files. */
 export function acceptPastes(onPicked) {
   document.addEventListener("paste", async (event) => {
     if (!event.clipboardData?.files.length) return;

@@ -190,10 +190,10 @@ export async function openModel(file) {
   modelChanged();
 }
 
+/** Remove the workspace; whoever calls this leaves the page, whose state is of no use any more. */
 export async function removeWorkspace() {
   await call("DELETE", path());
   forgetLast();
-  space.state = null;
 }
 
 /** Addresses of downloads. */
