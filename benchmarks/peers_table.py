@@ -32,6 +32,7 @@ COLUMNS: dict[str, tuple[str, str, Cell]] = {
     "model megabytes": ("MB", "model", lambda value: f"{value:.1f} MB"),
     "lines": ("lines", "lines", lambda value: f"{value:.0f}"),
 }
+_RANGE = 12.0  # points below the best method that the plot shows
 Methods = dict[str, dict[str, float]]
 
 
@@ -128,19 +129,25 @@ def better(methods: Methods) -> str:
 
 
 def draw(records: list[Record], file: Path) -> None:
-    """Draw accuracy against seconds per photo and against seconds to learn; numbers name the methods in a list."""
+    """Draw accuracy against seconds per photo and against seconds to learn; numbers name the methods in a list.
+
+    Methods far behind the best stand at the lower edge, as triangles, so that the others can be told apart.
+    """
     from matplotlib.figure import Figure
 
     methods, (asked, _) = methods_of(records), count_of(records, "photos asked")
     names = sorted(methods, key=lambda name: -methods[name]["accuracy"])
-    figure = Figure(figsize=(12, 5.6), layout="constrained")
-    *panels, words = figure.subplots(1, 3, width_ratios=(1, 1, 0.95))
-    heights = [height(methods[name]["accuracy"], asked) for name in names]
-    ticks = [tick for tick in (10, 20, 40, 60, 70, 80, 85, 90, 95, 98, 99, 100) if inside(tick, methods)]
+    figure = Figure(figsize=(14, 6.4), layout="constrained")
+    *panels, words = figure.subplots(1, 3, width_ratios=(1, 1, 0.8))
+    least = methods[names[0]]["accuracy"] - _RANGE
+    shown = {name: max(methods[name]["accuracy"], least) for name in names}
+    heights = [height(shown[name], asked) for name in names]
+    ticks = [tick for tick in (*range(0, 80, 10), 80, 84, *range(86, 101)) if inside(tick, list(shown.values()))]
     for panel, column in zip(panels, ("photo seconds", "fit seconds"), strict=True):
         places = [(math.log10(methods[name][column]), y) for name, y in zip(names, heights, strict=True)]
         for name, (x, y) in zip(names, places, strict=True):
-            panel.plot(10**x, y, "o", color=colour_of(name), markersize=7, zorder=3)
+            mark = "v" if methods[name]["accuracy"] < least else "o"
+            panel.plot(10**x, y, mark, color=colour_of(name), markersize=7, zorder=3)
         for group in together(places):
             x, y = places[group[-1]]
             label = ", ".join(str(index + 1) for index in group)
@@ -184,10 +191,9 @@ def height(accuracy: float, asked: int) -> float:
     return -math.log(max(100 - accuracy, 50 / asked))
 
 
-def inside(tick: float, methods: Methods) -> bool:
-    """Return whether a tick of the axis is within reach of the methods' accuracies."""
-    errors = [100 - one["accuracy"] for one in methods.values()]
-    return min(errors) / 1.5 <= 100 - tick <= 1.5 * max(errors)
+def inside(tick: float, accuracies: list[float]) -> bool:
+    """Return whether a tick of the axis is within reach of the accuracies."""
+    return (100 - max(accuracies)) / 1.2 <= 100 - tick <= 1.2 * (100 - min(accuracies))
 
 
 def main() -> None:
