@@ -334,6 +334,26 @@ def test_other_settings_of_products_have_moments_of_their_own(photos, tmp_path):
     assert fitted(photos, tmp_path / "cache").filled.extracted == 0
 
 
+def test_moments_of_an_exponent_that_was_asked_for_are_not_those_of_the_default(photos, tmp_path):
+    fitted(photos, tmp_path / "cache", voter=MomentSVM(power=1.0))
+    default = fitted(photos, tmp_path / "cache")
+    assert default.filled.extracted == 24
+    same_arrays(default, fitted(photos, tmp_path / "fresh"))
+    assert fitted(photos, tmp_path / "cache").filled.extracted == 0
+
+
+def test_moments_of_signed_features_are_used_again(photos, tmp_path):
+    class Signed(QuickNetwork):
+        def __call__(self, images):
+            return super().__call__(images) - 0.5
+
+    first = fitted(photos, tmp_path / "cache", Signed(times=8))
+    assert first.model.scorer.power == 1
+    again = fitted(photos, tmp_path / "cache", Signed(times=8))
+    assert again.filled.extracted == 0
+    same_arrays(again, first)
+
+
 def test_an_exponent_of_many_digits_is_that_of_the_moments_in_the_cache(photos, tmp_path):
     voter = MomentSVM(power=1 / 3, pairs=2)
     assert fitted(photos, tmp_path / "cache", voter=voter).model.scorer.power == 1 / 3

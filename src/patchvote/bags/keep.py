@@ -130,6 +130,9 @@ class Condenser(Protocol):
     def restore(self, store: Store) -> Keep:
         """Return what a store keeps that was begun with an earlier sample."""
 
+    def accepts(self, store: Store) -> bool:
+        """Whether a store of such a name keeps what it would look for itself, apart from the sample."""
+
 
 def keep_of(keep: Any) -> Keep:
     """Return what to keep: "all", "mean", a number of descriptors, or a `Keep`.
