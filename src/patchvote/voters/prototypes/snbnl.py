@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 
 from ...bags.bags import Bags
 from ...bags.copies import copy_groups
@@ -284,11 +285,15 @@ class SNBNL(PrototypeVoter):
         # An old class has the same weight as a new one. With weights by number of photos, only half of the photos of a
         # new class of 20 beside old ones of 100 would be recognised.
         weight[: len(old)] = len(new.values) / len(np.unique(labels)) / old.sizes
-        steps, curvature = max(1, round(len(both.values) / self.batch_size)), self.curvature
+        steps = max(1, round(len(both.values) / self.batch_size))
+        curvature, class_weight = self.curvature, self.class_weight
+        if class_weight == "balanced":  # the memory is one image per old class, and has its weight already
+            weight[len(old) :] = compute_sample_weight("balanced", labels)
+            self.class_weight = None
         self.curvature = max(curvature, 1.0)  # smaller steps than in `fit`, so that old classes are not forgotten
         for _ in range(-(-_ADDING_STEPS // steps)):
             self.partial_fit(both, y, sample_weight=weight)
-        self.curvature = curvature
+        self.curvature, self.class_weight = curvature, class_weight
         self._keep(memory.merged(known, new, labels, self.classes_, seen, rng))
 
     def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
