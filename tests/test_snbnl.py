@@ -154,6 +154,21 @@ def test_weights_of_classes_and_images_shift_the_decision():
         SNBNL().fit(bags, labels, sample_weight=-weights)
 
 
+def test_balanced_weights_count_only_the_classes_and_images_that_are_there():
+    bags, labels = make_bags(60)
+    voter = SNBNL(2, calibration=0, class_weight="balanced")
+    voter.partial_fit(bags, labels, classes=["moon", "land", "sea", "sky"])
+    some = labels != "sea"
+    voter.partial_fit([bag for bag, chosen in zip(bags, some, strict=True) if chosen], labels[some])
+    assert voter.classes_.tolist() == ["land", "moon", "sea", "sky"]
+    used = np.ones(60)
+    used[np.flatnonzero(labels == "land")[3:]] = 0
+    left = np.flatnonzero(used)
+    all_but_unused = SNBNL(2, calibration=0, class_weight="balanced").fit(bags, labels, used)
+    without = SNBNL(2, calibration=0, class_weight="balanced").fit([bags[i] for i in left], labels[left])
+    np.testing.assert_allclose(all_but_unused.weights_, without.weights_)
+
+
 def test_held_out_images_stop_the_training_and_the_best_prototypes_stay():
     bags, labels = make_bags(90)
     voter = SNBNL(2, validation_fraction=0.3, max_iter=40, min_steps=0, batch_size=50, calibration=0).fit(bags, labels)

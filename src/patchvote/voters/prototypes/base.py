@@ -102,7 +102,7 @@ class PrototypeVoter(Voter):
         """Check images and labels, and set `classes_` to the classes `learned` before and those of `y`."""
         source, labels = self._read_labelled(X, y, reset=reset)
         numbers = self._set_classes(labels, learned)
-        weight = image_weights(self.classes_, numbers, labels, self.class_weight, sample_weight)
+        weight = image_weights(self.classes_, numbers, self.class_weight, sample_weight)
         data = TrainingData(source, numbers, weight, self._limits(source))
         if reset:
             self.power_ = resolved(self.power, self.power == "auto" and data.has_negative_features())
