@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import shutil
 import threading
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from helpers.quick_network import QuickNetwork
 from patchvote import Bags, BagSVM, Dense, Extractor, ImageClassifier, MomentSVM, Recipe, Store, StoreError, fill
 from patchvote.bags import cached_stores
 from patchvote.bags.cached_stores import CachedStores
+from patchvote.bags.fill import _Filling
 from patchvote.bags.keep import ALL, Mean
 from patchvote.models.check.check import check_photos
 from patchvote.models.needs import learned_from
@@ -262,6 +265,35 @@ def test_a_damaged_bag_is_not_lent_but_extracted(photos, tmp_path):
     less = fitted(photos, tmp_path / "cache", voter="bag-svm")
     assert (less.filled.extracted, less.filled.kept) == (1, 23)
     same_arrays(less, fitted(photos, tmp_path / "fresh", voter="bag-svm"))
+
+
+def test_a_bag_that_is_damaged_in_both_stores_is_extracted(photos, tmp_path, monkeypatch):
+    for voter in ("nbnn", "bag-svm"):
+        fitted(photos, tmp_path / "cache", voter=voter)
+    first = photos / "blue" / "0-0.png"
+    for folder in (tmp_path / "cache").iterdir():
+        damage(folder, first.resolve().as_posix())
+    shutil.copy(first, photos / "blue" / "copy.png")  # so that its bag is read
+    lost, rounds = _Filling._lost, itertools.count()
+
+    def counted(self):
+        assert next(rounds) < 20, "it does not end"
+        return lost(self)
+
+    monkeypatch.setattr(_Filling, "_lost", counted)
+    mended = fitted(photos, tmp_path / "cache", voter="bag-svm")
+    assert (mended.filled.extracted + mended.filled.reused, mended.filled.kept) == (2, 23)
+    same_arrays(mended, fitted(photos, tmp_path / "fresh", voter="bag-svm"))
+
+
+def damage(folder: Path, name: str) -> None:
+    """Flip a bit of the bag of a photo."""
+    store = Store.open(folder)
+    values = store.load([store.names.index(name)], store.dtype)[0].values.tobytes()
+    (path,) = folder.glob("*.safetensors")
+    data = bytearray(path.read_bytes())
+    data[data.index(values)] ^= 1
+    path.write_bytes(data)
 
 
 # --- the directions of a collection ---------------------------------------------------------------------------------

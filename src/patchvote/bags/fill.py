@@ -339,10 +339,12 @@ class _Filling:
         self.result.digests[entry.name] = entry.digest
 
     def _lost(self) -> list[Photo]:
-        """Return the photos whose bags were in shards that turned out to be damaged in this run."""
+        """Return the photos whose bags were in shards that turned out to be damaged in this run, and forget them."""
         stored = self.made | self.stock.bags.keys()
         lost = [photo for photo in self.photos if self.result.digests.get(photo.name, "") not in stored]
         lost = [photo for photo in lost if photo.name in self.result.digests]  # the others could not be read
+        for photo in lost:
+            del self.result.digests[photo.name]  # a lender may have no bag of it, and then it is not lost once more
         self.result.kept -= len(lost)
         return lost
 
