@@ -17,7 +17,6 @@ from ..power import resolved
 from ..scorer import Scorer
 from ..settings import MEMORY
 from .blocks import Limits, limits
-from .memory import Memory
 from .minibatches import TrainingData
 
 
@@ -148,15 +147,6 @@ class PrototypeVoter(Voter):
 
     def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
         """Prepare the trainings of a fit; called once the features are standardised."""
-
-    # --- learning more ----------------------------------------------------------------------------------------------
-
-    def remember(self, bags: Bags, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
-        """Keep some random descriptors of each class (see `memory`)."""
-        self._keep(Memory.of(bags, numbers, len(self.classes_), rng))
-
-    def _keep(self, memory: Memory) -> None:
-        self.memory_values_, self.memory_boxes_, self.memory_class_ = memory.values, memory.boxes, memory.numbers
 
     def _plain_settings(self) -> dict[str, Any]:
         """Return the settings, with the exponent that is used."""

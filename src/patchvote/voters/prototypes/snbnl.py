@@ -270,6 +270,10 @@ class SNBNL(PrototypeVoter):
         self.n_iter_ += 1
         return self
 
+    def remember(self, bags: Bags, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
+        """Keep some random descriptors of each class (see `memory`)."""
+        self._keep(Memory.of(bags, numbers, len(self.classes_), rng))
+
     @atomic
     def learn_more(
         self, bags: Bags, labels: npt.NDArray[Any], seen: Mapping[str, int], rng: np.random.Generator
@@ -295,6 +299,9 @@ class SNBNL(PrototypeVoter):
             self.partial_fit(both, y, sample_weight=weight)
         self.curvature, self.class_weight = curvature, class_weight
         self._keep(memory.merged(known, new, labels, self.classes_, seen, rng))
+
+    def _keep(self, memory: Memory) -> None:
+        self.memory_values_, self.memory_boxes_, self.memory_class_ = memory.values, memory.boxes, memory.numbers
 
     def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
         self._saved = None
