@@ -130,6 +130,15 @@ def test_moments_in_a_store_are_those_of_the_definition():
     np.testing.assert_array_equal(means, bag.means())
 
 
+def test_moments_along_other_directions_are_not_equal():
+    directions, offset = np.eye(3, 2, dtype=np.float32), np.zeros(3, np.float32)
+    keep = KeptMoments(0.5, directions, offset, 2)
+    same, other = KeptMoments(0.5, directions.copy(), offset, 2), KeptMoments(0.5, directions[::-1], offset, 2)
+    assert keep == same
+    assert keep not in (other, KeptMoments(1.0, directions, offset, 2), Mean(), ALL)
+    assert len({keep, same, other}) == 2
+
+
 def test_a_store_of_default_bags_is_twenty_times_smaller_and_one_of_means_a_hundred_times():
     rng = np.random.default_rng(0)
     bag = Bags.of([rng.gamma(1, 1, (246, 1280)).astype(np.float16)])  # of a square photo

@@ -63,6 +63,12 @@ class KeptMoments(Keep):
     pairs: int
     number_type: str = "float16"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptMoments) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @functools.cached_property
     def name(self) -> str:
         """Name in the headers of shards: equal if the moments are along the same directions."""
