@@ -141,6 +141,14 @@ def test_dead_prototypes_are_counted_and_seeded_anew():
     assert voter.weights_.max() > 0
 
 
+def test_dead_prototypes_are_counted_when_more_is_learned():
+    bags, labels = make_bags(60)
+    x = [np.abs(bag) for bag in bags]
+    voter = SNBNL(3, standardise=False, calibration=0).fit(x, labels)
+    voter.weights_[0] = -1e6  # one prototype of each class is never excited
+    assert voter.partial_fit(x, labels).dead_prototypes_ >= 3
+
+
 def test_weights_of_classes_and_images_shift_the_decision():
     bags, labels = make_bags(60, classes=2)
     plain = SNBNL(2, calibration=0).fit(bags, labels)

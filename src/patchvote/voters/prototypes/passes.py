@@ -47,7 +47,7 @@ class Passes:
     Parameters
     ----------
     name : str
-        Purpose of the training, "calibration" or "final".
+        Purpose of the training: "calibration", "final", or "more" if images are added.
     plan : Plan
         Settings.
     data : TrainingData

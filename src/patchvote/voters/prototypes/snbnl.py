@@ -110,7 +110,7 @@ class SNBNL(PrototypeVoter):
         Called with a record after each pass, and about once per second within a pass (``complete`` is then False, and
         there are ``descriptors_per_second`` and ``seconds_left``); returning True ends the training at once. With
         `calibration` there are two trainings; the key ``training`` is "calibration" in the first and "final" in the
-        second.
+        second. It is "more" in `partial_fit`.
     random_state : int or None, default 0
         Seed of everything random.
 
@@ -265,8 +265,9 @@ class SNBNL(PrototypeVoter):
             self.weights_ = grown.astype(self.weights_.dtype)
         learner = self._learner(self.weights_.copy(), self.steps_)  # a model may hold the array as well
         data.dtype = self.weights_.dtype.type
-        Passes("more", self._plan(), data, rng, learner).one_pass()
-        self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, 0
+        passes = Passes("more", self._plan(), data, rng, learner)
+        passes.one_pass()
+        self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, passes.dead
         self.n_iter_ += 1
         return self
 
