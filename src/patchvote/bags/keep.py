@@ -97,7 +97,10 @@ class Some(Keep):
 
 @dataclasses.dataclass(frozen=True)
 class Mean(Keep):
-    """Keeps the mean of each bag, as a bag of one descriptor."""
+    """Keeps the mean of each bag, as a bag of one descriptor.
+
+    Means that come from moments in a cache are rounded to float16 once more.
+    """
 
     @property
     def name(self) -> str:

@@ -209,7 +209,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return voter
 
     def needs(self) -> Keep | Condenser:
-        """Return what of a bag it learns from; a store that keeps no more gives the same model."""
+        """Return what of a bag it learns from; a store that keeps no more gives the same model, up to rounding."""
         return Mean() if self.means_only else ALL
 
     def condensed(self, bags: Bags) -> Bags:
