@@ -149,8 +149,8 @@ def check_fits(name: str, bag: Bags, dtype: str) -> None:
     # NaN if any value is; twice over the values is faster than a copy of their sizes.
     largest = float(np.maximum(bag.values.max(initial=0), -bag.values.min(initial=0)))
     if not largest <= float(np.finfo(np.float16 if dtype == "uint8" else DTYPES[dtype]).max):
+        advice = "Keep all descriptors in float32 (`--dtype float32`), or look" if dtype != "float32" else "Look"
         raise PhotoError(
             name,
-            f"a descriptor of it is not finite, or does not fit into {dtype}. Keep descriptors in float32, and look at "
-            "the network's preprocessing.",
+            f"a descriptor of it is not finite, or does not fit into {dtype}. {advice} at the network's preprocessing.",
         )
