@@ -13,8 +13,9 @@ from safetensors.numpy import load_file, save_file
 from patchvote import Bags, PhotoError, Recipe, StoreError
 from patchvote.bags import shard as shards
 from patchvote.bags.codes import Codes, encoded
+from patchvote.bags.entries import Entry
 from patchvote.bags.keep import Mean
-from patchvote.bags.shard import Entry, Shard, is_own_name, newest, number_of, set_aside, shard_files
+from patchvote.bags.shard import Shard, is_own_name, newest, number_of, set_aside, shard_files
 from patchvote.bags.shard_writing import cast, check_fits, write_shard
 from patchvote.errors import DamagedShardError
 from test_shard_damage import as_of_before, flip_a_value

@@ -421,11 +421,6 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     raise ValueError(f"{name} of {type(self).__name__} {error}.") from None
         return settings
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = False
-        return tags
-
 
 def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Concatenate the results for blocks of bags; one block is not copied."""

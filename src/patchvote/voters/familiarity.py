@@ -118,7 +118,6 @@ class Familiarity:
         numbers: Numbers,
         folds: Sequence[HeldOut],
         rejection: float = REJECTION,
-        images: Numbers | None = None,
     ) -> tuple[Self, Floats] | tuple[None, None]:
         """Learn from photos of known classes, some of which were held out.
 
@@ -132,8 +131,6 @@ class Familiarity:
             Photos that were held out; each fold is compared with the photos that were trained on.
         rejection : float
             Share of the photos of known classes that may be rejected.
-        images : array of int, optional
-            Indices of the photos that the model learned from; all by default.
 
         Returns
         -------
@@ -143,11 +140,11 @@ class Familiarity:
             Familiarity of the held-out photos, fold by fold, compared with one another.
         """
         folds = [fold for fold in folds if len(fold.images)]
-        images = np.arange(len(means)) if images is None else images
+        images = np.arange(len(means))
         classes = int(numbers.max()) + 1
         if not folds or any(len(np.unique(numbers[part])) < classes for part in (images, *(f.kept for f in folds))):
             return None, None
-        power = resolved("auto", has_negative(means[images]))
+        power = resolved("auto", has_negative(means))
         measured = [_signs(means, numbers, fold, classes, power) for fold in folds]
         doubt, distance, other = (np.concatenate(parts) for parts in zip(*measured, strict=True))
         doubt_unit = max(float(doubt.std()), 1.0)
