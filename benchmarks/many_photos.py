@@ -19,7 +19,7 @@ import numpy as np
 
 from common import options, record, write
 from patchvote import Bags, Recipe, Store
-from patchvote.bags.shard import Entry
+from patchvote.bags.entries import Entry
 from patchvote.bags.shard_writer import ShardWriter
 from patchvote.utils.machine import peak_memory
 

@@ -16,7 +16,8 @@ import numpy as np
 
 from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import Recipe, Store
-from patchvote.bags.shard import Entry, Shard
+from patchvote.bags.entries import Entry
+from patchvote.bags.shard import Shard
 from patchvote.bags.shard_writer import ShardWriter
 
 DESCRIPTORS = 254  # per photo, as the default recipe has them

@@ -9,7 +9,7 @@ import numpy as np
 
 from common import synthetic_bags
 from patchvote import Recipe, Store
-from patchvote.bags.shard import Entry
+from patchvote.bags.entries import Entry
 from patchvote.bags.shard_writer import ShardWriter
 
 SIZE = 254  # descriptors per photo, as the default recipe has them for square photos

@@ -277,6 +277,7 @@ class no_schema(Mean):
             return None
 
 
+no_fit = made("no_fit", base=Voter)
 bad_schema = made("bad_schema", {"schema": Schema(arrays={"means": "float64"})})
 text_schema = made("text_schema", {"schema": Schema(arrays={"means": (2, ("<U1",))})})
 bad_setting = made("bad_setting", {"schema": Schema(arrays={"means": (2, FLOATS)}, settings={"C": 3})})
@@ -324,6 +325,7 @@ NAMES = [
     "strange_scorer",
     "abstract",
     "no_schema",
+    "no_fit",
     "bad_schema",
     "text_schema",
     "bad_setting",
@@ -625,6 +627,7 @@ def test_an_unknown_voter_gets_the_list_once(voters):
         ("strange_scorer", "which is no subclass of patchvote.voters.scorer.Scorer"),
         ("abstract", "that does not define features, votes"),
         ("no_schema", "whose `schema` is missing or no Schema"),
+        ("no_fit", "faulty_voters:no_fit.* does not define fit"),
         ("bad_schema", "the array 'means' must have a number of axes and a tuple of types among .*, got 'float64'"),
         ("text_schema", "the array 'means' must have a number of axes and a tuple of types among"),
         ("bad_setting", "the setting 'C' must have a function that checks it, got 3"),

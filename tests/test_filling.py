@@ -27,7 +27,7 @@ sys.path.insert(0, {here!r})
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Extractor
 import patchvote.bags.fill as module
-module._SHARD_BYTES, module._LOOK_AROUND = {shard_bytes}, 4
+module.SHARD_BYTES, module._LOOK_AROUND = {shard_bytes}, 4
 extractor = Extractor(QUICK, backbone=QuickNetwork({delay}, {times}), jobs=2)
 import patchvote.bags.shard_writing as shards
 whole = shards._safetensors
@@ -375,7 +375,7 @@ def test_two_photos_of_one_name_are_refused_and_one_listed_twice_is_one(photos, 
 
 
 def test_a_torn_shard_is_ignored_and_extracted_again(photos, tmp_path, extractor, monkeypatch):
-    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "_SHARD_BYTES", 20_000)
+    monkeypatch.setattr(sys.modules["patchvote.bags.fill"], "SHARD_BYTES", 20_000)
     fill(tmp_path / "store", photos, extractor)
     torn = sorted((tmp_path / "store").iterdir())[2]
     torn.write_bytes(torn.read_bytes()[:-100])

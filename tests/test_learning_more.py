@@ -100,6 +100,24 @@ def test_a_model_of_prototypes_without_memory_says_that_it_cannot_learn_more():
         voter.learn_more(bags, np.array(NEW), {}, np.random.default_rng(0))
 
 
+def test_balanced_classes_old_and_new_have_the_same_weight_when_more_is_learned(monkeypatch):
+    voter = SNBNL(2, calibration=0, class_weight="balanced").fit(IMAGES, LABELS)
+    bags = BagSVM()._read(IMAGES, fitting=True)
+    voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
+    read, weights = SNBNL._training_data, []
+
+    def noted(self, *args, **settings):
+        data = read(self, *args, **settings)
+        weights.append(np.bincount(data.labels, data.weight * data.source.sizes))
+        return data
+
+    monkeypatch.setattr(SNBNL, "_training_data", noted)
+    new, labels = BagSVM()._read([*MORE, *MORE], fitting=True), np.array(["ape", "ape", "ape", "dog"])
+    voter.learn_more(new, labels, {}, np.random.default_rng(0))
+    np.testing.assert_allclose(weights, 12)  # descriptors: the 24 new ones are of two classes
+    assert voter.class_weight == "balanced"
+
+
 def test_descriptors_beyond_float16_are_remembered_as_they_are():
     large = [1e5 * bag for bag in IMAGES]
     voter = SNBNL(2, calibration=0).fit(large, LABELS)

@@ -47,3 +47,12 @@ def test_a_bag_svm_of_many_classes_predicts_as_one_of_few(monkeypatch):
     monkeypatch.setattr(linear_svm, "_MOST_NUMBERS", 0)
     together = BagSVM(calibration=0, class_weight="balanced").fit(bags, labels)
     np.testing.assert_allclose(together.decision_function(bags), one_by_one.decision_function(bags), atol=5e-3)
+
+
+def test_classes_without_images_do_not_disturb_two_that_have_some(monkeypatch):
+    vectors, numbers, weight = problem(classes=2)
+    few = linear_svm.fit_linear(vectors, numbers, np.array(list("abc")), 1.0, None, weight, 0)
+    monkeypatch.setattr(linear_svm, "_MOST_NUMBERS", 0)
+    many = linear_svm.fit_linear(vectors, numbers, np.array(list("abc")), 1.0, None, weight, 0)
+    for one, other in zip(few, many, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from patchvote import NBNL
+from patchvote import NBNL, Bags
 from patchvote.voters.ml3 import hinge_loss, phi
 from patchvote.voters.prototypes.nbnl import linear_gradient, surrogate_gradient
 from test_voters import make_bags
@@ -136,3 +136,11 @@ def test_q_and_lambda_are_checked_by_name():
 def test_descriptors_that_are_all_zero_are_learned_from_without_an_error():
     voter = NBNL(2, max_iter=2).fit([np.zeros((5, 3))] * 4, ["sea", "sea", "land", "land"])
     assert np.isfinite(voter.predict_proba([np.zeros((2, 3)), np.ones((2, 3))])).all()
+
+
+def test_no_descriptors_are_remembered_since_more_cannot_be_learned():
+    bags, labels = make_bags(12)
+    voter = NBNL(2, max_iter=2).fit(bags, labels)
+    voter.remember(Bags.of(bags), np.searchsorted(voter.classes_, labels), np.random.default_rng(0))
+    assert not voter.can_learn_more
+    assert voter.scorer().arrays.keys() == {"weights", "mean", "scale"}

@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from helpers.waiting import wait_for
 from patchvote import SNBNL, Bags, Recipe, Store
-from patchvote.bags.shard import Entry
+from patchvote.bags.entries import Entry
 from patchvote.bags.shard_writing import write_shard
 from patchvote.errors import PatchvoteError
 from patchvote.voters.prototypes import blocks, checkpoint, passes

@@ -18,7 +18,8 @@ from safetensors.numpy import load_file, save_file
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, ImageClassifier, LocalNBNN, Recipe, Store, StoreError, fill
-from patchvote.bags.shard import Entry, Shard, check_of, set_aside
+from patchvote.bags.entries import Entry
+from patchvote.bags.shard import Shard, check_of, set_aside
 from patchvote.bags.shard_writing import write_shard
 from patchvote.cli.bags import store_info
 from patchvote.utils.tensor_parts import header_bytes

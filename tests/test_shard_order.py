@@ -12,7 +12,7 @@ from PIL import Image
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Bags, Extractor, Recipe, Store, fill
-from patchvote.bags.shard import Entry
+from patchvote.bags.entries import Entry
 from patchvote.bags.shard_writing import write_shard
 from test_shard_damage import as_of_before
 

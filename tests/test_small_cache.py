@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import shutil
 import threading
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from helpers.quick_network import QuickNetwork
 from patchvote import Bags, BagSVM, Dense, Extractor, ImageClassifier, MomentSVM, Recipe, Store, StoreError, fill
 from patchvote.bags import cached_stores
 from patchvote.bags.cached_stores import CachedStores
+from patchvote.bags.fill import _Filling
 from patchvote.bags.keep import ALL, Mean
 from patchvote.models.check.check import check_photos
 from patchvote.models.needs import learned_from
@@ -125,6 +128,15 @@ def test_moments_in_a_store_are_those_of_the_definition():
     stats, means = keep.read(keep.of(bag, ""))
     np.testing.assert_array_equal(stats, moments(bag, 0.5, directions, offset))
     np.testing.assert_array_equal(means, bag.means())
+
+
+def test_moments_along_other_directions_are_not_equal():
+    directions, offset = np.eye(3, 2, dtype=np.float32), np.zeros(3, np.float32)
+    keep = KeptMoments(0.5, directions, offset, 2)
+    same, other = KeptMoments(0.5, directions.copy(), offset, 2), KeptMoments(0.5, directions[::-1], offset, 2)
+    assert keep == same
+    assert keep not in (other, KeptMoments(1.0, directions, offset, 2), Mean(), ALL)
+    assert len({keep, same, other}) == 2
 
 
 def test_a_store_of_default_bags_is_twenty_times_smaller_and_one_of_means_a_hundred_times():
@@ -264,6 +276,35 @@ def test_a_damaged_bag_is_not_lent_but_extracted(photos, tmp_path):
     same_arrays(less, fitted(photos, tmp_path / "fresh", voter="bag-svm"))
 
 
+def test_a_bag_that_is_damaged_in_both_stores_is_extracted(photos, tmp_path, monkeypatch):
+    for voter in ("nbnn", "bag-svm"):
+        fitted(photos, tmp_path / "cache", voter=voter)
+    first = photos / "blue" / "0-0.png"
+    for folder in (tmp_path / "cache").iterdir():
+        damage(folder, first.resolve().as_posix())
+    shutil.copy(first, photos / "blue" / "copy.png")  # so that its bag is read
+    lost, rounds = _Filling._lost, itertools.count()
+
+    def counted(self):
+        assert next(rounds) < 20, "it does not end"
+        return lost(self)
+
+    monkeypatch.setattr(_Filling, "_lost", counted)
+    mended = fitted(photos, tmp_path / "cache", voter="bag-svm")
+    assert (mended.filled.extracted + mended.filled.reused, mended.filled.kept) == (2, 23)
+    same_arrays(mended, fitted(photos, tmp_path / "fresh", voter="bag-svm"))
+
+
+def damage(folder: Path, name: str) -> None:
+    """Flip a bit of the bag of a photo."""
+    store = Store.open(folder)
+    values = store.load([store.names.index(name)], store.dtype)[0].values.tobytes()
+    (path,) = folder.glob("*.safetensors")
+    data = bytearray(path.read_bytes())
+    data[data.index(values)] ^= 1
+    path.write_bytes(data)
+
+
 # --- the directions of a collection ---------------------------------------------------------------------------------
 
 
@@ -332,6 +373,26 @@ def test_other_settings_of_products_have_moments_of_their_own(photos, tmp_path):
     assert fitted(photos, tmp_path / "cache", voter=MomentSVM(power=1.0)).filled.extracted == 24
     assert sorted(len(found.T) for found in directions(tmp_path / "cache")) == [2, 6, 6]
     assert fitted(photos, tmp_path / "cache").filled.extracted == 0
+
+
+def test_moments_of_an_exponent_that_was_asked_for_are_not_those_of_the_default(photos, tmp_path):
+    fitted(photos, tmp_path / "cache", voter=MomentSVM(power=1.0))
+    default = fitted(photos, tmp_path / "cache")
+    assert default.filled.extracted == 24
+    same_arrays(default, fitted(photos, tmp_path / "fresh"))
+    assert fitted(photos, tmp_path / "cache").filled.extracted == 0
+
+
+def test_moments_of_signed_features_are_used_again(photos, tmp_path):
+    class Signed(QuickNetwork):
+        def __call__(self, images):
+            return super().__call__(images) - 0.5
+
+    first = fitted(photos, tmp_path / "cache", Signed(times=8))
+    assert first.model.scorer.power == 1
+    again = fitted(photos, tmp_path / "cache", Signed(times=8))
+    assert again.filled.extracted == 0
+    same_arrays(again, first)
 
 
 def test_an_exponent_of_many_digits_is_that_of_the_moments_in_the_cache(photos, tmp_path):

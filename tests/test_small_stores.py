@@ -17,8 +17,9 @@ from safetensors.numpy import load_file
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, MomentSVM, Recipe, Store, StoreError, fill
 from patchvote.bags.codes import LEVELS, encoded
+from patchvote.bags.entries import Entry
 from patchvote.bags.keep import ALL, Keep, Mean, Some, keep_of
-from patchvote.bags.shard import Entry, Shard
+from patchvote.bags.shard import Shard
 from patchvote.bags.shard_writing import cast, write_shard
 from patchvote.engines.local import LocalEngine
 from patchvote.utils.moments import Moments
@@ -172,7 +173,7 @@ def test_a_store_of_codes_is_read_as_any_other(photos, tmp_path):
 
 def test_codes_of_a_photo_do_not_depend_on_its_company(photos, tmp_path, monkeypatch):
     fill(tmp_path / "together", photos, extractor(), dtype="uint8")
-    monkeypatch.setattr("patchvote.bags.fill._SHARD_BYTES", 1)  # every photo is a shard
+    monkeypatch.setattr("patchvote.bags.fill.SHARD_BYTES", 1)  # every photo is a shard
     fill(tmp_path / "alone", photos, extractor(jobs=2), dtype="uint8")
     assert (len(list((tmp_path / "together").iterdir())), len(list((tmp_path / "alone").iterdir()))) == (1, 12)
     for name, bag in bags_of(tmp_path / "alone").items():

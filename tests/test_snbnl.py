@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from patchvote import SNBNL, Bags, Recipe, Store
-from patchvote.bags.shard import Entry
+from patchvote.bags.entries import Entry
 from patchvote.bags.shard_writing import write_shard
 from test_stoml3 import literal_pseudocode
 from test_voters import make_bags
@@ -141,6 +141,14 @@ def test_dead_prototypes_are_counted_and_seeded_anew():
     assert voter.weights_.max() > 0
 
 
+def test_dead_prototypes_are_counted_when_more_is_learned():
+    bags, labels = make_bags(60)
+    x = [np.abs(bag) for bag in bags]
+    voter = SNBNL(3, standardise=False, calibration=0).fit(x, labels)
+    voter.weights_[0] = -1e6  # one prototype of each class is never excited
+    assert voter.partial_fit(x, labels).dead_prototypes_ >= 3
+
+
 def test_weights_of_classes_and_images_shift_the_decision():
     bags, labels = make_bags(60, classes=2)
     plain = SNBNL(2, calibration=0).fit(bags, labels)
@@ -152,6 +160,21 @@ def test_weights_of_classes_and_images_shift_the_decision():
     np.testing.assert_allclose(same.decision_function(bags), heavy.decision_function(bags), rtol=1e-6)
     with pytest.raises(ValueError, match="must not be negative"):
         SNBNL().fit(bags, labels, sample_weight=-weights)
+
+
+def test_balanced_weights_count_only_the_classes_and_images_that_are_there():
+    bags, labels = make_bags(60)
+    voter = SNBNL(2, calibration=0, class_weight="balanced")
+    voter.partial_fit(bags, labels, classes=["moon", "land", "sea", "sky"])
+    some = labels != "sea"
+    voter.partial_fit([bag for bag, chosen in zip(bags, some, strict=True) if chosen], labels[some])
+    assert voter.classes_.tolist() == ["land", "moon", "sea", "sky"]
+    used = np.ones(60)
+    used[np.flatnonzero(labels == "land")[3:]] = 0
+    left = np.flatnonzero(used)
+    all_but_unused = SNBNL(2, calibration=0, class_weight="balanced").fit(bags, labels, used)
+    without = SNBNL(2, calibration=0, class_weight="balanced").fit([bags[i] for i in left], labels[left])
+    np.testing.assert_allclose(all_but_unused.weights_, without.weights_)
 
 
 def test_held_out_images_stop_the_training_and_the_best_prototypes_stay():

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from patchvote import Bags, Dense, PhotoError, Recipe, Store, StoreError
 from patchvote.bags import shard_writing
-from patchvote.bags.shard import Entry, Shard
+from patchvote.bags.entries import Entry
+from patchvote.bags.shard import Shard
 from patchvote.bags.shard_writing import cast, write_shard
 
 RECIPE = Recipe()

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from patchvote import Bags, Dense, Recipe, Store, StoreError
+from patchvote.bags.entries import Entry
 from patchvote.bags.keep import Mean, Some
-from patchvote.bags.shard import Entry, Shard, check_of
+from patchvote.bags.shard import Shard, check_of
 from patchvote.bags.shard_writing import write_shard
 from patchvote.utils.moments import Moments
 from test_shard_damage import as_of_before, flip_a_value

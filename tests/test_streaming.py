@@ -10,8 +10,8 @@ import pytest
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNN, Bags, BagSVM, ImageClassifier, Patch, PatchvoteError, Recipe, Store
+from patchvote.bags.entries import Entry
 from patchvote.bags.extract import _Pipeline
-from patchvote.bags.shard import Entry
 from patchvote.bags.shard_writing import write_shard
 from patchvote.models.scores import WORST
 from patchvote.protocols.joined_store import JoinedStore

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from patchvote import Bags, Recipe, Store
-from patchvote.bags.shard import Entry
+from patchvote.bags.entries import Entry
 from patchvote.bags.shard_writing import write_shard
 from patchvote.bags.thinning import thinned
 

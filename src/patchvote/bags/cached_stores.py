@@ -151,7 +151,8 @@ class CachedStores:
             if store is None or path != self._named(store.keep):
                 continue
             there = self._count(store)
-            if (2 * there >= len(self.by_key) or there >= SAMPLE) and (best is None or there > best[0]):
+            enough = 2 * there >= len(self.by_key) or there >= SAMPLE
+            if enough and (best is None or there > best[0]) and condenser.accepts(store):
                 best = there, condenser.restore(store), path
         return None if best is None else best[1:]
 

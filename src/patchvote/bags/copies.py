@@ -71,9 +71,10 @@ def copy_groups(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -
 
 
 def copy_pairs(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
-    """Return pairs of photos that are copies, each with itself or an earlier one among them; parameters as above.
+    """Return pairs of photos that are copies, the earlier one first; parameters as for `copy_groups`.
 
-    Of photos that are equal, each is paired with the first.
+    Every photo is also paired with itself or with the first of its exact copies. Pairs may repeat; n photos that are
+    all alike give n² / 2 of them.
     """
     return np.concatenate(list(_pairs(means, digests)))
 

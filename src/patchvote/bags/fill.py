@@ -36,13 +36,12 @@ from .filled import Filled, Progress
 from .keep import ALL, Keep, has_parts, keep_of
 from .lending import Lender
 from .shard import DTYPES, ENDING, SET_ASIDE
-from .shard_writer import ShardWriter
+from .shard_writer import SHARD_BYTES, ShardWriter
 from .shard_writing import cast
 from .stock import Stock
 from .store import Store
 from .storing import Stored, StoringJob, lost_photo, stamp_of, store_bags, writer_of
 
-_SHARD_BYTES = 16 << 20  # of descriptors, at which a shard is written
 _LOOK_AROUND = 64  # photos between two checks of what other processes have written
 
 
@@ -220,7 +219,7 @@ class _Filling:
             if not self.shared:
                 self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in requested}
             # Closed on Ctrl-C as well: extracted bags are kept.
-            with contextlib.closing(writer_of(self.stock, _SHARD_BYTES)) as writer:
+            with contextlib.closing(writer_of(self.stock, SHARD_BYTES)) as writer:
                 todo = [photo for photo in self.photos if photo.name not in self.result.digests]
                 self.result.kept = len(self.photos) - len(todo)
                 if not todo:
@@ -242,7 +241,7 @@ class _Filling:
 
         Of two processes that do so at once with different recipes, the one with the older claim continues.
         """
-        with writer_of(self.stock, _SHARD_BYTES).claim() as self.stock.claim:
+        with writer_of(self.stock, SHARD_BYTES).claim() as self.stock.claim:
             self.stock.look_around()
             yield
 
@@ -263,7 +262,7 @@ class _Filling:
         if images:
             raise StoreError(f"{images[0]} is an image in memory: workers of an engine read photos from files.")
         spec = extractor.backbone.spec
-        kind = spec.fingerprint, self.stock.dtype, _SHARD_BYTES, self.stock.keep
+        kind = spec.fingerprint, self.stock.dtype, SHARD_BYTES, self.stock.keep
         job = StoringJob(self.path, extractor.again, *kind)
         with contextlib.closing(engine.run(job, todo)) as results:
             for number, stored in results:
@@ -339,10 +338,12 @@ class _Filling:
         self.result.digests[entry.name] = entry.digest
 
     def _lost(self) -> list[Photo]:
-        """Return the photos whose bags were in shards that turned out to be damaged in this run."""
+        """Return the photos whose bags were in shards that turned out to be damaged in this run, and forget them."""
         stored = self.made | self.stock.bags.keys()
         lost = [photo for photo in self.photos if self.result.digests.get(photo.name, "") not in stored]
         lost = [photo for photo in lost if photo.name in self.result.digests]  # the others could not be read
+        for photo in lost:
+            del self.result.digests[photo.name]  # a lender may have no bag of it, and then it is not lost once more
         self.result.kept -= len(lost)
         return lost
 

@@ -97,7 +97,10 @@ class Some(Keep):
 
 @dataclasses.dataclass(frozen=True)
 class Mean(Keep):
-    """Keeps the mean of each bag, as a bag of one descriptor."""
+    """Keeps the mean of each bag, as a bag of one descriptor.
+
+    Means that come from moments in a cache are rounded to float16 once more.
+    """
 
     @property
     def name(self) -> str:
@@ -129,6 +132,9 @@ class Condenser(Protocol):
 
     def restore(self, store: Store) -> Keep:
         """Return what a store keeps that was begun with an earlier sample."""
+
+    def accepts(self, store: Store) -> bool:
+        """Whether a store of such a name keeps what it would look for itself, apart from the sample."""
 
 
 def keep_of(keep: Any) -> Keep:

@@ -38,14 +38,13 @@ from ..utils.tensors import Place, read_header
 from . import codes
 from .bags import Bags
 from .entries import Entries
-from .entries import Entry as Entry
 from .recipe import Recipe
 
 FORMAT = "patchvote-bags-1"
 ENDING = ".safetensors"
 DIGITS = 30  # most digits of a shard's number; a time in nanoseconds has 19
 SET_ASIDE = ".damaged"  # appended to the name of a damaged shard
-_PARTS = ("values", "boxes", "level", "scales")  # arrays that a photo has a part of; not all have the last
+PARTS = ("values", "boxes", "level", "scales")  # arrays that a photo has a part of; not all have the last
 COVERED = ("offsets", "moments", "basis")  # arrays that the header's checksum covers, in this order
 _MAX_BASIS = 1 << 24  # numbers in a basis: 64 MB, a hundred times that of the default voter
 _MAX_FEATURES = 1 << 20  # per descriptor; networks have some thousands
@@ -225,7 +224,7 @@ class Shard:
     def _read(self, file: io.BufferedReader, index: int, parts: list[npt.NDArray[Any]]) -> None:
         """Read what is stored of one photo: descriptors, boxes, levels and maybe scales; and verify it."""
         first = int(self.offsets[index])
-        for name, part in zip(_PARTS, parts, strict=False):
+        for name, part in zip(PARTS, parts, strict=False):
             read_rows(file, self.places[name], 2 * index if name == "scales" else first, part)
         self._verify(index, parts)  # at once, while the bytes are in cache
 

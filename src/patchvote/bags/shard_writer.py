@@ -20,6 +20,7 @@ from .recipe import Recipe
 from .shard import DTYPES, Shard
 from .shard_writing import hold_shard, write_shard
 
+SHARD_BYTES = 16 << 20  # of descriptors, at which a shard is written
 _SHARD_SECONDS = 20.0  # after which a shard is written even if it is small: an interruption loses no more work
 _HEADER_BYTES = 4 << 20  # size of the header at which a shard is written, so that headers are parsed quickly
 _BYTES_OF_ENTRY = 250  # per photo in a header, without its name and label
@@ -53,7 +54,7 @@ class ShardWriter:
         fingerprint: str,
         dim: int,
         dtype: str,
-        shard_bytes: int = 16 << 20,
+        shard_bytes: int = SHARD_BYTES,
         keep: Keep = ALL,
     ) -> None:
         self.path, self.recipe, self.fingerprint, self.shard_bytes = path, recipe, fingerprint, shard_bytes

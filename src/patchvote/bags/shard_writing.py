@@ -25,7 +25,7 @@ from .codes import Codes, encoded
 from .entries import Entry
 from .keep import ALL, Keep
 from .recipe import Recipe
-from .shard import COVERED, DIGITS, DTYPES, ENDING, FORMAT, check_of, number_of, shard_files
+from .shard import COVERED, DIGITS, DTYPES, ENDING, FORMAT, PARTS, check_of, number_of, shard_files
 
 _ROWS = 256  # descriptors whose moments are computed at once, few enough for the processor's cache
 
@@ -102,7 +102,7 @@ def _safetensors(arrays: dict[str, list[npt.NDArray[Any]]], metadata: dict[str, 
     arrays = {**arrays, "checks": [checks.view(np.int64)]}
     header = header_of(arrays, metadata)
     checks[0] = check_of([header, *(part for name in COVERED for part in arrays.get(name, []))])
-    parts = [arrays[name][: count - 1] for name in ("values", "boxes", "level", "scales") if name in arrays]
+    parts = [arrays[name][: count - 1] for name in PARTS if name in arrays]
     checks[1:] = [check_of(bag) for bag in zip(*parts, strict=True)]
     yield header
     yield from content_of(arrays)
@@ -149,8 +149,8 @@ def check_fits(name: str, bag: Bags, dtype: str) -> None:
     # NaN if any value is; twice over the values is faster than a copy of their sizes.
     largest = float(np.maximum(bag.values.max(initial=0), -bag.values.min(initial=0)))
     if not largest <= float(np.finfo(np.float16 if dtype == "uint8" else DTYPES[dtype]).max):
+        advice = "Keep all descriptors in float32 (`--dtype float32`), or look" if dtype != "float32" else "Look"
         raise PhotoError(
             name,
-            f"a descriptor of it is not finite, or does not fit into {dtype}. Keep descriptors in float32, and look at "
-            "the network's preprocessing.",
+            f"a descriptor of it is not finite, or does not fit into {dtype}. {advice} at the network's preprocessing.",
         )

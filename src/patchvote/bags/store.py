@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import copy
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,7 @@ from .shard import DTYPES, ENDING, SET_ASIDE, Shard, check_of, shard_files
 
 Labels = npt.NDArray[Any]
 _READERS = 4  # shards that are read at once
+_REPLACING = threading.Lock()  # of the shards of a store after a repair, while other threads read
 
 
 class Store:
@@ -224,11 +226,13 @@ class Store:
             mended = Store.open(self.path).by_content(self.entries)
             if not np.array_equal(mended.sizes, self.sizes):
                 raise
-            self.shards, self._numbers, self.sizes = mended.shards, mended._numbers, mended.sizes
+            with _REPLACING:
+                self.shards, self._numbers, self.sizes = mended.shards, mended._numbers, mended.sizes
             return self._load(chosen, dtype)
 
     def _load(self, chosen: npt.NDArray[np.int64], dtype: npt.DTypeLike) -> tuple[Bags, Labels]:
-        shards, numbers = self.shards, self._numbers  # both at once: another thread may replace them after a repair
+        with _REPLACING:
+            shards, numbers = self.shards, self._numbers
         offsets = np.concatenate([[0], np.cumsum(self.sizes[chosen])]).astype(np.int64)
         bags = Bags(
             np.empty((offsets[-1], self.dim), dtype=dtype),

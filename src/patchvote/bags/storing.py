@@ -22,7 +22,7 @@ from .codes import Codes
 from .entries import Entry
 from .extract import Described, Extractor
 from .keep import Keep, has_parts
-from .shard_writer import ShardWriter
+from .shard_writer import SHARD_BYTES, ShardWriter
 from .shard_writing import cast, check_fits
 from .stock import Stock
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .lending import Lender
 
 _SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then gives another time
-_PER_TASK = 64  # photos; their bags are about one shard, and a worker that ends loses no more
+_PER_TASK = 64  # photos; their bags take two to three shards, and a worker that ends loses no more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,7 +195,7 @@ def lost_photo(name: str, lost: Lost) -> PhotoError:
     return PhotoError(name, f"ended the process that read it, twice: {lost.reason}")
 
 
-def writer_of(stock: Stock, shard_bytes: int = 16 << 20) -> ShardWriter:
+def writer_of(stock: Stock, shard_bytes: int = SHARD_BYTES) -> ShardWriter:
     """Return a writer for the store, whose shards are later than those of the stock."""
     kind = stock.recipe, stock.fingerprint, stock.dim, stock.dtype
     writer = ShardWriter(stock.path, *kind, shard_bytes=shard_bytes, keep=stock.keep)

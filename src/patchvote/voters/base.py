@@ -209,7 +209,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return voter
 
     def needs(self) -> Keep | Condenser:
-        """Return what of a bag it learns from; a store that keeps no more gives the same model."""
+        """Return what of a bag it learns from; a store that keeps no more gives the same model, up to rounding."""
         return Mean() if self.means_only else ALL
 
     def condensed(self, bags: Bags) -> Bags:
@@ -420,11 +420,6 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 except ValueError as error:
                     raise ValueError(f"{name} of {type(self).__name__} {error}.") from None
         return settings
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = False
-        return tags
 
 
 def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:

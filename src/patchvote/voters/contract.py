@@ -37,7 +37,7 @@ def fault_of_class(estimator: Any, kind: str) -> str | None:
         return f"has a scorer of the kind {found!r}, but is registered as {kind!r}"
     if left := sorted(getattr(scorer, "__abstractmethods__", ())):
         return f"has a scorer, {scorer.__qualname__}, that does not define {', '.join(left)}"
-    if estimator.fit is getattr(Voter, "fit", None):
+    if not callable(getattr(estimator, "fit", None)):
         return "does not define fit"
     hands_over = estimator.for_target is not Voter.for_target  # to a voter whose scorer stores the veto
     no_veto = scorer.with_veto is Scorer.with_veto and not hands_over

@@ -7,10 +7,10 @@ A stranger, a photo of none of the classes, gives itself away by two signs, what
   itself uncertain, so squared distances to it are divided by 1 + 1/n.
 
 Both are measured on held-out photos of the classes, and standardised: a typical held-out photo has 0. The unit of doubt
-is the standard deviation, at least 1; that of distance is half of the way from the own class to the nearest other one.
-The standard deviation would not do there: photos of one camera may be so much alike that those of any other look
-strange. The **strangeness** of a photo is the soft maximum of the two, so that neither sign can hide the other: some
-voters are confident about photos that are far from everything.
+is the standard deviation, at least 1; that of distance is half of the way from the own class to the nearest other one,
+and at least the standard deviation. The standard deviation alone would not do there: photos of one camera may be so
+much alike that those of any other look strange. The **strangeness** of a photo is the soft maximum of the two, so that
+neither sign can hide the other: some voters are confident about photos that are far from everything.
 
 Its **familiarity** is the share of held-out photos that are at least as strange (the p-value of conformal prediction;
 Vovk, Gammerman and Shafer 2005), interpolated between them so that it has no steps. Beyond the strangest held-out photo
@@ -118,7 +118,6 @@ class Familiarity:
         numbers: Numbers,
         folds: Sequence[HeldOut],
         rejection: float = REJECTION,
-        images: Numbers | None = None,
     ) -> tuple[Self, Floats] | tuple[None, None]:
         """Learn from photos of known classes, some of which were held out.
 
@@ -132,8 +131,6 @@ class Familiarity:
             Photos that were held out; each fold is compared with the photos that were trained on.
         rejection : float
             Share of the photos of known classes that may be rejected.
-        images : array of int, optional
-            Indices of the photos that the model learned from; all by default.
 
         Returns
         -------
@@ -143,11 +140,11 @@ class Familiarity:
             Familiarity of the held-out photos, fold by fold, compared with one another.
         """
         folds = [fold for fold in folds if len(fold.images)]
-        images = np.arange(len(means)) if images is None else images
+        images = np.arange(len(means))
         classes = int(numbers.max()) + 1
         if not folds or any(len(np.unique(numbers[part])) < classes for part in (images, *(f.kept for f in folds))):
             return None, None
-        power = resolved("auto", has_negative(means[images]))
+        power = resolved("auto", has_negative(means))
         measured = [_signs(means, numbers, fold, classes, power) for fold in folds]
         doubt, distance, other = (np.concatenate(parts) for parts in zip(*measured, strict=True))
         doubt_unit = max(float(doubt.std()), 1.0)

@@ -135,7 +135,7 @@ class Jury(Voter):
         return bag.uncalibrated(), parts.uncalibrated()
 
     def _trained(self, source: Bags | Store, labels: npt.NDArray[Any], weight: npt.NDArray[Any]) -> tuple[Any, Any]:
-        bag, parts = (clone(member).fit(source, labels, weight) for member in self._members())
+        bag, parts = (member.fit(source, labels, weight) for member in self._members())
         return bag, parts
 
     def _held_out(

@@ -79,16 +79,24 @@ def check_weights(sample_weight: Any, count: int) -> npt.NDArray[np.float64]:
 
 
 def image_weights(
-    classes: npt.NDArray[Any], numbers: npt.NDArray[Any], labels: Any, class_weight: Any, sample_weight: Any
+    classes: npt.NDArray[Any], numbers: npt.NDArray[Any], class_weight: Any, sample_weight: Any
 ) -> npt.NDArray[np.float64]:
-    """Return the weight of each image: its sample weight times the weight of its class."""
+    """Return the weight of each image: its sample weight times the weight of its class.
+
+    Examples
+    --------
+    >>> image_weights(np.array(["land", "sea", "sky"]), np.array([0, 0, 0, 2]), "balanced", None)
+    array([0.66666667, 0.66666667, 0.66666667, 2.        ])
+    """
     weight = check_weights(sample_weight, len(numbers))
     if class_weight is None:
         return weight
     if isinstance(class_weight, dict):  # classes that are not in it have weight 1, as in scikit-learn
         of_class = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
     else:
-        of_class = compute_class_weight(class_weight, classes=classes, y=labels)
+        of_class, used = np.ones(len(classes)), numbers[weight > 0]
+        present = np.unique(used)
+        of_class[present] = compute_class_weight(class_weight, classes=present, y=used)
     return np.asarray(weight * of_class[numbers])
 
 

@@ -62,7 +62,7 @@ def fit_linear(
     if len(there := np.unique(numbers)) < 2:
         raise ValueError(f"images of at least two classes are needed, got those of {classes[there].tolist()}.")
     coordinates, combine = _coordinates(vectors)
-    if len(classes) > 2 and len(classes) * coordinates.size > _MOST_NUMBERS:
+    if len(there) > 2 and len(classes) * coordinates.size > _MOST_NUMBERS:
         present, found, intercepts = fit_many(coordinates, numbers, C, class_weight, weight)
         found = combine(found)
     else:

@@ -67,9 +67,7 @@ def places(bags: Bags, rows: slice) -> Floats:
 
 def rooted(bags: Bags, rows: slice, power: float) -> Floats:
     """Return some descriptors as float32, raised to a power; with the power 1, maybe a view of the bags."""
-    values = bags.values[rows]
-    values = to_float32(values) if values.dtype == np.float16 else values.astype(np.float32, copy=False)
-    return np.asarray(raised(values, power))
+    return np.asarray(raised(to_float32(bags.values[rows]), power))
 
 
 def pair_count(directions: int) -> int:
@@ -164,7 +162,7 @@ def scales(sizes: Sequence[float], count: int, dim: int, layout: float) -> npt.N
 
 def symmetric(linear: npt.NDArray[Any], k: int) -> npt.NDArray[np.float32]:
     """Return the weights of products as one symmetric matrix per class, ``(classes, k, k)``."""
-    first, second = np.triu_indices(k)
+    first, second = _upper(k)
     half = linear * np.where(first == second, 1.0, np.sqrt(0.5))
     matrices = np.zeros((len(linear), k, k), np.float32)
     matrices[:, first, second] = half

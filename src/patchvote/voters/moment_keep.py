@@ -26,6 +26,7 @@ from ..utils.checksums import checksum
 from ..utils.float16 import to_float32
 from ..utils.threads import one_blas_thread
 from .moment_features import PLACES, MomentBags, moments, pair_count
+from .power import has_negative, resolved
 
 PAIRS = 128  # directions whose products are used by default
 _WORD = "moments"  # at the beginning of the name of what is kept
@@ -61,6 +62,12 @@ class KeptMoments(Keep):
     offset: npt.NDArray[Any]
     pairs: int
     number_type: str = "float16"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeptMoments) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @functools.cached_property
     def name(self) -> str:
@@ -144,6 +151,15 @@ class MomentCondenser:
     def restore(self, store: Store) -> Keep:
         """Return what a store keeps that was begun with an earlier sample."""
         return kept_in(store)
+
+    def accepts(self, store: Store) -> bool:
+        """Whether a store has the exponent that "auto" would choose; any other exponent is part of its name.
+
+        Negative features are recognised by their means, the offset. If none of these is negative, although features
+        are, a new store is begun, which takes time but never gives another model.
+        """
+        kept = kept_in(store)
+        return self.power != "auto" or kept.power == resolved("auto", has_negative(kept.offset))
 
 
 def keeps_moments(source: Any) -> bool:

@@ -31,7 +31,9 @@ from .training import Bank, InFile, InMemory, StoreRows, store_has_positions
 from .votes import BankVotes, comparable
 
 _ROWS = 4096  # descriptors that are normalised at once
-_MOST_HELD_OUT = 50  # images for calibration: each costs a search, and more would hardly change the temperature
+# Images for calibration, about, and at least one per class: each costs a search, and more would hardly change the
+# temperature.
+_MOST_HELD_OUT = 50
 
 
 class BankVoter(Voter):

@@ -109,8 +109,8 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     target_members_ : array of shape (photos of the target,)
         Class number of each photo in the last training set; -1 for those that did not enter.
     history_ : list of dict
-        Record of each round: the number of photos of the source and the target in the training set, and the objective
-        of the metrics before and after learning.
+        Record of each round: the numbers of photos of the source and of unlabelled photos of the target in the training
+        set, and the objective of the metrics before and after learning.
 
     Examples
     --------

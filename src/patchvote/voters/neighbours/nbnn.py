@@ -52,8 +52,9 @@ class NBNN(BankVoter):
     dtype : {"float32", "float16"}, default "float32"
         Type of the bank; float16 takes half the memory, and more time.
     calibration : float, default 0.2
-        Share of the images held out once to set the temperature of the probabilities and the threshold of rejection, 50
-        images at most. With 0, or fewer than 50 images in all, the temperature is 1.
+        Share of the images held out once to set the temperature of the probabilities and the threshold of rejection:
+        about 50 images in all at most, and at least one per class. With 0, or fewer than 50 training images, the
+        temperature is 1.
     rejection : float, default 0.05
         Share of the correctly classified held-out images that may be rejected as "none of these".
     memory : float, default 1500

@@ -17,7 +17,6 @@ from ..power import resolved
 from ..scorer import Scorer
 from ..settings import MEMORY
 from .blocks import Limits, limits
-from .memory import Memory
 from .minibatches import TrainingData
 
 
@@ -102,7 +101,7 @@ class PrototypeVoter(Voter):
         """Check images and labels, and set `classes_` to the classes `learned` before and those of `y`."""
         source, labels = self._read_labelled(X, y, reset=reset)
         numbers = self._set_classes(labels, learned)
-        weight = image_weights(self.classes_, numbers, labels, self.class_weight, sample_weight)
+        weight = image_weights(self.classes_, numbers, self.class_weight, sample_weight)
         data = TrainingData(source, numbers, weight, self._limits(source))
         if reset:
             self.power_ = resolved(self.power, self.power == "auto" and data.has_negative_features())
@@ -148,15 +147,6 @@ class PrototypeVoter(Voter):
 
     def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
         """Prepare the trainings of a fit; called once the features are standardised."""
-
-    # --- learning more ----------------------------------------------------------------------------------------------
-
-    def remember(self, bags: Bags, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
-        """Keep some random descriptors of each class (see `memory`)."""
-        self._keep(Memory.of(bags, numbers, len(self.classes_), rng))
-
-    def _keep(self, memory: Memory) -> None:
-        self.memory_values_, self.memory_boxes_, self.memory_class_ = memory.values, memory.boxes, memory.numbers
 
     def _plain_settings(self) -> dict[str, Any]:
         """Return the settings, with the exponent that is used."""

@@ -47,7 +47,7 @@ class Passes:
     Parameters
     ----------
     name : str
-        Purpose of the training, "calibration" or "final".
+        Purpose of the training: "calibration", "final", or "more" if images are added.
     plan : Plan
         Settings.
     data : TrainingData
@@ -118,8 +118,7 @@ class Passes:
             self.index, self.position, self.loss = self.index + 1, 0, 0.0
             ended = self.plan.callback is not None and self.plan.callback(record) is True
             self._random = self.rng.bit_generator.state
-            if self.checkpoint is not None:
-                self._save(finished=self.index == self.passes or self.stale >= _PATIENCE)
+            self._save(finished=self.index == self.passes or self.stale >= _PATIENCE)
             if ended:
                 return
 
@@ -181,8 +180,7 @@ class Passes:
         self._reported = time.perf_counter()
         if self.plan.callback(self._record(self.index + 1, complete=False)) is not True:
             return False
-        if self.checkpoint is not None:
-            self._save()
+        self._save()
         return True
 
     # --- checkpoints ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils import check_random_state
+from sklearn.utils.class_weight import compute_sample_weight
 
 from ...bags.bags import Bags
 from ...bags.copies import copy_groups
@@ -109,7 +110,7 @@ class SNBNL(PrototypeVoter):
         Called with a record after each pass, and about once per second within a pass (``complete`` is then False, and
         there are ``descriptors_per_second`` and ``seconds_left``); returning True ends the training at once. With
         `calibration` there are two trainings; the key ``training`` is "calibration" in the first and "final" in the
-        second.
+        second. It is "more" in `partial_fit`.
     random_state : int or None, default 0
         Seed of everything random.
 
@@ -264,10 +265,15 @@ class SNBNL(PrototypeVoter):
             self.weights_ = grown.astype(self.weights_.dtype)
         learner = self._learner(self.weights_.copy(), self.steps_)  # a model may hold the array as well
         data.dtype = self.weights_.dtype.type
-        Passes("more", self._plan(), data, rng, learner).one_pass()
-        self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, 0
+        passes = Passes("more", self._plan(), data, rng, learner)
+        passes.one_pass()
+        self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, passes.dead
         self.n_iter_ += 1
         return self
+
+    def remember(self, bags: Bags, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
+        """Keep some random descriptors of each class (see `memory`)."""
+        self._keep(Memory.of(bags, numbers, len(self.classes_), rng))
 
     @atomic
     def learn_more(
@@ -284,12 +290,19 @@ class SNBNL(PrototypeVoter):
         # An old class has the same weight as a new one. With weights by number of photos, only half of the photos of a
         # new class of 20 beside old ones of 100 would be recognised.
         weight[: len(old)] = len(new.values) / len(np.unique(labels)) / old.sizes
-        steps, curvature = max(1, round(len(both.values) / self.batch_size)), self.curvature
+        steps = max(1, round(len(both.values) / self.batch_size))
+        curvature, class_weight = self.curvature, self.class_weight
+        if class_weight == "balanced":  # the memory is one image per old class, and has its weight already
+            weight[len(old) :] = compute_sample_weight("balanced", labels)
+            self.class_weight = None
         self.curvature = max(curvature, 1.0)  # smaller steps than in `fit`, so that old classes are not forgotten
         for _ in range(-(-_ADDING_STEPS // steps)):
             self.partial_fit(both, y, sample_weight=weight)
-        self.curvature = curvature
+        self.curvature, self.class_weight = curvature, class_weight
         self._keep(memory.merged(known, new, labels, self.classes_, seen, rng))
+
+    def _keep(self, memory: Memory) -> None:
+        self.memory_values_, self.memory_boxes_, self.memory_class_ = memory.values, memory.boxes, memory.numbers
 
     def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
         self._saved = None

@@ -243,7 +243,7 @@ class NbnlVotes(PrototypeVotes):
     kind = "nbnl"
     schema = Schema(
         arrays=_ARRAYS,
-        kept=_MEMORY,
+        kept=_MEMORY,  # of models of earlier versions; nothing uses it
         settings={**_SETTINGS, "alpha": either(NONE, STRENGTH), "epochs": AT_LEAST_ONE},
         needed=("q",),
         renamed={**_RENAMED, "rounds": "max_iter"},
