@@ -164,8 +164,9 @@ def test_another_package_adds_a_short_name_by_a_table(hub, network, tmp_path, mo
         assert "?whole=class&sha256=" in load("tiny-vit?whole=class").spec.name
         listed = {row.name: row for row in list_networks()}
         assert (listed["tiny-vit"].at_hand, listed["tiny-vit"].licence) == (True, "MIT")
+        assert [name for name in listed if "vit" in name and listed[name].at_hand] == ["tiny-vit"]
         assert "licence must be text" in listed["broken-row"].note
-        with pytest.raises(NetworkError, match="'broken-row' of .* cannot be used: it.licence must be text"):
+        with pytest.raises(NetworkError, match="'broken-row' of .* cannot be used: its licence must be text"):
             load("broken-row")
     finally:
         sys.modules.pop("tiny_rows", None)

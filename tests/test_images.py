@@ -8,8 +8,10 @@ import pytest
 from PIL import Image
 
 from helpers.bad_files import DAMAGED, ODD, bomb, write_bad_files
+from helpers.decoding import decode
 from patchvote import Dense, Photo, PhotoError
-from patchvote.photos.decode import decode, load_image, read_photo
+from patchvote.photos import decode as images
+from patchvote.photos.decode import digest_of, load_image
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +76,11 @@ def test_a_photo_that_may_not_be_read_says_permission(tmp_path):
             os.seteuid(0)
 
 
+def test_a_name_that_is_too_long_for_a_file_is_told_as_that(tmp_path):
+    with pytest.raises(PhotoError, match="cannot be read: File name too long"):
+        load(tmp_path / f"{'x' * 300}.jpg")
+
+
 def test_a_pipe_named_like_a_photo_does_not_hang(tmp_path):
     os.mkfifo(tmp_path / "pipe.jpg")
     with pytest.raises(PhotoError, match="not an ordinary file"):
@@ -81,12 +88,14 @@ def test_a_pipe_named_like_a_photo_does_not_hang(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-def test_the_limit_on_pixels_is_checked_before_anything_is_decoded():
+def test_the_limit_on_pixels_is_checked_before_anything_is_decoded(monkeypatch):
     with pytest.raises(PhotoError, match=r"has 11,000 x 11,000 pixels, more than the 100 million"):
         decode("large.png", bomb(11_000, 11_000))
-    assert decode("ok", png(Image.new("RGB", (10, 10))), max_pixels=100).size == (10, 10)
+    monkeypatch.setattr(images, "MAX_PIXELS", 100)
+    assert decode("ok", png(Image.new("RGB", (10, 10)))).size == (10, 10)
+    monkeypatch.setattr(images, "MAX_PIXELS", 99)
     with pytest.raises(PhotoError, match="10 x 10 pixels"):
-        decode("ok", png(Image.new("RGB", (10, 10))), max_pixels=99)
+        decode("ok", png(Image.new("RGB", (10, 10))))
 
 
 def png(image: Image.Image) -> bytes:
@@ -100,7 +109,7 @@ def png(image: Image.Image) -> bytes:
 def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same(tmp_path, real_photos):
     large = Image.open(real_photos / "coffee.png").convert("RGB").resize((4800, 3200), Image.Resampling.BICUBIC)
     large.save(tmp_path / "large.jpg", quality=95)
-    content, _ = read_photo(Photo("large.jpg", tmp_path / "large.jpg"))
+    content = (tmp_path / "large.jpg").read_bytes()
     less = decode("large.jpg", content, Dense().longest)
     assert 2 * 448 <= max(less.size) < 4800 / 2
     full = decode("large.jpg", content)
@@ -132,11 +141,11 @@ def test_images_of_the_caller_are_told_apart_by_what_they_show():
     digests = set()
     for colour in ((255, 0, 0), (0, 255, 0)):
         palette.putpalette([0, 0, 0, *colour])
-        digests.add(read_photo(Photo("x", palette.copy()))[1])
+        digests.add(digest_of(Photo("x", palette.copy())))
     upright = Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8))
     turned = upright.copy()
     turned.getexif()[0x0112] = 3
-    digests |= {read_photo(Photo("x", upright))[1], read_photo(Photo("x", turned))[1]}
+    digests |= {digest_of(Photo("x", upright)), digest_of(Photo("x", turned))}
     assert len(digests) == 4
 
 
@@ -144,12 +153,10 @@ def test_the_digest_is_of_the_content_not_of_the_name(tmp_path):
     for name in ("a.png", "b.png"):
         Image.new("RGB", (4, 4), "red").save(tmp_path / name)
     Image.new("RGB", (4, 4), "blue").save(tmp_path / "c.png")
-    a, b, c = (read_photo(Photo(name, tmp_path / name))[1] for name in ("a.png", "b.png", "c.png"))
+    a, b, c = (digest_of(Photo(name, tmp_path / name)) for name in ("a.png", "b.png", "c.png"))
     assert a == b != c
     grey = np.zeros((2, 3), np.uint8)
-    assert (
-        read_photo(Photo("x", grey))[1] == read_photo(Photo("y", grey.copy()))[1] != read_photo(Photo("z", grey.T))[1]
-    )
+    assert digest_of(Photo("x", grey)) == digest_of(Photo("y", grey.copy())) != digest_of(Photo("z", grey.T))
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,20 @@ def test_an_onnx_file_beside_the_model_is_its_network_if_the_fingerprint_is_righ
     assert "Its file, or the .toml beside it, has changed since" in str(told.value)
 
 
+def test_the_name_of_a_folder_is_never_read_as_a_join(trap, monkeypatch):
+    monkeypatch.chdir(trap)
+    folder = Path("efficientnet-lite0+torch:trap.sub:function+z")
+    folder.mkdir()
+    net = write_tiny_network(folder / "net.onnx")
+    net.with_suffix(".toml").write_text('output = "features"\n')
+    write_model(model_of("net.onnx+efficientnet-lite0"), folder / "m.patchvote")
+    with pytest.raises(ModelError, match="the path of its folder has '\\+' as well, .* Rename the folder"):
+        ImageClassifier.load(folder / "m.patchvote")
+    write_model(model_of("net.onnx", open_onnx(net).spec.fingerprint), folder / "m.patchvote")
+    assert ImageClassifier.load(folder / "m.patchvote").recipe.network == str(net)
+    assert untouched(trap)
+
+
 def test_what_lies_beside_a_model_must_be_a_file(tmp_path):
     path = tmp_path / "m.patchvote"
     write_model(model_of("net.onnx"), path)

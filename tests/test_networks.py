@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from conftest import tiny_weights, write_tiny_network
-from patchvote import Extractor, NetworkError, Photo, Recipe
+from patchvote import Dense, Extractor, NetworkError, Photo, Recipe
 from patchvote.backbones import EMBEDDED, Preprocessing, cache, efficientnet, embedded, load, open_onnx
 from patchvote.photos.decode import load_image
 
@@ -217,6 +217,17 @@ def test_a_graph_for_one_input_shape_says_which_and_takes_any_number_of_images(t
     np.testing.assert_allclose(net(images), by_hand(images), atol=1e-2)
 
 
+def test_a_graph_with_free_axes_that_works_with_one_size_only_gets_no_other(tmp_path):
+    def add_positions(model, onnx):  # as position embeddings that were made for one size
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((1, 6, 2, 2), np.float32), "positions"))
+        model.graph.node.append(onnx.helper.make_node("Add", ["features", "positions"], ["placed"]))
+
+    net = open_onnx(edit(write_tiny_network(tmp_path / "a.onnx"), add_positions), output="placed", size=64)
+    assert (net.spec.size, net.spec.stride, net.spec.fixed_size) == (64, 32, (64, 64))
+    bag = Extractor(Recipe("a.onnx", Dense(sides=(64,))), backbone=net)(np.zeros((50, 90, 3), np.uint8))
+    assert len(bag.values) == 1 + 4
+
+
 def test_fingerprints_tell_networks_apart_and_names_do_not(tmp_path, tiny_network):
     copy = tmp_path / "copy.onnx"
     copy.write_bytes(tiny_network.read_bytes())
@@ -254,6 +265,8 @@ def test_what_the_file_cannot_do_is_said(tiny_network, settings, says):
 def test_files_that_are_no_networks_are_refused(tmp_path):
     with pytest.raises(NetworkError, match="cannot be read: No such file"):
         load(str(tmp_path / "none.onnx"))
+    with pytest.raises(NetworkError, match="cannot be read: File name too long"):
+        load(f"{'x' * 300}.onnx")
     (tmp_path / "text.onnx").write_text("hello")
     with pytest.raises(NetworkError, match="is not an ONNX file|not a graph"):
         load(str(tmp_path / "text.onnx"))
@@ -396,6 +409,13 @@ def test_networks_that_look_at_different_places_cannot_be_joined(tmp_path):
     (tmp_path / "net.toml").write_text('output = "vector"\n')
     with pytest.raises(NetworkError, match="do not look at the same places"):
         load(f"efficientnet-lite0+{path}")
+    (tmp_path / "net.toml").write_text('output = "features"\n')
+    fixed = write_tiny_network(tmp_path / "fixed.onnx", shape=("n", 3, 64, 96))
+    (tmp_path / "fixed.toml").write_text('output = "features"\n')
+    with pytest.raises(
+        NetworkError, match=r"\(stride 32, any size\) and .*fixed.onnx \(stride 32, only 96 x 64 pixels\) do not look"
+    ):
+        load(f"{path}+{fixed}")
 
 
 def test_a_device_that_onnx_runtime_cannot_use_is_told_with_what_to_install():

@@ -113,6 +113,24 @@ def test_folders_in_folders_without_end_are_walked(folder):
         subprocess.run(["rm", "-r", folder], check=True)  # Python's own way goes only as deep as its stack
 
 
+def test_photos_of_a_folder_that_may_be_listed_but_not_entered_are_found(folder, monkeypatch):
+    put(folder / "cat" / "a.jpg")
+    put(folder / "b.jpg")
+    assert listed(folder) == {"b.jpg": None, "cat/a.jpg": "cat"}
+    monkeypatch.chdir(folder.parent)
+    folder.parent.chmod(0o755)
+    (folder / "cat").chmod(0o444)
+    root = os.geteuid() == 0
+    try:
+        if root:  # who may enter everything becomes somebody who may not, for the time of one call
+            os.seteuid(65534)
+        assert listed("photos") == {"b.jpg": None, "cat/a.jpg": "cat"}
+    finally:
+        if root:
+            os.seteuid(0)
+        (folder / "cat").chmod(0o755)
+
+
 def test_far_too_many_files_are_refused_in_words(folder, monkeypatch):
     for name in ("a.jpg", "b.jpg", "c.jpg"):
         put(folder / name)
@@ -186,9 +204,10 @@ def test_a_manifest_that_is_not_utf8_says_in_which_line_and_what_to_do(tmp_path)
         (tmp_path / "x.csv").write_bytes("file_name\ncafé.jpg\n".encode(encoding))
         with pytest.raises(PhotoError, match="UTF-16 without a byte order mark. Save it"):
             find_photos(tmp_path / "x.csv")
-    (tmp_path / "x.csv").write_bytes("file_name\ncafé.jpg\n".encode("utf-16") + b"\x00")
-    with pytest.raises(PhotoError, match="begins like UTF-16, and what follows is damaged"):
-        find_photos(tmp_path / "x.csv")
+    for encoding in ("utf-16", "utf-32"):
+        (tmp_path / "x.csv").write_bytes("file_name\ncafé.jpg\n".encode(encoding) + b"\x00")
+        with pytest.raises(PhotoError, match=f"begins like {encoding.upper()}, and what follows is damaged"):
+            find_photos(tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
@@ -262,6 +281,8 @@ def test_a_list_of_photos_without_labels_is_told_where_labels_go(folder):
 def test_a_path_that_cannot_be_looked_at_is_told_in_a_sentence(tmp_path):
     with pytest.raises(PhotoError, match="xxx: cannot be read: File name too long"):
         find_photos("x" * 5000)
+    with pytest.raises(PhotoError, match="cannot be read: File name too long"):
+        find_photos(f"{'x' * 300}.csv", columns={"file": "path"})
 
 
 @pytest.mark.parametrize("ask", [lambda path: near_path(path / "absent.jpg"), folder_above])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import shutil
@@ -12,9 +13,20 @@ import pytest
 
 from helpers.command import network_in
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Extractor, ImageClassifier, PatchvoteError, Store, StoreError, fill, find_photos
+from patchvote import (
+    Extractor,
+    ImageClassifier,
+    PatchvoteError,
+    Photo,
+    PhotoError,
+    Store,
+    StoreError,
+    fill,
+    find_photos,
+)
 from patchvote.errors import DamagedShardError
 from patchvote.models.file import read_model
+from patchvote.photos.decode import load_image
 from patchvote.photos.find import labelled
 from patchvote.utils.remote import RemotePath, place
 
@@ -60,6 +72,10 @@ def extractor():
     return Extractor(QUICK, backbone=QuickNetwork(), jobs=2)
 
 
+def no_answer(_: object) -> None:
+    raise OSError(errno.EIO, "nobody answers")
+
+
 def test_a_remote_path_behaves_as_a_path():
     path = place("s3://bucket/photos") / "cat" / "1.jpg"
     assert (str(path), path.name, path.suffix, str(path.parent)) == (
@@ -85,6 +101,27 @@ def test_photos_are_found_as_in_a_local_folder(remote):
     assert str(photo.source) == str(root / "photos" / "brick" / "brick no. 0.png")
     with pytest.raises(PatchvoteError, match="there is no such file or folder"):
         find_photos(str(root / "nothing"))
+
+
+def test_a_remote_photo_that_cannot_be_read_is_told_by_its_name(monkeypatch):
+    path = place("memory://bucket/unreadable/1.jpg")
+    path.write(b"")
+    with pytest.raises(PhotoError, match="a folder: cannot be read: it is a folder, not a file"):
+        load_image(Photo("a folder", path.parent))
+    monkeypatch.setattr(RemotePath, "_info", no_answer)
+    with pytest.raises(PhotoError, match="1.jpg: cannot be read: nobody answers"):
+        load_image(Photo("1.jpg", path))
+
+
+def test_a_remote_folder_that_cannot_be_listed_or_holds_too_much_is_told_in_words(monkeypatch):
+    for name in ("1.jpg", "2.jpg", "3.jpg"):
+        place(f"memory://bucket/large/{name}").write(b"")
+    monkeypatch.setattr("patchvote.photos.walk._MAX_FILES", 2)
+    with pytest.raises(PhotoError, match="more than 2 files"):
+        find_photos("memory://bucket/large")
+    monkeypatch.setattr(RemotePath, "walk_files", no_answer)
+    with pytest.raises(PhotoError, match="memory://bucket/large: the folder cannot be listed: nobody answers"):
+        find_photos("memory://bucket/large")
 
 
 def test_a_remote_store_of_remote_photos_equals_a_local_one(remote, tmp_path, extractor):

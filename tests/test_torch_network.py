@@ -156,6 +156,29 @@ print(net.spec.fingerprint)
     assert told.stdout.strip() == first.spec.fingerprint
 
 
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ({"std": (1, 1, 1)}, "has an unknown key 'std': it may have size, mean and scale"),
+        ({"mean": "much"}, "cannot be used: mean must be a number or three numbers, got 'much'"),
+        ({"scale": (1, 0, 1)}, "cannot be used: scale must be finite and not 0"),
+        ({"size": "x"}, "cannot be used: size must be a whole number above 0, got 'x'"),
+        (224, "must be a dictionary with size, mean and scale, got 224"),
+    ],
+)
+def test_preprocessing_that_cannot_be_meant_is_refused(declared, says, monkeypatch):
+    monkeypatch.setattr(torch_models.SmallAlexNet, "preprocessing", declared)
+    with pytest.raises(NetworkError, match=f"preprocessing of helpers.torch_models:alexnet {says}"):
+        load("torch:helpers.torch_models:alexnet@features.3")
+
+
+def test_preprocessing_may_be_one_number_or_an_array(monkeypatch):
+    declared = {"mean": 127.5, "scale": np.array([50, 60, 70], np.float32)}
+    monkeypatch.setattr(torch_models.SmallAlexNet, "preprocessing", declared)
+    spec = load("torch:helpers.torch_models:alexnet@features.0?size=64").spec
+    assert (spec.preprocessing.mean, spec.preprocessing.scale) == ((127.5, 127.5, 127.5), (50, 60, 70))
+
+
 def test_weights_come_from_safetensors_only(tmp_path):
     from safetensors.torch import save_file
 
@@ -170,8 +193,9 @@ def test_weights_come_from_safetensors_only(tmp_path):
     with pytest.raises(NetworkError, match="may run any code when it is read"):
         load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'w.pth'}")
     save_file({"nothing": torch.zeros(1)}, tmp_path / "other.safetensors")
-    with pytest.raises(NetworkError, match="does not fit the network"):
+    with pytest.raises(NetworkError, match="does not fit the network") as caught:
         load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'other.safetensors'}")
+    assert "\n" not in str(caught.value)
     content = (tmp_path / "w.safetensors").read_bytes()
     (tmp_path / "half.safetensors").write_bytes(content[: len(content) // 2])
     with pytest.raises(NetworkError, match=r"half.safetensors cannot be read: .* Is it complete\?"):

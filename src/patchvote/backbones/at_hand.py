@@ -96,7 +96,7 @@ def _of_packages() -> Iterator[ListedNetwork]:
         try:
             found = entry.load()
             if isinstance(found, Mapping):
-                yield dataclasses.replace(_of_table(KnownNetwork.of(entry.name, found, entry.value)), origin=origin)
+                yield _of_table(KnownNetwork.of(entry.name, found, entry.value))
                 continue
         except (Exception, SystemExit) as error:  # importing a package may raise anything
             problem = f"cannot be used: {first_line(error)}"

@@ -13,7 +13,6 @@ have.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from .hub_files import HubFiles, files_of
 from .hub_graph import assembled, prepared, tried
 from .hub_names import HubName
 from .hub_pixels import named_pixels, pixels_of, read_settings
-from .names import CachedName
+from .names import CachedName, whole_pixels
 from .onnx_backbone import OnnxBackbone
 from .onnx_file import OnnxSettings, serialised
 
@@ -128,14 +127,8 @@ def _settings(name: HubName, preprocessor: Mapping[str, Any] | None, config: Map
     options, shown = name.options, name.repository
     named = options.get("pixels")
     settings = pixels_of(preprocessor, config, shown) if named is None else named_pixels(named, shown)
-    numbers: dict[str, Any] = {key: _pixels(key, options[key]) for key in ("size", "stride") if key in options}
+    numbers: dict[str, Any] = {key: whole_pixels(key, options[key]) for key in ("size", "stride") if key in options}
     return dataclasses.replace(settings, output=options.get("output"), **numbers)
-
-
-def _pixels(key: str, value: str) -> int:
-    if not re.fullmatch(r"[1-9]\d{0,3}", value):
-        raise NetworkError(f"{key} must be a whole number of pixels, got {value[:40]!r}.")
-    return int(value)
 
 
 def _is_whole(name: HubName, others: int | None, config: Mapping[str, Any] | None) -> bool:

@@ -21,7 +21,7 @@ _SECONDS = 15.0  # to wait for an answer about a file; a slow line takes one or 
 
 
 class NoConnectionError(NetworkError):
-    """The hub does not answer."""
+    """The hub does not answer, or cannot be asked."""
 
 
 def commit_and_files(repository: str, revision: str) -> tuple[str, list[str]]:
@@ -30,7 +30,7 @@ def commit_and_files(repository: str, revision: str) -> tuple[str, list[str]]:
     Raises
     ------
     NoConnectionError
-        The hub does not answer.
+        The hub does not answer, or its library is not installed.
     NetworkError
         There is no such repository or revision, or it may not be read; the message says what to do.
     """
@@ -50,7 +50,7 @@ def download(repository: str, commit: str, file: str) -> Path:
     Raises
     ------
     NoConnectionError
-        The hub does not answer, or the connection broke.
+        The hub does not answer, the connection broke, or the hub's library is not installed.
     NetworkError
         There is no such file, or it may not be read; the message says what to do.
     """
@@ -69,7 +69,7 @@ def _library() -> Any:
     except Exception as error:  # a broken installation may raise anything
         absent = isinstance(error, ModuleNotFoundError) and error.name == "huggingface_hub"
         problem = "is not installed" if absent else f"cannot be imported ({first_line(error)})"
-        raise NetworkError(
+        raise NoConnectionError(
             f"networks of the Hugging Face hub need huggingface_hub, which {problem}. Install it with: "
             "pip install 'patchvote[hub]'"
         ) from None

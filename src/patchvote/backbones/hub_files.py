@@ -1,7 +1,8 @@
 """Which files of the hub a name means, and where they are on this machine.
 
 A name with a commit whose files are in the cache needs no connection, nor the hub's library. For a branch, a tag or no
-revision at all, the hub is asked which commit it has now; without a connection, the commit of the last time counts.
+revision at all, the hub is asked which commit it has now; without a connection or the library, the commit of the last
+time counts.
 """
 
 from __future__ import annotations
@@ -141,4 +142,5 @@ def _no_graph(name: HubName, listed: Collection[str]) -> str:
         return f"{name.repository} has no ONNX file. Look for one that has: many are by onnx-community and Xenova."
     shown = ", ".join(graphs)[:500]
     missing = f"has no file {name.file}" if name.file else f"has {len(graphs)} ONNX files, and none has a usual name"
-    return f"{name.repository} {missing}: name one of {shown}, as in {name.repository}/{graphs[0]}."
+    example = HubName(name.repository, name.revision, graphs[0])
+    return f"{name.repository} {missing}: name one of {shown}, as in {example}."

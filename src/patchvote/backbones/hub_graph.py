@@ -116,7 +116,8 @@ def tried(part: onnx.ModelProto, tensor: str, settings: OnnxSettings, path: Path
     tensor : str
         Name of the tensor, for messages.
     settings : OnnxSettings
-        Preprocessing; its size and stride, where they are set, are not questioned.
+        Preprocessing, size and stride. A fixed size of the graph counts before the size here, which is rounded down to
+        whole patches; for tokens, the stride is used only where two runs do not tell it.
     path : path
         File of the graph, for messages.
 

@@ -56,8 +56,8 @@ def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
     for part in parts[1:]:
         if (part.stride, part.fixed_size) != (first.stride, first.fixed_size):
             raise NetworkError(
-                f"{first.name} (stride {first.stride}) and {part.name} (stride {part.stride}) do not "
-                "look at the same places, so their descriptors cannot be joined."
+                f"{first.name} ({_places(first)}) and {part.name} ({_places(part)}) do not look at the same places, so "
+                "their descriptors cannot be joined."
             )
     fingerprints = JOIN.join(part.fingerprint for part in parts)
     return NetworkSpec(
@@ -72,6 +72,13 @@ def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
         fixed_size=first.fixed_size,
         whole="class" if any(part.whole == "class" for part in parts) else "mean",
     )
+
+
+def _places(spec: NetworkSpec) -> str:
+    """Return in words where a network looks at images."""
+    stride = "one vector per image" if spec.stride is None else f"stride {spec.stride}"
+    size = "any size" if spec.fixed_size is None else f"only {spec.fixed_size[1]} x {spec.fixed_size[0]} pixels"
+    return f"{stride}, {size}"
 
 
 def mean_of_cells(outputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -85,7 +85,8 @@ class KnownNetwork:
         known = {field.name for field in dataclasses.fields(cls)} - {"name"}
         fault = _FIELDS(plain) or next((f" has an unknown field {key!r}" for key in plain if key not in known), None)
         if fault is not None:
-            raise NetworkError(f"the network {name!r} of {source} cannot be used: it{fault}.")
+            what = f"its {fault[1:]}" if fault.startswith(".") else f"it{fault}"
+            raise NetworkError(f"the network {name!r} of {source} cannot be used: {what}.")
         network = cls(name, **plain)
         HubName.parse(network.full_name())  # refuses what cannot be a name
         return network

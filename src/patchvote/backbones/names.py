@@ -13,10 +13,11 @@ of the Hugging Face hub. Every other network is loaded only when the user types 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection
 from pathlib import Path, PureWindowsPath
 
-from ..errors import NetworkError, UntypedNetworkError
+from ..errors import ModelError, NetworkError, UntypedNetworkError
 
 EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 JOIN = "+"  # between the names of networks
@@ -76,6 +77,19 @@ class NetworkName:
                 raise NetworkError(f"{part!r} is no option of {name!r}.{listed}")
             options[key] = value
         return cls(engine, what, layer, options)
+
+
+def whole_pixels(key: str, value: str) -> int:
+    """Return the value of an option that is a number of pixels.
+
+    Raises
+    ------
+    NetworkError
+        It is no whole number from 1 to 9999.
+    """
+    if not re.fullmatch(r"[1-9]\d{0,3}", value):
+        raise NetworkError(f"{key} must be a whole number of pixels, got {value[:40]!r}.")
+    return int(value)
 
 
 class NameFromFile(str):
@@ -143,11 +157,18 @@ def beside(network: str, file: Path) -> str:
     ------
     UntypedNetworkError
         The network is none of these.
+    ModelError
+        Networks are joined, and a file among them lies in a folder whose name would be read as a join.
     """
     names = [network] if _in_folder(network, file.parent) else _split(network)
     trusted = [name if name in EMBEDDED or _in_cache(name) else _in_folder(name, file.parent) for name in names]
     if not all(trusted):
         raise UntypedNetworkError(network, file)
+    if len(trusted) > 1 and any(JOIN in name for name in trusted):
+        raise ModelError(
+            f"{file} joins networks by {JOIN!r}, and the path of its folder has {JOIN!r} as well, so the two cannot be "
+            "told apart. Rename the folder, or work inside it."
+        )
     joined = JOIN.join(trusted)
     return CachedName(joined) if any(map(_in_cache, names)) else joined
 

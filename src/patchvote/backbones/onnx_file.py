@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class OnnxSettings:
     def beside(cls, path: Path) -> OnnxSettings:
         """Read the TOML file beside the ONNX file `path`; return the defaults where there is none."""
         file = path.with_suffix(".toml")
-        if not file.exists():
+        if not _exists(file):
             return cls()
         try:
             return cls._of(read_toml(file), file)
@@ -107,6 +108,10 @@ class OnnxSettings:
             color="RGB" if self.color == "RGB" else "BGR",
             layout="NCHW" if layout == "NCHW" else "NHWC",
         )
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises for names that no file can have
 
 
 def _three(name: str, value: Any) -> tuple[float, float, float]:
@@ -150,7 +155,7 @@ def open_onnx(
     path = Path(path)
     beside = OnnxSettings.beside(path)  # before the graph, which may take a moment to read
     model, digest = read_graph(path)
-    if not path.with_suffix(".toml").exists():
+    if not _exists(path.with_suffix(".toml")):
         beside = OnnxSettings.inside(model, path)
     chosen = dataclasses.replace(beside, **settings)
     output = chosen.output or _only_output(model, path)
@@ -190,6 +195,8 @@ def _completed(spec: NetworkSpec, session: Session, settings: OnnxSettings, path
     sizes = [fixed] if fixed else [(size, 2 * size), (size, size)]
     result, height, width = trial_run(session, preprocessing, sizes, path)
     dim, rows, output_layout = read_output(result, height, width, spec.output, path)
+    if fixed is None and rows is not None and height == width:  # the wide image failed
+        fixed = (height, width)
     return dataclasses.replace(
         spec,
         dim=dim,

@@ -16,7 +16,8 @@ From then on ``colours``, and every name that begins with ``colours:``, ``colour
   features last, and between them the rows and columns of cells that the stride gives.
 - A method ``graph()`` (`base.HasGraph`) is optional; export and fine-tuning need it.
 - The names of our engines and networks, and names that end in .onnx, are reserved.
-- A name that was read from a file never reaches an engine, except that of the embedded networks (see `names`).
+- A name that was read from a file never reaches an engine, except embedded networks, ONNX files beside that file, and
+  pinned networks in the hub's cache (see `names`).
 
 An entry point may also be a table with the fields of `known.KnownNetwork`: a short name for a network of the Hugging
 Face hub, as those in networks.toml are.
@@ -105,7 +106,8 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
         known = engines() if ":" in name else [*EMBEDDED, *known_names(), *engines()]
         if name == AUTO:
             raise NetworkError(
-                "'auto' is for `patchvote fit --network auto`; in Python, call patchvote.models.choose_network first."
+                "'auto' is for `patchvote fit --network auto`; in Python, call "
+                "patchvote.models.choose_network.choose_network first."
             )
         raise NetworkError(f"there is no network {name!r}.{nearest(engine, known)} A path must end in .onnx.")
     if len(entries) > 1:

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import NetworkError, first_line
 from ..utils.schema import brief
 from .names import NetworkName
+from .onnx_file import OnnxSettings
 
 _IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # mean and scale that most networks were trained with
 _INSTALL_TORCH = "pip install 'patchvote[torch]'"
@@ -157,7 +158,31 @@ def _of_function(network: NetworkName) -> Made:
         raise NetworkError(
             f"preprocessing of {network.what} must be a dictionary with size, mean and scale, got {brief(declared)}."
         )
-    return Made(module, **{key: value for key, value in declared.items() if key in ("size", "mean", "scale")})
+    return _preprocessed(module, declared, network.what)
+
+
+def _preprocessed(module: Any, declared: Mapping[Any, Any], name: str) -> Made:
+    """Return a module with the preprocessing that it declares, after checking it."""
+    values: dict[str, Any] = {"size": _SIZE, "mean": _IMAGENET[0], "scale": _IMAGENET[1]}
+    for key in declared:
+        if key not in values:
+            raise NetworkError(
+                f"preprocessing of {name} has an unknown key {brief(key)}: it may have size, mean and scale."
+            )
+    values |= declared
+    try:
+        settings = OnnxSettings(**values)
+        checked = settings.preprocessing("NCHW")
+    except NetworkError as error:
+        raise NetworkError(f"preprocessing of {name} cannot be used: {error}") from None
+    mean, scale = _as_declared(values["mean"], checked.mean), _as_declared(values["scale"], checked.scale)
+    return Made(module, settings.size or _SIZE, mean, scale)
+
+
+def _as_declared(value: Any, checked: tuple[float, ...]) -> tuple[float, ...]:
+    """Return plain numbers; where they are plain already, unchanged: whether they are whole affects fingerprints."""
+    is_plain = isinstance(value, (tuple, list)) and [type(number) in (int, float) for number in value] == [True] * 3
+    return tuple(value) if is_plain else checked
 
 
 def _of_pixels(values: Any, default: tuple[float, ...]) -> tuple[float, ...]:
@@ -188,4 +213,4 @@ def _load_weights(module: Any, path: str) -> None:
 
 
 def _unfit(weights: str, error: Exception) -> NetworkError:
-    return NetworkError(f"{weights} does not fit the network: {error}")
+    return NetworkError(f"{weights} does not fit the network: {' '.join(str(error).split())[:500]}")

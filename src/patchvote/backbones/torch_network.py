@@ -24,14 +24,13 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import re
 from pathlib import Path
 
 from ..errors import NetworkError
 from ..utils.files import file_digest
 from .base import Activation, NetworkSpec, Preprocessing
 from .cache import cached_graph
-from .names import NetworkName
+from .names import NetworkName, whole_pixels
 from .onnx_backbone import OnnxBackbone
 
 _BUILD = 2  # version of the conversion; increment it, and all cached networks are converted again
@@ -75,9 +74,8 @@ def _parse(name: str) -> NetworkName:
     if not parsed.what or (parsed.engine == "torch" and ":" not in parsed.what):
         form = "torch:package.module:function@layer" if parsed.engine == "torch" else f"{parsed.engine}:name@layer"
         raise NetworkError(f"{name!r} does not name a network. Names have the form {form}.")
-    size = parsed.options.get("size", "1")
-    if not re.fullmatch(r"[1-9]\d{0,3}", size):
-        raise NetworkError(f"size must be a whole number of pixels, got {size!r}.")
+    if "size" in parsed.options:
+        whole_pixels("size", parsed.options["size"])
     return parsed
 
 

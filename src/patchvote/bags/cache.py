@@ -18,7 +18,7 @@ from typing import Any
 
 from ..backbones.cache import is_writable
 from ..errors import CacheWarning, ForeignStoreError, PhotoError, StoreError
-from ..photos.decode import read_photo
+from ..photos.decode import digest_of
 from ..photos.find import Photo
 from ..utils.engine import Engine
 from ..utils.remote import RemotePath
@@ -153,6 +153,6 @@ def _name(photo: Photo, folders: dict[str, str]) -> str:
                 folders[folder] = os.path.realpath(folder)
             path = Path(folders[folder], name)
             return (Path(os.path.realpath(path)) if path.is_symlink() else path).as_posix()
-        return f"{CONTENT}{read_photo(photo)[1]}"
+        return f"{CONTENT}{digest_of(photo)}"
     except (OSError, ValueError, PhotoError):  # it cannot be read; the extractor reports why
         return f"unreadable {photo.name}"

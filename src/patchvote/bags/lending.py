@@ -15,7 +15,7 @@ from collections.abc import Container, Generator, Iterable, Iterator, Mapping, S
 from pathlib import Path
 
 from ..errors import PhotoError, StoreError
-from ..photos.decode import read_photo
+from ..photos.decode import digest_of
 from ..photos.find import Photo
 from ..utils.remote import RemotePath
 from .bags import Bags
@@ -82,7 +82,7 @@ def _is_near(photo: Photo) -> bool:
 def _read(photos: Mapping[str, Photo], stamps: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, Seen]]:
     for name, photo in photos.items():
         with contextlib.suppress(OSError, ValueError, PhotoError):  # it cannot be read; the extractor reports why
-            yield name, Seen(read_photo(photo)[1], stamps[name])
+            yield name, Seen(digest_of(photo), stamps[name])
 
 
 def digests_in(store: Store) -> Iterator[str]:

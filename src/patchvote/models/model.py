@@ -175,6 +175,8 @@ def network_of(model: Model, path: str | Path) -> str:
     ------
     UntypedNetworkError
         The network is anything else; such a network is loaded only when the user names it.
+    ModelError
+        Networks are joined, and a file among them lies in a folder whose name would be read as a join.
     """
     return beside(model.recipe.network, Path(path))
 

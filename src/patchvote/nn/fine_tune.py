@@ -21,7 +21,7 @@ from torch import nn
 
 from ..bags.copies import equal_groups
 from ..errors import PhotoError
-from ..photos.decode import read_photo
+from ..photos.decode import digest_of
 from ..photos.find import Photo, Source, labelled
 from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
@@ -113,7 +113,7 @@ def _vote_head(settings: TuningSettings) -> Callable[[int, int], nn.Module]:
 def _digest(photo: Photo) -> str | None:
     """Return the digest of a photo's content; None where the photo cannot be read."""
     try:
-        return read_photo(photo)[1]
+        return digest_of(photo)
     except PhotoError:
         return None
 

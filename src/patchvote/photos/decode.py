@@ -25,6 +25,7 @@ from PIL import Image, ImageFile, UnidentifiedImageError
 from ..errors import PhotoError
 from ..utils.machine import give_back_memory
 from ..utils.reading import open_regular
+from ..utils.remote import RemotePath
 from ..utils.room import Room
 from .find import MAX_BYTES, Photo
 from .footprint import Longest, footprint
@@ -51,7 +52,8 @@ def opened(
     photo : Photo
         Photo to read.
     longest : function, optional
-        Longest side that will be used, as in `decode`.
+        Function from width and height to the longest side in pixels that will be used. A larger image is decoded (JPEG)
+        or reduced (other formats) to the smallest fraction that keeps at least twice that side.
     known : container of str
         Digests of contents that need not be decoded.
     keep : bool, default False
@@ -60,7 +62,7 @@ def opened(
     Yields
     ------
     image : Pillow image or None
-        Decoded image, as from `decode`; None if its digest is known.
+        Upright image of mode RGB, or L if it has no colour (a third of the work); None if its digest is known.
     digest : str
         SHA-256 of the photo's content.
 
@@ -88,7 +90,7 @@ def opened(
             if digest in known:
                 yield None, digest
                 return
-            decoded, room = _decode_within(photo.name, content, longest, MAX_PIXELS, room)
+            decoded, room = _decode_within(photo.name, content, longest, room)
             del content
             if decoded is not None:
                 try:
@@ -99,8 +101,8 @@ def opened(
                 return
 
 
-def read_photo(photo: Photo) -> tuple[bytes | Image.Image, str]:
-    """Return a photo's content, not decoded, and its SHA-256.
+def digest_of(photo: Photo) -> str:
+    """Return the digest of a photo that `opened` yields; a file is not decoded for it.
 
     Raises
     ------
@@ -108,47 +110,12 @@ def read_photo(photo: Photo) -> tuple[bytes | Image.Image, str]:
         The file cannot be read.
     """
     if isinstance(photo.source, Path):
-        data = _read_file(photo.name, photo.source, _file_size(photo.name, photo.source))
-        return data, hashlib.sha256(data).hexdigest()
+        content = _read_file(photo.name, photo.source, _file_size(photo.name, photo.source))
+        return hashlib.sha256(content).hexdigest()
     if isinstance(photo.source, bytes):
-        return photo.source, hashlib.sha256(photo.source).hexdigest()
+        return hashlib.sha256(photo.source).hexdigest()
     with _room_for_given(photo):
-        return _copy_given(photo)
-
-
-def decode(
-    name: str,
-    content: bytes | Image.Image,
-    longest: Longest | None = None,
-    max_pixels: int = MAX_PIXELS,
-) -> Image.Image:
-    """Decode a photo into an upright image of mode RGB, or L if it has no colour (a third of the work).
-
-    Parameters
-    ----------
-    name : str
-        Name of the photo in error messages.
-    content : bytes or Pillow image
-        Content that `read_photo` returned.
-    longest : function, optional
-        Function from width and height to the longest side in pixels that will be used. A larger image is decoded (JPEG)
-        or reduced (other formats) to the smallest fraction that keeps at least twice that side.
-    max_pixels : int
-        Largest number of pixels after that; images with more are refused.
-
-    Raises
-    ------
-    PhotoError
-        The content is not a complete image of a known format, or needs too much memory.
-    """
-    if isinstance(content, Image.Image):
-        return content
-    room = _USUAL
-    while True:
-        with _taken(room):
-            image, room = _decode_within(name, content, longest, max_pixels, room)
-            if image is not None:
-                return image
+        return _copy_given(photo)[1]
 
 
 def load_image(photo: Photo, side: int | None = None) -> Image.Image:
@@ -196,7 +163,8 @@ def _read_errors(name: str, path: Path) -> Iterator[None]:
         raise PhotoError(name, "may not be read: permission denied.") from None
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         reason = f"cannot be read: {getattr(error, 'strerror', None) or error}."
-        raise PhotoError(name, _folder_reason(path) if path.is_dir() else reason) from None
+        is_folder = not isinstance(path, RemotePath) and os.path.isdir(path)  # noqa: PTH112 - Path.is_dir may raise
+        raise PhotoError(name, _folder_reason(path) if is_folder else reason) from None
 
 
 def _folder_reason(path: Path) -> str:
@@ -207,9 +175,7 @@ def _folder_reason(path: Path) -> str:
     return "is a folder. Give it alone."
 
 
-def _decode_within(
-    name: str, content: bytes, longest: Longest | None, max_pixels: int, room: int
-) -> tuple[Image.Image | None, int]:
+def _decode_within(name: str, content: bytes, longest: Longest | None, room: int) -> tuple[Image.Image | None, int]:
     """Decode a photo if `room` bytes suffice; return the image, or None, and the bytes that it needs."""
     try:
         header = read_header(content)
@@ -221,10 +187,10 @@ def _decode_within(
             if longest is not None:
                 _decode_less(image, longest)
             pixels = image.width * image.height
-            if pixels > max_pixels:
+            if pixels > MAX_PIXELS:
                 raise PhotoError(
                     name,
-                    f"has {image.width:,} x {image.height:,} pixels, more than the {max_pixels / 1e6:,.0f} million "
+                    f"has {image.width:,} x {image.height:,} pixels, more than the {MAX_PIXELS / 1e6:,.0f} million "
                     "that are decoded. Make it smaller.",
                 )
             reduce_to = longest if pixels > _LARGE else None

@@ -123,7 +123,9 @@ def _has_columns(source: Source) -> bool:
     """Whether a source is a manifest, which need not exist, or a table."""
     if isinstance(source, (str, Path)):
         path = place(source)
-        return path.suffix.lower() in MANIFESTS and not path.is_dir()
+        with contextlib.suppress(OSError):  # `_from_path` says what is wrong with the path
+            return path.suffix.lower() in MANIFESTS and not path.is_dir()
+        return True
     return hasattr(source, "columns") and hasattr(source, "to_dict")
 
 
@@ -163,16 +165,14 @@ def _from_path(path: Path, columns: Columns) -> Found:
 
 def _from_folder(root: Path) -> Found:
     photos, others, first = [], collections.Counter[str](), ""
-    files, again = walk(root)
+    files, again, unlisted = walk(root)
+    if root in unlisted:
+        raise PhotoError(str(root), "the folder may not be read. Are you allowed to list it?")
     for path in files:
         relative, ending = path.relative_to(root), path.suffix.lower()
-        unlisted = (
-            not isinstance(root, RemotePath) and path.is_dir()
-        )  # `walk` returns a folder only if it cannot be listed; reading it later says why
-        if unlisted and path == root:
-            raise PhotoError(str(root), "the folder may not be read. Are you allowed to list it?")
-        if unlisted or is_photo(path):
-            label = relative.parts[0] if unlisted or len(relative.parts) > 1 else None
+        is_unlisted = path in unlisted  # reading it later says why
+        if is_unlisted or is_photo(path):
+            label = relative.parts[0] if is_unlisted or len(relative.parts) > 1 else None
             photos.append(Photo(relative.as_posix(), path, label))
         else:
             others[ending or "no ending"] += 1

@@ -34,7 +34,7 @@ def how_to_read(ending: str) -> str:
     if ending in HEIC:
         return "Install the extra heic (pip install 'patchvote[heic]') to read them, or convert them to .jpg or .png."
     if ending in AVIF:
-        return "Install Pillow 11.3 or newer to read them, or convert them to .jpg or .png."
+        return "Install Pillow from PyPI, whose wheels read AVIF, or convert them to .jpg or .png."
     return "Convert such photos to .jpg or .png."
 
 

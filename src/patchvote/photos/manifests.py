@@ -63,7 +63,7 @@ def read_manifest(path: Path, columns: Columns | None = None) -> Iterator[Row]:
 
 
 def _encoding(path: Path, file: io.BufferedReader) -> str:
-    """Return the encoding that the first bytes of a manifest tell: UTF-8, unless a mark says that it is UTF-16.
+    """Return the encoding that the first bytes of a manifest tell: UTF-8, unless a mark tells another.
 
     Raises
     ------
@@ -83,8 +83,8 @@ def _encoding(path: Path, file: io.BufferedReader) -> str:
 def _undecodable(path: Path) -> str:
     """Return which line of a manifest is not text of its encoding, and what to do."""
     with open_regular(path) as file:
-        if _encoding(path, file) != "utf-8-sig":
-            return f"it begins like UTF-16, and what follows is damaged. {_SAVE}"
+        if (encoding := _encoding(path, file)) != "utf-8-sig":
+            return f"it begins like {encoding.upper()}, and what follows is damaged. {_SAVE}"
         for number in itertools.count(1):
             line = file.readline(_MAX_LINE)
             try:

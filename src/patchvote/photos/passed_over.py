@@ -10,14 +10,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from .formats import how_to_read
+from .formats import HEIC, how_to_read
 
 # Endings of photos that patchvote does not decode, or not everywhere (`formats.endings`).
 _MODERN = "heic heif hif avif jxl jp2 j2k jpf mpo"
 _EDITORS = "psd xcf tga ppm pgm pnm exr hdr"
 _CAMERAS = "raw dng cr2 cr3 crw nef nrw arw srf sr2 orf raf rw2 pef srw x3f 3fr fff iiq erf mrw kdc dcr mef mos rwl"
 PHOTO_TYPES = frozenset(f".{ending}" for ending in f"{_MODERN} {_EDITORS} {_CAMERAS}".split())
-_PHONES = frozenset({".heic", ".heif", ".hif"})
+_PHONES = frozenset(HEIC)
 _RAW = frozenset(f".{ending}" for ending in _CAMERAS.split())
 _MAX_SHOWN = 5  # endings, folders or links that a sentence lists
 

@@ -16,7 +16,7 @@ from ..utils.remote import RemotePath
 _MAX_FILES = 10_000_000  # files; as many as rows of a manifest, since their names take some gigabytes
 
 
-def walk(root: Path) -> tuple[list[Path], list[Path]]:
+def walk(root: Path) -> tuple[list[Path], list[Path], set[Path]]:
     """List everything below a folder.
 
     Returns
@@ -25,17 +25,19 @@ def walk(root: Path) -> tuple[list[Path], list[Path]]:
         Visible files, and folders that cannot be listed, in order of name.
     again : list of Path
         Links to, and other names of, folders that were visited already.
+    unlisted : set of Path
+        Those of `files` that are folders.
 
     Raises
     ------
     PhotoError
-        The folder holds too many files.
+        The folder holds too many files, or a remote folder cannot be listed.
     """
-    if isinstance(root, RemotePath):  # without links
-        found = root.walk_files()
-        return [path for path in found if not any(map(_is_hidden_name, path.relative_to(root).parts))], []
+    if isinstance(root, RemotePath):
+        return _remote_files(root), [], set()
     files: list[Path] = []
     again: list[Path] = []
+    unlisted: set[Path] = set()
     seen: set[tuple[int, int]] = set()
     waiting: list[Path] = [root]
     links: list[tuple[tuple[str, ...], Path]] = []  # a heap
@@ -47,6 +49,7 @@ def walk(root: Path) -> tuple[list[Path], list[Path]]:
                 entries = list(scan)
         except OSError:
             files.append(folder)
+            unlisted.add(folder)
             continue
         identity = status.st_dev, status.st_ino
         if status.st_ino and identity in seen:  # some file systems do not number their files
@@ -63,9 +66,23 @@ def walk(root: Path) -> tuple[list[Path], list[Path]]:
                 heapq.heappush(links, (path.parts, path))
             else:
                 waiting.append(path)
-        if len(files) > _MAX_FILES:
-            raise PhotoError(str(root), f"there are more than {_MAX_FILES:,} files in it. Name a folder inside it.")
-    return sorted(files, key=lambda path: path.parts), sorted(again, key=lambda path: path.parts)
+        _check_count(root, len(files))
+    return sorted(files, key=lambda path: path.parts), sorted(again, key=lambda path: path.parts), unlisted
+
+
+def _remote_files(root: RemotePath) -> list[Path]:
+    """Return the visible files below a remote folder, in order of name."""
+    try:
+        files = root.walk_files()
+    except OSError as error:
+        raise PhotoError(str(root), f"the folder cannot be listed: {error.strerror or error}.") from None
+    _check_count(root, len(files))
+    return [path for path in files if not any(map(_is_hidden_name, path.relative_to(root).parts))]
+
+
+def _check_count(root: Path, count: int) -> None:
+    if count > _MAX_FILES:
+        raise PhotoError(str(root), f"there are more than {_MAX_FILES:,} files in it. Name a folder inside it.")
 
 
 def is_hidden(entry: os.DirEntry[str]) -> bool:

@@ -25,13 +25,10 @@ def width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.category(character) in ("Mn", "Me", "Cf") else 1 + (_wide(character) in _WIDE)
+        1 + (unicodedata.east_asian_width(character) in _WIDE)
         for character in text
+        if unicodedata.category(character) not in ("Mn", "Me", "Cf")
     )
-
-
-def _wide(character: str) -> str:
-    return unicodedata.east_asian_width(character)
 
 
 def padded(text: str, columns: int) -> str:

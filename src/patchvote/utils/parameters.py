@@ -76,4 +76,4 @@ class Parameters:
 
 
 def _arguments(owner: type) -> list[str]:
-    return [name for name in inspect.signature(owner).parameters if name != "self"]
+    return list(inspect.signature(owner).parameters)

@@ -31,19 +31,13 @@ _KINDS = (
 )
 
 
-class NotOrdinaryError(OSError):
-    """A path that does not lead to an ordinary file."""
-
-
 def open_regular(path: str | Path) -> io.BufferedReader:
     """Open an ordinary file for reading, without ever blocking on anything else; also a file of a remote file system.
 
     Raises
     ------
-    NotOrdinaryError
-        The path leads to a folder, a pipe, a socket or a device.
     OSError
-        The file cannot be opened.
+        The path leads to a folder, a pipe, a socket or a device, or the file cannot be opened.
     """
     if isinstance(path, RemotePath):
         return path.open_bytes()
@@ -135,4 +129,4 @@ def parse_toml(text: str) -> dict[str, Any]:
 def _check_regular(path: str | Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
         reason = next((message for is_kind, message in _KINDS if is_kind(mode)), "it is not an ordinary file")
-        raise NotOrdinaryError(errno.EINVAL, reason, str(path))
+        raise OSError(errno.EINVAL, reason, str(path))

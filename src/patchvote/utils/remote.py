@@ -75,7 +75,7 @@ class RemotePath(type(Path())):  # type: ignore[misc]
         return False
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Return type, size and time of change; zeros where the file system does not tell them."""
+        """Return type, size and time of change; 0 and the current time where the file system does not tell them."""
         info = self._info()
         is_folder = info["type"] == "directory"
         changed = _seconds(info)

@@ -1,0 +1,14 @@
+"""Decode contents of files, as the extraction does."""
+
+from __future__ import annotations
+
+from PIL import Image
+
+from patchvote.photos.decode import opened
+from patchvote.photos.find import Photo
+from patchvote.photos.footprint import Longest
+
+
+def decode(name: str, content: bytes, longest: Longest | None = None) -> Image.Image:
+    with opened(Photo(name, content), longest, keep=True) as (image, _):
+        return image
