@@ -661,6 +661,15 @@ def test_matches_of_a_scorer_that_remembers_name_the_training_photos(voters):
     assert {match.name for match in evidence.matches} == {classifier.model.names[1]}
 
 
+def test_matches_of_a_voter_that_was_trained_on_a_part_name_photos_of_that_part(voters):
+    photos, labels = photos_and_labels()
+    labels[1] = labels[0]  # a mistake when it is held out; the scorer always matches the second photo it was given
+    classifier = ImageClassifier(QUICK, voter="remembering", backbone=QuickNetwork(), cache=False).fit(photos, labels)
+    (mistake,) = [one for one in classifier._mistakes if one.name == "image 1"]
+    (pull,) = mistake.pulls
+    assert pull.name in ("image 2", "image 3")
+
+
 def test_wrong_matches_are_refused(voters):
     with pytest.raises(PatchvoteError, match="returned matches of the shapes"):
         fitted("wrong_matches").explain(photos_and_labels()[0][0])

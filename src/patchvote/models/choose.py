@@ -293,11 +293,16 @@ def some(bags: Bags | Store, images: npt.NDArray[np.int64]) -> Bags | Store:
     return bags.only([bags.names[image] for image in images]) if isinstance(bags, Store) else bags[images]
 
 
+def leaves_out_by_weight(voter: Any) -> bool:
+    """Whether `fitted_on` gives a voter all images, with a weight of 0 for those to leave out."""
+    return is_own(voter) and has_fit_parameter(voter, "sample_weight")  # others may take weights and ignore them
+
+
 def fitted_on(
     voter: Any, bags: Bags | Store, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float
 ) -> Any:
     """Train a copy of a voter on some of the images."""
-    if not (is_own(voter) and has_fit_parameter(voter, "sample_weight")):  # others may take weights and ignore them
+    if not leaves_out_by_weight(voter):
         part = some(bags, keep)
         return train(voter, until, part if isinstance(part, Store) else part.astype(np.float32), labels[keep])
     weight = np.zeros(len(bags))  # a weight of 0 leaves an image out without copying the others

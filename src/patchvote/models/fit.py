@@ -30,7 +30,7 @@ from ..voters.labels import hold_out
 from ..voters.outputs import named
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
 from .about import About, CurvePoint
-from .choose import Choice, Tried, choose, fitted_on, some
+from .choose import Choice, Tried, choose, fitted_on, leaves_out_by_weight, some
 from .evidence import Evidence
 from .known import with_photos
 from .learning_curve import Split, learning_curve
@@ -350,10 +350,11 @@ def _evidence(
                 yield from _evidence(held_out, choice, whole, np.array([index]), names)
         return
     for index, bag in zip(indices.tolist(), bags, strict=True):
-        votes = choice.voters[choice.voter_of[index]].votes(bag)
-        boxes, probability = bag.boxes.astype(np.float64), held_out.probability[index]
         number = choice.voter_of[index]
-        evidence = Evidence(held_out.names[index], held_out.classes, votes.astype(np.float64), boxes, probability)
-        scorer, learned = choice.voters[number].scorer(), choice.kept[number].tolist()
-        pulls = pulls_of(scorer, names, bag, evidence, evidence.ranking[0], learned)
+        voter, kept = choice.voters[number], choice.kept[number].tolist()
+        votes, boxes = voter.votes(bag).astype(np.float64), bag.boxes.astype(np.float64)
+        evidence = Evidence(held_out.names[index], held_out.classes, votes, boxes, held_out.probability[index])
+        weighted = leaves_out_by_weight(voter)
+        given, learned = (names, kept) if weighted else ([names[image] for image in kept], None)
+        pulls = pulls_of(voter.scorer(), given, bag, evidence, evidence.ranking[0], learned)
         yield dataclasses.replace(evidence, pulls=pulls)
