@@ -180,7 +180,7 @@ def tune_or_keep(
     if not settings.start:  # refuse a network that cannot be tuned before any photo is read
         default_start(recipe.network, tunable_graph(recipe.network)[0])
     found = labelled(photos, labels, 2)
-    classifier.fit(photos, labels, held_out=_HELD_OUT, progress=progress)
+    classifier.fit(found, held_out=_HELD_OUT, progress=progress)
     frozen = classifier.scores
     if frozen is None:
         return TuneOrKeep(classifier)
@@ -193,7 +193,7 @@ def tune_or_keep(
         path = network.save_network(folder / "tuned.onnx")
         changed = {"recipe": dataclasses.replace(recipe, network=str(path))}
         other = ImageClassifier(**classifier.get_params() | changed)
-        other.fit(photos, labels, held_out=frozen.names, progress=progress)
+        other.fit(found, held_out=frozen.names, progress=progress)
     if other.scores is None:
         raise PatchvoteError("the held-out photos cannot be read any more. Run it again.")
     result = TuneOrKeep(classifier, Comparison.of(other.scores, frozen), network)
