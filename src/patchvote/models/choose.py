@@ -23,7 +23,7 @@ from ..bags.bags import Bags
 from ..bags.store import Store
 from ..voters.base import Candidate
 from ..voters.calibration import fit_temperature, threshold_for
-from ..voters.familiarity import HeldOut
+from ..voters.familiarity import REJECTION, HeldOut
 from ..voters.labels import hold_out, split_groups
 from ..voters.outputs import probability_of
 from ..voters.registry import is_own
@@ -106,7 +106,6 @@ def choose(
     groups: npt.NDArray[np.int64] | None = None,
     split: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None,
     whole: Callable[[npt.NDArray[np.int64]], Bags] | None = None,
-    rejection: float = 0.05,
     seed: int = 0,
     tell: Callable[[list[Tried]], None] | None = None,
     alone: str = "the default",
@@ -132,8 +131,6 @@ def choose(
         Images to train on and to hold out; by default, splits are drawn.
     whole : function, optional
         Returns the complete bags of images, given their indices, where `bags` holds only a part of each bag.
-    rejection : float
-        Share of the correctly classified held-out images that may be rejected as "none of these".
     seed : int
         Seed of the splits.
     tell : function, optional
@@ -150,6 +147,7 @@ def choose(
     held_out = [whole(out) if whole is not None else some(bags, out) for _, out in splits]
     trials, chosen = _trials(candidates, bags, labels, splits, held_out, budget, tell)
     best, tried = trials[chosen], [trial.result for trial in trials]
+    rejection = getattr(candidates[chosen].voter, "rejection", REJECTION)
     return Choice(
         candidates[chosen],
         tried,
