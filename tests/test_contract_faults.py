@@ -230,6 +230,9 @@ class linear(Mean):
 
 
 # --- settings
+without_candidates = made("without_candidates", voter={"candidates": classmethod(lambda cls, seed: [])})
+
+
 class hidden(Mean):
     class scorer_class(MeanVotes):
         kind = "hidden"
@@ -317,6 +320,7 @@ NAMES = [
     "wrong_matches",
     "nonlinear",
     "linear",
+    "without_candidates",
     "hidden",
     "setting",
     "no_scorer",
@@ -644,6 +648,14 @@ class Fake:
 
     def scorer(self):
         return None
+
+
+def test_a_voter_without_candidates_is_refused_before_any_photo_is_read(voters):
+    network = QuickNetwork()
+    classifier = ImageClassifier(QUICK, voter="without_candidates", backbone=network, cache=False)
+    with pytest.raises(PatchvoteError, match="the voter 'without_candidates' has no candidates to try"):
+        classifier.fit(*photos_and_labels())
+    assert network.calls == 0
 
 
 def test_what_only_looks_like_a_voter_is_refused_at_once():

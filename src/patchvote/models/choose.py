@@ -188,8 +188,6 @@ def _trials(
             break
         if clearly_less(trials[-1].losses, trials[chosen].losses):
             chosen = len(trials) - 1
-    if not trials:
-        raise ValueError("there is no candidate to try.")
     return trials, chosen
 
 

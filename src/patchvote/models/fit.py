@@ -66,12 +66,19 @@ def candidates_for(voter: Any, seed: int) -> list[Candidate]:
         "auto", the name of a voter, or a voter.
     seed : int
         Seed of the training.
+
+    Raises
+    ------
+    PatchvoteError
+        There is no such voter, it has no candidates, or no model can be made of them.
     """
     if isinstance(voter, Voter):
         candidates = [Candidate(type(voter).__name__, voter.uncalibrated())]
     else:
         kind = DEFAULT if voter == AUTO else kind_of(voter)
         candidates = voter_class(kind).candidates(seed)
+        if not candidates:
+            raise PatchvoteError(f"the voter {kind!r} has no candidates to try.")
     for candidate in candidates:
         candidate.voter.check_for_model()
     return candidates
