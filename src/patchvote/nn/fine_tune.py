@@ -21,6 +21,7 @@ from torch import nn
 
 from ..bags.copies import equal_groups
 from ..errors import PhotoError
+from ..models.arguments import check_classes
 from ..photos.decode import read_photo
 from ..photos.find import Photo, Source, labelled
 from ..utils.devices import on_device
@@ -76,6 +77,7 @@ def fine_tune(
     """
     settings, torch_device = settings or TuningSettings(), on_device(np.zeros(1, np.float32), device).device
     labelled_photos = labelled(photos, labels, 2)
+    check_classes(labelled_photos)
     graph, spec = tunable_graph(network)
     start = settings.start or default_start(network, graph)
     trunk = trunk_of(graph, start, spec, trunk_device)
