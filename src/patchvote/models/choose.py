@@ -241,7 +241,7 @@ def _try(
             for voter, scores, part in zip(voters, means, tested_bags, strict=True)
         ]
     )
-    losses = -np.log(np.maximum(probability[np.arange(len(tested)), numbers[tested]], 1e-12))
+    losses = log_losses(probability, numbers[tested])
     accuracy = float(np.mean(probability.argmax(axis=1) == numbers[tested]))
     result = Tried(candidate.words, accuracy, float(losses.mean()), time.perf_counter() - start)
     voter_of = np.repeat(np.arange(len(voters)), [len(part) for part in images])
@@ -275,6 +275,12 @@ def _test(voter: Any, bags: Bags | Store, until: float) -> tuple[npt.NDArray[np.
     chosen = np.concatenate([order[:_FIRST_IMAGES], rest])
     ascending = np.argsort(chosen)
     return chosen[ascending], votes[ascending]
+
+
+def log_losses(probability: npt.NDArray[np.float64], expected: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the log loss of each image, from the probabilities of all classes and the number of the right one."""
+    right = probability[np.arange(len(expected)), expected]
+    return np.asarray(-np.log(np.maximum(right, 1e-12)))
 
 
 def clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:

@@ -26,13 +26,14 @@ from ..photos.decode import read_photo
 from ..photos.find import Photo, Source, labelled
 from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
+from ..utils.timing import Progress
 from ..voters.labels import hold_out
 from .checkpoints import read_checkpoint
 from .layers import VoteHead
 from .learner import Learner
 from .parts import default_start, tail_of, trunk_of, tunable_graph
 from .settings import TuningSettings
-from .trunk import Progress, Seen
+from .trunk import Seen
 from .tuned import Tuned
 
 _MOMENTUM = 0.1  # of the statistics of the tail's features, which drift in training; the default of batch normalisation
