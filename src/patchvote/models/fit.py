@@ -314,9 +314,10 @@ def _about(
 def _cut(choice: Choice, fitted: Any) -> list[str]:
     """Return what the time budget cut short, in words."""
     parts = []
-    trials = sorted({ended for voter in choice.voters if (ended := cut_short(voter))})
+    trials = [ended for voter in choice.voters if (ended := cut_short(voter))]
     if trials:
-        parts.append(f"trainings on a part of the photos ended after {trials[0]}")
+        first = min(trials, key=lambda words: float(words.split()[0]))
+        parts.append(f"trainings on a part of the photos ended after {first}")
     if choice.not_asked:
         parts.append(f"{counted(choice.not_asked, 'held-out photo was', 'held-out photos were')} not tested")
     if ended := cut_short(fitted):
