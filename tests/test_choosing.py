@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchvote import NBNN, SNBNL, Bags
+from patchvote import NBNN, SNBNL, Bags, BagSVM
 from patchvote.models.choose import Candidate, _splits, choose, clearly_less
 from test_voters import make_bags
 
@@ -78,6 +78,18 @@ def test_held_out_answers_are_those_of_voters_that_never_saw_the_image():
     for image, voter in zip(choice.images, choice.voter_of, strict=True):
         remembered = choice.voters[voter].values_
         assert not (remembered[:, None, 0] == joined[int(image)].values[None, :, 0].astype(np.float32)).any()
+
+
+def test_the_threshold_rejects_the_share_that_the_chosen_voter_was_made_with():
+    bags, labels = make_bags(60)
+    joined, numbers = Bags.of(bags), numbers_of(labels)
+    some, many = (
+        choose([Candidate("one", BagSVM(calibration=0, rejection=share))], joined, numbers, budget=60)
+        for share in (0.05, 0.4)
+    )
+    right = many.probability.argmax(axis=1) == numbers[many.images]
+    assert many.threshold == pytest.approx(np.quantile(many.probability.max(axis=1)[right], 0.4))
+    assert many.threshold > some.threshold
 
 
 def test_images_are_asked_about_in_whole_where_a_part_was_learned():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import pickle
 
 import numpy as np
@@ -143,7 +144,7 @@ def test_very_few_photos_a_class_are_enough_to_begin(photo_folder, cache, count)
     held_out = classifier.model.about.held_out
     if count == 1:
         assert held_out is None
-        assert "The accuracy is not known: there were too few photos" in classifier.model.card
+        assert "The accuracy is not known: no photo was held out. Two per class that" in classifier.model.card
     else:
         assert held_out["images"] == 4 * count
     assert "Fewer than 10 photos were seen of" in classifier.model.card
@@ -188,6 +189,64 @@ def test_a_model_of_another_network_is_refused(fitted, tmp_path):
     fitted.save(tmp_path / "m.patchvote")
     with pytest.raises(ModelError, match="made with another network than"):
         ImageClassifier.load(tmp_path / "m.patchvote", network="efficientnet-lite1")
+
+
+@pytest.fixture
+def shades():
+    """Photos of two shades, dark and bright in turns, and their labels."""
+    rng = np.random.default_rng(0)
+    photos = [(rng.integers(0, 90, (64, 64, 3)) + shade).astype(np.uint8) for shade in [0, 150] * 8]
+    return photos, ["dark", "bright"] * 8
+
+
+def quick(**more) -> ImageClassifier:
+    return ImageClassifier(QUICK, backbone=QuickNetwork(), cache=False, **more)
+
+
+@pytest.mark.parametrize("voter", ["bag-svm", "snbnl"])
+def test_a_classifier_that_was_loaded_is_fitted_with_the_default_voter(voter, shades, tmp_path):
+    quick(voter=voter).fit(*shades).save(tmp_path / "m.patchvote")
+    loaded = ImageClassifier.load(tmp_path / "m.patchvote", backbone=QuickNetwork(), cache=False)
+    assert loaded.fit(*shades).model.kind == "moment-svm"
+    assert loaded.fit(*shades, target=shades[0], insist=True).model.about.adapted
+
+
+def test_after_adapting_fit_counts_the_photos_that_it_learned_from(shades):
+    photos, labels = shades
+    classifier = quick().fit(photos, labels, target=photos[:10], insist=True)
+    assert (classifier.filled.photos, classifier.filled.extracted) == (16, 16)
+
+
+def test_photos_that_could_not_be_read_are_listed_apart_from_the_record_of_the_cache(shades):
+    photos, labels = shades
+    classifier = quick().fit([*photos, b"no photo"], [*labels, "dark"])
+    classifier.skipped.clear()
+    assert [error.name for error in classifier.filled.skipped] == ["image 16"]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_target_of_open_files_is_read_once(many, shades, tmp_path):
+    for index, pixels in enumerate(shades[0][:10]):
+        Image.fromarray(pixels).save(tmp_path / f"{index}.png")
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context((tmp_path / f"{index}.png").open("rb")) for index in range(10)]
+        classifier = quick().fit(*shades, target=files if many else files[0], insist=True)
+    assert classifier.skipped == []
+    assert classifier.model.about.adapted["photos"] == (10 if many else 1)
+
+
+def test_names_to_hold_out_may_be_of_any_iterable_and_unknown_ones_are_refused(shades):
+    names = [f"image {index}" for index in range(4)]
+    assert sorted(quick().fit(*shades, held_out=iter(names)).scores.names) == names
+    classifier = quick()
+    with pytest.raises(PatchvoteError, match="held_out has 1 name that no photo has, the first is 'image 99'. The fi"):
+        classifier.fit(*shades, held_out=[*names, "image 99"])
+    assert classifier.backbone.calls == 0
+
+
+def test_where_the_user_holds_no_photo_out_the_card_does_not_ask_for_more_photos(shades):
+    card = quick().fit(*shades, held_out=0).model.card
+    assert "The accuracy is not known: no photo was held out. `patchvote evaluate` measures it" in card
 
 
 def test_evidence_adds_up_to_the_decision_and_names_the_same_class(fitted, photo_folder):

@@ -230,6 +230,9 @@ class linear(Mean):
 
 
 # --- settings
+without_candidates = made("without_candidates", voter={"candidates": classmethod(lambda cls, seed: [])})
+
+
 class hidden(Mean):
     class scorer_class(MeanVotes):
         kind = "hidden"
@@ -318,6 +321,7 @@ NAMES = [
     "wrong_matches",
     "nonlinear",
     "linear",
+    "without_candidates",
     "hidden",
     "setting",
     "no_scorer",
@@ -649,6 +653,14 @@ class Fake:
         return None
 
 
+def test_a_voter_without_candidates_is_refused_before_any_photo_is_read(voters):
+    network = QuickNetwork()
+    classifier = ImageClassifier(QUICK, voter="without_candidates", backbone=network, cache=False)
+    with pytest.raises(PatchvoteError, match="the voter 'without_candidates' has no candidates to try"):
+        classifier.fit(*photos_and_labels())
+    assert network.calls == 0
+
+
 def test_what_only_looks_like_a_voter_is_refused_at_once():
     with pytest.raises(PatchvoteError, match="voter must be the name of a voter or an estimator that is one"):
         ImageClassifier(QUICK, voter=Fake(), backbone=QuickNetwork())
@@ -662,6 +674,15 @@ def test_matches_of_a_scorer_that_remembers_name_the_training_photos(voters):
     assert len(classifier.model.names) == 16
     evidence = classifier.explain(photos_and_labels()[0][0])
     assert {match.name for match in evidence.matches} == {classifier.model.names[1]}
+
+
+def test_matches_of_a_voter_that_was_trained_on_a_part_name_photos_of_that_part(voters):
+    photos, labels = photos_and_labels()
+    labels[1] = labels[0]  # a mistake when it is held out; the scorer always matches the second photo it was given
+    classifier = ImageClassifier(QUICK, voter="remembering", backbone=QuickNetwork(), cache=False).fit(photos, labels)
+    (mistake,) = [one for one in classifier._mistakes if one.name == "image 1"]
+    (pull,) = mistake.pulls
+    assert pull.name in ("image 2", "image 3")
 
 
 def test_wrong_matches_are_refused(voters):

@@ -227,6 +227,13 @@ def test_a_device_that_is_not_there_is_named(photo_folder):
         fine_tune("efficientnet-lite0", photo_folder, settings=SMALL, device="cuda:99")
 
 
+def test_a_class_called_none_of_these_is_refused(small_network, few_photos):
+    photos = find_photos(few_photos)
+    labels = ["None of these" if photo.label == "brick" else photo.label for photo in photos]
+    with pytest.raises(PatchvoteError, match="a class may not be called 'None of these'"):
+        fine_tune(small_network, photos, labels, settings=QUICK)
+
+
 def test_another_head_may_learn_instead_of_the_votes(photo_folder):
     def pooled(features: int, classes: int) -> torch.nn.Module:
         return torch.nn.Sequential(

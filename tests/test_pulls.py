@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Bags, BagSVM, ImageClassifier, LocalNBNN, ModelError, MomentSVM, PatchvoteError
+from patchvote import NBNN, Bags, BagSVM, ImageClassifier, LocalNBNN, ModelError, MomentSVM, PatchvoteError
 from patchvote.models.evidence import Evidence
 from patchvote.models.file import read_model, write_model
 from patchvote.models.pulling import pulls_of
@@ -130,6 +130,19 @@ def test_held_out_mistakes_name_photos_that_were_learned_from_and_never_themselv
     assert mistake.pulls
     assert "image 24" not in {pull.name for pull in mistake.pulls}
     assert {label_of[pull.name] for pull in mistake.pulls} == {"red"}
+
+
+def test_photos_left_out_by_weight_do_not_shift_the_names_of_others():
+    rng, classes = np.random.default_rng(0), np.array(list("abcde"))
+    numbers = np.repeat(np.arange(5), 10)
+    bags = Bags.of([rng.random((12, 9)) + 2 * np.eye(9)[number] for number in numbers])
+    weight = np.tile([0, 0, *[1] * 8], 5)  # 40 photos are learned, and photo 39 is the last of the class d
+    voter = NBNN(calibration=0).fit(bags, classes[numbers], sample_weight=weight)
+    photo, learned = bags[39:40], np.flatnonzero(weight).tolist()
+    votes, probability = voter.votes(photo).astype(np.float64), np.array([0.1, 0.1, 0.1, 0.6, 0.1])
+    evidence = Evidence("x", tuple(classes), votes, photo.boxes.astype(np.float64), probability)
+    (pull,) = pulls_of(voter.scorer(), [f"photo {n}" for n in range(50)], photo, evidence, "d", learned)
+    assert (pull.name, pull.label) == ("photo 39", "d")
 
 
 def test_explain_prints_them_and_says_where_it_cannot(place, command):

@@ -220,7 +220,7 @@ def test_without_scores_the_report_says_so(tmp_path, none):
     write_report(tmp_path / "r.html", model, none, title="Few", kind="on nothing")
     text = (tmp_path / "r.html").read_text()
     assert "Not measured" in text
-    assert "too few photos" in text
+    assert "no photo was held out" in text
     assert "on nothing" not in text
 
 

@@ -78,6 +78,13 @@ def test_a_class_that_leaves_nothing_to_train_or_to_test_on_is_named():
         make_split(dataset("a", "b", count=3), half, "a-b", 0)
 
 
+def test_a_class_of_fewer_photos_than_are_set_aside_is_named_as_well():
+    with pytest.raises(PatchvoteError, match="class cat has 2 photos in a, which leaves none to train on"):
+        make_split(dataset("a", count=2), Setting("x", "domains", 1, train=20), "a-a", 0)
+    with pytest.raises(PatchvoteError, match="class cat has 2 photos in b, which leaves none to test on"):
+        make_split(dataset("a", "b", count=2), Setting("x", "domains", 1, train=20, labelled=3), "a-b", 0)
+
+
 def test_unknown_domains_and_missing_lists_are_named():
     with pytest.raises(PatchvoteError, match="'a-z' is not a pair of domains. Domains: a, b"):
         make_split(dataset("a", "b"), Setting("x", "domains", 1, train=2), "a-z", 0)

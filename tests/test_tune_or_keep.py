@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -205,6 +206,17 @@ def test_the_photos_that_decide_are_neither_tuned_nor_trained_on(here, textures,
     assert len(held_out) == 20
     assert held_out.isdisjoint(seen)
     assert len(seen) == 96 - 20
+
+
+def test_photos_of_open_files_are_read_once(here, textures):
+    paths = [textures / f"class {number}" / f"{index}.png" for number in range(2) for index in range(10)]
+    classifier = ImageClassifier(Recipe("same.onnx", Dense((64,))), cache=False)
+    settings = TuningSettings(start="stem", side=64, passes=1, variants=1)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(path.open("rb")) for path in paths]
+        result = tune_or_keep(classifier, files, ["a"] * 10 + ["b"] * 10, settings=settings)
+    assert result.comparison is not None
+    assert result.classifier.skipped == []
 
 
 # --- scales ---------------------------------------------------------------------------------------------------------

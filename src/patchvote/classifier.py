@@ -32,6 +32,7 @@ from .models.arguments import (
     check_settings,
     check_target,
     kind_of_voter,
+    names_to_hold_out,
 )
 from .models.known import known_photos, short
 from .models.measure import measure
@@ -88,7 +89,8 @@ class ImageClassifier(Parameters, Namer):
         or of those given to `evaluate`. After `load`, `add` and `adapt` it is None, since the current model was not
         measured; `model.about.held_out` keeps the figures of `fit`.
     filled : Filled
-        Numbers of photos that the last call took from the cache and from the network.
+        Numbers of photos that the last `fit` (of the training photos), `add` or adaptation took from the cache and from
+        the network.
     refusal : str or None
         Reason why the last call did not adapt the model although it was asked to; the model is then unchanged.
     before : Scores or None
@@ -189,10 +191,11 @@ class ImageClassifier(Parameters, Namer):
         check_held_out(held_out)
         found = labelled(photos, labels, 2)
         check_classes(found)
+        held_out = names_to_hold_out(held_out, found)
         self.passed_over, self.refusal = found.passed_over, None
-        target = list(target) if isinstance(target, Iterator) else target  # it is iterated twice
-        if target is not None:  # report a wrong path or voter now, not after minutes of work
-            self.passed_over += find_photos(target).passed_over.without_folders()
+        others = None if target is None else find_photos(target)
+        if others is not None:  # report a wrong path or voter now, not after minutes of work
+            self.passed_over += others.passed_over.without_folders()
             check_target(self._kind)
         from .models.needs import learned_from
 
@@ -204,10 +207,10 @@ class ImageClassifier(Parameters, Namer):
             more: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "progress": progress, "seconds": seconds}
             fitted = fit_model(store, self.voter, self._extractor, **more, engine=engine, held_out=held_out)
         self._take(fitted)
-        if target is not None:
-            skipped, passed_over, photos_of_source = self.skipped, self.passed_over, self._photos
-            self.adapt(target, insist=insist, progress=progress, engine=engine)
-            self.skipped, self.passed_over, self._photos = skipped + self.skipped, passed_over, photos_of_source
+        if others is not None:
+            skipped, of_source = self.skipped, (self.passed_over, self._photos, self.filled)
+            self.adapt(others, insist=insist, progress=progress, engine=engine)
+            self.skipped, (self.passed_over, self._photos, self.filled) = skipped + self.skipped, of_source
             self.scores, self._mistakes = fitted.held_out, fitted.mistakes
         return self
 
@@ -311,7 +314,7 @@ class ImageClassifier(Parameters, Namer):
             {} if need is None else {"need": need}
         )
         with cached_bags(photos, self._extractor, **more) as (filled, store):
-            self.filled, self.skipped = filled, filled.skipped
+            self.filled, self.skipped = filled, list(filled.skipped)
             self._photos = {photo.name: photo for photo in photos}
             seconds["network"] += filled.seconds
             try:
@@ -472,7 +475,6 @@ class ImageClassifier(Parameters, Namer):
             recipe = dataclasses.replace(recipe, network=network or network_of(model, path))
         classifier = cls(recipe, cache=cache, jobs=jobs, seed=seed, backbone=backbone, device=device)
         classifier._open(model, saved, path)
-        classifier._kind = model.kind
         again = functools.partial(
             cls.load, path, network=network, jobs=jobs, cache=False, backbone=backbone, device=device
         )

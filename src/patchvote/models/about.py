@@ -136,6 +136,7 @@ _WORDS = text(10_000)  # characters of a sentence
 _PATH = text(1 << 15)  # characters of the longest path of any system
 _COUNT = whole(0, 1 << 53)
 _SECONDS = number(0, 1e12)
+_PHOTOS = number(0, 1e12)  # per class, on average
 _SHARE = number(0, 1)
 _NONE = one_of(None)
 
@@ -180,7 +181,7 @@ _ABOUT = record(
         "names": listed(_PATH),
         "copies": either(_NONE, _COPIES),
         "cut": listed(_WORDS),
-        "curve": listed(record({"photos": _SECONDS, "accuracy": _SHARE})),
+        "curve": listed(record({"photos": _PHOTOS, "accuracy": _SHARE})),
         "photos": table(listed(text(64)), text(MAX_NAME)),
     },
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import PatchvoteError, PhotoError
 from ..photos.find import Photo
+from ..utils.counting import counted
 from ..utils.schema import brief
 from ..voters.registry import AUTO, DEFAULT, kind_of, scorer_class
 from ..voters.votes import NONE
@@ -67,6 +68,27 @@ def check_held_out(held_out: Any) -> None:
             "held_out must be a share of the photos, from 0 to less than 1, or a collection of names of photos, got "
             f"{brief(held_out)}."
         )
+
+
+def names_to_hold_out(
+    held_out: float | Iterable[str] | None, photos: Sequence[Photo]
+) -> float | Collection[str] | None:
+    """Return names to hold out as a set, a share as it is.
+
+    Raises
+    ------
+    PatchvoteError
+        No photo has one of the names.
+    """
+    if not isinstance(held_out, Iterable):
+        return held_out
+    names, known = list(held_out), {photo.name for photo in photos}
+    if unknown := [name for name in names if name not in known]:
+        raise PatchvoteError(
+            f"held_out has {counted(len(unknown), 'name')} that no photo has, the first is {brief(unknown[0])}. The "
+            f"first photo is called {brief(photos[0].name)}."
+        )
+    return set(names)
 
 
 def check_readable(store: Store, skipped: Sequence[PhotoError]) -> None:

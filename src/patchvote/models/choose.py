@@ -23,7 +23,7 @@ from ..bags.bags import Bags
 from ..bags.store import Store
 from ..voters.base import Candidate
 from ..voters.calibration import fit_temperature, threshold_for
-from ..voters.familiarity import HeldOut
+from ..voters.familiarity import REJECTION, HeldOut
 from ..voters.labels import hold_out, split_groups
 from ..voters.outputs import probability_of
 from ..voters.registry import is_own
@@ -106,7 +106,6 @@ def choose(
     groups: npt.NDArray[np.int64] | None = None,
     split: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None = None,
     whole: Callable[[npt.NDArray[np.int64]], Bags] | None = None,
-    rejection: float = 0.05,
     seed: int = 0,
     tell: Callable[[list[Tried]], None] | None = None,
     alone: str = "the default",
@@ -132,8 +131,6 @@ def choose(
         Images to train on and to hold out; by default, splits are drawn.
     whole : function, optional
         Returns the complete bags of images, given their indices, where `bags` holds only a part of each bag.
-    rejection : float
-        Share of the correctly classified held-out images that may be rejected as "none of these".
     seed : int
         Seed of the splits.
     tell : function, optional
@@ -150,6 +147,7 @@ def choose(
     held_out = [whole(out) if whole is not None else some(bags, out) for _, out in splits]
     trials, chosen = _trials(candidates, bags, labels, splits, held_out, budget, tell)
     best, tried = trials[chosen], [trial.result for trial in trials]
+    rejection = getattr(candidates[chosen].voter, "rejection", REJECTION)
     return Choice(
         candidates[chosen],
         tried,
@@ -190,8 +188,6 @@ def _trials(
             break
         if clearly_less(trials[-1].losses, trials[chosen].losses):
             chosen = len(trials) - 1
-    if not trials:
-        raise ValueError("there is no candidate to try.")
     return trials, chosen
 
 
@@ -245,7 +241,7 @@ def _try(
             for voter, scores, part in zip(voters, means, tested_bags, strict=True)
         ]
     )
-    losses = -np.log(np.maximum(probability[np.arange(len(tested)), numbers[tested]], 1e-12))
+    losses = log_losses(probability, numbers[tested])
     accuracy = float(np.mean(probability.argmax(axis=1) == numbers[tested]))
     result = Tried(candidate.words, accuracy, float(losses.mean()), time.perf_counter() - start)
     voter_of = np.repeat(np.arange(len(voters)), [len(part) for part in images])
@@ -281,6 +277,12 @@ def _test(voter: Any, bags: Bags | Store, until: float) -> tuple[npt.NDArray[np.
     return chosen[ascending], votes[ascending]
 
 
+def log_losses(probability: npt.NDArray[np.float64], expected: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the log loss of each image, from the probabilities of all classes and the number of the right one."""
+    right = probability[np.arange(len(expected)), expected]
+    return np.asarray(-np.log(np.maximum(right, 1e-12)))
+
+
 def clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
     """Whether losses of the same images are smaller by more than a tie and the standard error of the difference."""
     difference = others - losses
@@ -293,11 +295,16 @@ def some(bags: Bags | Store, images: npt.NDArray[np.int64]) -> Bags | Store:
     return bags.only([bags.names[image] for image in images]) if isinstance(bags, Store) else bags[images]
 
 
+def leaves_out_by_weight(voter: Any) -> bool:
+    """Whether `fitted_on` gives a voter all images, with a weight of 0 for those to leave out."""
+    return is_own(voter) and has_fit_parameter(voter, "sample_weight")  # others may take weights and ignore them
+
+
 def fitted_on(
     voter: Any, bags: Bags | Store, labels: npt.NDArray[Any], keep: npt.NDArray[np.int64], until: float
 ) -> Any:
     """Train a copy of a voter on some of the images."""
-    if not (is_own(voter) and has_fit_parameter(voter, "sample_weight")):  # others may take weights and ignore them
+    if not leaves_out_by_weight(voter):
         part = some(bags, keep)
         return train(voter, until, part if isinstance(part, Store) else part.astype(np.float32), labels[keep])
     weight = np.zeros(len(bags))  # a weight of 0 leaves an image out without copying the others

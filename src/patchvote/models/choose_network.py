@@ -24,7 +24,7 @@ from ..photos.find import Photo, Source, labelled
 from ..utils.counting import counted
 from ..utils.timing import Progress
 from .arguments import check_classes, kind_of_voter
-from .choose import clearly_less
+from .choose import clearly_less, log_losses
 from .fit import fit_model
 from .needs import learned_from
 from .photo_cost import seconds_per_photo
@@ -161,7 +161,7 @@ def choose_network(
 
 
 def _sample(photos: Sequence[Photo], seed: int) -> list[Photo]:
-    """Return all photos, or as many of each class that together they are not too many; in order."""
+    """Return all photos, or about `_MAX_PHOTOS` with the shares of the classes, at least two of each; in order."""
     if len(photos) <= _MAX_PHOTOS:
         return list(photos)
     rng = np.random.default_rng(seed)
@@ -204,8 +204,7 @@ def _tried(
 
 
 def _losses(scores: Scores) -> dict[str, float]:
-    right = scores.probability[np.arange(len(scores)), scores.expected]
-    return dict(zip(scores.names, (-np.log(np.maximum(right, 1e-12))).tolist(), strict=True))
+    return dict(zip(scores.names, log_losses(scores.probability, scores.expected).tolist(), strict=True))
 
 
 def _is_better(losses: dict[str, float], others: dict[str, float]) -> bool:

@@ -30,7 +30,7 @@ from ..voters.labels import hold_out
 from ..voters.outputs import named
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
 from .about import About, CurvePoint
-from .choose import Choice, Tried, choose, fitted_on, some
+from .choose import Choice, Tried, choose, fitted_on, leaves_out_by_weight, some
 from .evidence import Evidence
 from .known import with_photos
 from .learning_curve import Split, learning_curve
@@ -66,12 +66,19 @@ def candidates_for(voter: Any, seed: int) -> list[Candidate]:
         "auto", the name of a voter, or a voter.
     seed : int
         Seed of the training.
+
+    Raises
+    ------
+    PatchvoteError
+        There is no such voter, it has no candidates, or no model can be made of them.
     """
     if isinstance(voter, Voter):
         candidates = [Candidate(type(voter).__name__, voter.uncalibrated())]
     else:
         kind = DEFAULT if voter == AUTO else kind_of(voter)
         candidates = voter_class(kind).candidates(seed)
+        if not candidates:
+            raise PatchvoteError(f"the voter {kind!r} has no candidates to try.")
     for candidate in candidates:
         candidate.voter.check_for_model()
     return candidates
@@ -307,9 +314,10 @@ def _about(
 def _cut(choice: Choice, fitted: Any) -> list[str]:
     """Return what the time budget cut short, in words."""
     parts = []
-    trials = sorted({ended for voter in choice.voters if (ended := cut_short(voter))})
+    trials = [ended for voter in choice.voters if (ended := cut_short(voter))]
     if trials:
-        parts.append(f"trainings on a part of the photos ended after {trials[0]}")
+        first = min(trials, key=lambda words: float(words.split()[0]))
+        parts.append(f"trainings on a part of the photos ended after {first}")
     if choice.not_asked:
         parts.append(f"{counted(choice.not_asked, 'held-out photo was', 'held-out photos were')} not tested")
     if ended := cut_short(fitted):
@@ -350,10 +358,11 @@ def _evidence(
                 yield from _evidence(held_out, choice, whole, np.array([index]), names)
         return
     for index, bag in zip(indices.tolist(), bags, strict=True):
-        votes = choice.voters[choice.voter_of[index]].votes(bag)
-        boxes, probability = bag.boxes.astype(np.float64), held_out.probability[index]
         number = choice.voter_of[index]
-        evidence = Evidence(held_out.names[index], held_out.classes, votes.astype(np.float64), boxes, probability)
-        scorer, learned = choice.voters[number].scorer(), choice.kept[number].tolist()
-        pulls = pulls_of(scorer, names, bag, evidence, evidence.ranking[0], learned)
+        voter, kept = choice.voters[number], choice.kept[number].tolist()
+        votes, boxes = voter.votes(bag).astype(np.float64), bag.boxes.astype(np.float64)
+        evidence = Evidence(held_out.names[index], held_out.classes, votes, boxes, held_out.probability[index])
+        weighted = leaves_out_by_weight(voter)
+        given, learned = (names, kept) if weighted else ([names[image] for image in kept], None)
+        pulls = pulls_of(voter.scorer(), given, bag, evidence, evidence.ranking[0], learned)
         yield dataclasses.replace(evidence, pulls=pulls)

@@ -53,7 +53,7 @@ class Namer:
     passed_over : PassedOver
         Files in the folder of the last call that are not readable photos.
     known : int
-        Number of photos of the last `evaluate` that the model had learned from.
+        Number of photos of the last `evaluate`, `suggest` or `add` that the model had learned from.
     """
 
     def __init__(self, extractor: Extractor) -> None:

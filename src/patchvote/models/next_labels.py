@@ -65,8 +65,6 @@ def uncertainty(probability: Floats) -> Floats:
     >>> uncertainty(np.array([[0.5, 0.5, 0.0], [0.1, 0.0, 0.9]])).round(2).tolist()
     [1.0, 0.2]
     """
-    if probability.shape[1] < 2:
-        return 1 - probability[:, 0]
     second, first = np.partition(probability, -2, axis=1)[:, -2:].T
     return np.asarray(1 - (first - second))
 

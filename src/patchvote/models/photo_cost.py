@@ -10,12 +10,22 @@ import numpy as np
 from ..bags.extract import Extractor
 from ..photos.find import Photo, find_photos
 
-_TIMED_PHOTOS = 6  # photos on which the time is measured, after one that is not counted
+_TIMED_PHOTOS = 6  # photos on which the time is measured, by default
 
 
-def seconds_per_photo(extractor: Extractor, photos: Sequence[Photo]) -> float:
-    """Return the seconds per photo that an extractor takes on this machine, from the file to the bag."""
-    first, *others = photos[:: max(1, len(photos) // (1 + _TIMED_PHOTOS))][: 1 + _TIMED_PHOTOS]
+def seconds_per_photo(extractor: Extractor, photos: Sequence[Photo], count: int = _TIMED_PHOTOS) -> float:
+    """Return the seconds per photo that an extractor takes on this machine, from the file to the bag.
+
+    Parameters
+    ----------
+    extractor : Extractor
+        Extractor to measure.
+    photos : sequence of Photo
+        Photos to choose from, at least one.
+    count : int
+        Number of photos on which the time is measured, after one that is not counted.
+    """
+    first, *others = photos[:: max(1, len(photos) // (1 + count))][: 1 + count]
     for _ in extractor.stream([first]):  # the first call of a network allocates its memory
         pass
     others = others or [first]

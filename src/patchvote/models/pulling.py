@@ -38,7 +38,7 @@ def pulls_of(
     scorer : Scorer
         Scorer that voted.
     names : sequence of str
-        Names of the training photos, in the order in which it learned them; empty if they are not known.
+        Names of the photos that it was given to learn from, in order; empty if they are not known.
     bag : Bags
         Bag of the photo.
     evidence : Evidence
@@ -46,14 +46,14 @@ def pulls_of(
     label : str
         The class.
     learned : sequence of int, optional
-        Numbers of the photos that it learned from, in ascending order, if others were left out.
+        Numbers of the photos that it learned from, in ascending order, if others were left out by their weights.
     """
     if not names:
         return ()
     if evidence.matches:
         return _strongest(*_of_matches(evidence, label), label)
     with blaming(scorer):
-        added = _added(scorer, bag.frozen(), evidence, label)
+        added = _added(scorer, len(names), bag.frozen(), evidence, label)
     if added is None:
         return ()
     if learned is not None and len(added) == len(learned):  # scorers may count photos that were left out, or not
@@ -66,12 +66,12 @@ def pulls_of(
     return _strongest(names, added, label)
 
 
-def _added(scorer: Scorer, bag: Bags, evidence: Evidence, label: str) -> npt.NDArray[np.float64] | None:
+def _added(scorer: Scorer, photos: int, bag: Bags, evidence: Evidence, label: str) -> npt.NDArray[np.float64] | None:
     """Return how much each training photo pulls, from what the scorer can tell."""
     number = evidence.number(label)
     if scorer.remembers and (nearest := scorer.matches(bag, number)) is not None:
         images = np.asarray(nearest[0])
-        return np.asarray(np.bincount(images, np.maximum(evidence.advantage(label), 0.0)), np.float64)
+        return np.bincount(images, np.maximum(evidence.advantage(label), 0.0), minlength=photos).astype(np.float64)
     added = scorer.pulls(bag, number) if scorer.traces else None
     return None if added is None else np.asarray(added, np.float64)
 

@@ -15,9 +15,10 @@ import numpy.typing as npt
 from .strangers import Strangers
 
 WORST = 12  # mistakes that a report shows: they fit on a few screens
+_Z = 1.96  # standard deviations of a normal distribution within which 95 % of it lie
 
 
-def interval(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
+def interval(right: int, count: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of a share, by Wilson's score.
 
     Unlike the normal approximation, it is valid for few images and for shares near 0 and 1.
@@ -31,9 +32,9 @@ def interval(right: int, count: int, z: float = 1.96) -> tuple[float, float]:
     """
     if count == 0:
         return 0.0, 1.0
-    share, weight = right / count, z * z / count
+    share, weight = right / count, _Z * _Z / count
     centre = (share + weight / 2) / (1 + weight)
-    half = z / (1 + weight) * math.sqrt(share * (1 - share) / count + weight / (4 * count))
+    half = _Z / (1 + weight) * math.sqrt(share * (1 - share) / count + weight / (4 * count))
     return max(0.0, centre - half), min(1.0, centre + half)
 
 

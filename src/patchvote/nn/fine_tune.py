@@ -21,17 +21,23 @@ from torch import nn
 
 from ..bags.copies import equal_groups
 from ..errors import PhotoError
+<<<<<<< HEAD
 from ..photos.decode import digest_of
+=======
+from ..models.arguments import check_classes
+from ..photos.decode import read_photo
+>>>>>>> fixes4
 from ..photos.find import Photo, Source, labelled
 from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
+from ..utils.timing import Progress
 from ..voters.labels import hold_out
 from .checkpoints import read_checkpoint
 from .layers import VoteHead
 from .learner import Learner
 from .parts import default_start, tail_of, trunk_of, tunable_graph
 from .settings import TuningSettings
-from .trunk import Progress, Seen
+from .trunk import Seen
 from .tuned import Tuned
 
 _MOMENTUM = 0.1  # of the statistics of the tail's features, which drift in training; the default of batch normalisation
@@ -76,6 +82,7 @@ def fine_tune(
     """
     settings, torch_device = settings or TuningSettings(), on_device(np.zeros(1, np.float32), device).device
     labelled_photos = labelled(photos, labels, 2)
+    check_classes(labelled_photos)
     graph, spec = tunable_graph(network)
     start = settings.start or default_start(network, graph)
     trunk = trunk_of(graph, start, spec, trunk_device)

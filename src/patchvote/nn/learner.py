@@ -13,16 +13,16 @@ from torch import Tensor, nn
 
 from ..bags.boxes import cell_boxes
 from ..models.scores import Scores
+from ..utils.timing import Progress
 from ..voters.calibration import fit_temperature, threshold_for
+from ..voters.familiarity import REJECTION
 from ..voters.prototypes.memory import REMEMBERED, compact
 from ..voters.votes import softmax
 from .checkpoints import read_checkpoint, write_checkpoint
 from .layers import VoteHead
 from .onnx_module import OnnxModule
 from .settings import TuningSettings
-from .trunk import Progress, Seen
-
-_REJECTION = 0.05  # share of the correctly classified held-out photos that may be rejected as "none of these"
+from .trunk import Seen
 
 
 class Learner:
@@ -139,7 +139,7 @@ class Learner:
         votes, expected = self._held_out_votes(), self.numbers[images]
         temperature = fit_temperature(votes, expected)
         probability = softmax(votes / temperature)
-        threshold = threshold_for(probability, expected, _REJECTION)
+        threshold = threshold_for(probability, expected, REJECTION)
         answers = expected, probability, threshold
         return Scores(classes, tuple(names[i] for i in images), *answers, held_out=True), temperature
 

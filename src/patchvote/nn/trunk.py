@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,9 +23,8 @@ from ..errors import PatchvoteError, PhotoError
 from ..photos.decode import opened, resized
 from ..photos.find import Photo
 from ..utils.machine import cores
+from ..utils.timing import Progress
 from .settings import TuningSettings
-
-Progress = Callable[[str, int, int], None]
 
 
 class Seen:

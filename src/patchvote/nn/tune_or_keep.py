@@ -3,8 +3,8 @@
 A fifth of the photos is held out. A voter learns from the others with the frozen network; the network is tuned on the
 others; a voter learns from the others with the tuned network. Neither the tuned network nor the voters have seen the
 held-out photos, so their answers for these can be compared. The tuned network is kept if its accuracy or its log loss
-is better by more than the standard error, and neither is worse: with few photos, tuning loses more often than it wins.
-In the end, the voter of the network that is kept learns from all photos.
+is better by more than the standard error, the accuracy is not lower, and the log loss is not clearly worse: with few
+photos, tuning loses more often than it wins. In the end, the voter of the network that is kept learns from all photos.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import numpy.typing as npt
 from ..bags.boxes import Dense
 from ..classifier import ImageClassifier
 from ..errors import PatchvoteError
-from ..models.choose import clearly_less
+from ..models.choose import clearly_less, log_losses
 from ..models.report.card import card
 from ..models.scores import Scores
 from ..photos.find import Found, Source, labelled
 from ..utils.counting import counted
 from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
+from ..utils.timing import Progress
 from .fine_tune import fine_tune
 from .parts import default_start, tunable_graph
 from .settings import TuningSettings
-from .trunk import Progress
 from .tuned import Tuned, network_beside
 
 _HELD_OUT = 0.2  # share of the photos on which tuned and frozen network are compared
@@ -180,7 +180,7 @@ def tune_or_keep(
     if not settings.start:  # refuse a network that cannot be tuned before any photo is read
         default_start(recipe.network, tunable_graph(recipe.network)[0])
     found = labelled(photos, labels, 2)
-    classifier.fit(photos, labels, held_out=_HELD_OUT, progress=progress)
+    classifier.fit(found, held_out=_HELD_OUT, progress=progress)
     frozen = classifier.scores
     if frozen is None:
         return TuneOrKeep(classifier)
@@ -193,7 +193,7 @@ def tune_or_keep(
         path = network.save_network(folder / "tuned.onnx")
         changed = {"recipe": dataclasses.replace(recipe, network=str(path))}
         other = ImageClassifier(**classifier.get_params() | changed)
-        other.fit(photos, labels, held_out=frozen.names, progress=progress)
+        other.fit(found, held_out=frozen.names, progress=progress)
     if other.scores is None:
         raise PatchvoteError("the held-out photos cannot be read any more. Run it again.")
     result = TuneOrKeep(classifier, Comparison.of(other.scores, frozen), network)
@@ -218,5 +218,4 @@ def _right_and_losses(scores: Scores, names: Sequence[str]) -> tuple[npt.NDArray
     places = {name: index for index, name in enumerate(scores.names)}
     rows = np.array([places[name] for name in names], int)
     expected, probability = scores.expected[rows], scores.probability[rows]
-    losses = -np.log(np.maximum(probability[np.arange(len(rows)), expected], 1e-12))
-    return probability.argmax(axis=1) == expected, losses
+    return probability.argmax(axis=1) == expected, log_losses(probability, expected)

@@ -9,23 +9,28 @@ from typing import Any
 import numpy as np
 
 from ..backbones.names import parts_of
+from ..models.photo_cost import seconds_per_photo
 from .plan import Group, by_bags
 from .runner import Runner
 from .splits import Split
 from .voters import voter_kind
 
 _FEATURES = 1280  # per descriptor of the default network
+_TIMED_PHOTOS = 2  # per network: a protocol may have many, and the estimate is to take seconds
 
 
 def estimate(runner: Runner, groups: Sequence[Group]) -> tuple[float, float]:
     """Return the seconds that extraction will take, and those of the voters."""
     extraction = voting = 0.0
-    trained: set[tuple[str, ...]] = set()  # pairs with the same training photos are trained once
+    trained: set[tuple[str, ...]] = set()  # for runs with stored cells: pairs with the same training photos train once
     speed = _products_per_second()
     for (recipe, networks), same_bags in by_bags(groups).items():
         names = runner.names(same_bags)
         for network, missing in runner.stores.missing(recipe, networks, names):
-            extraction += _seconds_per_photo(runner, recipe, network, missing) * len(missing)
+            if missing:
+                photos = [runner.stores.photos[name] for name in missing]
+                extractor = runner.stores.extractor(recipe, network)
+                extraction += seconds_per_photo(extractor, photos, _TIMED_PHOTOS) * len(missing)
         sampling = runner.stores.extractor(recipe, parts_of(networks)[0]).recipe.sampling
         per_photo = getattr(sampling, "count", 0) or sum((side / 32) ** 2 for side in getattr(sampling, "sides", ()))
         for group in same_bags:
@@ -53,20 +58,6 @@ def _work(runner: Runner, voter: str, split: Split, per_photo: float) -> float:
     classes = len({runner.labels[name] for name in split.train})
     descriptors = len(split.train) * per_photo, len(split.test) * per_photo
     return voter_kind(voter).work(*descriptors, _FEATURES, classes)
-
-
-def _seconds_per_photo(runner: Runner, recipe: str, network: str, names: Sequence[str]) -> float:
-    """Return the seconds of extraction per photo, measured on two photos."""
-    if not names:
-        return 0.0
-    extractor = runner.stores.extractor(recipe, network)
-    photos = [runner.stores.photos[name] for name in names[:: max(1, len(names) // 2)][:2]]
-
-    def extract() -> None:
-        for _ in extractor.stream(photos):
-            pass
-
-    return _seconds(extract) / len(photos)
 
 
 def _products_per_second() -> float:

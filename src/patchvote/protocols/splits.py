@@ -82,9 +82,9 @@ def _across_domains(dataset: Dataset, setting: Setting, pair: str, index: int) -
         }
     train = []
     for names in shuffled[source].values():
-        train += names[: min(count, len(names) - _MIN_TEST)] if source == target else names[:count]
+        train += names[: max(0, min(count, len(names) - _MIN_TEST))] if source == target else names[:count]
     # Labelled photos are taken from the end of the order, photos of the source from its beginning.
-    labelled = [name for names in shuffled[target].values() for name in names[len(names) - setting.labelled :]]
+    labelled = [name for names in shuffled[target].values() for name in names[max(0, len(names) - setting.labelled) :]]
     taken = {*train, *labelled}
     test = [name for names in domains[target].values() for name in names if name not in taken]
     for label in domains[source]:

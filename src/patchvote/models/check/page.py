@@ -96,7 +96,7 @@ def write_check_page(
 
 def _headline(checked: Checked, command: str) -> str:
     count, total = len(checked.suspects), sum(checked.classes.values())
-    found = [f"{percent(count / max(total, 1), 1)} of {photos(total)}"] if count else [f"of {photos(total)}"]
+    found = f"{percent(count / max(total, 1), 1)} of {photos(total)}" if count else f"of {photos(total)}"
     lines = [
         f"<li>{counted(len(of_kind), 'photo')}: {heading[0].lower()}{heading[1:]}</li>\n"
         for kind, (heading, _) in _KINDS.items()
@@ -109,7 +109,7 @@ def _headline(checked: Checked, command: str) -> str:
         "is to become of each.</p>\n"
     )
     return (
-        f'<p class="kind">To look at, {found[0]} in {counted(len(checked.classes), "class", "classes")}</p>\n'
+        f'<p class="kind">To look at, {found} in {counted(len(checked.classes), "class", "classes")}</p>\n'
         f'<p class="big{"" if count else " none"}">{count:,}</p>\n'
         + (f"<ul>\n{''.join(lines)}</ul>\n{advice}" if count else f"<p>{_none(checked)}</p>\n")
     )

@@ -13,13 +13,13 @@ and sets (docs/check.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...utils.counting import counted
+from ..report.card import some
 from ..scores import Scores
 
 _SURE = (
@@ -109,8 +109,8 @@ def label_sentences(scores: Scores | None) -> list[str]:
     named = [f"{scores.names[photo]} ({scores.classes[label]}?)" for photo, label in zip(photos, classes, strict=True)]
     return [
         f"{counted(len(photos), 'of the held-out photos looks', 'of the held-out photos look')} mislabelled "
-        f"to this model: {_some(named)}. `patchvote check` looks at all photos, and asks a voter of its own, so that "
-        "it may list others."
+        f"to this model: {some(named, _SHOWN)}. `patchvote check` looks at all photos, and asks a voter of its own, so "
+        "that it may list others."
     ]
 
 
@@ -128,8 +128,3 @@ def plain_labels(scores: Scores | None) -> list[dict[str, Any]]:
         }
         for photo, label in zip(photos, classes, strict=True)
     ]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

@@ -12,6 +12,8 @@ from ..model import Model
 from ..scores import interval
 
 _MANY_HELD_OUT = 1000  # held-out photos from which a share of 5 % is known to a point or so
+_NOT_KNOWN = "The accuracy is not known: no photo was held out."
+_EVALUATE = "`patchvote evaluate` measures it on other labelled photos."
 FEW = 10  # photos of a class below which what is said of it is rough, and with which one begins to add photos
 
 
@@ -60,6 +62,8 @@ def card(model: Model) -> str:
 
 def accuracy_of(about: About, text: Callable[[str], str] = str) -> str:
     """Return a sentence on the accuracy of a model, and on what has changed since it was measured."""
+    if not about.held_out and not _too_few(about):
+        return f"{_NOT_KNOWN} {_EVALUATE}"
     sentence = accuracy_sentence(about.held_out, text=text)
     added = sum(sum(one["images"].values()) for one in about.added)
     new = list(dict.fromkeys(text(label) for one in about.added for label in one.get("new_classes", [])))
@@ -74,6 +78,12 @@ def accuracy_of(about: About, text: Callable[[str], str] = str) -> str:
     )
 
 
+def _too_few(about: About) -> bool:
+    """Whether no class has two photos that do not look alike, of which one could be held out."""
+    alike = about.copies["photos"] - about.copies["groups"] if about.copies else 0
+    return sum(about.images.values()) - alike <= len(about.images)
+
+
 def accuracy_sentence(
     scores: HeldOut | None,
     which: str = "photos that it had not seen",
@@ -85,7 +95,7 @@ def accuracy_sentence(
     Parameters
     ----------
     scores : HeldOut or None
-        Scores on photos; None where none were measured.
+        Scores on photos; None where there were too few photos to hold any out.
     which : str
         Photos that were measured, in words.
     text : function
@@ -94,10 +104,7 @@ def accuracy_sentence(
         Whether these photos were held out of the training; otherwise they were given to `evaluate`.
     """
     if not scores:
-        return (
-            "The accuracy is not known: there were too few photos to hold any out. Two per class are the least, ten "
-            "are better. `patchvote evaluate` measures it on other labelled photos."
-        )
+        return f"{_NOT_KNOWN} Two per class that do not look alike are the least, ten are better. {_EVALUATE}"
     low, high = scores["interval"]
     return (
         f"{100 * scores['accuracy']:.1f} % of {scores['images']:,} {which} were classified correctly; for "

@@ -12,13 +12,13 @@ from ...bags.bags import Bags
 from ...bags.copies import copy_groups
 from ...voters.calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from ...voters.labels import hold_out
-from ...voters.votes import NONE, softmax
+from ...voters.votes import softmax
 
 Vectors = npt.NDArray[np.float32]
 
 
 class Probabilities:
-    """Answers of a classifier that has `predict_proba`, with "none of these" below its threshold of rejection.
+    """A classifier that has `predict_proba` and a threshold of rejection.
 
     Attributes
     ----------
@@ -34,13 +34,6 @@ class Probabilities:
     def predict_proba(self, X: Bags) -> npt.NDArray[Any]:
         """Return the probability of each class, for each image."""
         raise NotImplementedError
-
-    def predict_or_none(self, X: Bags, none: Any = NONE) -> npt.NDArray[Any]:
-        """Return the class of each image, or `none` where no class reaches the threshold of rejection."""
-        probability = self.predict_proba(X)
-        labels = self.classes_[probability.argmax(axis=1)].astype(object)
-        labels[probability.max(axis=1) < self.rejection_threshold_] = none
-        return np.asarray(labels)
 
 
 def decision_values(model: Any, vectors: Vectors) -> npt.NDArray[np.float64]:

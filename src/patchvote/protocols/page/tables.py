@@ -42,11 +42,10 @@ def scenes(protocols: Sequence[Protocol], results: Results) -> str:
             columns.append((f"{name}: paper", protocol, setting.name, None))
             for recipe in RECIPES:
                 ours = [row for row in rows if (row["setting"], row["recipe"]) == (setting.name, recipe)]
-                listed = {*protocol.voters, *VOTERS}  # others belong to the table of gains
-                ours = [
+                ours = [  # others belong to the table of gains
                     row
                     for row in ours
-                    if row["network"] == NETWORK and (row["voter"] in listed or "(" not in row["voter"])
+                    if row["network"] == NETWORK and (row["voter"] in protocol.voters or "(" not in row["voter"])
                 ]
                 if ours:
                     count = _counted(max(row["splits"] for row in ours))
