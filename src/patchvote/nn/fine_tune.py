@@ -21,12 +21,8 @@ from torch import nn
 
 from ..bags.copies import equal_groups
 from ..errors import PhotoError
-<<<<<<< HEAD
-from ..photos.decode import digest_of
-=======
 from ..models.arguments import check_classes
-from ..photos.decode import read_photo
->>>>>>> fixes4
+from ..photos.decode import digest_of
 from ..photos.find import Photo, Source, labelled
 from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
