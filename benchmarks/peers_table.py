@@ -18,7 +18,6 @@ import numpy as np
 
 from common import Record, save_plot
 
-NAME = "peers"  # of the marks around the table
 OURS = "patchvote"  # the default, with which every other method is compared
 CHANCE = 0.05  # differences with a larger p are called chance
 LEVEL = 0.8  # a time of more than this share of another is level: one script took 24 to 31 ms per photo in one run
