@@ -26,6 +26,7 @@ PHOTOS = {
     "int8": "--photos",
     "networks": "--photos",
     "peers": "--photos",
+    "peers_draws": "--photos",
 }
 OTHERS = (
     "constants",
