@@ -39,7 +39,7 @@ QUICK = (
     "whole photo, ONNX, LinearSVC",
     "whole photo, ONNX, root of the mean at two scales, LinearSVC, C by cross-validation",
     "whole photo, eager torch, logistic regression",
-    "nearest patches, faiss",
+    "nearest parts, faiss",
 )
 
 
@@ -109,8 +109,8 @@ METHODS = (
     Method("whole photo, eager torch, logistic regression", (), "torch_sklearn.py"),
     Method("fine-tuned in torch, 224 px, patchvote's time", ("{seconds}", "224"), "torch_tuned.py"),
     Method("fine-tuned in torch, 224 px, 10 times that time", ("{tenfold}", "224"), "torch_tuned.py"),
-    Method("nearest patches, faiss", (), "faiss_patches.py"),
-    Method("attention over patches, torchmil", (), "torchmil_attention.py"),
+    Method("nearest parts, faiss", (), "faiss_patches.py"),
+    Method("attention over parts, torchmil", (), "torchmil_attention.py"),
     Method("colour histograms, embetter", (), "embetter_histogram.py"),
 )
 

@@ -1,4 +1,4 @@
-"""The best image without parts that we know: the root of the mean at two scales, and a linear SVM.
+"""An image without parts at the two scales that patchvote looks at: the root of the mean of each, and a linear SVM.
 
 python onnx_two_scales.py fit TRAIN MODEL
 python onnx_two_scales.py predict MODEL TEST ANSWERS
