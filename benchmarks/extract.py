@@ -1,9 +1,9 @@
 """The rate of extraction compared with the network alone, and the peak memory of extraction.
 
 Prints, in one run and for both modes, the photos per second of `patchvote extract` (read, decode, cut, network, write)
-and of the bare forward pass in ONNX Runtime (the same graph) on the same tensors; and the peak memory while extracting many photos. The
-bare forward pass is run with all cores per call and with one core per call, and the faster one is the peer. Dense
-extraction and its peer are measured once more beside a second process that keeps a core busy.
+and of the bare forward pass in ONNX Runtime, of the same graph on the same tensors; and the peak memory while
+extracting many photos. The bare forward pass is run with all cores per call and with one core per call, and the faster
+one is the peer. Dense extraction and its peer are measured once more beside a second process that keeps a core busy.
 
     python benchmarks/extract.py --photos scene15/ --json extract.json
 """

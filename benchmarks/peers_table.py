@@ -97,8 +97,8 @@ def legend(source: str) -> str:
         "nothing in a cache. ± is the standard error that so many test photos leave. Won are photos that this method "
         "alone has right, lost those that the default of patchvote alone has right, with the p of a sign test. Seconds "
         "include starting the program and reading the photos; memory is that of the largest process; a model holds the "
-        "network only where that was trained; lines are those that a user writes, imports, reading and writing of files "
-        "included."
+        "network only where that was trained; lines are those that a user writes, with imports "
+        "and the reading and writing of files."
     )
 
 
