@@ -82,6 +82,17 @@ def records_of(found: dict[str, list[float]]) -> list[Record]:
     return records
 
 
+def lines_of(records: list[Record]) -> list[str]:
+    """Return the table of records, as lines of Markdown."""
+    figures = {str(one["name"]): float(one["value"]) for one in records}  # type: ignore[arg-type]
+    lines = ["| method | accuracy, % | distance from the default, points |", "|---|--:|--:|"]
+    for name in [key.removeprefix("accuracy, ") for key in figures if key.startswith("accuracy, ")]:
+        error = figures.get(f"standard error of the distance, {name}")
+        apart = "" if error is None else f"{figures[f'distance, {name}']:+.1f} ± {error:.1f}"
+        lines.append(f"| {name} | {figures[f'accuracy, {name}']:.1f} | {apart} |")
+    return lines
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__)
@@ -94,7 +105,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         fill(Path(folder) / "store", find_photos(args.photos), Extractor(Recipe()))
         found = measured(Store.open(Path(folder) / "store"), *sizes)
-    write(records_of(found), args.json)
+    records = records_of(found)
+    print("\n".join(lines_of(records)))
+    write(records, args.json)
 
 
 if __name__ == "__main__":

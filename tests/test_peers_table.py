@@ -21,7 +21,7 @@ def modules():
     """The modules of the benchmark, which import one another by their names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "benchmarks")
-        yield {name: importlib.import_module(name) for name in ("peers", "peers_table")}
+        yield {name: importlib.import_module(name) for name in ("peers", "peers_draws", "peers_table")}
 
 
 def records_of(**methods):
@@ -48,6 +48,12 @@ def test_the_page_has_the_table_of_the_records(modules, page, records):
     assert page.count(start) == page.count(end) == 1
     shown = page.partition(start)[2].partition(end)[0].strip()
     assert shown == "\n".join(table.lines_of(json.loads(records.read_text(encoding="utf-8"))))
+
+
+def test_the_page_has_the_table_of_many_draws(modules):
+    records = json.loads((ROOT / "results" / "bench" / "peers-draws.json").read_text(encoding="utf-8"))
+    table = "\n".join(modules["peers_draws"].lines_of(records))
+    assert f"\n\n{table}\n" in (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("records", RECORDS, ids=lambda path: path.stem)

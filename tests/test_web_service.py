@@ -5,12 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
 
 from helpers.web import ENDLESS, client, crops, events, files, let_jobs_run, live, settings, taught
+from patchvote import ImageClassifier
+from patchvote.backbones import load
+from patchvote.backbones.write_network import write_network
 from patchvote.errors import PatchvoteError
+from patchvote.web.app import make_app
 from patchvote.web.client import Client, ServerError
 
 
@@ -179,3 +184,18 @@ except SystemExit:
 print("loaded:", [name for name in ("fastapi", "starlette", "uvicorn") if name in sys.modules])
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.endswith("loaded: []\n")
+
+
+def test_the_network_of_the_command_line_is_for_models_that_need_one(tmp_path, surface_models):
+    backbone = load("efficientnet-lite0")
+    write_network(tmp_path / "net.onnx", backbone.graph(), backbone.spec)
+    rng = np.random.default_rng(0)
+    photos = [rng.integers(0, 255, (64, 64, 3), dtype=np.uint8) for _ in range(4)]
+    classifier = ImageClassifier(str(tmp_path / "net.onnx"), voter="bag-svm", cache=False).fit(photos, list("abab"))
+    (tmp_path / "away").mkdir()
+    classifier.save(tmp_path / "away" / "own.patchvote")
+    models = (tmp_path / "away" / "own.patchvote", surface_models / "surfaces.patchvote")
+    with client(settings(tmp_path / "data", models=models, network=str(tmp_path / "net.onnx"))) as made:
+        assert {one["name"] for one in made.get("/v1/models").json()["models"]} == {"own", "surfaces"}
+    with pytest.raises(PatchvoteError, match="An ONNX file is found beside it"):
+        make_app(settings(tmp_path / "other", models=models), None)

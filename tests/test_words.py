@@ -12,6 +12,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from sklearn.exceptions import NotFittedError
@@ -419,3 +420,22 @@ def test_asking_before_learning_is_an_error_of_scikit_learn_as_well(place):
     assert isinstance(caught.value, PatchvoteError)
     again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), str(again)) == (type(caught.value), str(caught.value))
+
+
+def test_add_refuses_folders_of_folders_of_classes(place, command):
+    assert command("fit", "photos", "grown.patchvote", *FIT).code == 0
+    before = Path("grown.patchvote").read_bytes()
+    shutil.copytree("photos", "upper/more")
+    done = command("add", "grown.patchvote", "upper", "--no-cache")
+    assert done.code == 1
+    assert "upper/more holds folders, not photos, and would become a class." in done.err
+    assert "Did you mean this: patchvote add grown.patchvote upper/more?" in done.err
+    assert Path("grown.patchvote").read_bytes() == before
+    (place / "upper").rename(place / "known")
+    (place / "known" / "more").rename(place / "known" / "iris")  # a class of the model, with folders of its own
+    assert "would become a class" not in command("add", "grown.patchvote", "known", "--no-cache").err
+
+
+def test_a_file_name_that_is_a_number_is_told_as_one(place, command):
+    Path("list.jsonl").write_text('{"file_name": "photos/iris/0.jpg", "label": "x"}\n{"file_name": 3, "label": "x"}\n')
+    assert "line 2 has no file_name in text, but 3." in command("check", "list.jsonl").err

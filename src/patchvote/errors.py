@@ -115,6 +115,7 @@ class UntypedNetworkError(NetworkError, ModelError):
             f"{file} names the network {shown!r}, which is neither embedded nor an ONNX file beside it"
             f"{', nor in the cache of the Hugging Face hub on this machine' if 'hf:' in network else ''}. "
             "Such a name can run code, open files or download, so it is not taken from a file."
+            f"{' An ONNX file is found beside it, with its .toml if it has one.' if '.onnx' in network else ''}"
         )
         # The user cannot judge a name that cannot be shown in full, so no command is suggested for it.
         self.network = network if shown == network and network.isprintable() else None

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import enum
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -239,6 +239,29 @@ def tell_hints(photos: Path, columns: Columns | None = None, fewest: int = 1) ->
     if meant is not None:
         say(f"{meant} holds folders, not photos: did you mean {shlex.quote(str(meant))} in place of {photos}?")
     say(*filter(None, [similar_names(photo.label for photo in found if photo.label is not None)]))
+
+
+def refuse_folder_above(photos: Path, columns: Columns | None, model: Path, classes: Iterable[str]) -> None:
+    """Refuse to add a folder of folders of classes: their names would become classes, which a model cannot unlearn.
+
+    Raises
+    ------
+    PatchvoteError
+        Every class folder holds only folders, and none has the name of a class that the model knows.
+    """
+    from ..photos.find import find_photos
+    from ..photos.hints import folder_of_classes
+
+    if not photos.is_dir():
+        return
+    found = find_photos(source_of(photos, columns))
+    meant = folder_of_classes(photos, found)
+    if meant is not None and not {photo.label for photo in found} & set(classes):
+        raise PatchvoteError(
+            f"{meant} holds folders, not photos, and would become a class. Did you mean this: "
+            f"{shlex.join(['patchvote', 'add', str(model), str(meant)])}? The model is as it was. If {meant.name!r} is "
+            "a class, put one of its photos into that folder itself."
+        )
 
 
 def tell_answers(photos: Path) -> None:

@@ -45,6 +45,7 @@ from .common import (
     load,
     named_columns,
     recipe_of,
+    refuse_folder_above,
     report_file,
     size,
     source_of,
@@ -236,6 +237,7 @@ def add(
         classifier = read()
         inputs = itertools.chain([photos], network_files(classifier.recipe.network))
         check_outputs([(target, Kind.model)], inputs, force=force, updated=[model], columns=named)
+        refuse_folder_above(photos, named, model, classifier.model.classes)
         tell_hints(photos, named)
         with ProgressLine("extract", quiet) as line:
             more: dict[str, Any] = {"reload": read, "progress": line.stage, "engine": where}

@@ -58,6 +58,8 @@ def serve(
     from ..web.settings import Limits, Settings, data_folder
 
     check_device(device)
+    if network is not None and not model:
+        raise MistypedError("--network is the network of MODEL, and there is none here: name the model, too.")
     if data is not None:
         _check_data(data)
     settings = Settings(

@@ -210,7 +210,8 @@ def _from_rows(name: str, folder: Path, rows: Iterable[tuple[int, Mapping[Any, A
         missing = columns.missing(row)
         if missing or not isinstance(file_name, str) or not file_name.strip():
             present = ", ".join(map(str, row))[:200] or "nothing"
-            raise PhotoError(name, f"line {line} has no {missing or columns.file}. It has: {present}.")
+            other = "" if missing or isinstance(file_name, str | None) else f" in text, but {brief(file_name)}"
+            raise PhotoError(name, f"line {line} has no {missing or columns.file}{other}. It has: {present}.")
         label = row.get(columns.label_column)
         if label is not None and not isinstance(label, (str, int, np.integer)):
             raise PhotoError(name, f"line {line}: label must be text, got {repr(label)[:200]}.")

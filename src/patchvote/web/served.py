@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
+import functools
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from ..bags.boxes import Dense
 from ..bags.extract import Described
 from ..bags.recipe import Recipe
 from ..classifier import ImageClassifier
-from ..errors import ModelError, PatchvoteError
+from ..errors import ModelError, PatchvoteError, UntypedNetworkError
 from ..models.answers import Answer, answer_of
 from ..models.file import read_model
 from ..models.model import Model
@@ -74,11 +75,20 @@ class Models:
             name = path.stem or "model"
             if name in self._own:
                 raise PatchvoteError(f"two models are called {name!r}: rename one of their files.")
-            classifier = ImageClassifier.load(
-                path, network=settings.network, jobs=settings.jobs, device=settings.device
-            )
+            classifier = self._loaded_own(path)
             size = path.stat().st_size
             self._own[name] = Served(name, path, size, classifier.model, self._batcher_of(classifier))
+
+    def _loaded_own(self, path: Path) -> ImageClassifier:
+        """Load a model that the server starts with; the network of the settings is for those that need one."""
+        settings = self._settings
+        load = functools.partial(ImageClassifier.load, path, jobs=settings.jobs, device=settings.device)
+        try:
+            return load()
+        except UntypedNetworkError:
+            if settings.network is None:
+                raise
+            return load(network=settings.network)
 
     @property
     def own(self) -> list[Served]:
