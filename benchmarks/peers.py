@@ -168,11 +168,11 @@ def right(answers: Path) -> dict[str, bool]:
 
     patchvote writes .jsonl, in which names are exact: in its .csv, one that a spreadsheet takes for a formula is not.
     """
-    text = answers.read_text(encoding="utf-8")
-    if answers.suffix == ".jsonl":
-        pairs = [(Path(row["file"]), row["likeliest"]) for row in map(json.loads, text.splitlines())]
-    else:
-        pairs = [(Path(name), label) for name, label in csv.reader(text.splitlines())]
+    with answers.open(encoding="utf-8", newline="") as file:  # names of classes may hold line breaks
+        if answers.suffix == ".jsonl":
+            pairs = [(Path(row["file"]), row["likeliest"]) for row in map(json.loads, file)]
+        else:
+            pairs = [(Path(name), label) for name, label in csv.reader(file)]
     return {f"{path.parent.name}/{path.name}": path.parent.name == answer for path, answer in pairs}
 
 

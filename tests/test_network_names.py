@@ -27,6 +27,7 @@ from patchvote import (
     find_photos,
 )
 from patchvote.backbones import load, open_onnx
+from patchvote.backbones.names import beside
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import Model
@@ -203,6 +204,15 @@ def test_the_name_of_a_folder_is_never_read_as_a_join(trap, monkeypatch):
     write_model(model_of("net.onnx", open_onnx(net).spec.fingerprint), folder / "m.patchvote")
     assert ImageClassifier.load(folder / "m.patchvote").recipe.network == str(net)
     assert untouched(trap)
+
+
+def test_joined_networks_that_were_typed_with_folders_are_found_beside_the_model(tmp_path):
+    for name in ("one.onnx", "two.onnx"):
+        net = write_tiny_network(tmp_path / name)
+        net.with_suffix(".toml").write_text('output = "features"\n')
+    assert beside("nets/one.onnx+nets/two.onnx", tmp_path / "m.patchvote") == f"{tmp_path}/one.onnx+{tmp_path}/two.onnx"
+    assert beside("efficientnet-lite0+nets/two.onnx", tmp_path / "m") == f"efficientnet-lite0+{tmp_path}/two.onnx"
+    assert beside("c++/two.onnx", tmp_path / "m.patchvote") == f"{tmp_path}/two.onnx"
 
 
 def test_what_lies_beside_a_model_must_be_a_file(tmp_path):

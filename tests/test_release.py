@@ -6,6 +6,7 @@ import doctest
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -30,10 +31,33 @@ def tool(name: str, *words: object) -> subprocess.CompletedProcess[str]:
 def dist(tmp_path_factory):
     pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("release") / "dist"
-    built = tool("distribution.py", folder)
+    built = tool("distribution.py", folder, "--changed")
     assert built.returncode == 0, built.stderr
     assert built.stdout.count("the same in both builds") == 2
     return folder
+
+
+def test_a_folder_with_other_files_is_not_emptied_for_a_release(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    refused = tool("distribution.py", tmp_path, "--changed")
+    assert refused.returncode == 1
+    assert "holds other files (notes)" in refused.stderr
+    assert (tmp_path / "notes").read_text() == "mine"
+    assert "is a file" in tool("distribution.py", tmp_path / "notes", "--changed").stderr
+
+
+def test_changes_that_are_not_committed_are_not_released(tmp_path):
+    if subprocess.run(["git", "status"], cwd=ROOT, capture_output=True, check=False).returncode:
+        pytest.skip("this is no repository")
+    for folder in ("src", "tools"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for words in (["init", "-q"], ["add", "tools"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    script = [sys.executable, str(tmp_path / "tools" / "distribution.py"), str(tmp_path / "dist")]
+    refused = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "these files are not committed" in refused.stderr
+    assert not (tmp_path / "dist").exists()
 
 
 def test_the_wheel_has_the_package_and_nothing_else(dist):

@@ -314,3 +314,10 @@ def test_a_model_of_the_server_with_a_network_beside_it_is_asked_and_taught_in_a
         made.patch(f"/v1/workspaces/{workspace}/photos", json={"photos": [photo], "class_name": "new"})
         assert learned(made, workspace)["status"] == "done"
         assert "new" in made.get(f"/v1/workspaces/{workspace}").json()["model"]["classes"]
+
+        # The network is in memory: it may be removed.
+        (tmp_path / "net.onnx").unlink()
+        assert made.post("/v1/workspaces", json={"model": "own"}).status_code == 201
+        again = learned(made, workspace)
+        assert again["status"] == "failed"
+        assert str(tmp_path) not in again["message"]

@@ -439,3 +439,9 @@ def test_add_refuses_folders_of_folders_of_classes(place, command):
 def test_a_file_name_that_is_a_number_is_told_as_one(place, command):
     Path("list.jsonl").write_text('{"file_name": "photos/iris/0.jpg", "label": "x"}\n{"file_name": 3, "label": "x"}\n')
     assert "line 2 has no file_name in text, but 3." in command("check", "list.jsonl").err
+
+
+def test_a_path_that_cannot_be_looked_at_costs_no_other_photo_its_answer(place, command):
+    done = command("predict", "m.patchvote", "photos/iris/0.jpg", "a" * 300 + ".jpg", *FIT)
+    assert done.code == 3
+    assert "photos/iris/0.jpg" in done.out

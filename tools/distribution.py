@@ -2,14 +2,17 @@
 
     python tools/distribution.py dist
 
-Dates inside the files are that of the last commit (or of SOURCE_DATE_EPOCH, if it is set), so that anybody can build
-the same files from the same commit and compare.
+A tree with changes that are not committed is refused, since nobody else could build the same (--changed builds it all
+the same, for tests). The target holds nothing but what this script and `make sbom` write. Dates inside the files are
+that of the last commit (or of SOURCE_DATE_EPOCH, if it is set), so that anybody can build the same files from the same
+commit and compare.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+_OURS = re.compile(r"patchvote-.*\.(whl|tar\.gz)|SHA256SUMS|sbom\.cdx\.json|licences\.md")  # files of a release
 
 
 def epoch() -> str:
@@ -38,8 +42,21 @@ def build(folder: Path, seconds: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def main(target: Path) -> None:
+def changes() -> list[str]:
+    """Return the files that differ from the last commit, also new ones; none where there is no repository."""
+    words = ["git", "status", "--porcelain", "--", "."]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.splitlines()
+
+
+def main(target: Path, *, changed: bool = False) -> None:
     """Build twice, compare, and leave the files with their SHA-256 in `target`."""
+    if not changed and (names := changes()):
+        raise SystemExit(f"these files are not committed: {', '.join(names[:5])}. Nothing was written.")
+    if target.exists() and not target.is_dir():
+        raise SystemExit(f"{target} is a file. Name a folder.")
+    others = [path.name for path in target.glob("*") if not _OURS.fullmatch(path.name)]
+    if others:
+        raise SystemExit(f"{target} holds other files ({others[0]}). Name a new or empty folder.")
     seconds = epoch()
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         once, again = build(Path(first), seconds), build(Path(second), seconds)
@@ -57,4 +74,5 @@ def main(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "dist"))
+    given = [word for word in sys.argv[1:] if word != "--changed"]
+    main(Path(given[0] if given else "dist"), changed="--changed" in sys.argv)

@@ -35,7 +35,10 @@ def cache_folder() -> Path:
 def cached_graph(key: str, build: Callable[[], bytes]) -> bytes:
     """Return the cached graph of this key; build and cache it where there is none."""
     folder = cache_folder() / "networks"
-    for path in sorted(folder.glob(f"{key}-*.onnx")):
+    cached: list[Path] = []
+    with contextlib.suppress(OSError):  # a folder that may not be entered
+        cached = sorted(folder.glob(f"{key}-*.onnx"))
+    for path in cached:
         with contextlib.suppress(OSError):
             with open_regular(path) as file:
                 if not _is_own(os.fstat(file.fileno())):

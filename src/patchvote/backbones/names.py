@@ -160,8 +160,12 @@ def beside(network: str, file: Path) -> str:
     ModelError
         Networks are joined, and a file among them lies in a folder whose name would be read as a join.
     """
-    names = [network] if _in_folder(network, file.parent) else _split(network)
-    trusted = [name if name in EMBEDDED or _in_cache(name) else _in_folder(name, file.parent) for name in names]
+    whole = _trusted(network, file.parent)
+    is_one = whole and (JOIN in PureWindowsPath(network).name or network.count(JOIN) >= _MAX_JOINED)
+    names = [network] if is_one else _split(network)
+    trusted = [_trusted(name, file.parent) for name in names]
+    if whole and not all(trusted):  # what looks like a join is the name of a folder
+        names, trusted = [network], [whole]
     if not all(trusted):
         raise UntypedNetworkError(network, file)
     if len(trusted) > 1 and any(JOIN in name for name in trusted):
@@ -171,6 +175,11 @@ def beside(network: str, file: Path) -> str:
         )
     joined = JOIN.join(trusted)
     return CachedName(joined) if any(map(_in_cache, names)) else joined
+
+
+def _trusted(name: str, folder: Path) -> str:
+    """Return the name of one network that may be loaded, or "" where it may not."""
+    return name if name in EMBEDDED or _in_cache(name) else _in_folder(name, folder)
 
 
 def _in_cache(name: str) -> bool:

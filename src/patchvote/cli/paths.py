@@ -101,7 +101,7 @@ def photos_of(names: list[str], columns: Columns | None = None) -> Found:
     found = Found()
     for name in names:
         path = place(name)
-        if path.is_dir():
+        if path.is_dir() if isinstance(path, RemotePath) else os.path.isdir(path):  # noqa: PTH112 - Path may raise
             inside = find_photos(path)
             found.extend(dataclasses.replace(one, name=os.path.join(name, one.name)) for one in inside)  # noqa: PTH118
             found.passed_over += inside.passed_over.without_folders()

@@ -221,8 +221,8 @@ def _opened(path: Path) -> Iterator[int | None]:
     """Open a file or folder so that it can be locked; None where that is not possible."""
     handle = None
     if fcntl is not None:
-        flags = os.O_RDONLY if path.is_dir() else os.O_RDWR  # NFS locks only files that are open for writing
         with contextlib.suppress(OSError):
+            flags = os.O_RDONLY if path.is_dir() else os.O_RDWR  # NFS locks only files that are open for writing
             handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield handle

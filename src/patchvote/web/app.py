@@ -36,7 +36,8 @@ def make_context(settings: Settings) -> Context:
     metrics = Metrics()
     kept = Workspaces(settings.data / "workspaces", settings.limits)
     models = Models(settings, kept, metrics)
-    jobs = Jobs(settings.limits, metrics, private_folders(settings.data))
+    folders = private_folders(settings.data, settings.models, settings.network)
+    jobs = Jobs(settings.limits, metrics, folders)
     streams = Streams(settings.limits.streams)
     metrics.gauge("patchvote_photos_waiting", "Photos that wait for the network.", lambda: models.waiting)
     metrics.gauge("patchvote_jobs_running", "Jobs that run.", lambda: jobs.running)
@@ -67,7 +68,8 @@ def make_api(context: Context) -> FastAPI:
         telemetry=_NO_TELEMETRY,
     )
     api.state.context = context
-    add_handlers(api, context.settings.data)
+    settings = context.settings
+    add_handlers(api, private_folders(settings.data, settings.models, settings.network))
     for routes in (service, asking, workspaces, photos, learning):
         api.include_router(routes.router)
     api.include_router(service.page_routes(context.settings))

@@ -76,14 +76,15 @@ def without_paths(message: str, folders: Iterable[Path]) -> str:
     return message if len(message) <= _LONGEST else message[:_LONGEST] + "…"
 
 
-def private_folders(data: Path) -> list[Path]:
-    """Return the folders whose paths tell something about the machine."""
-    return [data, Path(__file__).parent.parent, Path.home(), Path(tempfile.gettempdir()), Path.cwd()]
+def private_folders(data: Path, models: Iterable[Path] = (), network: str | None = None) -> list[Path]:
+    """Return the folders whose paths tell something about the machine; also those of models and of a network."""
+    typed = [*models, *([] if network is None else [Path(network)])]
+    others = [Path(__file__).parent.parent, Path.home(), Path(tempfile.gettempdir()), Path.cwd()]
+    return [data, *(path.absolute().parent for path in typed if path.absolute().parent != Path("/")), *others]
 
 
-def add_handlers(app: FastAPI, data: Path) -> None:
-    """Turn every error of a request into a response."""
-    folders = private_folders(data)
+def add_handlers(app: FastAPI, folders: list[Path]) -> None:
+    """Turn every error of a request into a response, without the paths of these folders."""
 
     async def problem(request: Request, error: Any) -> Response:
         return Problem(error.status, error.code, without_paths(error.message, folders), error.retry_after).response()

@@ -17,7 +17,7 @@ from ..bags.boxes import Dense
 from ..bags.extract import Described
 from ..bags.recipe import Recipe
 from ..classifier import ImageClassifier
-from ..errors import ModelError, PatchvoteError, UntypedNetworkError
+from ..errors import ModelError, PatchvoteError
 from ..models.answers import Answer, answer_of
 from ..models.file import read_model
 from ..models.model import Model
@@ -80,12 +80,12 @@ class Models:
             self._own[name] = Served(name, path, size, classifier.model, self._batcher_of(classifier))
 
     def _loaded_own(self, path: Path) -> ImageClassifier:
-        """Load a model that the server starts with; the network of the settings is for those that need one."""
+        """Load a model that the server starts with; the network of the settings is for those that lack theirs."""
         settings = self._settings
         load = functools.partial(ImageClassifier.load, path, jobs=settings.jobs, device=settings.device)
         try:
             return load()
-        except UntypedNetworkError:
+        except ModelError:
             if settings.network is None:
                 raise
             return load(network=settings.network)
@@ -171,15 +171,18 @@ class Models:
         return self._load(path).model
 
     def network_of(self, path: Path) -> str | None:
-        """Return the network of one of the server's own models, for a file that has the same; None for other files.
+        """Return the name of the network that a model has in common with one of the server's own, or None."""
+        own = self._like(path)
+        return None if own is None else str(own.batcher.extractor.recipe.network)
+
+    def _like(self, path: Path) -> Served | None:
+        """Return one of the server's own models that has the same network as the model in a file, or None.
 
         A copy of a model in a workspace has no network beside it, and names of networks are not taken from files.
         """
         model = read_model(path)
-        for own in self._own.values():
-            if (own.model.recipe, own.model.fingerprint) == (model.recipe, model.fingerprint):
-                return str(own.batcher.extractor.recipe.network)
-        return None
+        kind = model.recipe, model.fingerprint
+        return next((own for own in self._own.values() if (own.model.recipe, own.model.fingerprint) == kind), None)
 
     def close(self) -> None:
         """End the threads of all batches."""
@@ -188,8 +191,10 @@ class Models:
                 batcher.close()
 
     def _load(self, path: Path) -> ImageClassifier:
-        network = self.network_of(path)
-        classifier = ImageClassifier.load(path, network=network, jobs=self._settings.jobs, device=self._settings.device)
+        own = self._like(path)
+        backbone = None if own is None else own.batcher.extractor.backbone  # its file may have gone meanwhile
+        settings = self._settings
+        classifier = ImageClassifier.load(path, backbone=backbone, jobs=settings.jobs, device=settings.device)
         pixels = pixels_of(classifier.recipe, classifier.extractor.backbone.spec.size)
         if pixels > self._settings.limits.network_pixels:
             raise ModelError(

@@ -46,8 +46,10 @@ def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
     if len({label for _, _, label in labelled}) < needed:
         message = "put photos into at least two classes first." if needed == 2 else "put photos into a class first."
         raise Problem(422, "invalid", message)
-    run, folder = workspace.new_run(), workspace.run_folder(state.base)
+    folder = workspace.run_folder(state.base)
     base = None if folder is None else folder / "model.patchvote"
+    network = None if base is None else here.models.network_of(base)
+    run = workspace.new_run()
     task = Task(
         photos=str(workspace.folder / "photos"),
         run=str(run),
@@ -55,7 +57,7 @@ def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
         labelled=labelled,
         unlabelled=[[photo.id, photo.name] for photo in state.unlabelled],
         base=None if base is None else str(base),
-        network=None if base is None else here.models.network_of(base),
+        network=network,
         voter=body.voter,
         budget=body.budget,
         suggest=body.suggest,
@@ -64,7 +66,7 @@ def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
     )
     try:
         return here.jobs.submit(workspace, task, state.fingerprint())
-    except Problem:
+    except BaseException:
         workspace.discard_run(run)
         raise
 
