@@ -88,12 +88,13 @@ test-wheel: dist
 	cd build/empty && ../wheel/bin/patchvote demo demo && ls -l demo
 
 # The tests of the sdist, unpacked away from the repository, against the installed wheel. The folder is removed at the end.
+SDIST_TESTS ?= tests
 test-sdist: dist
 	set -e; folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; tar -xzf dist/*.tar.gz --strip-components 1 -C "$$folder"; \
 		$(PYTHON) -m venv "$$folder/.venv"; \
 		"$$folder/.venv/bin/python" -m pip install --quiet "$$(echo $(CURDIR)/dist/*.whl)[dev]"; cd "$$folder"; \
 		.venv/bin/python -c 'import patchvote; assert "site-packages" in patchvote.__file__, patchvote.__file__'; \
-		.venv/bin/python -m pytest tests --numprocesses auto --dist worksteal --ignore-glob 'tests/test_ray*.py' \
+		.venv/bin/python -m pytest $(SDIST_TESTS) --numprocesses auto --dist worksteal --ignore-glob 'tests/test_ray*.py' \
 			--ignore tests/test_torch_libraries.py
 
 # The lower bounds of pyproject.toml, together with those of the extras that need no other machine.
