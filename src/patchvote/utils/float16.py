@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_CHUNK = 1 << 18  # numbers per call of ONNX Runtime: 1 MB as float32, which stays in cache
+_CHUNK = 1 << 16  # numbers per call of ONNX Runtime: 256 kB as float32, which stay in cache and are little memory
 _FLOAT32, _FLOAT16 = 1, 10  # numbers of the types in ONNX
 # The graph as bytes, since the package that builds graphs takes long to import: tests/test_halves.py builds the same.
 _GRAPH = (
