@@ -31,6 +31,7 @@ def test_it_writes_into_memory_that_is_given():
     np.testing.assert_array_equal(memory, [[0, 1, 0, 0, 0], [2, 3, 0, 0, 0], [4, 5, 0, 0, 0]])
     to_float32(values.astype(np.float64), memory[:, 3:])
     np.testing.assert_array_equal(memory[:, 3:], values)
+    np.testing.assert_array_equal(to_float32(values, np.zeros((3, 2))), values)
 
 
 def test_large_arrays_go_in_chunks_and_empty_ones_give_nothing():

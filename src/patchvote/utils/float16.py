@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-_CHUNK = 1 << 16  # numbers per call of ONNX Runtime: 256 kB as float32, which stay in cache and are little memory
+_CHUNK = 1 << 16  # numbers per call of ONNX Runtime: 256 kB as float32, which stay in cache
 _FLOAT32, _FLOAT16 = 1, 10  # numbers of the types in ONNX
 # The graph as bytes, since the package that builds graphs takes long to import: tests/test_halves.py builds the same.
 _GRAPH = (
@@ -29,7 +29,7 @@ def to_float32(values: npt.NDArray[Any], out: npt.NDArray[Any] | None = None) ->
     >>> to_float32(np.array([1.5, -2], np.float16))
     array([ 1.5, -2. ], dtype=float32)
     """
-    if values.dtype == np.float16 and values.ndim > 0:
+    if values.dtype == np.float16 and values.ndim > 0 and (out is None or out.dtype == np.float32):
         session = _session(_FLOAT16, _FLOAT32)
         return _cast(session, values, np.empty(values.shape, np.float32) if out is None else out)
     if out is None:
@@ -54,8 +54,14 @@ def _cast(session: Any, values: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.
     """Cast numbers into `out`, some rows at a time."""
     rows = max(1, _CHUNK // max(1, values[:1].size))
     for start in range(0, len(values), rows):
-        part = np.ascontiguousarray(values[start : start + rows])
-        out[start : start + rows] = session.run(None, {"x": part.reshape(-1)})[0].reshape(part.shape)
+        part, target = np.ascontiguousarray(values[start : start + rows]).reshape(-1), out[start : start + rows]
+        if target.flags.c_contiguous and part.size:  # written in place
+            binding = session.io_binding()
+            binding.bind_cpu_input("x", part)
+            binding.bind_output("y", "cpu", 0, out.dtype, [part.size], target.ctypes.data)
+            session.run_with_iobinding(binding)
+        else:
+            target[...] = session.run(None, {"x": part})[0].reshape(target.shape)
     return out
 
 
