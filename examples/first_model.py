@@ -51,7 +51,7 @@ def main():
     save_figure(scores.plot(), figures / "confusion.png")
 
     for answer in classifier.answers([test / "brick" / "00.png", test / "coins" / "01.png"]):
-        print(Path(answer.name).name, answer.label, f"{answer.probability:.2f}")
+        print(Path(answer.name).name, answer.label, answer.probability)  # None beside "none of these"
     save_picture(classifier.explain(collage).plot(["brick", "tissue", "stars"], side=240), figures / "evidence.png")
 
 

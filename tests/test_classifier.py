@@ -48,7 +48,7 @@ def test_it_learns_a_folder_and_names_its_photos(fitted, photo_folder):
     answers = list(fitted.answers(photo_folder))
     assert [answer.name for answer in answers] == [photo.name for photo in photos]
     for answer, row in zip(answers, probability, strict=True):
-        assert answer.probability == row.max()
+        assert answer.likeliest_probability == row.max()
         assert answer.runner_up_probability == np.sort(row)[-2]
         assert answer.rejected == (row.max() < fitted.model.threshold)
 
@@ -436,7 +436,7 @@ def test_a_kept_model_adapts_to_the_photos_it_is_asked_about_and_looks_at_each_o
     (other_camera / "zz.png").unlink()
     assert loaded.filled.extracted == 40
     assert [answer.name for answer in answers if answer.error] == ["zz.png"]
-    labels = [answer.label for answer in answers if answer.error is None]
+    labels = [answer.likeliest for answer in answers if answer.error is None]
     right = np.mean(np.array(labels) == expected_of(other_camera))
     assert right > np.mean(fitted.predict(other_camera) == expected_of(other_camera))
     assert loaded.predict(other_camera).tolist() == labels  # it stays adapted

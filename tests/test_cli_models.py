@@ -68,9 +68,9 @@ def test_predict_writes_csv_into_a_pipe_and_a_table_on_a_terminal(made, photo_fo
     assert all(0 < float(row["probability"]) <= 1 for row in rows)
     ask = words("predict", folder / "m.patchvote", photos[0].name)  # a long path would get a line of its own
     head, row = in_terminal(ask, folder=photos[0].parent).splitlines()
-    assert head.split() == ["photo", "class", "probability", "next", "likeliest"]
+    assert head.split() == ["photo", "class", "probability", "likeliest", "next", "likeliest"]
     assert row[head.index("class") :].startswith("brick")
-    assert row[: head.index("next")].rstrip().endswith("%")
+    assert row[: head.index("likeliest")].rstrip().endswith("%")
 
 
 def test_predict_reads_paths_from_standard_input_and_writes_files(made, photo_folder, tmp_path):
@@ -114,6 +114,7 @@ def test_something_else_is_none_of_these(command, made, tmp_path):
     Image.fromarray(noise).save(tmp_path / "noise.png")
     told = json.loads(command("predict", folder / "m.patchvote", tmp_path / "noise.png", "--json").out)
     assert told["label"] == "none of these"
+    assert told["probability"] is None
     assert told["familiarity"] < 0.05
     told = json.loads(
         command("predict", folder / "m.patchvote", tmp_path / "noise.png", "--json", "--threshold", 0).out

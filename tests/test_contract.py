@@ -137,7 +137,7 @@ def test_more_votes_than_fit_in_memory_are_refused_and_answers_need_none_of_them
     with pytest.raises(PatchvoteError, match="2,000 parts voting for 30,000 classes are more than fit in memory"):
         evidence_of(model, "a photo", bag)
     monkeypatch.setattr(LinearVotes, "votes", None)  # the mean of the bag is all that an answer takes
-    assert answer_of(model, "a photo", bag).label == "000000"
+    assert answer_of(model, "a photo", bag).likeliest == "000000"
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def use(path, folder, network):
         model_info(path, card=True, as_json=False)
     classifier = ImageClassifier.load(path, network=str(folder / "tiny.onnx"), backbone=network, cache=folder / "bags")
     (answer,) = classifier.answers([photo])
-    assert np.isfinite(answer.probability)
+    assert np.isfinite(answer.likeliest_probability)
     classifier.explain([photo])
     classifier.evaluate([photo], [classifier.classes[0]])
     classifier.report(folder / "report.html", title="a", measured="b")

@@ -87,7 +87,7 @@ def test_a_model_that_was_mailed_names_what_it_needs_and_the_line_to_type_downlo
     assert done.returncode == 0, done.stderr
     assert len(hub.downloads()) == 2
     expected = next(classifier.answers([photo]))
-    assert f",{expected.label},{round(expected.probability, 4)}," in done.stdout
+    assert f",{expected.likeliest},{round(expected.likeliest_probability, 4)}," in done.stdout
     assert patchvote("predict", model, photo).returncode == 0  # from now on, it is in the cache
 
 

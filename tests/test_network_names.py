@@ -164,7 +164,7 @@ def test_the_line_that_is_shown_works_for_a_network_of_the_users_own(photo_folde
     done = subprocess.run([sys.executable, "-m", *line], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     expected = next(classifier.answers([photo]))
-    assert f",{expected.label},{round(expected.probability, 4)}," in done.stdout
+    assert f",{expected.likeliest},{round(expected.likeliest_probability, 4)}," in done.stdout
     again = ImageClassifier.load(tmp_path / "m.patchvote", network=name)
     np.testing.assert_array_equal(again.predict_proba([photo]), classifier.predict_proba([photo]))
     with pytest.raises(ModelError, match="not taken from a file"):

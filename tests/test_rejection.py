@@ -171,8 +171,8 @@ def test_an_adapted_model_has_a_familiarity_of_its_own_and_the_veto_stays(voter,
     assert model.scorer.has_veto
     assert not np.array_equal(model.familiarity.means, before.means)
     answers = list(classifier.answers(target))
-    assert np.mean([answer.label == label for answer, label in zip(answers, labels, strict=True)]) > 0.8
-    vetoed = [answer.probability < model.threshold for answer in answers]
+    assert np.mean([answer.likeliest == label for answer, label in zip(answers, labels, strict=True)]) > 0.8
+    vetoed = [answer.likeliest_probability < model.threshold for answer in answers]
     assert any(vetoed)
     assert not all(vetoed)
     for answer, veto in zip(answers, vetoed, strict=True):  # what the unadapted model rejects stays rejected
@@ -256,8 +256,8 @@ def files(tmp_path, monkeypatch, command):
 
 def test_predict_rejects_at_the_threshold_and_tells_the_familiarity(files, command):
     rows = list(csv.DictReader(io.StringIO(command("predict", "m.patchvote", "strange", "test").out)))
-    columns = ["file", "label", "probability", "likeliest", "runner_up", "runner_up_probability", "error"]
-    assert list(rows[0]) == [*columns, "familiarity"]
+    columns = ["file", "label", "probability", "likeliest", "likeliest_probability"]
+    assert list(rows[0]) == [*columns, "runner_up", "runner_up_probability", "error", "familiarity"]
     assert [float(row["familiarity"]) < 0.05 for row in rows] == [row["label"] == NONE for row in rows]
     assert all(row["label"] == NONE for row in rows[:10])
     all_named = csv.DictReader(io.StringIO(command("predict", "m.patchvote", "strange", "--threshold", 0).out))

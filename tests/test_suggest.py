@@ -68,7 +68,7 @@ def test_the_command_suggests_uncertain_photos_like_predict_prints_them(unlabell
     assert "1 photo was learned before, and left out." in done.err
     rows = [json.loads(line) for line in done.out.splitlines()]
     assert len(rows) == 3
-    margins = [row["probability"] - row["runner_up_probability"] for row in rows]
+    margins = [row["likeliest_probability"] - row["runner_up_probability"] for row in rows]
     assert margins == sorted(margins)
     answers = [json.loads(line) for line in command("predict", "m.patchvote", "new", "--json").out.splitlines()]
     by_file = {row["file"]: row for row in answers}

@@ -40,13 +40,13 @@ def test_csv_has_columns_for_the_likeliest_and_for_every_class(model, photo_fold
     photo = next((photo_folder / "grass").iterdir())
     done = patchvote("predict", model, tmp_path / "broken.jpg", photo, "--top", "3", "--all")
     broken, row = csv.DictReader(io.StringIO(done.stdout))
-    assert list(row)[8:14] == ["top_1", "top_1_probability", "top_2", "top_2_probability", "top_3", "top_3_probability"]
+    assert list(row)[9:15] == ["top_1", "top_1_probability", "top_2", "top_2_probability", "top_3", "top_3_probability"]
     every = {label: float(row[f"probability of {label}"]) for label in ("Straße & Café", "brick", "grass", "gravel")}
     assert sum(every.values()) == pytest.approx(1, abs=1e-5)
     ranked = sorted(every, key=every.get, reverse=True)
     assert [row[f"top_{rank}"] for rank in (1, 2, 3)] == ranked[:3]
     assert [float(row[f"top_{rank}_probability"]) for rank in (1, 2, 3)] == [every[label] for label in ranked[:3]]
-    assert {broken[name] for name in list(row)[8:]} == {""}
+    assert {broken[name] for name in list(row)[9:]} == {""}
 
 
 def test_json_holds_the_same(command, model, photo_folder, tmp_path):

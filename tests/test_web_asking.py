@@ -38,8 +38,8 @@ def test_answers_come_in_the_order_of_the_photos_and_equal_those_of_the_classifi
             assert answer["error"] == own.error.reason
             assert answer["probability"] is None
         else:
-            assert answer["likeliest"] == own.label
-            assert answer["probability"] == round(own.probability, 4)
+            assert answer["likeliest"] == own.likeliest
+            assert answer["likeliest_probability"] == round(own.likeliest_probability, 4)
             assert answer["familiarity"] == round(own.familiarity, 4)
             assert answer["rejected"] == own.rejected
 
@@ -58,6 +58,9 @@ def test_a_threshold_rejects_more(served, asked):
     ]
     assert [answer["rejected"] for answer in answers[0]] == [False] * 3
     assert [answer["label"] for answer in answers[1]] == ["none of these"] * 3
+    assert [answer["probability"] for answer in answers[1]] == [None] * 3
+    assert all(0 < answer["likeliest_probability"] <= 1 for answer in answers[1])
+    assert all(answer["probability"] == answer["likeliest_probability"] for answer in answers[0])
 
 
 def test_a_model_has_to_be_named_where_there_are_several(served, asked):

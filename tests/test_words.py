@@ -220,7 +220,9 @@ def strict(place):
 def test_explain_says_that_a_photo_is_rejected(strict, command):
     done = command("explain", strict, "photos/iris/1.jpg")
     assert '"none of these" is the better answer: no class reaches 100 %.' in done.out
-    assert json.loads(command("explain", strict, "photos/iris/1.jpg", "--json").out)["rejected"]
+    rejected = json.loads(command("explain", strict, "photos/iris/1.jpg", "--json").out)
+    assert [rejected[name] for name in ("rejected", "label", "probability")] == [True, "none of these", None]
+    assert rejected["likeliest_probability"] == round(max(rejected["probabilities"].values()), 4)
     assert not json.loads(command("explain", "n.patchvote", "photos/iris/1.jpg", "--json").out)["rejected"]
 
 

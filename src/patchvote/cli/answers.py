@@ -9,8 +9,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from ..models.answers import Answer
 from ..models.rows import row
 from ..models.scores import Scores
@@ -59,16 +57,22 @@ class Wanted:
             entries["probabilities"] = {label: _exact(p) for label, p in answer.top()}
         return entries
 
+    @property
+    def below(self) -> bool:
+        """Whether a table lists classes below the answer, on a line each."""
+        return self.every or self.top > 1
+
     def shown(self, answer: Answer) -> list[tuple[str, float]]:
-        """Return the classes after the likeliest that a table lists below it."""
-        listed = answer.top(None if self.every else self.top)[1:]
-        if not self.every:
-            return listed
-        return [(label, p) for rank, (label, p) in enumerate(listed, 2) if p >= SHOWN or rank <= self.top]
+        """Return the classes that a table lists below the answer: all that are wanted, except the label."""
+        if not self.below:
+            return []
+        ranked = enumerate(answer.top(None if self.every else self.top), 1)
+        listed = [(label, p) for rank, (label, p) in ranked if p >= SHOWN or rank <= max(self.top, 1)]
+        return listed if answer.rejected else listed[1:]
 
     def left_out(self, answer: Answer) -> int:
         """Return how many of all classes a table does not list, since all of them are hardly likely."""
-        return len(answer.top()) - 1 - len(self.shown(answer)) if self.every else 0
+        return len(answer.top()) - len(self.shown(answer)) - (not answer.rejected) if self.every else 0
 
 
 def _exact(probability: float | None) -> float | None:
@@ -80,24 +84,10 @@ LIKELIEST = Wanted()
 
 def answers_of(scores: Scores) -> Iterator[Answer]:
     """Yield the answers that were compared with labels."""
-    all_rejected = scores.rejected
-    for index, (name, probability) in enumerate(zip(scores.names, scores.probability, strict=True)):
-        first, second = np.argsort(-probability, kind="stable")[:2]
-        highest, next_highest = float(probability[first]), float(probability[second])
-        labels = scores.classes[first], scores.classes[second]
-        rejected = bool(all_rejected[index])
-        familiarity = None if scores.familiarity is None else float(scores.familiarity[index])
-        yield Answer(
-            name,
-            labels[0],
-            highest,
-            labels[1],
-            next_highest,
-            rejected,
-            familiarity=familiarity,
-            classes=scores.classes,
-            probabilities=probability,
-        )
+    rejected = scores.rejected.tolist()
+    familiarity = [None] * len(scores) if scores.familiarity is None else scores.familiarity.tolist()
+    for index, name in enumerate(scores.names):
+        yield Answer.of(name, scores.classes, scores.probability[index], rejected[index], familiarity[index])
 
 
 def json_lines(

@@ -267,11 +267,15 @@ def _by_name(training: Path | Found) -> dict[str, Photo]:
 
 
 def _plain(evidence: Evidence) -> dict[str, Any]:
-    probability = dict(zip(evidence.classes, evidence.probability.tolist(), strict=True))
+    from ..models.answers import answer_in
+    from ..models.rows import row
+
+    answer = row(answer_in(evidence))
+    del answer["file"], answer["error"]
     return {
+        **answer,
         "rejected": evidence.rejected,
-        "familiarity": evidence.familiarity,
-        "probability": probability,
+        "probabilities": dict(zip(evidence.classes, evidence.probability.tolist(), strict=True)),
         "matches": [dataclasses.asdict(match) for match in evidence.matches[:_SHOWN_MATCHES]],
         "pulls": [dataclasses.asdict(pull) for pull in evidence.pulls],
     }
@@ -283,9 +287,10 @@ def _lines(evidence: Evidence, limit: float) -> list[str]:
     reason = f"no class reaches {100 * limit:.0f} %"
     if evidence.familiarity is not None:
         reason = f"at most {100 * max(evidence.familiarity, 0.001):.1f} % of known photos look as strange"
-    lines = [f'"{NONE}" is the better answer: {reason}.'] if evidence.rejected else []
+    lines = [f'"{NONE}" is the better answer: {reason}.', "likeliest classes:"] if evidence.rejected else []
+    indent = "  " if evidence.rejected else ""
     for name in evidence.ranking[:3]:
-        lines.append(f"{100 * evidence.probability[evidence.number(name)]:5.1f} %  {name}")
+        lines.append(f"{indent}{100 * evidence.probability[evidence.number(name)]:5.1f} %  {name}")
     # Parts that are near one another are called the same.
     lines.extend(
         dict.fromkeys(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..bags.bags import Bags
 from ..errors import PatchvoteError, PhotoError
 from ..voters.outputs import blaming, named, votes_of
+from ..voters.votes import NONE
 from .evidence import Evidence, Match
 from .model import Model
 from .pulling import pulls_of
@@ -20,15 +21,15 @@ _MAX_VOTES = 50_000_000  # in the evidence of one photo: 400 MB as float64
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """The answer for one photo.
+    """The answer for one photo: `label` and `probability`, and beside them the likeliest classes.
 
     Parameters
     ----------
     name : str
         Name of the photo.
-    label : str or None
-        Likeliest class; None where the photo could not be read.
-    probability : float
+    likeliest : str or None
+        Likeliest class, also of a photo that is rejected; None where the photo could not be read.
+    likeliest_probability : float
         Probability of that class.
     runner_up : str or None
         Second likeliest class.
@@ -49,13 +50,16 @@ class Answer:
     Examples
     --------
     >>> answer = Answer("a.jpg", "sea", 0.6, classes=("ice", "land", "sea"), probabilities=np.array([0.1, 0.3, 0.6]))
-    >>> answer.top(2)
-    [('sea', 0.6), ('land', 0.3)]
+    >>> answer.label, answer.probability, answer.top(2)
+    ('sea', 0.6, [('sea', 0.6), ('land', 0.3)])
+    >>> answer = Answer("b.jpg", "sea", 0.6, rejected=True)
+    >>> answer.label, answer.probability, answer.likeliest
+    ('none of these', None, 'sea')
     """
 
     name: str
-    label: str | None
-    probability: float = 0.0
+    likeliest: str | None
+    likeliest_probability: float = 0.0
     runner_up: str | None = None
     runner_up_probability: float = 0.0
     rejected: bool = False
@@ -63,6 +67,39 @@ class Answer:
     familiarity: float | None = None
     classes: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
     probabilities: npt.NDArray[np.float64] | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        classes: tuple[str, ...],
+        probabilities: npt.NDArray[np.float64],
+        rejected: bool,
+        familiarity: float | None,
+    ) -> Answer:
+        """Return the answer for a photo, given the probabilities of the classes."""
+        first, second = np.argsort(-probabilities, kind="stable")[:2]
+        return cls(
+            name,
+            classes[first],
+            float(probabilities[first]),
+            classes[second],
+            float(probabilities[second]),
+            rejected,
+            familiarity=familiarity,
+            classes=classes,
+            probabilities=probabilities,
+        )
+
+    @property
+    def label(self) -> str | None:
+        """The likeliest class, or "none of these" if the photo is rejected; None where it could not be read."""
+        return NONE if self.rejected else self.likeliest
+
+    @property
+    def probability(self) -> float | None:
+        """Probability of the class that is the label; None where the label is no class."""
+        return None if self.rejected or self.likeliest is None else self.likeliest_probability
 
     def top(self, count: int | None = None) -> list[tuple[str, float]]:
         """Return the likeliest classes with their probabilities, the likeliest first; all classes by default."""
@@ -86,18 +123,12 @@ def answer_from(
     threshold: float | None = None,
 ) -> Answer:
     """Return the answer for a photo, given the probabilities of the classes and its familiarity."""
-    first, second = np.argsort(-probability, kind="stable")[:2]
-    return Answer(
-        name,
-        model.classes[first],
-        float(probability[first]),
-        model.classes[second],
-        float(probability[second]),
-        model.rejects(probability, familiarity, threshold),
-        familiarity=familiarity,
-        classes=model.classes,
-        probabilities=probability,
-    )
+    return Answer.of(name, model.classes, probability, model.rejects(probability, familiarity, threshold), familiarity)
+
+
+def answer_in(evidence: Evidence) -> Answer:
+    """Return the answer that a photo's evidence gives."""
+    return Answer.of(evidence.name, evidence.classes, evidence.probability, evidence.rejected, evidence.familiarity)
 
 
 def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) -> Evidence:

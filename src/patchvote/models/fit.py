@@ -361,7 +361,8 @@ def _evidence(
         number = choice.voter_of[index]
         voter, kept = choice.voters[number], choice.kept[number].tolist()
         votes, boxes = voter.votes(bag).astype(np.float64), bag.boxes.astype(np.float64)
-        evidence = Evidence(held_out.names[index], held_out.classes, votes, boxes, held_out.probability[index])
+        name, probability, rejected = held_out.names[index], held_out.probability[index], bool(held_out.rejected[index])
+        evidence = Evidence(name, held_out.classes, votes, boxes, probability, rejected=rejected)
         weighted = leaves_out_by_weight(voter)
         given, learned = (names, kept) if weighted else ([names[image] for image in kept], None)
         pulls = pulls_of(voter.scorer(), given, bag, evidence, evidence.ranking[0], learned)

@@ -85,10 +85,10 @@ def strangers_of(
     read = [answer for answer in answers if answer.error is None]
     if not read:
         return None
-    decisive = [answer.probability if answer.familiarity is None else answer.familiarity for answer in read]
+    decisive = [one.likeliest_probability if one.familiarity is None else one.familiarity for one in read]
     return Strangers(
         tuple(labels[answer.name] or "" for answer in read),
-        tuple(str(answer.label) for answer in read),
+        tuple(str(answer.likeliest) for answer in read),
         np.array(decisive, np.float64),
         model.limit(threshold),
     )

@@ -167,7 +167,7 @@ class Namer:
         """
         self.model.limit(threshold)
         answers = [answer_of(self.model, name, bag, threshold) for name, bag in self._all_bags(photos)]
-        return np.array([none if answer.rejected else answer.label for answer in answers], object)
+        return np.array([none if answer.rejected else answer.likeliest for answer in answers], object)
 
     def predict_proba(self, photos: Source) -> npt.NDArray[np.float64]:
         """Return the probability of each class of `classes` for each photo; raises as `predict` does."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..photos.decode import SHOWN, load_image
 from ..utils.terminal import printable
+from ..voters.votes import NONE
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -45,10 +46,10 @@ def evidence_html(evidence: Evidence) -> str:
     picture = base64.b64encode(encoded(picture_of(evidence, None, 280))).decode()
     rows = [(label, float(evidence.probability[evidence.number(label)])) for label in evidence.ranking[:5]]
     likely = ", ".join(f"{_text(label)} {100 * share:.0f}&nbsp;%" for label, share in rows)
-    verdict = "<b>none of these</b>; likeliest: " if evidence.rejected else ""
+    verdict = f"<b>{NONE}</b><br><small>likeliest: {likely}</small>" if evidence.rejected else likely
     return (
         f'<figure style="margin:0"><img alt="evidence of {_text(evidence.name)}" style="max-width:100%" '
-        f'src="data:image/png;base64,{picture}"><figcaption>{verdict}{likely}{_pulled(evidence)}</figcaption></figure>'
+        f'src="data:image/png;base64,{picture}"><figcaption>{verdict}{_pulled(evidence)}</figcaption></figure>'
     )
 
 

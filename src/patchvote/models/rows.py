@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..voters.votes import NONE
 from .answers import Answer
 
 
 def row(answer: Answer) -> dict[str, Any]:
-    """Return an answer as a dictionary from column to plain value."""
+    """Return an answer as a dictionary from column to plain value; a rejected photo has no probability of its label."""
     return {
         "file": answer.name,
-        "label": NONE if answer.rejected else answer.label or "",
-        "probability": _rounded(answer, answer.probability),
-        "likeliest": answer.label or "",
+        "label": answer.label or "",
+        "probability": _rounded(answer.probability),
+        "likeliest": answer.likeliest or "",
+        "likeliest_probability": None if answer.error else _rounded(answer.likeliest_probability),
         "runner_up": answer.runner_up or "",
-        "runner_up_probability": _rounded(answer, answer.runner_up_probability),
+        "runner_up_probability": None if answer.error else _rounded(answer.runner_up_probability),
         "error": answer.error.reason if answer.error else "",
-        "familiarity": None if answer.familiarity is None else round(answer.familiarity, 4),
+        "familiarity": _rounded(answer.familiarity),
     }
 
 
-def _rounded(answer: Answer, probability: float) -> float | None:
-    return None if answer.error is not None else round(probability, 4)
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)

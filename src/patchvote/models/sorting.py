@@ -54,10 +54,10 @@ class Sorter:
         PhotoError
             The photo cannot be put there.
         """
-        if answer.label is None or source in self._seen:
+        if answer.likeliest is None or source in self._seen:
             return
         self._seen.add(source)
-        folder = NONE if answer.rejected else self._folders[answer.label]
+        folder = NONE if answer.rejected else self._folders[answer.likeliest]
         self._elsewhere += self._placer.is_elsewhere(source, folder)  # before a photo is moved
         if self._placer.put(source, folder) is None:
             self._there += 1

@@ -71,6 +71,12 @@ def show(*lines: object, indent: int = 0) -> None:
             emit(part)
 
 
+def muted(text: str) -> str:
+    """Return printable text as a terminal shows it faintly; as it is where output goes elsewhere or has no colours."""
+    plain = "NO_COLOR" in os.environ or os.environ.get("TERM", "dumb") == "dumb" or not sys.stdout.isatty()
+    return text if plain or not text else f"\x1b[2m{text}\x1b[22m"
+
+
 def columns_of(stream: TextIO) -> int | None:
     """Return the number of columns of the terminal that a stream leads to; None where it leads elsewhere."""
     try:

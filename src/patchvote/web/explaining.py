@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..errors import PhotoError
-from ..models.answers import answer_from, evidence_of
+from ..models.answers import answer_in, evidence_of
 from ..models.evidence import Evidence
-from ..models.model import Model
 from ..photos.find import Photo
 from .problems import Problem
 from .served import Served, described
@@ -66,7 +65,7 @@ def _plain(served: Served, name: str, bag: Bags, wanted: Wanted) -> dict[str, An
     labels, image = wanted.labels or evidence.ranking[:2], _images(served)
     return {
         "model": served.name,
-        "answer": _answer(served.model, evidence),
+        "answer": answer_view(answer_in(evidence)),
         "classes": [evidence.classes[number] for number in numbers],
         "probability": evidence.probability[numbers].tolist(),
         "decision": evidence.decision[numbers].tolist(),
@@ -85,11 +84,6 @@ def _classes(evidence: Evidence) -> npt.NDArray[np.int64]:
     if len(evidence.classes) <= _MAX_CLASSES:
         return np.arange(len(evidence.classes))
     return np.argsort(-evidence.probability, kind="stable")[:_MAX_CLASSES]
-
-
-def _answer(model: Model, evidence: Evidence) -> dict[str, Any]:
-    answer = answer_from(model, evidence.name, evidence.probability, evidence.familiarity)
-    return answer_view(answer)
 
 
 def _parts(evidence: Evidence, numbers: npt.NDArray[np.int64]) -> list[dict[str, Any]]:

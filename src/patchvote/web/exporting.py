@@ -21,6 +21,7 @@ _COLUMNS = (
     "label",
     "probability",
     "likeliest",
+    "likeliest_probability",
     "runner_up",
     "runner_up_probability",
     "error",

@@ -63,13 +63,15 @@ def report_of(
 
 
 def _mistakes(scores: Scores, ids: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the held-out photos that were named wrongly, the surest first."""
+    """Return the held-out photos whose likeliest class is wrong, the surest first."""
+    rejected = scores.rejected.tolist()
     return [
         {
             "photo": ids[scores.names[index]],
             "label": scores.classes[scores.expected[index]],
-            "predicted": scores.classes[scores.predicted[index]],
-            "probability": round(float(scores.sure[index]), 4),
+            "likeliest": scores.classes[scores.predicted[index]],
+            "likeliest_probability": round(float(scores.sure[index]), 4),
+            "rejected": rejected[index],
         }
         for index in scores.worst(_MOST).tolist()
     ]
@@ -104,8 +106,8 @@ def _suspect(suspect: Suspect, ids: Mapping[str, str]) -> dict[str, Any]:
 def _suggestion(answer: Answer, ids: Mapping[str, str]) -> dict[str, Any]:
     return {
         "photo": ids[answer.name],
-        "likeliest": answer.label,
-        "probability": round(answer.probability, 4),
+        "likeliest": answer.likeliest,
+        "likeliest_probability": round(answer.likeliest_probability, 4),
         "runner_up": answer.runner_up,
         "runner_up_probability": round(answer.runner_up_probability, 4),
     }

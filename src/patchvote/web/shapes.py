@@ -14,6 +14,7 @@ _ANSWER: dict[str, Any] = {
     "label": "cat",
     "probability": 0.9312,
     "likeliest": "cat",
+    "likeliest_probability": 0.9312,
     "runner_up": "dog",
     "runner_up_probability": 0.0521,
     "error": "",
@@ -74,12 +75,13 @@ class LearnIn(_Request):
 
 
 class Answer(BaseModel):
-    """The answer for one photo."""
+    """The answer for one photo; a rejected one has the label "none of these", which has no probability."""
 
     file: str
     label: str
     probability: float | None
     likeliest: str
+    likeliest_probability: float | None
     runner_up: str
     runner_up_probability: float | None
     error: str

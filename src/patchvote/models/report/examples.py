@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from PIL import Image
 
+from ...voters.votes import NONE
 from ..evidence import Evidence
 from .elements import data, escaped, isolated, percent, section
 from .picture import glow
@@ -37,9 +38,10 @@ def _card(evidence: Evidence, image: Image.Image) -> str:
     small = image.convert("RGB")
     small.thumbnail((_SIDE, _SIDE))
     likely = [label for label in evidence.ranking if evidence.probability[evidence.number(label)] >= _LEAST]
-    pictures = [(small, f"The photo {evidence.name}", "the photo")]
+    pictures = [(small, f"The photo {evidence.name}", f"the photo: {NONE}" if evidence.rejected else "the photo")]
     for label in (likely or evidence.ranking[:1])[:_MAX_CLASSES]:
-        caption = f"{isolated(label)}, {percent(evidence.probability[evidence.number(label)])}"
+        share = "" if evidence.rejected else f", {percent(evidence.probability[evidence.number(label)])}"
+        caption = f"{isolated(label)}{share}"
         pictures.append((glow(evidence, small, label), f"The photo, bright where it supports {label}", caption))
     drawn = "".join(
         f'<figure><img src="{data(picture)}" width="{picture.width}" height="{picture.height}" alt="{escaped(alt)}">'

@@ -46,6 +46,7 @@ class Mistake:
     speaks_for_predicted: Image.Image  # the same photo, bright where it supports the predicted class
     speaks_for_expected: Image.Image
     pulls: tuple[Pull, ...] = ()  # training photos that pulled it towards the predicted class
+    rejected: bool = False  # the answer is "none of these", and the predicted class only the likeliest
 
 
 def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Image]]) -> list[Mistake]:
@@ -59,8 +60,8 @@ def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Ima
         small = image.convert("RGB")
         small.thumbnail((_SIDE, _SIDE))
         pictures = glow(evidence, small, predicted), glow(evidence, small, expected)
-        sure = float(scores.sure[index])
-        mistakes.append(Mistake(evidence.name, expected, predicted, sure, small, *pictures, evidence.pulls))
+        sure, rejected = float(scores.sure[index]), bool(scores.rejected[index])
+        mistakes.append(Mistake(evidence.name, expected, predicted, sure, small, *pictures, evidence.pulls, rejected))
     return mistakes
 
 
@@ -300,8 +301,12 @@ def _mistakes(mistakes: Iterable[Mistake], no_pulls: str | None) -> str:
             f"<figcaption>{caption}</figcaption></figure>\n"
             for image, alt, caption in pictures
         )
+        share = percent(mistake.probability)
+        answer, sure = f"Named {predicted}", f"confidence {share}"
+        if mistake.rejected:
+            answer, sure = "None of these", f"likeliest: {predicted}, {share}"
         cards.append(
-            f'<li>\n<h3>Named {predicted}, is {true}</h3>\n<p class="small">confidence {percent(mistake.probability)} '
+            f'<li>\n<h3>{answer}, is {true}</h3>\n<p class="small">{sure} '
             f'&middot; {isolated(mistake.name)}</p>\n<div class="pictures">\n{drawn}</div>\n{_pulls(mistake)}</li>\n'
         )
     legend = "Each photo, then the photo bright where it supports the predicted class, and the true class."

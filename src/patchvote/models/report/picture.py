@@ -11,6 +11,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from ...utils.marks import NAME
 from ...utils.terminal import printable
+from ...voters.votes import NONE
 from ..evidence import Evidence
 from .captions import draw_caption
 
@@ -44,7 +45,7 @@ def lit(image: Image.Image, brightness: npt.NDArray[np.float64]) -> Image.Image:
 
 
 def draw(evidence: Evidence, image: Image.Image, labels: list[str] | None = None, side: int = 420) -> Image.Image:
-    """Draw a photo beside its evidence for some classes, each with its probability.
+    """Draw a photo beside its evidence for some classes, each with its probability unless the photo is none of them.
 
     Parameters
     ----------
@@ -59,10 +60,10 @@ def draw(evidence: Evidence, image: Image.Image, labels: list[str] | None = None
     """
     labels = list(evidence.ranking[:2]) if labels is None else labels
     image = _fit(image, side)
-    panels = [(image.convert("RGB"), evidence.name)]
+    panels = [(image.convert("RGB"), [evidence.name, NONE] if evidence.rejected else [evidence.name])]
     for label in labels:
-        probability = evidence.probability[evidence.number(label)]
-        panels.append((glow(evidence, image, label), f"{label}: {100 * probability:.0f} %"))
+        share = "" if evidence.rejected else f": {100 * evidence.probability[evidence.number(label)]:.0f} %"
+        panels.append((glow(evidence, image, label), [f"{label}{share}"]))
     return _beside(panels)
 
 
@@ -90,7 +91,7 @@ def draw_matches(
         both = Image.new("RGB", (side, 2 * side + _GAP // 2), _PAPER)
         both.paste(part, (0, 0))
         both.paste(trained, (0, side + _GAP // 2))
-        columns.append((both, match.name))
+        columns.append((both, [match.name]))
     return _beside(columns) if columns else Image.new("RGB", (side, _GAP), _PAPER)
 
 
@@ -122,13 +123,16 @@ def _inside(edges: tuple[float, float, float, float], size: tuple[int, int]) -> 
     return max(0.0, left), max(0.0, top), min(float(size[0]), right), min(float(size[1]), bottom)
 
 
-def _beside(panels: list[tuple[Image.Image, str]]) -> Image.Image:
+def _beside(panels: list[tuple[Image.Image, list[str]]]) -> Image.Image:
+    """Draw pictures in a row, each above the lines of its caption."""
     width = sum(image.width for image, _ in panels) + _GAP * (len(panels) + 1)
-    height = max(image.height for image, _ in panels) + 2 * _GAP + _CAPTION
+    below = max(image.height for image, _ in panels) + 2 * _GAP
+    height = below + _CAPTION * max(len(lines) for _, lines in panels)
     sheet = Image.new("RGB", (width, height), _PAPER)
     pen, left = ImageDraw.Draw(sheet), _GAP
-    for image, caption in panels:
+    for image, lines in panels:
         sheet.paste(image, (left, _GAP))
-        draw_caption(pen, (left, height - _CAPTION + _BASELINE), printable(caption), _INK, image.width)
+        for number, line in enumerate(lines):
+            draw_caption(pen, (left, below + number * _CAPTION + _BASELINE), printable(line), _INK, image.width)
         left += image.width + _GAP
     return sheet

@@ -52,6 +52,11 @@ export function fillCard(card, photo, { onLook, onClass, onRemove }) {
   );
 }
 
+/** What a photo that is none of the classes resembles most: never its answer. */
+export function likeliestOf({ likeliest, likeliest_probability: share }) {
+  return `likeliest: ${likeliest}, ${percent(share)}`;
+}
+
 function words(photo, corrected) {
   const { answer } = photo;
   if (corrected !== null) {
@@ -67,7 +72,7 @@ function words(photo, corrected) {
     return [
       h("p", { class: "label" }, "None of these"),
       h("p", { class: "tag" }, icon("question"), "Unlike the photos it learned from"),
-      h("p", { class: "soft" }, `nearest: ${answer.likeliest}`),
+      h("p", { class: "soft" }, likeliestOf(answer)),
     ];
   }
   return [

@@ -1,5 +1,6 @@
 /** A photo, looked at closely: where the evidence is, which training parts match, and what class the photo has. */
 
+import { likeliestOf } from "./answers.js";
 import { bar, button, h, iconButton, listed, percent } from "./dom.js";
 import { classChoice, giveClass } from "./labels.js";
 import { gridOf } from "./map.js";
@@ -88,10 +89,15 @@ class Look {
     if (!space.state.model) return h("p", { class: "soft" }, "Once it has learned, you see here where the evidence is.");
     if (!answer) return h("p", { class: "soft" }, "Looking …");
     if (answer.error) return h("p", {}, `This photo ${answer.error}`);
-    const words = answer.rejected
-      ? ` It resembles ${answer.likeliest} most, but looks unlike the photos it learned from.`
-      : ` ${percent(answer.probability)}`;
-    return h("p", { class: "verdict" }, h("strong", {}, answer.rejected ? "None of these" : answer.label), words);
+    if (!answer.rejected) {
+      return h("p", { class: "verdict" }, h("strong", {}, answer.label), ` ${percent(answer.probability)}`);
+    }
+    return h(
+      "div",
+      {},
+      h("p", { class: "verdict" }, h("strong", {}, "None of these"), " Unlike the photos it learned from."),
+      h("p", { class: "soft" }, likeliestOf(answer)),
+    );
   }
 
   /** A row per class, the likeliest first; the chosen one is what the overlay shows. */

@@ -1,5 +1,6 @@
 /** What the last learning found: how accurate it is, its mistakes, and what would make it better. */
 
+import { likeliestOf } from "./answers.js";
 import { bar, button, count, h, listed, percent } from "./dom.js";
 import { classChoice, giveClass } from "./labels.js";
 import { look } from "./look.js";
@@ -131,9 +132,9 @@ function more() {
 
 function mistakes() {
   const rows = found.mistakes.filter(({ photo }) => photos.has(photo));
-  const draw = ({ photo, label, predicted, probability }) => tile(photo, [
-    h("p", {}, h("b", {}, label), ", taken for ", h("b", {}, predicted)),
-    h("p", { class: "soft" }, percent(probability)),
+  const draw = ({ photo, label, rejected, ...answer }) => tile(photo, [
+    h("p", {}, h("b", {}, label), ", taken for ", h("b", {}, rejected ? "none of these" : answer.likeliest)),
+    h("p", { class: "soft" }, rejected ? likeliestOf(answer) : percent(answer.likeliest_probability)),
   ]);
   return gallery("Mistakes", "Photos that it named wrongly when it had not learned from them.", rows, draw);
 }
