@@ -67,7 +67,7 @@ def test_predict_writes_csv_into_a_pipe_and_a_table_on_a_terminal(made, photo_fo
     assert {row["likeliest"] for row in rows} == {"brick"}
     assert all(0 < float(row["probability"]) <= 1 for row in rows)
     ask = words("predict", folder / "m.patchvote", photos[0].name)  # a long path would get a line of its own
-    head, row = in_terminal(ask, folder=photos[0].parent).splitlines()
+    head, row = in_terminal(ask, 100, folder=photos[0].parent).splitlines()
     assert head.split() == ["photo", "class", "probability", "likeliest", "next", "likeliest"]
     assert row[head.index("class") :].startswith("brick")
     assert row[: head.index("likeliest")].rstrip().endswith("%")
