@@ -15,7 +15,7 @@ from ..bags.boxes import Dense
 from ..errors import PatchvoteError
 from ..utils.files import write_file
 from ..utils.onnx_graph import GraphBuilder
-from ..voters.familiarity_nodes import familiarity_nodes, vetoed_nodes
+from ..voters.familiarity_nodes import familiarity_nodes
 from .export_photo import FeatureMaps
 from .model import Model
 
@@ -34,7 +34,7 @@ def export_model(model: Model, path: str | Path, *, network: str | None = None) 
     Parameters
     ----------
     model : Model
-        Model of `MomentSVM`, `BagSVM`, `SNBNL`, `NBNL` or `Jury` with `dense` bags.
+        Model of `MomentRidge`, `SNBNL` or `NBNL` with `dense` bags.
     path : path
         File to write.
     network : str, optional
@@ -78,9 +78,8 @@ def _build(model: Model, sampling: Dense, graph: GraphBuilder, maps: FeatureMaps
         outputs[graph.name(value, f"votes_{side}")] = ["classes", f"rows_{side}", f"columns_{side}"]
     metadata = {}
     if model.familiarity is not None:
-        share = familiarity_nodes(graph, model.familiarity, features, sampling.whole, added.probability)
-        if model.scorer.has_veto:
-            share = vetoed_nodes(graph, share, added.probability, model.threshold)
+        deciding = added.probability if added.unadapted is None else added.unadapted
+        share = familiarity_nodes(graph, model.familiarity, features, sampling.whole, deciding)
         outputs[graph.name(share, "familiarity")] = [1]
         metadata["familiarity_threshold"] = json.dumps(model.limit())
     metadata |= {

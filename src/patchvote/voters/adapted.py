@@ -1,21 +1,15 @@
-"""Adapted: a voter for photos of another domain (another camera, place, style) than those it learned from.
+"""Adapted: a voter for photos of another camera, place or style, learned with unlabelled photos of that domain.
 
-Photos of the new domain, the target, are available but have no labels. They are used in two ways:
-
-- **Gains.** A network's features are stronger or weaker in another domain, as colours are under another lamp. Every
-  feature of the source gets the gain that makes its mean equal to that of the target: a white balance of features.
-  (Where features may be negative, their means are shifted instead.) The voter then learns features as they are in the
-  target, and the target's photos are not changed. But a target that shows only mugs has the mean of mugs, whatever its
-  camera. So a second set of gains is computed with the classes of the source weighted by their shares among the voter's
-  predictions for the target. It is used if photos are then named with clearly larger margins.
-- **Self-training.** The voter names the target's photos. Those with the largest margins, the same share of every class,
-  become training images in addition to the source's, and the voter is fitted again; twice.
+Photos of two domains differ in what all photos of a domain share: light, sharpness, background. So the vectors of each
+domain are centred at the mean of that domain, and the regression sees only how photos differ from those beside them.
+Then the voter learns from its own answers (self-training): the photos that it names with the largest leads, the same
+share of every class, become training photos, and the regression is solved again; twice. All of it happens on one Gram
+matrix of both domains.
 
 A target may also hold photos of none of the classes, and learning from its own mistakes would make a voter confidently
-wrong about them. Therefore the unadapted voter's rejection stays in force: what it calls "none of these" remains so,
-and gets no confident prediction (`veto`). Photos unlike all classes, whose largest probability is nearer to guessing
-than to the threshold of rejection, are not used for gains and self-training. Where adapting looks unsafe (`doubts`), it
-is not done.
+wrong about them. So photos that the unadapted voter rejects take no part, and stay rejected: the adapted voter only says
+which class the others have. Where most photos are rejected, few are left, or the answers collapse onto fewer classes,
+the voter is not adapted.
 """
 
 from __future__ import annotations
@@ -27,72 +21,62 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 
-from ..bags.bags import Bags
-from ..bags.store import Store
-from ..errors import PatchvoteError
-from .bag_svm import BagSVM
-from .base import Voter, joined
-from .doubts import AdaptationWarning, collapsed, too_few, unlike
-from .familiarity import Familiarity
-from .labels import check_weights, known_labels
-from .linear import LinearVotes
+from ..bags.moments import MomentBags
+from .base import Voter
+from .calibration import fit_temperature
+from .labels import known_labels
+from .moment_ridge import MomentRidge, Vectors
+from .moment_votes import MomentVotes
+from .ridge import Ridge
 from .scorer import Scorer
-from .self_training import Adaptation
-from .veto import limited
-from .votes import check_bags
+from .votes import NONE
 
-_AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
+Floats = npt.NDArray[Any]
+Numbers = npt.NDArray[np.int64]
+
+_LEAST_ALPHA = 0.1  # some of the labels of self-training are wrong; from 0.03 to 0.3, six changes of camera were alike
+_MOST_PHOTOS = 2_000  # of the target that are learned from: more bring time, not accuracy
+_FEWEST = 10  # photos of the target; fewer do not tell another camera from chance
+_MOST_REJECTED = 0.75  # share of the target; of photos of another camera, up to 0.65 were rejected
+# Least ratio of the variety of answers after and before: 0.80 or more with another camera, 0.53 or less in a collapse.
+_LEAST_VARIETY = 2 / 3
+_OFTEN = 0.05  # share of the photos from which on a class counts as found
+
+_WHAT_TO_DO = (
+    "so the model answers as it was learned; if the photos do show its classes, insist (--insist, or insist=True), or "
+    "teach it some of them with `patchvote add`."
+)
 
 
-class _OfVoter:
-    """The `scorer_class` of the voter that is adapted; for the class `Adapted`, that of its default."""
-
-    def __get__(self, adapted: Adapted | None, owner: type[Adapted]) -> type[Scorer]:
-        return LinearVotes if adapted is None else adapted._adapts.scorer_class
+class AdaptationWarning(UserWarning):
+    """A voter was not adapted, because adapting looked unsafe."""
 
 
 class Adapted(Voter):
-    """Adapts a voter to another domain, with unlabelled photos of that domain.
+    """Adapts `MomentRidge` to another domain, with unlabelled photos of that domain.
 
     Parameters
     ----------
-    voter : estimator, optional
-        Voter to adapt; ``BagSVM(C=0.3)`` by default. Some of the labels of self-training are wrong, so it is
-        regularised more than a voter for labelled photos. Its `calibration` decides whether photos can be rejected.
-    target : Bags, list of arrays, array, or Store, optional
-        Photos of the target if they are not passed to `fit`, for tools that only know `X` and `y`. Without a target,
-        the voter is not adapted.
+    voter : MomentRidge, optional
+        Voter to adapt; ``MomentRidge(class_weight="balanced")`` by default.
     shares : sequence of float, default (0.5, 0.8)
         Share of the target's photos, of every class, that becomes training images, for each round of self-training.
-        Empty for no self-training.
-    gains : bool, default True
-        Whether features of the source get gains.
     insist : bool, default False
-        Whether to adapt even where adapting looks unsafe, with all photos of the target: the caller guarantees that
-        they show the voter's classes. Rejected photos are still reported as rejected.
+        Whether to adapt with all photos of the target even where that looks unsafe: the caller guarantees that they
+        show the voter's classes. The unadapted voter then rejects none of them.
 
     Attributes
     ----------
-    voter_ : estimator
-        The adapted voter, without the rejection of the unadapted one. Use it without this wrapper only where every
-        photo shows one of the classes.
-    unadapted_ : estimator
-        The voter before adapting, whose rejection stays in force.
+    unadapted_ : MomentRidge
+        The voter before adapting, which decides what is rejected.
     rejected_ : array of shape (photos of the target,)
         Whether the unadapted voter rejects the photo.
-    unlike_ : array of shape (photos of the target,)
-        Whether the photo is rejected and unlike all classes; such photos are not used.
     refusal_ : str or None
-        Reason why the target was not used, also given as an `AdaptationWarning`; `voter_` is then the unadapted voter.
-    classes_ : array
-        The classes, sorted.
-    history_ : list of dict
-        Record of each round: how many photos of the target were used, and how many predictions changed.
-    familiarity_ : Familiarity or None
-        Familiarity of photos of the target, for a model (see `familiarity`); None if the voter was not adapted, or too
-        few photos have labels.
+        Reason why the voter was not adapted, also given as an `AdaptationWarning`; it then answers as before.
+    taken_ : int
+        Number of photos of the target that were learned from in the last round.
 
     Examples
     --------
@@ -100,27 +84,17 @@ class Adapted(Voter):
     >>> photos = [rng.random((20, 3)) + np.eye(3)[label] for label in (0, 1) for _ in range(20)]
     >>> labels = ["sea"] * 20 + ["land"] * 20
     >>> reddish = [photo * [1.0, 6.0, 1.0] for photo in photos]
-    >>> float(np.mean(BagSVM().fit(photos, labels).predict(reddish) == labels))
+    >>> float(np.mean(MomentRidge().fit(photos, labels).predict(reddish) == labels))
     0.5
-    >>> float(np.mean(Adapted().fit(photos, labels, reddish).predict(reddish) == labels))
+    >>> float(np.mean(Adapted(insist=True).fit(photos, labels, reddish).predict(reddish) == labels))
     1.0
     """
 
-    scorer_class = _OfVoter()
+    scorer_class = MomentVotes
 
-    def __init__(
-        self,
-        voter: Any = None,
-        *,
-        target: Any = None,
-        shares: Sequence[float] = (0.5, 0.8),
-        gains: bool = True,
-        insist: bool = False,
-    ) -> None:
+    def __init__(self, voter: Any = None, *, shares: Sequence[float] = (0.5, 0.8), insist: bool = False) -> None:
         self.voter = voter
-        self.target = target
         self.shares = shares
-        self.gains = gains
         self.insist = insist
 
     def fit(
@@ -130,198 +104,220 @@ class Adapted(Voter):
         target: Any = None,
         target_y: Any = None,
         *,
-        unadapted: Any = None,
-        sample_weight: Any = None,
+        rejected: npt.NDArray[np.bool_] | None = None,
     ) -> Self:
-        """Learn from labelled photos of the source and photos of the target.
+        """Learn from labelled photos of the source and photos of the target; without a target, as the voter does.
 
         Parameters
         ----------
-        X : Bags, list of arrays, array, or Store
-            Photos of the source.
+        X : Bags, list of arrays, array, Store, or fitted MomentRidge
+            Photos of the source, or the voter that has learned them.
         y : array of shape (photos,), optional
-            Classes of the source's photos; by default those of the store.
+            Classes of the source's photos.
         target : Bags, list of arrays, array, or Store, optional
-            Photos of the target; by default those passed to the constructor.
+            Photos of the target.
         target_y : sequence, optional
             Classes of the target's photos, None for a photo whose class is not known.
-        unadapted : fitted estimator, optional
-            Voter whose rejection stays in force; by default, `voter` fitted to the labelled photos.
-        sample_weight : array of shape (photos,), optional
-            Weights of the source's photos in the trainings; those of weight 0 are left out. Photos of the target have
-            weight 1.
+        rejected : array of shape (photos of the target,), optional
+            Whether the photo is "none of these" without adapting; by default, as `predict_or_none` says.
         """
-        voter = BagSVM(C=0.3) if self.voter is None else self.voter
-        if not isinstance(voter, Voter):
-            raise ValueError(f"voter of Adapted must be a voter, such as BagSVM(), got {voter!r:.80}.")
-        if isinstance(voter, Adapted):
-            raise ValueError(f"voter of Adapted must not be adapted itself, got {voter!r:.80}.")
+        voter = MomentRidge.default(0) if self.voter is None else self.voter
+        if not isinstance(voter, MomentRidge):
+            raise ValueError(f"voter of Adapted must be a MomentRidge, got {voter!r:.80}.")
         if not all(isinstance(share, (int, float)) and 0 < share <= 1 for share in self.shares):
             raise ValueError(f"shares of Adapted must be numbers above 0, up to 1, got {self.shares!r}.")
-        images, labels = self._read_labelled(X, y, reset=True)
-        source, target = _bags(images, voter), self.target if target is None else target
-        source, labels, weight = _weighted(voter, source, labels, sample_weight)
-        self._set_classes(labels)
-        self.history_: list[dict[str, Any]] = []
-        self.familiarity_: Familiarity | None = None
-        self.refusal_: str | None = None
-        if target is None:
-            if unadapted is None:
-                unadapted = clone(voter).fit(source, labels, **({} if weight is None else {"sample_weight": weight}))
-            self.voter_ = self.unadapted_ = unadapted
-            self.rejected_ = self.unlike_ = np.zeros(0, bool)
-        else:
-            if isinstance(target, Store):
-                self.check_store(target)
-            photos = _bags(target, voter)
-            if source.dim != photos.dim:
-                raise ValueError(f"the source has {source.dim} features per descriptor, the target {photos.dim}.")
-            has_label, target_labels = known_labels(target_y, len(photos), labels)
-            parts = photos[has_label], target_labels, photos[~has_label]
-            self._adapt(Adaptation(voter, source, labels, *parts, weight), photos, has_label, unadapted)
-        self.classes_, self.positions_ = self.voter_.classes_, self.voter_.positions_
-        self.temperature_, self.rejection_threshold_ = self.voter_.temperature_, self.voter_.rejection_threshold_
+        unadapted = X if isinstance(X, MomentRidge) else clone(voter).fit(X, y)
+        self.unadapted_, self.classes_, self.n_features_in_ = unadapted, unadapted.classes_, unadapted.n_features_in_
+        self.linear_, self.bias_, self.temperature_ = unadapted.linear_, unadapted.bias_, unadapted.temperature_
+        self.rejection_threshold_ = unadapted.rejection_threshold_
+        self.refusal_, self.taken_, self.adapted_ = None, 0, False
+        self.rejected_ = np.zeros(0, bool)
+        if target is not None:
+            photos = unadapted._moments(self._target(target), unadapted.learned().basis)
+            self._adapt(photos, target_y, rejected)
         return self
 
-    def _adapt(self, adaptation: Adaptation, photos: Bags, has_label: npt.NDArray[np.bool_], unadapted: Any) -> None:
-        self.unadapted_ = (
-            adaptation.learn(adaptation.source, voter=adaptation.voter) if unadapted is None else unadapted
-        )
-        self.rejected_, self.unlike_ = _doubtful(self.unadapted_, photos)
-        self.rejected_[has_label] = self.unlike_[has_label] = False
+    def _target(self, target: Any) -> Any:
+        from ..bags.store import Store
+
+        return target if isinstance(target, Store) else self._read(target)
+
+    def _adapt(self, photos: MomentBags, target_y: Any, rejected: npt.NDArray[np.bool_] | None) -> None:
+        known, labels = known_labels(target_y, len(photos), self.classes_)
+        if rejected is None:
+            rejected = self.unadapted_.predict_proba(photos).max(axis=1) < self.unadapted_.rejection_threshold_
+        self.rejected_ = rejected & ~known
+        used = np.flatnonzero(~self.rejected_ | self.insist)
+        before = self.unadapted_.predict(photos)
         if not self.insist:
-            far = unlike(self.rejected_[~has_label], self.unlike_[~has_label])
-            self.refusal_ = far or too_few(int(np.sum(~self.unlike_)))
+            self.refusal_ = _unsafe(self.rejected_[~known], len(used))
         if self.refusal_ is None:
-            left_out = self.unlike_[~has_label] & (not self.insist)
-            self.voter_, self.history_, self.familiarity_ = adaptation.run(
-                self.unadapted_, left_out, self.gains, self.shares, agreeing=self.insist
-            )
-            if not left_out.all() and not self.insist:
-                before, after = (voter.predict(adaptation.unknown) for voter in (self.unadapted_, self.voter_))
-                self.refusal_ = collapsed(before[~left_out], after[~left_out])
+            numbers = np.full(len(photos), -1)
+            numbers[known] = np.searchsorted(self.classes_, labels)
+            self._learn(photos, numbers, used)
+            after = self.predict(photos)
+            asked = used[~known[used]]
+            if not self.insist and len(asked):
+                self.refusal_ = collapsed(before[asked], after[asked])
         if self.refusal_ is not None:
-            self.voter_, self.history_, self.familiarity_ = self.unadapted_, [], None
-            warnings.warn(self.refusal_, AdaptationWarning, stacklevel=3)
+            self.linear_, self.bias_ = self.unadapted_.linear_, self.unadapted_.bias_
+            self.temperature_, self.taken_, self.adapted_ = self.unadapted_.temperature_, 0, False
+            warnings.warn(self.refusal_, AdaptationWarning, stacklevel=4)
+
+    def _learn(self, photos: MomentBags, numbers: Numbers, used: Numbers) -> None:
+        """Learn from the source and from the used photos of the target, whose numbers are -1 where they are not known."""
+        if len(used) > _MOST_PHOTOS:
+            used = np.sort(np.random.default_rng(0).permutation(used)[:_MOST_PHOTOS])
+        domains = _Domains(self.unadapted_, photos.rows(used), numbers[used])
+        unknown = np.flatnonzero(numbers[used] < 0)
+        scores = domains.solved(unknown[:0], unknown[:0])
+        for share in self.shares:
+            taken = unknown[surest(scores[unknown], share)]
+            scores, self.taken_ = domains.solved(taken, scores[taken].argmax(axis=1)), len(taken)
+        self.linear_, self.bias_, self.temperature_ = domains.linear()
+        self.adapted_ = True
 
     # --- what a model needs -----------------------------------------------------------------------------------------
 
-    @property
-    def _adapts(self) -> Voter:
-        """Voter that is adapted."""
-        return BagSVM(C=0.3) if self.voter is None else self.voter
-
-    @property
-    def kind(self) -> str:
-        """Kind of the voter that is adapted; its model is of that kind, with a veto."""
-        return self._adapts.kind
-
-    @property
-    def means_only(self) -> bool:  # type: ignore[override]
-        """Whether the voter uses only the mean of every bag."""
-        return bool(self._adapts.means_only)
-
-    def uncalibrated(self) -> Self:
-        """Return an unfitted copy whose voter holds no images out."""
-        copy: Self = clone(self)
-        copy.set_params(voter=self._adapts.uncalibrated())
-        return copy
+    def scorer(self) -> Scorer:
+        """Return the scorer, with the linear function of the unadapted voter, which decides what is rejected."""
+        check_is_fitted(self, "linear_")
+        before = self.unadapted_.scorer()
+        if not self.adapted_:
+            return before
+        arrays = {name: before.arrays[name] for name in ("offset", "directions")}
+        arrays |= {"linear": self.linear_, "bias": self.bias_}
+        if not self.insist:
+            temperature = self.unadapted_.temperature_
+            arrays["unadapted_linear"] = (before.arrays["linear"] / temperature).astype(np.float32)
+            arrays["unadapted_bias"] = before.arrays["bias"] / temperature
+        return MomentVotes(arrays, before.settings, before.classes)
 
     def check_for_model(self) -> None:
-        """Refuse a target, whose rejections an `ImageClassifier` would not calibrate, and what the voter refuses."""
-        if self.target is not None:
-            raise PatchvoteError(
-                "an ImageClassifier adapts its voter itself: pass the photos of the target to its fit(target=…), and "
-                "none to Adapted."
-            )
-        self._adapts.check_for_model()
-
-    def remember(self, bags: Bags, numbers: npt.NDArray[np.int64], rng: np.random.Generator) -> None:
-        """Keep a sample of the training images, as the voter does."""
-        self.voter_.remember(bags, numbers, rng)
-
-    @property
-    def steps_(self) -> int:
-        """Number of steps of the training, where the voter's consists of steps."""
-        return int(getattr(self.voter_, "steps_", 0))
-
-    def scorer(self) -> Scorer:
-        """Return the scorer, with the veto of the unadapted voter.
-
-        Raises
-        ------
-        PatchvoteError
-            If the voter was adapted and its scorer cannot store a veto.
-        """
-        check_is_fitted(self)
-        scorer: Scorer = self.voter_.scorer()
-        if self.voter_ is self.unadapted_:
-            return scorer
-        columns = np.searchsorted(self.classes_, self.unadapted_.classes_)
-        limit, temperature = self.unadapted_.rejection_threshold_, self.unadapted_.temperature_
-        return scorer.with_veto(self.unadapted_.scorer(), temperature, limit, columns)
+        """Refuse to be the voter of a classifier, which adapts its voter itself."""
+        raise ValueError("an ImageClassifier adapts its voter itself: pass photos of the target to fit(target=...).")
 
     def _check_settings(self) -> None:
         if self.voter is not None:
             self.voter._check_settings()
 
-    # --- predicting, as the voter does ------------------------------------------------------------------------------
-
-    def votes(self, X: Any) -> npt.NDArray[Any]:
-        """Return the vote of every descriptor for every class."""
-        check_is_fitted(self)
-        return np.asarray(self.voter_.votes(X))
-
-    def _mean_votes(self, X: Any) -> npt.NDArray[Any]:
-        check_is_fitted(self)
-        return joined([np.asarray(self.voter_._mean_votes(bags)) for bags in self._blocks(X)])
-
-    def predict_proba(self, X: Any) -> npt.NDArray[Any]:
-        """Return the probability of each class, for each bag.
-
-        A bag that the unadapted voter rejects has no class that reaches the threshold of rejection (see `veto`).
-        """
-        check_is_fitted(self)
-        return joined([self._probability(bags) for bags in self._blocks(X)])
-
-    def _probability(self, bags: Bags) -> npt.NDArray[Any]:
-        before, probability = self.unadapted_.predict_proba(bags), self.voter_.predict_proba(bags)
-        if self.voter_ is self.unadapted_:
-            return np.asarray(probability)
-        limit, threshold = self.unadapted_.rejection_threshold_, self.voter_.rejection_threshold_
-        columns = np.searchsorted(self.classes_, self.unadapted_.classes_)
-        return limited(probability, before, limit, threshold, columns)
+    def predict_or_none(self, X: Any, none: Any = NONE) -> npt.NDArray[Any]:
+        """Return the class of each bag, or `none` where the unadapted voter rejects it."""
+        labels = self.predict(X).astype(object)
+        if self.insist and self.adapted_:
+            return np.asarray(labels)
+        labels[self.unadapted_.predict_proba(X).max(axis=1) < self.unadapted_.rejection_threshold_] = none
+        return np.asarray(labels)
 
 
-def _doubtful(voter: Any, bags: Bags) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Return which bags a voter rejects, and which of these are nearer to guessing than to the threshold."""
-    probability = voter.predict_proba(bags)
-    confidence, guess, threshold = probability.max(axis=1), 1 / probability.shape[1], voter.rejection_threshold_
-    return confidence < threshold, confidence < (guess + threshold) / 2
+class _Domains:
+    """Source and target on one Gram matrix, each centred at its own mean."""
+
+    def __init__(self, source: MomentRidge, target: MomentBags, numbers: Numbers) -> None:
+        bags, count = source.learned(), len(source.class_)
+        weight = source.solved_.ridge.weight
+        self.vectors = Vectors(MomentBags.joined([bags, target]), Vectors.of(bags, weight, source.layout).scale)
+        self.labels, self.classes = np.concatenate([source.class_, numbers]), len(source.classes_)
+        self.alpha = max(source.alpha_, _LEAST_ALPHA)
+        self.source = np.arange(count)
+        self.groups = np.concatenate([source.groups_, count + np.arange(len(target))])
+        self.is_target = np.arange(len(self.labels)) >= count
+        # Rows of `means` weigh the photos of the mean of the source and of that of the target.
+        self.means = np.zeros((2, len(self.labels)))
+        self.means[0, :count], self.means[1, count:] = weight / weight.sum(), 1 / len(target)
+        gram = self.vectors.products(self.vectors.bags).astype(np.float64)
+        to_means = (self.means @ gram)[self.is_target.astype(int)]
+        between = (self.means @ gram @ self.means.T)[np.ix_(self.is_target.astype(int), self.is_target.astype(int))]
+        self.gram = gram - to_means - to_means.T + between
+
+    def solved(self, taken: Numbers, answers: Numbers) -> Floats:
+        """Learn from all labelled photos and from some of the target with these answers; return the target's scores."""
+        labels = self.labels.copy()
+        labels[len(self.source) + taken] = answers
+        self.rows = np.flatnonzero(labels >= 0)
+        own = labels[self.rows]
+        weight = (1 / np.bincount(own, minlength=self.classes))[own]
+        weight /= weight.mean()
+        self.ridge = Ridge.solve(self.gram[np.ix_(self.rows, self.rows)], np.eye(self.classes)[own], weight)
+        self.dual = self.ridge.coefficients(self.alpha)
+        products = self.gram[np.ix_(self.is_target, self.rows)]
+        share = weight / weight.sum()
+        centre = share @ self.gram[np.ix_(self.rows, self.rows)]
+        return np.asarray((products - centre) @ self.dual + self.ridge.intercept)
+
+    def linear(self) -> tuple[npt.NDArray[np.float32], Floats, float]:
+        """Return the linear function of moments, its intercepts, and the temperature of the last solution."""
+        coefficients = np.zeros((len(self.labels), self.classes + 1))
+        coefficients[self.rows, :-1] = self.dual
+        coefficients[self.rows, -1] = self.ridge.weight / self.ridge.weight.sum()
+        for domain, photos in enumerate((~self.is_target, self.is_target)):
+            coefficients -= np.outer(self.means[domain], coefficients[photos].sum(axis=0))
+        coefficients[:, -1] += self.means[1]
+        linear, mean = self.vectors.combined(coefficients)
+        left_out = self.ridge.left_out(self.alpha, self.groups[self.rows])[: len(self.source)]
+        asked = ~np.isnan(left_out[:, 0])
+        own = self.labels[self.source]
+        temperature = fit_temperature(left_out[asked], own[asked]) if asked.any() else self.alpha
+        linear = linear.astype(np.float32)
+        return linear, self.ridge.intercept - linear.astype(np.float64) @ mean, temperature
 
 
-def _bags(X: Any, voter: Any) -> Bags:
-    """Read bags, as small as the voter can do with; a store is read block by block."""
-    if isinstance(X, Store):
-        return Bags.join([_condensed(bags, voter) for bags, _ in X.blocks(_AT_ONCE)])
-    return _condensed(Bags.of(X), voter)
+def surest(scores: Floats, share: float) -> Numbers:
+    """Return the photos with the largest leads, the same share of every predicted class."""
+    ranked, predicted = np.sort(scores, axis=1), scores.argmax(axis=1)
+    leads, taken = ranked[:, -1] - ranked[:, -2], [np.zeros(0, np.int64)]
+    for number in np.unique(predicted):
+        rows = np.flatnonzero(predicted == number)
+        best = rows[np.argsort(-leads[rows], kind="stable")]
+        taken.append(best[: int(np.ceil(share * len(rows)))])
+    return np.sort(np.concatenate(taken))
 
 
-def _condensed(bags: Bags, voter: Any) -> Bags:
-    check_bags(bags)
-    condensed: Bags = voter.condensed(bags)
-    return condensed
+def _unsafe(rejected: npt.NDArray[np.bool_], used: int) -> str | None:
+    """Return why photos must not be adapted to, before any training: most are rejected, or few are left."""
+    count = int(rejected.sum())
+    if count > _MOST_REJECTED * len(rejected):
+        return (
+            f'not adapted: {count:,} of the {len(rejected):,} photos are "none of these" to the model as it was '
+            f"learned, {_WHAT_TO_DO}"
+        )
+    if used < _FEWEST:
+        photos = "1 photo that the model names is" if used == 1 else f"{used} photos that the model names are"
+        return f"not adapted: {photos} too few to tell another camera from chance, {_WHAT_TO_DO}"
+    return None
 
 
-def _weighted(
-    voter: Voter, source: Bags, labels: npt.NDArray[Any], sample_weight: Any
-) -> tuple[Bags, npt.NDArray[Any], npt.NDArray[np.float64] | None]:
-    """Leave out photos of weight 0; return the weights of the others, or None if they are equal."""
-    weight = check_weights(sample_weight, len(source))
-    if (weight == 0).any():
-        source, labels, weight = source[weight > 0], labels[weight > 0], weight[weight > 0]
-    if (weight == 1).all():
-        return source, labels, None
-    if not has_fit_parameter(voter, "sample_weight"):
-        raise ValueError(f"{type(voter).__name__} takes no sample_weight: weights of its photos must be 0 or 1.")
-    return source, labels, weight
+def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
+    """Return a message if the answers collapse onto fewer classes, or None.
+
+    They do if their variety, the exponential of the entropy of the classes' shares, falls to less than two thirds, or if
+    two classes vanish that were found often.
+
+    Examples
+    --------
+    >>> collapsed(np.array(["cat", "dog", "cow"] * 5), np.array(["cat"] * 15))[:64]
+    "not adapted: adapting would name 15 of the 15 photos 'cat', wher"
+    >>> collapsed(np.array(["cat", "dog", "dog"] * 5), np.array(["cat", "dog"] * 8))
+    """
+    names, counts = np.unique(before, return_counts=True)
+    vanished = np.setdiff1d(names[counts >= _OFTEN * len(before)], after)
+    if len(vanished) < 2 and variety(after) >= _LEAST_VARIETY * variety(before):
+        return None
+    left, counts = np.unique(after, return_counts=True)
+    return (
+        f"not adapted: adapting would name {counts.max():,} of the {len(after):,} photos {str(left[counts.argmax()])!r}, "
+        f"where the model as it was learned finds {len(names):,} classes among them, {_WHAT_TO_DO}"
+    )
+
+
+def variety(names: npt.NDArray[Any]) -> float:
+    """Return the effective number of classes: the exponential of the entropy of their shares.
+
+    Examples
+    --------
+    >>> round(variety(np.array(["cat", "dog"])), 2), round(variety(np.array(["cat"] * 9 + ["dog"])), 2)
+    (2.0, 1.38)
+    """
+    _, counts = np.unique(names, return_counts=True)
+    share = counts / counts.sum()
+    return float(np.exp(-np.sum(share * np.log(share))))

@@ -55,26 +55,7 @@ def fit_temperature(means: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> f
     return float(scale * np.exp(best.x))
 
 
-def temperature_for(votes: npt.NDArray[Any], confidence: float, least: float) -> float:
-    """Find the smallest temperature, from `least` on, at which the mean confidence is no larger than `confidence`.
-
-    Parameters
-    ----------
-    votes : array of shape (images, classes)
-        Mean votes of the images.
-    confidence : float
-        Upper limit of the mean of the largest probabilities.
-    least : float
-        Lower limit of the temperature.
-    """
-    low, high = 0.0, float(np.log(1000.0))  # log of the factor on `least`; beyond, all classes are equally likely
-
-    def mean_confidence(log_factor: float) -> float:
-        return float(softmax(votes / (least * np.exp(log_factor))).max(axis=1).mean())
-
-    if mean_confidence(low) <= confidence:
-        return least
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if mean_confidence(middle) > confidence else (low, middle)
-    return float(least * np.exp(high))
+def log_losses(probability: npt.NDArray[np.float64], expected: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return the log loss of each image, from the probabilities of all classes and the number of the right one."""
+    right = probability[np.arange(len(expected)), expected]
+    return np.asarray(-np.log(np.maximum(right, 1e-12)))

@@ -3,17 +3,17 @@
 A stranger, a photo of none of the classes, gives itself away by two signs, whatever the voter:
 
 - **Doubt.** No class is likely: the log odds against the likeliest class are high.
-- **Distance.** The vector of its bag (`pooling`) is far from the mean vector of every class. The mean of n photos is
-  itself uncertain, so squared distances to it are divided by 1 + 1/n.
+- **Distance.** Its vector (`bags.moments.photo_vectors`) is far from the mean vector of every class. The mean of n photos
+  is itself uncertain, so squared distances to it are divided by 1 + 1/n.
 
-Both are measured on held-out photos of the classes, and standardised: a typical held-out photo has 0. The unit of doubt
+Both are measured on photos of the classes that were left out, and standardised: a typical left-out photo has 0. The unit of doubt
 is the standard deviation, at least 1; that of distance is half of the way from the own class to the nearest other one,
 and at least the standard deviation. The standard deviation alone would not do there: photos of one camera may be so
 much alike that those of any other look strange. The **strangeness** of a photo is the soft maximum of the two, so that
 neither sign can hide the other: some voters are confident about photos that are far from everything.
 
-Its **familiarity** is the share of held-out photos that are at least as strange (the p-value of conformal prediction;
-Vovk, Gammerman and Shafer 2005), interpolated between them so that it has no steps. Beyond the strangest held-out photo
+Its **familiarity** is the share of left-out photos that are at least as strange (the p-value of conformal prediction;
+Vovk, Gammerman and Shafer 2005), interpolated between them so that it has no steps. Beyond the strangest left-out photo
 it falls exponentially. Rejecting photos with a familiarity below 0.05 costs 1 in 20 photos of the classes. Nothing here
 learns more than means, and nothing needs more than numpy.
 """
@@ -21,28 +21,25 @@ learns more than means, and nothing needs more than numpy.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from ..bags.bags import Bags
+from ..bags.moments import photo_vectors
 from ..utils.schema import number, record
-from .pooling import bag_vectors
-from .power import has_negative, resolved
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 REJECTION = 0.05  # share of the photos of known classes that may be rejected, by default
 LEAST_ODDS = 1e-6  # smallest odds that are told apart: exported graphs compute in float32
-VETOED = 1e-6  # factor on the familiarity of photos that an unadapted model rejects: below any threshold in use
 # Unit of distance, as a share of the way from the own class to the nearest other one. A smaller unit rejects more
 # strangers of similar classes, and more photos of known classes from another camera (docs/rejection.md).
 _UNIT = 0.5
 _LEAST_UNIT, _MAX_NUMBER = 1e-12, 1e15  # bounds of the numbers in a file: nothing overflows between them
-_MOST_HELD_OUT = 10_000  # held-out photos that a model keeps: with more, shares would not be seen to differ
-_AT_ONCE = 4_096  # photos whose vectors are held in memory at once: 40 MB with 1,280 features
+_MOST_HELD_OUT = 10_000  # left-out photos that a model keeps: with more, shares would not be seen to differ
 _FLOATS = ("float16", "float32", "float64")
 # Arrays of a model that has a familiarity: number of axes, and the accepted dtypes.
 ARRAYS: dict[str, tuple[int, tuple[str, ...]]] = {
@@ -51,26 +48,7 @@ ARRAYS: dict[str, tuple[int, tuple[str, ...]]] = {
     "scales": (2, _FLOATS),
     "held_out": (1, _FLOATS),
 }
-SETTINGS = record({"power": number(1e-3, 1), "rejection": number(0, 1)})  # in the header of its file
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Photos that were held out of a training, and what was answered for them.
-
-    Parameters
-    ----------
-    kept : array of int
-        Indices of the photos that were trained on.
-    images : array of int
-        Indices of the held-out photos.
-    probability : array of shape (held-out photos, classes)
-        Probability of each class for each of them.
-    """
-
-    kept: Numbers
-    images: Numbers
-    probability: npt.NDArray[Any]
+SETTINGS = record({"rejection": number(0, 1)})  # in the header of its file
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -86,67 +64,69 @@ class Familiarity:
     scales : array of shape (2, 2)
         Centre and unit of doubt, and those of distance.
     held_out : array of shape (photos,)
-        Strangeness of the held-out photos, ascending.
-    power : float
-        Exponent of the power normalisation of a bag's mean.
+        Strangeness of the left-out photos, ascending.
     rejection : float
         Share of the photos of known classes that may be rejected.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> means, numbers = rng.random((40, 3)) + np.eye(3)[[0, 1] * 20], np.array([0, 1] * 20)
-    >>> sure, images = np.array([[0.9, 0.1], [0.1, 0.9]])[numbers], np.arange(40)
-    >>> folds = [HeldOut(np.setdiff1d(images, out), out, sure[out]) for out in (images[:20], images[20:])]
-    >>> familiarity, _ = Familiarity.learned(means, numbers, folds)
-    >>> known, stranger = np.array([[1.5, 0.5, 0.5]]), np.array([[0.1, 0.1, 3.0]])
-    >>> [round(float(familiarity.of(sure[:1], photo)[0]), 2) for photo in (known, stranger)]
-    [0.97, 0.0]
+    >>> photos, numbers = rng.random((40, 3)) + np.eye(3)[[0, 1] * 20], np.array([0, 1] * 20)
+    >>> vectors = photos / np.linalg.norm(photos, axis=1, keepdims=True)
+    >>> sure = np.array([[0.9, 0.1], [0.1, 0.9]])[numbers]
+    >>> familiarity, _ = Familiarity.learned(vectors, numbers, np.arange(40), np.arange(40), sure)
+    >>> known, stranger = vectors[:1], np.array([[0.1, 0.1, 1.0]])
+    >>> [round(float(familiarity.of(sure[:1], photo)[0]), 1) for photo in (known, stranger)]
+    [0.8, 0.0]
     """
 
     means: npt.NDArray[Any]
     counts: Numbers
     scales: npt.NDArray[Any]
     held_out: npt.NDArray[Any]
-    power: float
     rejection: float = REJECTION
 
     @classmethod
     def learned(
         cls,
-        means: npt.NDArray[Any],
+        vectors: npt.NDArray[Any],
         numbers: Numbers,
-        folds: Sequence[HeldOut],
+        groups: Numbers,
+        images: Numbers,
+        probability: npt.NDArray[Any],
         rejection: float = REJECTION,
     ) -> tuple[Self, Floats] | tuple[None, None]:
-        """Learn from photos of known classes, some of which were held out.
+        """Learn from photos of known classes, some of which were left out.
 
         Parameters
         ----------
-        means : array of shape (photos, features)
-            Mean descriptor of each photo.
+        vectors : array of shape (photos, features)
+            Vector of each photo.
         numbers : array of int
             Class number of each photo.
-        folds : sequence of HeldOut
-            Photos that were held out; each fold is compared with the photos that were trained on.
+        groups : array of int
+            Group of each photo; a photo is not compared with those of its own group.
+        images : array of int
+            Indices of the photos that were left out.
+        probability : array of shape (left-out photos, classes)
+            Probability of each class for each of them.
         rejection : float
             Share of the photos of known classes that may be rejected.
 
         Returns
         -------
         familiarity : Familiarity or None
-            None if no photo was held out, or all photos of a class were.
-        shares : array of shape (held-out photos,) or None
-            Familiarity of the held-out photos, fold by fold, compared with one another.
+            None if no photo was left out.
+        shares : array of shape (left-out photos,) or None
+            Familiarity of the left-out photos, compared with one another.
         """
-        folds = [fold for fold in folds if len(fold.images)]
-        images = np.arange(len(means))
-        classes = int(numbers.max()) + 1
-        if not folds or any(len(np.unique(numbers[part])) < classes for part in (images, *(f.kept for f in folds))):
+        if not len(images):
             return None, None
-        power = resolved("auto", has_negative(means))
-        measured = [_signs(means, numbers, fold, classes, power) for fold in folds]
-        doubt, distance, other = (np.concatenate(parts) for parts in zip(*measured, strict=True))
+        sums, counts = _sums(vectors, numbers, int(numbers.max()) + 1)
+        squared = _squared_without_group(vectors, numbers, groups, images, sums, counts)
+        distance = np.sqrt(squared.min(axis=1))
+        squared[np.arange(len(images)), numbers[images]] = np.inf
+        other, doubt = np.sqrt(squared.min(axis=1)), doubt_of(probability)
         doubt_unit = max(float(doubt.std()), 1.0)
         unit = max(_UNIT * float(other.mean() - distance.mean()), float(distance.std()))
         scales = np.array([[doubt.mean(), doubt_unit], [distance.mean(), unit if unit >= _LEAST_UNIT else 1.0]])
@@ -155,36 +135,20 @@ class Familiarity:
         shares = 1 - np.searchsorted(ranked, strangeness, side="left") / count
         if count > _MOST_HELD_OUT:
             ranked = ranked[np.linspace(0, count - 1, _MOST_HELD_OUT).round().astype(int)]
-        sums, counts = _sums(means, numbers, images, classes, power)
-        return cls((sums / counts[:, None]).astype(np.float32), counts, scales, ranked, power, rejection), shares
+        return cls((sums / counts[:, None]).astype(np.float32), counts, scales, ranked, rejection), shares
 
-    def with_photos(self, means: npt.NDArray[Any], numbers: Numbers, places: Numbers, classes: int) -> Self:
-        """Return the familiarity of a model that has learned more photos; the scales stay.
+    def of_bags(self, probability: npt.NDArray[Any], bags: Bags) -> Floats:
+        """Return the familiarity of photos, from the probabilities of the classes and their bags."""
+        return self.of(probability, photo_vectors(bags))
 
-        Parameters
-        ----------
-        means : array of shape (photos, features)
-            Mean descriptor of each new photo.
-        numbers : array of int
-            Class number of each new photo in the new model.
-        places : array of int
-            Class numbers of the old classes in the new model.
-        classes : int
-            Number of classes of the new model.
-        """
-        sums, counts = _sums(means, numbers, np.arange(len(means)), classes, self.power)
-        sums[places] += self.means.astype(np.float64) * self.counts[:, None]
-        counts[places] += self.counts
-        return dataclasses.replace(self, means=(sums / counts[:, None]).astype(np.float32), counts=counts)
-
-    def strangeness(self, probability: npt.NDArray[Any], means: npt.NDArray[Any]) -> Floats:
-        """Return the strangeness of photos, from the probabilities of the classes and the means of the bags."""
-        squared = _squared(bag_vectors(means, self.power), self.means.astype(np.float64), self.counts)
+    def strangeness(self, probability: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> Floats:
+        """Return the strangeness of photos, from the probabilities of the classes and their vectors."""
+        squared = _squared(vectors.astype(np.float64), self.means.astype(np.float64), self.counts)
         return _strangeness(doubt_of(probability), np.sqrt(squared.min(axis=1)), self.scales.astype(np.float64))
 
-    def of(self, probability: npt.NDArray[Any], means: npt.NDArray[Any]) -> Floats:
-        """Return the familiarity of photos, from the probabilities of the classes and the means of the bags."""
-        return self.share(self.strangeness(probability, means))
+    def of(self, probability: npt.NDArray[Any], vectors: npt.NDArray[Any]) -> Floats:
+        """Return the familiarity of photos, from the probabilities of the classes and their vectors."""
+        return self.share(self.strangeness(probability, vectors))
 
     def share(self, strangeness: npt.NDArray[Any]) -> Floats:
         """Return the share of known photos that are at least as strange; it falls as strangeness rises.
@@ -194,7 +158,7 @@ class Familiarity:
 
         Examples
         --------
-        >>> four = Familiarity(np.zeros((2, 1)), np.ones(2, int), np.ones((2, 2)), np.array([0.0, 1, 2, 3]), 1.0)
+        >>> four = Familiarity(np.zeros((2, 1)), np.ones(2, int), np.ones((2, 2)), np.array([0.0, 1, 2, 3]))
         >>> four.share(np.array([-1.0, 2.0, 2.5, 3.0, 10.0])).round(3).tolist()
         [0.8, 0.4, 0.3, 0.2, 0.0]
         """
@@ -210,7 +174,7 @@ class Familiarity:
     @property
     def settings(self) -> dict[str, float]:
         """Numbers that the header of such a file holds."""
-        return {"power": self.power, "rejection": self.rejection}
+        return {"rejection": self.rejection}
 
     def fault(self, classes: int, features: int) -> str | None:
         """Return what is wrong with the arrays for a model of so many classes and features, or None."""
@@ -227,7 +191,7 @@ class Familiarity:
         if self.scales.shape != (2, 2) or not (self.scales[:, 1] >= _LEAST_UNIT).all():
             return "the units of its familiarity are not positive."
         if not len(self.held_out) or (np.diff(self.held_out) < 0).any():
-            return "the held-out photos of its familiarity are missing, or not in order."
+            return "the left-out photos of its familiarity are missing, or not in order."
         return None
 
 
@@ -257,29 +221,28 @@ def _squared(vectors: Floats, means: Floats, counts: Numbers) -> Floats:
     return np.asarray(np.maximum(squares, 0) / (1 + 1 / counts))
 
 
-def _signs(
-    means: npt.NDArray[Any], numbers: Numbers, fold: HeldOut, classes: int, power: float
-) -> tuple[Floats, Floats, Floats]:
-    """Return doubt, distance, and the distance to the nearest class but the own one, of held-out photos."""
-    sums, counts = _sums(means, numbers, fold.kept, classes, power)
-    distance, other = [], []
-    for rows in _blocks(fold.images):
-        squared = _squared(bag_vectors(means[rows], power), sums / counts[:, None], counts)
-        distance.append(np.sqrt(squared.min(axis=1)))
-        squared[np.arange(len(rows)), numbers[rows]] = np.inf
-        other.append(np.sqrt(squared.min(axis=1)))
-    return doubt_of(fold.probability), np.concatenate(distance), np.concatenate(other)
+def _squared_without_group(
+    vectors: npt.NDArray[Any], numbers: Numbers, groups: Numbers, images: Numbers, sums: Floats, counts: Numbers
+) -> Floats:
+    """Return the squared distance of photos to each class mean, of which the photo's own group is no part."""
+    squared = _squared(vectors[images].astype(np.float64), sums / counts[:, None], counts)
+    members: dict[int, list[int]] = {}
+    for photo, group in enumerate(groups.tolist()):
+        members.setdefault(group, []).append(photo)
+    for row, photo in enumerate(images.tolist()):
+        own = np.array(members[int(groups[photo])])
+        for number in np.unique(numbers[own]).tolist():
+            same = own[numbers[own] == number]
+            left = int(counts[number]) - len(same)
+            if left == 0:
+                squared[row, number] = np.inf  # the class has no other photo
+                continue
+            mean = (sums[number] - vectors[same].sum(axis=0, dtype=np.float64)) / left
+            squared[row, number] = np.square(vectors[photo] - mean).sum() / (1 + 1 / left)
+    return squared
 
 
-def _sums(
-    means: npt.NDArray[Any], numbers: Numbers, images: Numbers, classes: int, power: float
-) -> tuple[Floats, Numbers]:
-    """Return the sums of the vectors of some photos by class, and their numbers."""
-    sums = np.zeros((classes, means.shape[1]))
-    for rows in _blocks(images):
-        np.add.at(sums, numbers[rows], bag_vectors(means[rows], power))
-    return sums, np.bincount(numbers[images], minlength=classes)
-
-
-def _blocks(images: Numbers) -> Iterable[Numbers]:
-    return (images[start : start + _AT_ONCE] for start in range(0, len(images), _AT_ONCE))
+def _sums(vectors: npt.NDArray[Any], numbers: Numbers, classes: int) -> tuple[Floats, Numbers]:
+    """Return the sums of the vectors of photos by class, and their numbers."""
+    sums = np.stack([vectors[numbers == number].sum(axis=0, dtype=np.float64) for number in range(classes)])
+    return sums, np.bincount(numbers, minlength=classes)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..utils.onnx_graph import GraphBuilder
-from .familiarity import LEAST_ODDS, VETOED, Familiarity
-from .onnx_nodes import cells, mean_of_bag, vector_of
+from .familiarity import LEAST_ODDS, Familiarity
+from .onnx_nodes import cells, vector_of_bag
 
 _LEAST_GAP = 1e-6  # between two held-out photos: nearer ones are taken for equal, as float32 does
 
@@ -48,12 +48,6 @@ def familiarity_nodes(
     return graph.node("Mul", share, graph.node("Exp", graph.node("Neg", excess)))
 
 
-def vetoed_nodes(graph: GraphBuilder, share: str, probability: str, threshold: float) -> str:
-    """Make a photo unfamiliar whose largest probability is below the threshold, as an adapted model does."""
-    rejected = graph.node("Less", graph.node("ReduceMax", probability, keepdims=1), graph.constant([threshold]))
-    return graph.node("Mul", share, graph.node("Where", rejected, graph.constant([VETOED]), graph.constant([1.0])))
-
-
 def _doubt(graph: GraphBuilder, probability: str) -> str:
     """Add the log odds against the likeliest class; the others are added up, which is more exact than 1 less it."""
     first = graph.node("ArgMax", probability, axis=0, keepdims=1)
@@ -66,8 +60,7 @@ def _doubt(graph: GraphBuilder, probability: str) -> str:
 
 def _distance(graph: GraphBuilder, familiarity: Familiarity, maps: list[str], whole: bool) -> str:
     """Add the distance of the photo's vector to the nearest class mean."""
-    mean = mean_of_bag(graph, [cells(graph, one) for one in maps], whole)
-    vector = vector_of(graph, mean, familiarity.power)
+    vector = vector_of_bag(graph, [cells(graph, one) for one in maps], whole)
     # As the sum of squared differences: in float32, a difference of squares would lose the small ones.
     difference = graph.node("Sub", graph.constant(familiarity.means), graph.node("Transpose", vector, perm=[1, 0]))
     squares = graph.sum(graph.node("Mul", difference, difference), 1, keep=False)

@@ -1,4 +1,4 @@
-"""MomentVotes: a linear score of a bag's moments, which is a vote of every part (`moment_features`)."""
+"""MomentVotes: a linear score of a bag's moments, which is a vote of every part (`bags.moments`)."""
 
 from __future__ import annotations
 
@@ -8,62 +8,51 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..backbones.bases import Basis
 from ..bags.bags import Bags
-from ..bags.keep import Keep
+from ..bags.moments import (
+    PLACES,
+    KeptMoments,
+    MomentBags,
+    lengths,
+    moment_count,
+    moments,
+    parts_of,
+    photo_vectors,
+    places,
+    signed_root,
+    symmetric,
+    unit,
+)
 from ..errors import ModelError
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.threads import blas_threads_for
-from .moment_features import (
-    PLACES,
-    MomentBags,
-    lengths,
-    moment_vectors,
-    moments,
-    pair_count,
-    parts_of,
-    places,
-    rooted,
-    scales,
-    symmetric,
-)
 from .onnx_nodes import Exported, added, as_map, cells, centres_of, length, mean_cell, size, softmax_of
-from .power import power_nodes
-from .scorer import FLOATS, WHOLE, Schema, Scorer, check_training_images
-from .settings import CLASS_WEIGHT, COUNT, PART, POWER, SEED, SHARE, STRENGTH, WEIGHT
-from .support import added_by
+from .power import ROOT, power_nodes
+from .scorer import BYTES, FLOATS, WHOLE, Schema, Scorer, check_training_images
+from .settings import AUTO_STRENGTH, CLASS_WEIGHT, SHARE, WEIGHT
+from .votes import softmax
 
 _CHUNK = 4096  # descriptors whose votes are computed at once
-_AT_ONCE = 512  # training images whose vectors are in memory at once, 100 kB each
-_LAYOUT = 0.36  # weight of the places in models that do not say it; the default of `MomentSVM`
 
 
 class MomentVotes(Scorer):
-    """Votes of `MomentSVM`."""
+    """Votes of `MomentRidge`."""
 
-    kind = "moment-svm"
-    adapts = True
-    traces = True
+    kind = "moment-ridge"
     schema = Schema(
-        arrays={
-            "linear": (2, FLOATS),
-            "bias": (1, FLOATS),
-            "directions": (2, FLOATS),
-            "offset": (1, FLOATS),
-            "vectors": (2, FLOATS),
+        arrays={"linear": (2, FLOATS), "bias": (1, FLOATS), "directions": (2, FLOATS), "offset": (1, FLOATS)},
+        kept={
+            "moments": (2, BYTES),
+            "scale": (2, FLOATS),
             "class": (1, WHOLE),
+            "dual": (2, FLOATS),
+            "factor": (1, FLOATS),
+            "weight": (1, FLOATS),
+            "unadapted_linear": (2, FLOATS),
+            "unadapted_bias": (1, FLOATS),
         },
-        kept={"means": (2, FLOATS), "weight": (1, FLOATS)},
-        settings={
-            "C": STRENGTH,
-            "power": POWER,
-            "layout": WEIGHT,
-            "pairs": COUNT,
-            "class_weight": CLASS_WEIGHT,
-            "calibration": PART,
-            "rejection": SHARE,
-            "random_state": SEED,
-        },
-        needed=("power",),
+        settings={"alpha": AUTO_STRENGTH, "layout": WEIGHT, "class_weight": CLASS_WEIGHT, "rejection": SHARE},
     )
 
     @property
@@ -72,26 +61,47 @@ class MomentVotes(Scorer):
         return int(self.arrays["directions"].shape[0])
 
     @property
-    def power(self) -> float:
-        """Exponent of the power normalisation of features."""
-        return float(self.settings["power"])
+    def adapts(self) -> bool:
+        """Whether it holds what adapting takes."""
+        return "moments" in self.arrays
 
     @property
-    def _moments(self) -> int:
-        """Number of moments of a bag."""
-        return PLACES * self.features + pair_count(self.arrays["directions"].shape[1])
+    def traces(self) -> bool:
+        """Whether it can tell how much each training image counts for a score."""
+        return "dual" in self.arrays
+
+    @functools.cached_property
+    def basis(self) -> Basis:
+        """Basis of the products."""
+        return Basis(self.arrays["offset"], self.arrays["directions"])
+
+    @functools.cached_property
+    def learned(self) -> MomentBags:
+        """Moments of the training images."""
+        return MomentBags.of_packed(self.arrays["moments"], self.arrays["scale"], self.basis)
 
     # --- voting -----------------------------------------------------------------------------------------------------
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the score of each bag, which is the mean of its descriptors' votes."""
-        return np.asarray(moment_vectors(self._stats(bags), self.features) @ self._linear.T + self.arrays["bias"])
+        return self._linear(bags, self.arrays["linear"], self.arrays["bias"])
+
+    def unadapted(self, bags: Bags) -> npt.NDArray[np.float64] | None:
+        """Return the probabilities before the voter was adapted, by which strangers are rejected; None if it was not."""
+        if "unadapted_linear" not in self.arrays:
+            return None
+        scores = self._linear(bags, self.arrays["unadapted_linear"], self.arrays["unadapted_bias"])
+        return np.asarray(softmax(scores))
+
+    def _linear(self, bags: Bags, linear: npt.NDArray[Any], bias: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        vectors = bags.vectors() if isinstance(bags, MomentBags) else unit(moments(bags, self.basis), self.features)
+        return np.asarray(vectors @ linear.T.astype(np.float32) + bias, np.float64)
 
     def votes(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the vote of every descriptor; it depends on the bag only by the lengths of its moments."""
         votes = np.empty((len(bags.values), self.classes))
-        with blas_threads_for(votes.size * (self.features + self.arrays["directions"].shape[1] ** 2)):
-            size = lengths(self._stats(bags), self.features)
+        with blas_threads_for(votes.size * (self.features + self.basis.directions.shape[1] ** 2)):
+            size = lengths(moments(bags, self.basis), self.features)
             for start in range(0, len(votes), _CHUNK):
                 rows = slice(start, min(start + _CHUNK, len(votes)))
                 first, second = self._parts(bags, rows)
@@ -101,88 +111,68 @@ class MomentVotes(Scorer):
 
     def _parts(self, bags: Bags, rows: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return what some descriptors add to the scores by their features and by the products of these."""
-        dim, k = self.features, self.arrays["directions"].shape[1]
-        r = rooted(bags, rows, self.power)
-        weights = self._linear[:, : PLACES * dim].reshape(-1, dim).astype(np.float32)
+        dim, k = self.basis.directions.shape
+        r, linear = signed_root(bags.values[rows]), self.arrays["linear"]
+        weights = linear[:, : PLACES * dim].reshape(-1, dim).astype(np.float32)
         by_place = (r @ weights.T).reshape(len(r), self.classes, PLACES)
-        first = np.einsum("ncp,np->nc", by_place, places(bags, rows))
+        first = np.einsum("ncp,np->nc", by_place, places(bags.boxes[rows]))
         second = np.zeros_like(first)
-        if k:
-            directions = self.arrays["directions"].astype(np.float32)
-            projected = (r - self.arrays["offset"].astype(np.float32)) @ directions
-            for number, matrix in enumerate(symmetric(self._linear[:, PLACES * dim :], k)):
-                second[:, number] = np.einsum("nk,nk->n", projected @ matrix, projected)
+        projected = (r - self.basis.offset.astype(np.float32)) @ self.basis.directions.astype(np.float32)
+        for number, matrix in enumerate(symmetric(linear[:, PLACES * dim :], k)):
+            second[:, number] = np.einsum("nk,nk->n", projected @ matrix, projected)
         return first, second
 
-    def needs(self) -> Keep:
-        """Return what of a bag its scores need: the moments along its directions."""
-        from .moment_keep import KeptMoments
-
-        directions, offset = self.arrays["directions"], self.arrays["offset"]
-        pairs = self.settings["pairs"] if "pairs" in self.settings else directions.shape[1]
-        return KeptMoments(self.power, directions, offset, int(pairs), self.arrays["vectors"].dtype.name)
-
-    def _stats(self, bags: Bags) -> npt.NDArray[np.float32]:
-        if isinstance(bags, MomentBags):
-            return bags.stats
-        return moments(bags, self.power, self.arrays["directions"], self.arrays["offset"])
-
-    @functools.cached_property
-    def _linear(self) -> npt.NDArray[np.float64]:
-        return self.arrays["linear"].astype(np.float64)
+    def needs(self) -> KeptMoments:
+        """Return what of a bag its scores need."""
+        return KeptMoments(self.basis)
 
     # --- where a score comes from -----------------------------------------------------------------------------------
 
     def pulls(self, bags: Bags, number: int) -> npt.NDArray[np.float64]:
-        """Return what each training image adds to the score of a bag for a class (see `support`)."""
-        arrays = self.arrays
-        own = np.flatnonzero(arrays["class"] == number)
-        centre, scale = self._scaling
-        vectors = moment_vectors(arrays["vectors"][own], self.features)
-        photo = (moment_vectors(self._stats(bags), self.features)[0] - centre) * scale
-        scores = vectors @ self._linear[number] + arrays["bias"][number]
-        weight = arrays["weight"][own] if "weight" in arrays else np.ones(len(own))
-        vectors -= centre
-        vectors *= scale
-        added = np.zeros(len(arrays["class"]))
-        added[own] = added_by(vectors, scores, weight, photo, two=self.classes == 2)
+        """Return what each training image of a class adds to the score of a bag, beside the average photo.
+
+        Image i adds a_i k(x_i - m, x - m), with its coefficient a_i and the mean m of all: all of them sum to the score.
+        """
+        own = np.flatnonzero(self.arrays["class"] == number)
+        photo = unit(moments(bags, self.basis), self.features)[0]
+        scale, mean = self._scaling
+        photo = (photo - mean) * scale**2
+        added = np.zeros(len(self.arrays["class"]))
+        for rows, block in self.learned.rows(own).blocks_of_vectors():
+            added[own[rows]] = self.arrays["dual"][own[rows], number] * ((block - mean) @ photo)
         return added
 
     @functools.cached_property
-    def _scaling(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Centre of the training vectors, and the factors by which `MomentSVM` scales them."""
-        stored = self.arrays["vectors"]
-        weight = self.arrays.get("weight", np.ones(len(stored)))
-        mean, squares = np.zeros(self._moments), np.zeros(self._moments)
-        for start in range(0, len(stored), _AT_ONCE):
-            rows = slice(start, start + _AT_ONCE)
-            mean += weight[rows] @ moment_vectors(stored[rows], self.features)
-        mean /= weight.sum()
-        for start in range(0, len(stored), _AT_ONCE):
-            rows = slice(start, start + _AT_ONCE)
-            squares += weight[rows] @ np.square(moment_vectors(stored[rows], self.features) - mean)
-        sizes = [float(np.sqrt(squares[part].sum() / weight.sum())) for part in parts_of(self.features)]
-        return mean, scales(sizes, self._moments, self.features, float(self.settings.get("layout", _LAYOUT)))
+    def _scaling(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Factor of each moment, and mean of the training vectors: any would do, since the coefficients sum to 0."""
+        scale, mean = np.empty(moment_count(self.basis), np.float32), np.zeros(moment_count(self.basis))
+        for factor, part in zip(self.arrays["factor"], parts_of(self.features), strict=True):
+            scale[part] = factor
+        for _, block in self.learned.blocks_of_vectors():
+            mean += block.sum(axis=0, dtype=np.float64) / len(self.learned)
+        return scale, mean.astype(np.float32)
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def check(self, images: int | None = None) -> None:
         """Refuse arrays that are inconsistent."""
-        arrays, classes = self.arrays, self.classes
-        if not isinstance(self.settings["power"], (int, float)):
-            raise ModelError("settings.power must be a number.")
-        if self.features < 1:
-            raise ModelError("its descriptors have no features.")
-        if arrays["offset"].shape != (self.features,):
+        arrays, classes, count = self.arrays, self.classes, moment_count(self.basis)
+        if self.features < 1 or arrays["offset"].shape != (self.features,):
             raise ModelError("the array 'offset' does not fit its features.")
-        if arrays["linear"].shape != (classes, self._moments) or arrays["bias"].shape != (classes,):
-            raise ModelError(
-                f"weights of the shape {arrays['linear'].shape} do not fit {classes} classes and its moments."
-            )
-        if arrays["vectors"].shape != (len(arrays["class"]), self._moments):
+        for prefix in ("", "unadapted_") if "unadapted_linear" in arrays else ("",):
+            if arrays[f"{prefix}linear"].shape != (classes, count) or arrays[f"{prefix}bias"].shape != (classes,):
+                raise ModelError(f"weights for {count:,} moments and {classes} classes are expected.")
+        held = [name for name in ("moments", "scale", "class") if name in arrays]
+        if not held:
+            return
+        if len(held) < 3 or arrays["moments"].shape != (len(arrays["class"]), count):
             raise ModelError("the moments of its photos do not fit its weights.")
-        if "means" in arrays and arrays["means"].shape != (len(arrays["class"]), self.features):
-            raise ModelError("the means of its photos do not fit its features.")
+        if arrays["scale"].shape != (len(arrays["class"]), 3) or (arrays["scale"] < 0).any():
+            raise ModelError("the scales of its photos do not fit them.")
+        if "dual" in arrays and arrays["dual"].shape != (len(arrays["class"]), classes):
+            raise ModelError("the coefficients of its photos do not fit them.")
+        if ("dual" in arrays) != ("factor" in arrays) or arrays.get("factor", np.zeros(3)).shape != (3,):
+            raise ModelError("the factors of its moments do not fit them.")
         check_training_images(arrays, classes, images)
 
     # --- export -----------------------------------------------------------------------------------------------------
@@ -191,58 +181,60 @@ class MomentVotes(Scorer):
         self, graph: GraphBuilder, maps: list[str], whole: bool, temperature: float, threshold: float
     ) -> Exported:
         """Add the votes of all cells, and their mean."""
-        parts = [(power_nodes(graph, cells(graph, one), self.power), _place_nodes(graph, one)) for one in maps]
+        parts = [(power_nodes(graph, cells(graph, one), ROOT), _place_nodes(graph, one)) for one in maps]
         every = list(parts)
         if whole:
             middle = graph.constant(np.array([[1.0], [0.0], [-1.0], [0.0]]))
-            every.insert(0, (power_nodes(graph, mean_cell(graph, cells(graph, maps[0])), self.power), middle))
-        votes, scores = self._vote_nodes(graph, parts, every)
-        probability = softmax_of(graph, scores, temperature)
-        return Exported([as_map(graph, vote, one) for vote, one in zip(votes, maps, strict=True)], scores, probability)
+            every.insert(0, (power_nodes(graph, mean_cell(graph, cells(graph, maps[0])), ROOT), middle))
+        vote = _VoteNodes(graph, self.basis, every)
+        votes, scores = vote(self.arrays["linear"], self.arrays["bias"])
+        by_map = [as_map(graph, votes[r], one) for (r, _), one in zip(parts, maps, strict=True)]
+        before = None
+        if "unadapted_linear" in self.arrays:
+            before = softmax_of(graph, vote(self.arrays["unadapted_linear"], self.arrays["unadapted_bias"])[1], 1.0)
+        return Exported(by_map, scores, softmax_of(graph, scores, temperature), before)
 
-    def _vote_nodes(
-        self, graph: GraphBuilder, parts: list[tuple[str, str]], every: list[tuple[str, str]]
-    ) -> tuple[list[str], str]:
-        """Add the votes ``(classes, cells)`` of `parts`, and the mean vote ``(classes,)`` of `every` part of the bag.
 
-        A part is the names of its rooted features ``(features, cells)`` and of its places ``(4, cells)``.
-        """
-        dim, k = self.features, self.arrays["directions"].shape[1]
-        count = added(graph, [size(graph, r) for r, _ in every])
-        mean = graph.node("Div", added(graph, [graph.sum(r, 1) for r, _ in every]), count)
-        what = length(graph, mean)
-        projected, together = {}, ""
-        if k:
-            across = graph.constant(self.arrays["directions"].T)
-            offset = graph.constant(self.arrays["offset"][:, None])
-            for r, _ in every:
-                projected[r] = graph.node("MatMul", across, graph.node("Sub", r, offset))
-            products = [
-                graph.node("MatMul", one, graph.node("Transpose", one, perm=[1, 0])) for one in projected.values()
-            ]
-            together = length(graph, graph.node("Div", added(graph, products), count))
-        weights = graph.constant(self.arrays["linear"][:, : PLACES * dim].reshape(-1, dim))
-        matrices = graph.constant(symmetric(self._linear[:, PLACES * dim :], k).reshape(-1, k)) if k else ""
-        bias = graph.constant(self.arrays["bias"][:, None])
+class _VoteNodes:
+    """Adds the votes of parts of a bag to a graph, for any linear function of the bag's moments.
+
+    A part is the names of its rooted features ``(features, cells)`` and of its places ``(4, cells)``.
+    """
+
+    def __init__(self, graph: GraphBuilder, basis: Basis, every: list[tuple[str, str]]) -> None:
+        self.graph, self.every = graph, every
+        self.dim, self.k = basis.directions.shape
+        self.count = added(graph, [size(graph, r) for r, _ in every])
+        mean = graph.node("Div", added(graph, [graph.sum(r, 1) for r, _ in every]), self.count)
+        self.what = length(graph, mean)
+        across = graph.constant(basis.directions.T.astype(np.float32))
+        offset = graph.constant(basis.offset[:, None].astype(np.float32))
+        self.projected = {r: graph.node("MatMul", across, graph.node("Sub", r, offset)) for r, _ in every}
+        products = [
+            graph.node("MatMul", one, graph.node("Transpose", one, perm=[1, 0])) for one in self.projected.values()
+        ]
+        self.together = length(graph, graph.node("Div", added(graph, products), self.count))
+
+    def __call__(self, linear: npt.NDArray[Any], bias: npt.NDArray[Any]) -> tuple[dict[str, str], str]:
+        """Return the votes ``(classes, cells)`` of every part, and the mean vote ``(classes,)`` of the bag."""
+        graph, places_end = self.graph, PLACES * self.dim
+        weights = graph.constant(linear[:, :places_end].reshape(-1, self.dim))
+        matrices = graph.constant(symmetric(linear[:, places_end:], self.k).reshape(-1, self.k))
         by_part = {}
-        for r, place in every:
-            by_place = self._split(graph, graph.node("MatMul", weights, r), PLACES)
-            vote = graph.sum(graph.node("Mul", by_place, place), 1, keep=False)
-            vote = graph.node("Div", vote, what)
-            if k:
-                turned = self._split(graph, graph.node("MatMul", matrices, projected[r]), k)
-                quadratic = graph.sum(graph.node("Mul", turned, projected[r]), 1, keep=False)
-                vote = graph.node("Add", vote, graph.node("Div", quadratic, together))
-            by_part[r] = graph.node("Add", vote, bias)
-        total = added(graph, [graph.sum(by_part[r], 1) for r, _ in every])
-        scores = graph.node("Squeeze", graph.node("Div", total, count), graph.ints(1))
-        return [by_part[r] for r, _ in parts], scores
+        for r, place in self.every:
+            by_place = self._split(graph.node("MatMul", weights, r), len(linear), PLACES)
+            first = graph.sum(graph.node("Mul", by_place, place), 1, keep=False)
+            turned = self._split(graph.node("MatMul", matrices, self.projected[r]), len(linear), self.k)
+            second = graph.sum(graph.node("Mul", turned, self.projected[r]), 1, keep=False)
+            both = graph.node("Add", graph.node("Div", first, self.what), graph.node("Div", second, self.together))
+            by_part[r] = graph.node("Add", both, graph.constant(bias[:, None]))
+        total = added(graph, [graph.sum(by_part[r], 1) for r, _ in self.every])
+        return by_part, graph.node("Squeeze", graph.node("Div", total, self.count), graph.ints(1))
 
-    def _split(self, graph: GraphBuilder, rows: str, each: int) -> str:
+    def _split(self, rows: str, classes: int, each: int) -> str:
         """Return rows ``(classes * each, cells)`` as ``(classes, each, cells)``."""
-        width = graph.node("Slice", graph.node("Shape", rows), graph.ints(1), graph.ints(2))
-        shape = graph.node("Concat", graph.ints(self.classes, each), width, axis=0)
-        return graph.node("Reshape", rows, shape)
+        width = self.graph.node("Slice", self.graph.node("Shape", rows), self.graph.ints(1), self.graph.ints(2))
+        return self.graph.node("Reshape", rows, self.graph.node("Concat", self.graph.ints(classes, each), width, axis=0))
 
 
 def _place_nodes(graph: GraphBuilder, one: str) -> str:

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 
 from ..utils.onnx_graph import GraphBuilder
-from .power import power_nodes
+from .power import ROOT, power_nodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +21,14 @@ class Exported:
         Votes of shape (classes, rows, columns), one per scale.
     scores, probability : str
         Scores and probabilities of the classes, of shape (classes,).
+    unadapted : str, optional
+        Probabilities before the voter was adapted, by which strangers are rejected.
     """
 
     votes: list[str]
     scores: str
     probability: str
+    unadapted: str | None = None
 
 
 def cells(graph: GraphBuilder, one: str) -> str:
@@ -62,17 +65,16 @@ def length(graph: GraphBuilder, array: str) -> str:
     return graph.node("Where", none, graph.constant(1.0), root)
 
 
-def mean_of_bag(graph: GraphBuilder, flat: list[str], whole: bool) -> str:
-    """Return the mean ``(d, 1)`` of a bag: of the cells ``(d, cells)`` of all scales, and that of the whole photo."""
+def vector_of_bag(graph: GraphBuilder, flat: list[str], whole: bool) -> str:
+    """Return the mean rooted descriptor ``(d, 1)`` of a bag, with length 1, as `bags.moments.photo_vectors` does.
+
+    The bag has the cells ``(d, cells)`` of all scales, and that of the whole photo.
+    """
     every = [mean_cell(graph, flat[0]), *flat] if whole else flat
     count = added(graph, [size(graph, one) for one in every])
-    return graph.node("Div", added(graph, [graph.sum(one, 1) for one in every]), count)
-
-
-def vector_of(graph: GraphBuilder, mean: str, power: float) -> str:
-    """Return the vector ``(d, 1)`` of a bag from its mean, as `pooling.bag_vectors` does."""
-    root = power_nodes(graph, mean, power)
-    return graph.node("Div", root, length(graph, root))
+    rooted = [power_nodes(graph, one, ROOT) for one in every]
+    mean = graph.node("Div", added(graph, [graph.sum(one, 1) for one in rooted]), count)
+    return graph.node("Div", mean, length(graph, mean))
 
 
 def softmax_of(graph: GraphBuilder, scores: str, temperature: float) -> str:

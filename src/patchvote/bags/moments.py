@@ -1,0 +1,251 @@
+"""Moments of a bag: what its parts show, where, and which features they show together.
+
+The mean of a bag's descriptors forgets where a part stood and what it showed besides. Three kinds of statistics of the
+rooted descriptors r (signed square roots) keep some of that, and all of them are means over its parts:
+
+- **what**: the mean of r;
+- **where**: the means of a r, b r and a b r, with a from -1 at the top of the image to 1 at its bottom, and b from -1
+  in the middle to 1 at the left and right edges;
+- **together**: the mean of the products y_j y_k of the features y = (r - offset) D in the fixed basis of the network.
+
+A linear function of these means is a sum over parts: every part votes with a function of what it shows, weighted by
+where it stands and by what else it shows. The vector of a photo is what and where, divided by the length of what, and
+together, divided by its length, so that bright and dark photos count the same.
+
+Moments depend on the photo and the network alone, never on other photos. They are kept in 8 bits per number: the signed
+square root of each, in 255 steps up to the largest of its kind. That changes a vector by 1 % of its distance to the
+mean of the collection, and no answer that was measured. Nothing here learns, and nothing needs more than numpy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..backbones.bases import DIRECTIONS, Basis
+from ..utils.float16 import to_float32
+from ..utils.threads import one_blas_thread
+from .bags import Bags
+
+__all__ = ["DIRECTIONS", "PLACES", "Basis", "KeptMoments", "MomentBags", "moments", "signed_root"]
+
+Floats = npt.NDArray[np.float32]
+Pack = npt.NDArray[np.int8]
+
+PLACES = 4  # means of r, a r, b r and a b r
+_STEPS = 127  # of one sign in a number of 8 bits
+_AT_ONCE = 256  # photos whose vectors are in memory at once: 31 MB with 1,280 features
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MomentBags(Bags):
+    """Bags of which only the moments are known: each has one descriptor, its mean rooted descriptor.
+
+    Parameters
+    ----------
+    packed : array of shape (bags, moments)
+        Moments in 8 bits.
+    scale : array of shape (bags, 3)
+        Largest moment of what, where and together of each bag.
+    basis : Basis
+        Basis of the products.
+    """
+
+    packed: Pack = dataclasses.field(default=None)  # type: ignore[arg-type]
+    scale: Floats = dataclasses.field(default=None)  # type: ignore[arg-type]
+    basis: Basis = dataclasses.field(default=None)  # type: ignore[arg-type]
+
+    @classmethod
+    def of_packed(cls, packed: Pack, scale: Floats, basis: Basis) -> MomentBags:
+        """Return bags, given their packed moments."""
+        dim = len(basis.offset)
+        what = _unpacked(packed[:, :dim], scale[:, :1])
+        return cls(what, np.arange(len(packed) + 1), packed=packed, scale=scale, basis=basis)
+
+    @classmethod
+    def joined(cls, parts: Sequence[MomentBags]) -> MomentBags:
+        """Return the bags of several collections, one after the other."""
+        packed, scale = np.concatenate([p.packed for p in parts]), np.concatenate([p.scale for p in parts])
+        return cls.of_packed(packed, scale, parts[0].basis)
+
+    def rows(self, indices: npt.ArrayLike) -> MomentBags:
+        """Return some of the bags."""
+        return self.of_packed(self.packed[indices], self.scale[indices], self.basis)
+
+    def vectors(self) -> Floats:
+        """Return the vector of each bag."""
+        values = np.empty(self.packed.shape, np.float32)
+        for column, part in enumerate(parts_of(self.dim)):
+            values[:, part] = _unpacked(self.packed[:, part], self.scale[:, column : column + 1])
+        return unit(values, self.dim)
+
+    def blocks_of_vectors(self) -> Iterator[tuple[slice, Floats]]:
+        """Yield the vectors in blocks that fit into little memory, with their rows."""
+        for start in range(0, len(self), _AT_ONCE):
+            rows = slice(start, min(start + _AT_ONCE, len(self)))
+            yield rows, self.rows(rows).vectors()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class KeptMoments:
+    """Keeps the moments of a bag (see `cache.Kept`).
+
+    Parameters
+    ----------
+    basis : Basis
+        Basis of the products.
+    """
+
+    basis: Basis
+
+    @property
+    def name(self) -> str:
+        """Name of what is kept; moments along the same directions have the same."""
+        return f"moments-{self.basis.digest}"
+
+    def of(self, bag: Bags) -> MomentBags:
+        """Return the moments of bags, as they are when they are read again."""
+        with one_blas_thread():  # products of a single bag are small, and the network has the other cores
+            packed, scale = _packed(moments(bag, self.basis), bag.dim)
+        return MomentBags.of_packed(packed, scale, self.basis)
+
+    def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays to store."""
+        assert isinstance(kept, MomentBags)
+        return {"moments": kept.packed, "scale": kept.scale}
+
+    def unpack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> MomentBags:
+        """Return moments from their stored arrays; ValueError if these have another form."""
+        packed, scale = arrays.get("moments"), arrays.get("scale")
+        count = moment_count(self.basis)
+        if packed is None or scale is None or packed.dtype != np.int8 or scale.dtype != np.float32:
+            raise ValueError("it holds no moments.")
+        if packed.shape != (1, count) or scale.shape != (1, 3) or not np.isfinite(scale).all():
+            raise ValueError("its moments have another form.")
+        return MomentBags.of_packed(packed, scale, self.basis)
+
+
+def signed_root(values: npt.NDArray[Any]) -> Floats:
+    """Return ``sign(x) sqrt(|x|)`` of every value, as float32.
+
+    Examples
+    --------
+    >>> signed_root(np.array([9.0, -16.0, 0.0]))
+    array([ 3., -4.,  0.], dtype=float32)
+    """
+    values = to_float32(values)
+    size = np.sqrt(np.abs(values))
+    return np.copysign(size, values, out=size)
+
+
+def places(boxes: npt.NDArray[Any]) -> Floats:
+    """Return the factors (1, a, b, a b) of descriptors with these boxes, ``(descriptors, 4)``.
+
+    Examples
+    --------
+    >>> top_middle, top_left = [0.5, 0, 0.5, 0], [0, 0, 0, 0]
+    >>> places(np.array([top_middle, top_left]))
+    array([[ 1., -1., -1.,  1.],
+           [ 1., -1.,  1., -1.]], dtype=float32)
+    """
+    x, y = ((boxes[:, :2] + boxes[:, 2:]) / 2).T
+    down, aside = 2 * y - 1, 4 * np.abs(x - 0.5) - 1
+    return np.stack([np.ones_like(down), down, aside, down * aside], axis=1).astype(np.float32)
+
+
+def moments(bags: Bags, basis: Basis) -> Floats:
+    """Return the moments of each bag: four means of every feature, then the means of products."""
+    dim, k = basis.directions.shape
+    upper, double = _upper(k), _factors(k)
+    directions, offset = basis.directions.astype(np.float32), basis.offset.astype(np.float32)
+    result = np.empty((len(bags), moment_count(basis)), np.float32)
+    for number, (start, stop) in enumerate(itertools.pairwise(bags.offsets.tolist())):
+        r = signed_root(bags.values[start:stop])
+        result[number, : PLACES * dim] = (places(bags.boxes[start:stop]).T @ r / len(r)).ravel()
+        projected = (r - offset) @ directions
+        result[number, PLACES * dim :] = (projected.T @ projected / len(r))[upper] * double
+    return result
+
+
+def moment_count(basis: Basis) -> int:
+    """Return the number of moments of a bag."""
+    dim, k = basis.directions.shape
+    return PLACES * dim + k * (k + 1) // 2
+
+
+def parts_of(dim: int) -> tuple[slice, slice, slice]:
+    """Return what, where and together among the moments of an image."""
+    return slice(0, dim), slice(dim, PLACES * dim), slice(PLACES * dim, None)
+
+
+def lengths(values: npt.NDArray[Any], dim: int) -> npt.NDArray[np.float64]:
+    """Return the length of what, and that of together, of each bag ``(bags, 2)``; 1 where it is 0."""
+    what, _, together = parts_of(dim)
+    both = np.stack([np.sqrt(np.square(values[:, part]).sum(axis=1, dtype=np.float64)) for part in (what, together)], 1)
+    return np.where(both > 0, both, 1.0)
+
+
+def unit(values: Floats, dim: int) -> Floats:
+    """Divide moments by their lengths, in place: what and where by that of what, together by its own."""
+    size = lengths(values, dim).astype(np.float32)
+    values[:, : PLACES * dim] /= size[:, :1]
+    values[:, PLACES * dim :] /= size[:, 1:]
+    return values
+
+
+def photo_vectors(bags: Bags) -> Floats:
+    """Return the mean rooted descriptor of each bag, with length 1: what photos are compared by."""
+    if isinstance(bags, MomentBags):
+        means = np.asarray(bags.values, np.float32).copy()
+    else:
+        means = np.empty((len(bags), bags.dim), np.float32)
+        for number, (start, stop) in enumerate(itertools.pairwise(bags.offsets.tolist())):
+            means[number] = signed_root(bags.values[start:stop]).mean(axis=0, dtype=np.float64)
+    size = np.linalg.norm(means, axis=1, keepdims=True)
+    return np.asarray(means / np.where(size > 0, size, 1))
+
+
+def symmetric(linear: npt.NDArray[Any], k: int) -> Floats:
+    """Return the weights of products as one symmetric matrix per class, ``(classes, k, k)``."""
+    first, second = _upper(k)
+    half = linear * np.where(first == second, 1.0, np.sqrt(0.5))
+    matrices = np.zeros((len(linear), k, k), np.float32)
+    matrices[:, first, second] = half
+    matrices[:, second, first] = half
+    return matrices
+
+
+def _packed(values: Floats, dim: int) -> tuple[Pack, Floats]:
+    packed, scale = np.empty(values.shape, np.int8), np.empty((len(values), 3), np.float32)
+    for column, part in enumerate(parts_of(dim)):
+        size = np.abs(values[:, part]).max(axis=1, initial=0)
+        scale[:, column] = size
+        share = values[:, part] / np.where(size > 0, size, 1)[:, None]
+        packed[:, part] = np.rint(np.copysign(np.sqrt(np.abs(share)) * _STEPS, share))
+    return packed, scale
+
+
+def _unpacked(packed: Pack, scale: npt.NDArray[Any]) -> Floats:
+    values = packed.astype(np.float32)
+    values *= np.abs(values)
+    values *= scale / np.float32(_STEPS * _STEPS)
+    return values
+
+
+@functools.lru_cache(4)
+def _upper(k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return rows and columns of the products of k features, each pair once; to be read only."""
+    return np.triu_indices(k)
+
+
+@functools.lru_cache(4)
+def _factors(k: int) -> Floats:
+    """Return the factor of each product: those of two features stand for two equal entries of a matrix."""
+    first, second = _upper(k)
+    return np.where(first == second, 1, np.sqrt(2)).astype(np.float32)

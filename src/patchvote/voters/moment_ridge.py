@@ -1,0 +1,347 @@
+"""MomentRidge: parts that vote by what they show, where they stand and what else they show; ridge regression on the bag.
+
+It undoes the paper's relaxation: one linear function is learned from one vector per photo, and the vote of a part is
+what the part adds to it. The vector (`bags.moments`) holds more than the mean of the bag, so that the vote of a part is
+no linear function of its features: it depends on the part's place, and a product of two features counts only in parts
+that show both. The learner (`ridge`) is kernel ridge regression on the Gram matrix of the photos.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..backbones.bases import Basis, random_basis
+from ..bags.bags import Bags
+from ..bags.copies import copy_groups
+from ..bags.moments import KeptMoments, MomentBags, parts_of, photo_vectors
+from ..bags.store import Store
+from .base import Voter
+from .calibration import fit_temperature, threshold_for
+from .labels import check_weights, image_weights
+from .moment_votes import MomentVotes
+from .ridge import Ridge, best_strength
+from .votes import check_bags, softmax
+
+_AT_ONCE = 20_000  # descriptors of a store that are held in memory at once
+_AT_ONCE_IN_MEMORY = 1 << 28  # bytes of vectors that are held at once: those of 2,200 photos with 1,280 features
+_MOST_EXACT, _LANDMARKS = 3_000, 2_000  # photos of which all products are computed; of more, those with so many
+_LEAST_SIZE = 1e-9  # of differences between photos whose vectors have the length 1: smaller ones are rounding
+_FEWEST_TO_CALIBRATE = 10  # left-out photos
+_TEMPERATURE = 0.1  # where too few photos can be left out
+
+Floats = npt.NDArray[Any]
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Solution:
+    """What was solved, from which answers for left-out photos follow.
+
+    Parameters
+    ----------
+    vectors : Vectors
+        Vectors of the training photos.
+    landmarks : array of int
+        Photos by which the others are expressed: all, unless there are very many.
+    lifted : array of shape (landmarks, photos) or None
+        Turns coefficients of photos into those of landmarks; None where all photos are landmarks.
+    ridge : Ridge
+        The regression.
+    """
+
+    vectors: Vectors
+    landmarks: Numbers
+    lifted: Floats | None
+    ridge: Ridge
+
+    def linear(self, alpha: float, ridge: Ridge | None = None) -> tuple[npt.NDArray[np.float32], Floats, Floats]:
+        """Return the linear function of moments, its intercepts, and the coefficients of the photos."""
+        ridge = self.ridge if ridge is None else ridge
+        dual = ridge.coefficients(alpha)
+        sums = np.zeros((len(dual), dual.shape[1] + 1))
+        sums[self.landmarks, :-1] = dual if self.lifted is None else self.lifted @ dual
+        sums[:, -1] = ridge.weight / len(ridge.weight)
+        linear, mean = self.vectors.combined(sums)
+        linear = linear.astype(np.float32)
+        return linear, ridge.intercept - linear.astype(np.float64) @ mean, dual
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Vectors:
+    """The vectors of photos, each kind of moments scaled to its weight, and shifted by a mean.
+
+    Parameters
+    ----------
+    bags : MomentBags
+        Moments of the photos.
+    scale : array of shape (3,)
+        Factor of what, where and together.
+    """
+
+    bags: MomentBags
+    scale: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, bags: MomentBags, weight: npt.NDArray[np.float64], layout: float) -> Vectors:
+        """Scale vectors so that each kind has its share of the mean squared length of the centred vectors, 1 in all."""
+        mean, squares = np.zeros(bags.packed.shape[1]), np.zeros(3)
+        share = weight / weight.sum()
+        for rows, block in bags.blocks_of_vectors():
+            mean += share[rows] @ block
+            for kind, part in enumerate(parts_of(bags.dim)):
+                squares[kind] += share[rows] @ np.square(block[:, part]).sum(axis=1, dtype=np.float64)
+        squares -= [float(mean[part] @ mean[part]) for part in parts_of(bags.dim)]
+        importance = np.array([1.0, layout, 1.0]) * (squares > _LEAST_SIZE)
+        safe = np.where(importance > 0, squares, 1.0)
+        return cls(bags, np.sqrt(importance / safe / (importance.sum() or 1.0)))
+
+    def products(self, columns: MomentBags) -> npt.NDArray[np.float32]:
+        """Return the products of the photos with others, ``(photos, others)``."""
+        result = np.zeros((len(self.bags), len(columns)), np.float32)
+        at_once = max(1, _AT_ONCE_IN_MEMORY // (4 * self.bags.packed.shape[1]))
+        for first in range(0, len(columns), at_once):
+            others = self._scaled(columns.rows(slice(first, first + at_once)))
+            for start in range(0, len(self.bags), at_once):
+                rows = slice(start, start + at_once)
+                same = columns is self.bags and start == first
+                photos = others if same else self._scaled(self.bags.rows(rows))
+                result[rows, first : first + at_once] = photos @ others.T
+        return result
+
+    def combined(self, coefficients: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+        """Return sums of the vectors as linear functions of moments, ``(classes, moments)``, and at the mean's weights.
+
+        `coefficients` has a row per photo; its last column weighs the photos of the mean.
+        """
+        sums = np.zeros((coefficients.shape[1], self.bags.packed.shape[1]))
+        for rows, block in self.bags.blocks_of_vectors():
+            sums += coefficients[rows].T.astype(np.float32) @ block
+        linear, mean = sums[:-1], sums[-1]
+        for factor, part in zip(self.scale, parts_of(self.bags.dim), strict=True):
+            linear[:, part] *= factor**2
+        return linear, mean
+
+    def _scaled(self, bags: MomentBags) -> npt.NDArray[np.float32]:
+        vectors = bags.vectors()
+        for factor, part in zip(self.scale, parts_of(bags.dim), strict=True):
+            vectors[:, part] *= np.float32(factor)
+        return vectors
+
+
+class MomentRidge(Voter):
+    """Votes with a function of every part's features, their products and its place, by kernel ridge regression.
+
+    Parameters
+    ----------
+    alpha : float or "auto", default "auto"
+        Strength of the regularisation, for vectors whose mean squared length is 1. "auto" is the largest one that
+        left-out photos do not speak against (`ridge.best_strength`).
+    layout : float, default 0.36
+        Weight of the places of features, beside a weight of 1 for the features and 1 for their products.
+    class_weight : dict, "balanced" or None
+        Weights of the classes, as in scikit-learn.
+    rejection : float, default 0.05
+        Share of the correctly classified left-out images that may be rejected as "none of these".
+
+    Attributes
+    ----------
+    classes_ : array
+        The classes, sorted.
+    linear_, bias_ : arrays of shape (classes, moments) and (classes,)
+        The linear score of a bag's vector.
+    offset_, directions_ : arrays of shape (features,) and (features, directions)
+        Basis of the products.
+    alpha_ : float
+        Strength of the regularisation that is used.
+    left_out_ : array of shape (images, classes)
+        Score of each training image had it been left out, together with its copies; NaN where its class would be empty.
+    moments_, scale_, class_, dual_ : arrays with one row per training image
+        Moments in 8 bits, their scales, class numbers, and coefficients of the regression, to learn and forget more.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> together, apart = np.array([[1, 1], [0, 0]] * 4), np.array([[1, 0], [0, 1]] * 4)
+    >>> bags = [parts + 0.1 * rng.random((8, 2)) for parts in (together, apart) for _ in range(10)]
+    >>> labels = ["together"] * 10 + ["apart"] * 10
+    >>> MomentRidge().fit(bags, labels).predict([apart])  # the means of all bags are the same
+    array(['apart'], dtype='<U8')
+    """
+
+    scorer_class = MomentVotes
+    description = "each part of a photo votes by its features, their products and its place"
+
+    linear_: npt.NDArray[np.float32]
+    bias_: npt.NDArray[np.float64]
+    moments_: npt.NDArray[np.int8]
+
+    def __init__(
+        self,
+        alpha: float | str = "auto",
+        *,
+        layout: float = 0.36,
+        class_weight: Any = None,
+        rejection: float = 0.05,
+    ) -> None:
+        self.alpha = alpha
+        self.layout = layout
+        self.class_weight = class_weight
+        self.rejection = rejection
+
+    @classmethod
+    def default(cls, seed: int) -> Self:
+        """Return the voter for photos: every class has the same weight, however many photos it has."""
+        return cls(class_weight="balanced")
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Learn from labelled images.
+
+        Parameters
+        ----------
+        X : Bags, list of arrays, array, or Store
+            Training images; only their moments are held in memory.
+        y : array of shape (images,), optional
+            Classes of the images; by default those of the store.
+        sample_weight : array of shape (images,), optional
+            Weights of the images; those of weight 0 are not learned.
+        groups : array of shape (images,), optional
+            Images of one group are left out together; by default, images that look alike are.
+        """
+        self._check_settings()
+        source, labels = self._read_labelled(X, y, reset=True)
+        numbers = self._set_classes(labels)
+        weight = check_weights(sample_weight, len(source))
+        self._learn(self._moments(source, None), numbers, weight, groups)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn more images, of any class, together with those learned before: as a fit to all of them does.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+        classes : array, optional
+            Ignored, since new classes may come at any time; accepted for scikit-learn's tools.
+        """
+        if not hasattr(self, "moments_"):
+            return self.fit(X, y, sample_weight)
+        self._check_settings()
+        source, labels = self._read_labelled(X, y, reset=False)
+        weight = check_weights(sample_weight, len(source))
+        known = self.learned()
+        new = self._moments(source, known.basis)
+        before, old = self.classes_, getattr(self, "weight_", np.ones(len(known)))
+        numbers = self._set_classes(labels, before)
+        numbers = np.concatenate([np.searchsorted(self.classes_, before)[self.class_], numbers])
+        self._learn(MomentBags.joined([known, new]), numbers, np.concatenate([old, weight]), None)
+        return self
+
+    def learned(self) -> MomentBags:
+        """Return the moments of the training images."""
+        return MomentBags.of_packed(self.moments_, self.scale_, Basis(self.offset_, self.directions_))
+
+    def _learn(self, bags: MomentBags, numbers: Numbers, weight: npt.NDArray[np.float64], groups: Any) -> None:
+        used = np.flatnonzero(weight > 0)
+        if len(used) < len(weight):
+            bags, numbers, weight = bags.rows(used), numbers[used], weight[used]
+            groups = None if groups is None else np.asarray(groups)[used]
+        groups = copy_groups(photo_vectors(bags)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        balanced = image_weights(self.classes_, numbers, self.class_weight, weight)
+        targets = np.eye(len(self.classes_))[numbers]
+        vectors = Vectors.of(bags, balanced, self.layout)
+        self.solved_ = solution = solve(vectors, targets, balanced)
+        self.alpha_ = best_strength(solution.ridge, groups) if self.alpha == "auto" else float(self.alpha)
+        self.linear_, self.bias_, dual = solution.linear(self.alpha_)
+        self.moments_, self.scale_, self.class_ = bags.packed, bags.scale, numbers.astype(np.int64)
+        self.offset_, self.directions_ = bags.basis.offset, bags.basis.directions
+        exact = solution.lifted is None
+        self._set("weight", None if (weight == 1).all() else weight)
+        self._set("dual", dual.astype(np.float32) if exact else None)
+        self._set("factor", vectors.scale if exact else None)
+        self.groups_, self.left_out_ = groups, solution.ridge.left_out(self.alpha_, groups)
+        self._calibrate(numbers)
+
+    def _set(self, name: str, array: Floats | None) -> None:
+        """Set an attribute that a fitted voter has only sometimes."""
+        self.__dict__.pop(f"{name}_", None)
+        if array is not None:
+            setattr(self, f"{name}_", array)
+
+    def _calibrate(self, numbers: Numbers) -> None:
+        """Set temperature and threshold by the left-out images."""
+        asked = ~np.isnan(self.left_out_[:, 0])
+        self.temperature_, self.rejection_threshold_ = _TEMPERATURE, 0.0
+        if asked.sum() >= _FEWEST_TO_CALIBRATE:
+            answers, expected = self.left_out_[asked], numbers[asked]
+            self.temperature_ = fit_temperature(answers, expected)
+            self.rejection_threshold_ = threshold_for(softmax(answers / self.temperature_), expected, self.rejection)
+
+    def without(self, images: Numbers) -> Self:
+        """Return the voter as it would be without some training images, from the same equations."""
+        solution, groups = self.solved_, np.arange(len(self.class_))
+        groups[images] = images[:1]
+        targets = solution.ridge.targets.copy()
+        targets[images] = solution.ridge.left_out(self.alpha_, groups)[images]
+        voter = copy.copy(self)
+        voter.linear_, voter.bias_, _ = solution.linear(
+            self.alpha_, dataclasses.replace(solution.ridge, targets=targets)
+        )
+        return voter
+
+    # --- reading images ---------------------------------------------------------------------------------------------
+
+    def kept(self, basis: Basis) -> KeptMoments:
+        """Return what it needs of the bag of a photo."""
+        return KeptMoments(basis)
+
+    def _moments(self, source: Bags | Store, basis: Basis | None) -> MomentBags:
+        """Return the moments of images; without a basis that is given or their own, those along a random one."""
+        if isinstance(source, MomentBags):
+            return source
+        keep = KeptMoments(basis or random_basis(self.n_features_in_))
+        if isinstance(source, Bags):
+            return _finite(keep.of(source))
+        parts = []
+        for bags, _ in source.blocks(_AT_ONCE, dtype=source.dtype):
+            check_bags(bags)
+            parts.append(_finite(keep.of(bags)))
+        return MomentBags.joined(parts)
+
+
+def solve(vectors: Vectors, targets: npt.NDArray[Any], weight: npt.NDArray[np.float64]) -> Solution:
+    """Decompose the Gram matrix of photos; of very many, expressed by their products with landmarks."""
+    count = len(vectors.bags)
+    if count <= _MOST_EXACT:
+        gram = vectors.products(vectors.bags)
+        return Solution(vectors, np.arange(count), None, Ridge.solve(gram, targets, weight))
+    landmarks = _spread(targets.argmax(axis=1), _LANDMARKS)
+    products = vectors.products(vectors.bags.rows(landmarks))
+    values, turns = np.linalg.eigh(products[landmarks].astype(np.float64))
+    kept = values > 1e-6 * values[-1]
+    turns = turns[:, kept] / np.sqrt(values[kept])
+    features = products @ turns.astype(np.float32)
+    return Solution(vectors, landmarks, turns @ features.T, Ridge.solve_features(features, targets, weight))
+
+
+def _spread(numbers: Numbers, count: int) -> Numbers:
+    """Return so many images, as evenly over the classes as there are images, drawn with a fixed seed."""
+    order = np.random.default_rng(0).permutation(len(numbers))
+    rank = np.empty(len(numbers), np.int64)  # of each image among those of its class
+    for number in np.unique(numbers):
+        rows = order[numbers[order] == number]
+        rank[rows] = np.arange(len(rows))
+    return np.sort(order[np.argsort(rank[order], kind="stable")][:count])
+
+
+def _finite(bags: MomentBags) -> MomentBags:
+    if not np.isfinite(bags.scale).all():
+        raise ValueError("features are too large for products of them: divide them by a number.")
+    return bags

@@ -1,0 +1,170 @@
+"""Kernel ridge regression, and everything that follows from one eigendecomposition.
+
+Let K be the Gram matrix of n photos, w their weights (w' 1 = n), W = diag(w), and Y their classes as rows of 0 and 1.
+The regression minimises
+
+    sum_i w_i |y_i - f(x_i)|^2 + n alpha |f|^2 ,      f(x) = sum_i a_i k(x_i, x) + b ,
+
+whose intercept is not regularised. With K centred at the weighted mean, A = W^(1/2) K W^(1/2) = U S U', and
+u = W^(1/2) 1 / sqrt(n), the fitted values of W^(1/2) Y are H W^(1/2) Y with the hat matrix
+
+    H = u u' + U diag(s / (s + n alpha)) U' .
+
+So one decomposition serves every alpha, and without another training gives
+
+- the coefficients a = W^(1/2) U diag(1 / (s + n alpha)) U' W^(1/2) (Y - b);
+- the answer for photos g had they been left out, Y_g - W_g^(-1/2) (I - H_gg)^(-1) ((I - H) W^(1/2) Y)_g (copies of a
+  photo are left out together; the weights and the regularisation of the others stay);
+- the regression without these photos: it is the one whose targets Y_g are replaced by these answers.
+
+tests/test_ridge.py holds a training for each of these beside it. For more photos than a Gram matrix bears, the photos
+are expressed by their products with some of them (landmarks; Nystroem's method): the columns of U are then fewer than
+the photos, and all else stays. References: Allen, "The relationship between variable selection and data augmentation
+and a method for prediction" (1974); Rifkin and Lippert, "Notes on regularized least squares" (2007).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .calibration import fit_temperature, log_losses
+from .votes import softmax
+
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
+
+# Strengths that are tried, in units of the mean squared length of the centred vectors.
+STRENGTHS = 10.0 ** np.arange(-4, 1.01, 0.25)
+DEFAULT_STRENGTH = 0.1  # where no photo can be left out; with one photo per class, it hardly matters
+_EPSILON = 1e-12  # least 1 - h: a photo that alone decides its own answer has none when it is left out
+_MOST_TO_COMPARE = 100_000  # answers by which a temperature is found, for each strength that is tried
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ridge:
+    """The decomposition of a weighted, centred Gram matrix, and the targets of its photos.
+
+    Parameters
+    ----------
+    targets : array of shape (photos, classes)
+        What is regressed: 1 for the class of a photo, 0 for the others.
+    weight : array of shape (photos,)
+        Weight of each photo; their mean is 1.
+    values : array of shape (rank,)
+        Eigenvalues s.
+    vectors : array of shape (photos, rank)
+        Eigenvectors U.
+    """
+
+    targets: Floats
+    weight: Floats
+    values: Floats
+    vectors: Floats
+
+    @classmethod
+    def solve(cls, gram: npt.NDArray[Any], targets: npt.NDArray[Any], weight: npt.NDArray[Any]) -> Ridge:
+        """Decompose a Gram matrix, which need not be centred."""
+        weight = np.asarray(weight, np.float64) / np.mean(weight)
+        root = np.sqrt(weight)
+        matrix = centred(np.asarray(gram, np.float64), weight) * root[:, None] * root
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+        return cls(np.asarray(targets, np.float64), weight, np.maximum(values, 0), vectors)
+
+    @classmethod
+    def solve_features(cls, features: npt.NDArray[Any], targets: npt.NDArray[Any], weight: npt.NDArray[Any]) -> Ridge:
+        """Decompose the Gram matrix of features, of which there are fewer than photos."""
+        weight = np.asarray(weight, np.float64) / np.mean(weight)
+        scaled = (features - weight @ features / len(weight)) * np.sqrt(weight)[:, None]
+        values, turns = np.linalg.eigh(scaled.T @ scaled)
+        kept = values > values[-1] * 1e-12
+        return cls(np.asarray(targets, np.float64), weight, values[kept], scaled @ turns[:, kept] / np.sqrt(values[kept]))
+
+    @property
+    def intercept(self) -> Floats:
+        """Weighted mean of the targets, b: the answer at the weighted mean of the photos."""
+        return np.asarray(self.weight @ self.targets / len(self.weight))
+
+    def coefficients(self, alpha: float, targets: Floats | None = None) -> Floats:
+        """Return the coefficient of each photo for each class, ``(photos, classes)``; each column sums to 0."""
+        targets = self.targets if targets is None else targets
+        shrunk = self._turned(targets) / (self.values + len(self.weight) * alpha)[:, None]
+        return np.asarray(self._root * (self.vectors @ shrunk))
+
+    def left_out(self, alpha: float, groups: Numbers | None = None) -> Floats:
+        """Return the answer for each photo had it been left out together with its group, ``(photos, classes)``.
+
+        NaN where no photo of one of its classes would be left.
+        """
+        kept = self.values / (self.values + len(self.weight) * alpha)
+        mean = np.sqrt(self.weight / len(self.weight))
+        # Of the targets less their mean, since the hat matrix leaves constants as they are.
+        fitted = self.vectors @ (kept[:, None] * self._turned(self.targets))
+        residual = self._root * (self.targets - self.intercept) - fitted
+        groups = np.arange(len(self.weight)) if groups is None else groups
+        hat = np.square(mean) + np.square(self.vectors) @ kept
+        scaled = residual / np.maximum(1 - hat, _EPSILON)[:, None]
+        for rows in several(groups):
+            block = np.outer(mean[rows], mean[rows]) + (self.vectors[rows] * kept) @ self.vectors[rows].T
+            scaled[rows] = np.linalg.solve((1 + _EPSILON) * np.eye(len(rows)) - block, residual[rows])
+        answers = self.targets - scaled / self._root
+        answers[~may_be_left_out(self.targets, groups)] = np.nan
+        return np.asarray(answers)
+
+    def _turned(self, targets: Floats) -> Floats:
+        return np.asarray(self.vectors.T @ (self._root * (targets - self.weight @ targets / len(self.weight))))
+
+    @property
+    def _root(self) -> Floats:
+        return np.sqrt(self.weight)[:, None]
+
+
+def best_strength(ridge: Ridge, groups: Numbers) -> float:
+    """Return the strength of the regularisation that left-out photos ask for.
+
+    It is the largest one whose log loss, at its best temperature, is within one standard error of the smallest. Photos
+    of another camera are less like the training photos than left-out ones are: where left-out photos do not decide, the
+    stronger regularisation is right more often. On six changes of camera that gained 1.0 point over the smallest
+    squared error, and cost nothing measurable on photos of the same kind.
+    """
+    numbers = ridge.targets.argmax(axis=1)
+    losses = []
+    for alpha in STRENGTHS:
+        answers = ridge.left_out(float(alpha), groups)
+        asked = ~np.isnan(answers[:, 0])
+        if not asked.any():
+            return DEFAULT_STRENGTH
+        answers, expected = answers[asked], numbers[asked]
+        some = slice(None, None, -(-answers.size // _MOST_TO_COMPARE))
+        probability = softmax(answers / fit_temperature(answers[some], expected[some]))
+        losses.append(log_losses(probability, expected) * ridge.weight[asked])
+    each = np.stack(losses)
+    difference = each - each[each.mean(axis=1).argmin()]
+    error = difference.std(axis=1) / np.sqrt(each.shape[1])
+    return float(STRENGTHS[np.flatnonzero(difference.mean(axis=1) <= error + 1e-12).max()])
+
+
+def centred(gram: Floats, weight: Floats) -> Floats:
+    """Return the products of photos less their weighted mean."""
+    mean = gram @ weight / weight.sum()
+    return np.asarray(gram - mean[:, None] - mean + weight @ mean / weight.sum())
+
+
+def several(groups: Numbers) -> Iterator[Numbers]:
+    """Yield the photos of each group that has more than one."""
+    order = np.argsort(groups, kind="stable")
+    cuts: Iterable[Numbers] = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+    return (rows for rows in cuts if len(rows) > 1)
+
+
+def may_be_left_out(targets: npt.NDArray[Any], groups: Numbers) -> npt.NDArray[np.bool_]:
+    """Return which photos can be left out with their group, so that each of its classes still has a photo."""
+    numbers, total = targets.argmax(axis=1), (targets > 0.5).sum(axis=0)
+    may = total[numbers] > 1
+    for rows in several(groups):
+        may[rows] = bool((np.bincount(numbers[rows], minlength=len(total))[numbers[rows]] < total[numbers[rows]]).all())
+    return np.asarray(may)
