@@ -39,7 +39,7 @@ def _names(text: str) -> tuple[str, ...]:
 def run(args: argparse.Namespace) -> int:
     """Compute the cells that are not finished; with --dry-run, list them."""
     protocol, results = Protocol.load(args.protocol), Results(args.results)
-    selection = Selection(*(getattr(args, name) for name in _SELECTED), splits=args.splits)
+    selection = Selection(**{name: getattr(args, name) for name in [*_SELECTED, "splits"]})
     groups, finished = plan(protocol, selection, results)
     cells = sum(len(group.voters) for group in groups)
     print(f"{protocol.title}: {cells} cells to compute, {finished} finished already.")

@@ -41,4 +41,5 @@ def parse_recipe(name: str, network: str) -> Recipe:
             f"{name!r} does not name a recipe. Such names are dense, dense-224-448-672, patch, "
             "patch-16x2-n400-64px-before (smallest patch and levels, patches per image, input size of the network)."
         )
-    return Recipe(network, Patch(**{key: int(value) for key, value in match.groupdict().items() if value}), activation)
+    settings: dict[str, Any] = {key: int(value) for key, value in match.groupdict().items() if value}
+    return Recipe(network, Patch(**settings), activation)

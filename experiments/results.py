@@ -127,10 +127,10 @@ class Results:
                         "folder with --results."
                     )
             if draws.keys() - stored.keys():
-                everything = sorted(
-                    (stored | draws).items(), key=lambda one: (one[0].setting, one[0].pair or "", one[0].split)
+                every = sorted(
+                    {**stored, **draws}.items(), key=lambda one: (one[0].setting, one[0].pair or "", one[0].split)
                 )
-                records = (dataclasses.asdict(draw) | dataclasses.asdict(split) for draw, split in everything)
+                records = (dataclasses.asdict(draw) | dataclasses.asdict(split) for draw, split in every)
                 write_file(folder / SPLITS, (f"{json.dumps(record)}\n".encode() for record in records))
 
     def _runs(self, protocol: str) -> dict[Run, list[_Line]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import functools
 import itertools
 import math
 import time
@@ -260,10 +259,10 @@ class _SameTraining:
         for voter in self.voters:
             forget_peak_memory()
             adapts = voter_kind(voter).adapts
-            train = functools.partial(self._adapt, voter) if adapts else functools.cache(lambda _: self._train(voter))
+            fitted = None if adapts else self._train(voter)
             for number, group in enumerate(self.groups):
                 if voter in group.voters:
-                    estimator, trained = train(number if adapts else 0)
+                    estimator, trained = fitted or self._adapt(voter, number)
                     cell = self._about(number) | trained | self._test(estimator, number)
                     runner.results.add(group.run(runner.protocol, voter), self.made_with[voter], cell)
                     yield group, voter, cell

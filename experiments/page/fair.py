@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..voters import VOTERS, parse_voter, title
-
 from ..protocol import Protocol, Setting
 from ..results import Results, Run
+from ..voters import VOTERS, parse_voter, title
 from .comparison import compare
 from .tables import markdown
 

@@ -12,7 +12,6 @@ from patchvote.errors import PatchvoteError
 from ..protocol import PROTOCOLS, Protocol
 from ..results import Results
 from . import fair, plots, speed, tables
-from .findings import findings, patch_results
 
 _HEAD = """# Results
 
@@ -56,73 +55,49 @@ def write_results(results: Results, docs: Path) -> Path:
     scenes = [protocol for protocol in protocols if protocol.report == "scenes"]
     scenes.sort(key=lambda protocol: protocol not in with_results)
     if any(protocol in with_results for protocol in scenes):
-        parts += _scenes(scenes, results, pictures)
+        parts += ["## Scene recognition", tables.scenes(scenes, results)]
+        parts += ["### NBNL against sNBNL", speed.speed(scenes, results)]
+        parts += [_notes(results, protocol) for protocol in scenes]
     for protocol in with_results:
-        parts += _of_protocol(protocol, results, pictures)
+        parts += _PARTS.get(protocol.report, lambda *_: [])(protocol, results, pictures)
     parts += _published(Results(results.folder / "published"), protocols)
     for name, title in _MEASURED.items():
         if table := _text(results.folder / name / "table.md"):
             parts += [f"## {title}", table, _text(results.folder / name / "notes.md")]
-    few = [protocol for protocol in with_results if protocol.report == "few"]
-    if few:
+    if few := [protocol for protocol in with_results if protocol.report == "few"]:
         plots.plot_few(few, results, pictures / "few")
-        parts += ["## Few images", _picture("Accuracy by the number of training images", "few")]
+        parts += ["## Few images", "![Accuracy by the number of training images](results/few.png)"]
         for protocol in few:
             parts += [f"### {protocol.title}", tables.few(protocol, results), _notes(results, protocol)]
     gains = [(protocol, table) for protocol in with_results if (table := tables.gains(protocol, results))]
-    if gains:
-        parts.append("## What each change adds")
-        for protocol, table in gains:
-            parts += [f"### {protocol.title}", table, _notes(results, protocol, "gains.md")]
+    parts += ["## What each change adds"] if gains else []
+    for protocol, table in gains:
+        parts += [f"### {protocol.title}", table, _notes(results, protocol, "gains.md")]
     parts.append("## Duplicates that straddle a split")
     parts += [f"- {tables.duplicates(protocol, results)}" for protocol in with_results]
     path.write_text("\n\n".join(part.strip() for part in parts if part.strip()) + "\n", encoding="utf-8")
     return path
 
 
-def _scenes(scenes: list[Protocol], results: Results, pictures: Path) -> list[str]:
-    parts = ["## Scene recognition", tables.scenes(scenes, results)]
-    for protocol in scenes:
-        if any(results.all(protocol.name)) and plots.plot_voters(protocol, results, pictures / protocol.name):
-            parts.append(_picture(f"{protocol.title}: every voter", protocol.name))
-    parts += ["### NBNL against sNBNL", speed.speed(scenes, results)]
-    return parts + [_notes(results, protocol) for protocol in scenes]
+def _at_equal_resolution(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
+    title = f"## {protocol.title}: at equal resolution"
+    return [title, fair.table(protocol, results), _notes(results, protocol)]
 
 
-def _of_protocol(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
-    """Return the part of a protocol that has one of its own; the others share a part."""
-    if protocol.report == "domains":
-        return _domains(protocol, results, pictures)
-    if protocol.report == "patches":
-        return _patches(protocol, results, pictures)
-    if protocol.report == "parts":
-        title = f"## {protocol.title}: at equal resolution"
-        return [title, fair.table(protocol, results), _notes(results, protocol)]
-    if protocol.report == "time":
-        return _times(protocol, results, pictures)
-    if protocol.report == "settings":
-        plots.plot_settings(protocol, results, pictures / protocol.name)
-        parts = [f"## {protocol.title}", _picture("Each setting changed alone", protocol.name)]
-        return [*parts, _notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
-    return []
+def _settings(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
+    return [f"## {protocol.title}", _notes(results, protocol), _all_numbers(protocol, results)]
 
 
 def _patches(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
-    parts = ["## Patches: the paper's figures"]
-    if accuracies := patch_results(protocol, results):
-        plots.plot_patches(accuracies, pictures / protocol.name)
-        parts.append(_picture("NBNN by patch size and levels", protocol.name))
-        parts += [f"- {finding}" for finding in findings(accuracies)]
-    return [*parts, _notes(results, protocol), _folded("All numbers", tables.settings(protocol, results))]
+    plots.plot_patches(protocol, results, pictures / protocol.name)
+    parts = ["## Patches: the paper's figures", f"![NBNN by patch size and levels](results/{protocol.name}.png)"]
+    return [*parts, _notes(results, protocol), _all_numbers(protocol, results)]
 
 
 def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
-    parts = ["## Domain adaptation"]
-    for setting in protocol.settings:
-        parts += [f"### {protocol.title}, {setting.name}", tables.domains(protocol, setting, results)]
-        parts.append(protocol.paper_notes.get(setting.name, ""))
+    parts = ["## Domain adaptation", *_pairs(protocol, results, notes=True)]
     plots.plot_domains(protocol, results, pictures / protocol.name)
-    parts += [_picture("The paper's pairs", protocol.name), tables.above_the_paper(protocol, results)]
+    parts.append(f"![The paper's pairs](results/{protocol.name}.png)")
     if compared := speed.speed([protocol], results):
         parts += ["### NBNL against sNBNL with other cameras", compared]
     parts.append(_notes(results, protocol))
@@ -132,27 +107,44 @@ def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
     return parts
 
 
-def _published(results: Results, protocols: list[Protocol]) -> list[str]:
-    """Return the tables of a later run on other versions of the same image sets, which may be incomplete."""
+def _pairs(protocol: Protocol, results: Results, notes: bool = False) -> list[str]:
     parts = []
-    for protocol in protocols:
-        if protocol.report not in ("scenes", "domains") or not any(results.all(protocol.name)):
-            continue
-        if protocol.report == "scenes":
-            parts += [f"### {protocol.title}", tables.scenes([protocol], results)]
-            continue
-        for setting in protocol.settings:
-            parts += [f"### {protocol.title}, {setting.name}", tables.domains(protocol, setting, results)]
-    return ["## The photos as published", _text(results.folder / "notes.md"), *parts] if parts else []
+    for setting in protocol.settings:
+        parts += [f"### {protocol.title}, {setting.name}", tables.domains(protocol, setting, results)]
+        parts += [protocol.paper_notes.get(setting.name, "")] if notes else []
+    return parts
 
 
 def _times(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
     found = speed.budgets(protocol, results)
-    if not found:
-        return []
     plots.plot_times(found, pictures / protocol.name)
-    parts = [f"## {protocol.title}", _picture("Accuracy against seconds of training", protocol.name)]
+    parts = [f"## {protocol.title}", f"![Accuracy against seconds of training](results/{protocol.name}.png)"]
     return [*parts, speed.sentence(found), speed.budget_table(found), _notes(results, protocol)]
+
+
+# The part of the page of a protocol that has one of its own, by `report`; the others share a part.
+_PARTS = {
+    "domains": _domains,
+    "patches": _patches,
+    "parts": _at_equal_resolution,
+    "time": _times,
+    "settings": _settings,
+}
+
+
+def _published(results: Results, protocols: list[Protocol]) -> list[str]:
+    """Return the tables of a later run on other versions of the same image sets, which may be incomplete."""
+    parts = []
+    for protocol in protocols:
+        if protocol.report == "scenes" and any(results.all(protocol.name)):
+            parts += [f"### {protocol.title}", tables.scenes([protocol], results)]
+        elif protocol.report == "domains" and any(results.all(protocol.name)):
+            parts += _pairs(protocol, results)
+    return ["## The photos as published", _text(results.folder / "notes.md"), *parts] if parts else []
+
+
+def _all_numbers(protocol: Protocol, results: Results) -> str:
+    return f"<details><summary>All numbers</summary>\n\n{tables.settings(protocol, results)}\n\n</details>"
 
 
 def _notes(results: Results, protocol: Protocol, name: str = "notes.md") -> str:
@@ -161,11 +153,3 @@ def _notes(results: Results, protocol: Protocol, name: str = "notes.md") -> str:
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
-def _picture(title: str, name: str) -> str:
-    return f"![{title}](results/{name}.png)"
-
-
-def _folded(title: str, text: str) -> str:
-    return f"<details><summary>{title}</summary>\n\n{text}\n\n</details>"

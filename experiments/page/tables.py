@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..voters import VOTERS, title
-
 from ..protocol import Protocol, Setting
 from ..results import Results, Run
+from ..voters import VOTERS, title
 
 Row = dict[str, Any]
 RECIPES = ("dense", "patch")
+NETWORK = "efficientnet-lite0"  # of the main tables and plots
 _QUOTED = "quoted by the paper"
 _SHORT = {"amazon": "A", "webcam": "W", "dslr": "D", "caltech": "C"}
 
@@ -156,36 +156,6 @@ def all_pairs(protocol: Protocol, setting: Setting, results: Results) -> str:
             table.append([f"{quoted.name}, {_QUOTED}", *means])
     header = [_arrow(pair) + ("*" if pair in setting.main else "") for pair in setting.pairs]
     return markdown(["voter", *header], table)
-
-
-def above_the_paper(protocol: Protocol, results: Results) -> str:
-    """Return in how many cells of the paper's tables ours is above the paper, and above the SVM on whole images."""
-    table = []
-    for recipe in RECIPES:
-        rows = main_rows(protocol, results, recipe)
-        accuracies = {(row["setting"], row["pair"], row["voter"]): row["mean"] for row in rows}
-        for voter in protocol.voters:
-            ours = {
-                (setting.name, pair): accuracies[setting.name, pair, voter]
-                for setting in protocol.settings
-                for pair in setting.main
-                if (setting.name, pair, voter) in accuracies
-            }
-            paper = {key: figure[0] for key in ours if (figure := protocol.figure(key[0], voter, key[1]))}
-            whole = {key: accuracies[(*key, "whole-svm")] for key in ours if (*key, "whole-svm") in accuracies}
-            if ours:
-                table.append(
-                    [
-                        f"{title(voter)}, {recipe}",
-                        _count_above(ours, paper),
-                        _count_above(ours, whole) if voter != "whole-svm" else "",
-                    ]
-                )
-    return markdown(["voter", "cells above the paper's", "cells above the whole-image SVM"], table)
-
-
-def _count_above(ours: dict[Any, float], other: dict[Any, float]) -> str:
-    return f"{sum(ours[key] > value for key, value in other.items())} of {len(other)}" if other else ""
 
 
 def gains(protocol: Protocol, results: Results) -> str:
