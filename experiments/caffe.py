@@ -10,6 +10,7 @@ order blue, green, red (``mean=104,117,123``). ``scale`` divides (``scale=1``).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import re
 import threading
@@ -19,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 from patchvote.backbones import load
 from patchvote.backbones.base import Activation, Backbone, NetworkSpec, Preprocessing, stride_of
@@ -42,20 +45,7 @@ def load_with_caffe(network: str, activation: Activation, device: str = "cpu") -
 
 
 class CaffeBackbone:
-    """A network of Caffe in OpenCV.
-
-    Parameters
-    ----------
-    name : str
-        Name of the network, in the form that the module describes.
-    activation : {"after", "before"}
-        Whether descriptors are read after or before the activation that follows the layer.
-
-    Raises
-    ------
-    NetworkError
-        OpenCV is not installed, or the files or the layer cannot be used.
-    """
+    """A network of Caffe in OpenCV, named in the form that the module describes."""
 
     def __init__(self, name: str, activation: Activation = "after") -> None:
         prototxt, weights, blob, options = _parse(name)
@@ -89,7 +79,7 @@ class CaffeBackbone:
         )
         self.spec = spec
         output = self._forward(np.zeros((1, size, size, 3), np.uint8))
-        stride = stride_of(size, output.shape[2]) if _is_map(output) else None
+        stride = stride_of(size, output.shape[2]) if output.ndim == 4 and output.shape[2] > 1 else None
         self.spec = dataclasses.replace(spec, dim=output.shape[1], stride=stride)
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
@@ -108,10 +98,6 @@ class CaffeBackbone:
                 return np.array(self._net.forward(self._layer), dtype=np.float32)
             except Exception as error:  # OpenCV's own exception, or a lack of memory
                 raise NetworkError(f"the network cannot take images of the shape {tensor.shape}: {error}") from None
-
-
-def _is_map(output: npt.NDArray[Any]) -> bool:
-    return output.ndim == 4 and output.shape[2] > 1
 
 
 def _parse(name: str) -> tuple[Path, Path, str, dict[str, str]]:
@@ -201,65 +187,29 @@ def _mean(option: str, size: int) -> npt.NDArray[np.float32]:
 def _read_mean(path: Path) -> npt.NDArray[np.float32]:
     """Read Caffe's mean image ``(3, height, width)``, a BlobProto, without Caffe."""
     try:
-        content = path.read_bytes()
-        numbers: dict[int, int] = {}
-        dims: list[int] = []
-        data = b""
-        for field, kind, value in _fields(content):
-            if field == 5 and kind in (2, 5):
-                data += value
-            elif field == 7 and kind == 2:
-                for inner, inner_kind, part in _fields(value):
-                    if inner == 1:
-                        dims += _whole_numbers(part) if inner_kind == 2 else [int(part)]
-            elif kind == 0:
-                numbers[field] = int(value)
-        shape = dims[-3:] if len(dims) >= 3 else [numbers.get(field, 0) for field in (2, 3, 4)]
-        image = np.frombuffer(data, "<f4")
-        if shape[0] != 3 or len(image) != shape[0] * shape[1] * shape[2] or not len(image):
+        blob = _blob_class()()
+        blob.ParseFromString(path.read_bytes())
+        shape = list(blob.shape.dim)[-3:] or [blob.channels, blob.height, blob.width]
+        image = np.array(blob.data, np.float32).reshape(shape)
+        if len(image) != 3 or not image.size:
             raise ValueError("it is no image of three channels")
-        return image.reshape(shape).astype(np.float32)
-    except (OSError, ValueError, IndexError) as error:
+    except (OSError, ValueError, DecodeError) as error:
         raise NetworkError(f"{path} is not a mean image of Caffe: {error}.") from None
+    return image
 
 
-def _fields(content: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Yield number, wire type and raw value of each field of a protocol buffer."""
-    place = 0
-    while place < len(content):
-        tag, place = _number(content, place)
-        field, kind = tag >> 3, tag & 7
-        if kind == 0:
-            value, place = _number(content, place)
-            yield field, kind, value
-            continue
-        if kind == 2:
-            length, place = _number(content, place)
-        elif kind in (1, 5):
-            length = 8 if kind == 1 else 4
-        else:
-            raise ValueError("it is no protocol buffer")
-        if place + length > len(content):
-            raise ValueError("it is cut off")
-        yield field, kind, content[place : place + length]
-        place += length
-
-
-def _number(content: bytes, place: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = content[place]
-        value |= (byte & 127) << shift
-        place, shift = place + 1, shift + 7
-        if byte < 128:
-            return value, place
-        if shift > 63:
-            raise ValueError("it is no protocol buffer")
-
-
-def _whole_numbers(part: bytes) -> list[int]:
-    numbers, place = [], 0
-    while place < len(part):
-        number, place = _number(part, place)
-        numbers.append(number)
-    return numbers
+@functools.cache
+def _blob_class() -> Any:
+    """Return the message class of a BlobProto, with the fields that a mean image has."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="patchvote_caffe.proto", package="caffe_mean", syntax="proto2")
+    shape, blob = file.message_type.add(name="BlobShape"), file.message_type.add(name="BlobProto")
+    shape.field.add(name="dim", number=1, type=field.TYPE_INT64, label=field.LABEL_REPEATED)
+    for number, name in enumerate(("channels", "height", "width"), start=2):
+        blob.field.add(name=name, number=number, type=field.TYPE_INT32, label=field.LABEL_OPTIONAL)
+    blob.field.add(name="data", number=5, type=field.TYPE_FLOAT, label=field.LABEL_REPEATED)
+    named = {"type": field.TYPE_MESSAGE, "type_name": ".caffe_mean.BlobShape", "label": field.LABEL_OPTIONAL}
+    blob.field.add(name="shape", number=7, **named)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("caffe_mean.BlobProto"))

@@ -38,8 +38,7 @@ def read_dataset(layout: str, root: Path) -> Dataset:
             raise PatchvoteError("there is no such folder.")
         return read(root)
     except (PatchvoteError, PhotoError) as error:
-        lines = ["Expected:", *expected.splitlines()]
-        raise PatchvoteError(f"{root} does not have the layout {layout!r}: {error}", lines=lines) from None
+        raise PatchvoteError(f"{root} does not have the layout {layout!r}: {error} Expected: {expected}.") from None
 
 
 # --- photos of the user ----------------------------------------------------------------------------------------------
@@ -64,7 +63,8 @@ def _any_domains(root: Path) -> Dataset:
 
 # --- one folder per class -----------------------------------------------------------------------------------------
 
-_SCENES = {  # class: its folder in published copies
+# Folders of classes in published copies, besides the name of the class itself.
+_SCENES = {
     "bedroom": ("00",),
     "suburb": ("CALsuburb", "01"),
     "industrial": ("02",),
@@ -81,10 +81,9 @@ _SCENES = {  # class: its folder in published copies
     "office": ("PARoffice", "13"),
     "store": ("14",),
 }
-_SPORTS: dict[str, tuple[str, ...]] = {
-    name: (name.lower(),)
-    for name in ("RockClimbing", "badminton", "bocce", "croquet", "polo", "rowing", "sailing", "snowboarding")
-}
+_SPORTS: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("RockClimbing", "badminton", "bocce", "croquet", "polo", "rowing", "sailing", "snowboarding"), ()
+)
 _OBJECTS = {
     "backpack": ("back_pack", "003.backpack"),
     "bike": ("touring-bike", "145.touring-bike"),
@@ -147,10 +146,7 @@ def _folders(root: Path, known: dict[str, tuple[str, ...]], what: str) -> dict[s
             missing.append(name)
     if missing:
         has = ", ".join(sorted(path.name for path in present.values())[:8]) or "no folders"
-        raise PatchvoteError(
-            f"no folder for the {what} {', '.join(missing[:5])}"
-            f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}. It has: {has}."
-        )
+        raise PatchvoteError(f"no folder for the {what} {', '.join(missing)}. It has: {has}.")
     return folders
 
 
@@ -161,38 +157,25 @@ def _mit67(root: Path) -> Dataset:
     images = root / "Images" if (root / "Images").is_dir() else root
     train, test = (_list(root, name) for name in ("TrainImages.txt", "TestImages.txt"))
     labels = sorted({name.partition("/")[0] for name in train + test})
-    if len(labels) != 67:
-        raise PatchvoteError(f"its lists name {len(labels)} classes instead of 67.")
     photos = _classes(images, dict.fromkeys(labels, ()))
-    _check_complete(train + test, photos)
+    _check_complete(train + test, {photo.name for photo in photos})
     return Dataset(photos, [(train, test)])
 
 
 def _sun397(root: Path) -> Dataset:
     images = root / "SUN397" if (root / "SUN397").is_dir() else root
-    classes = [name.strip("/") for name in _list(root, "ClassName.txt")]
-    if len(classes) != 397:
-        raise PatchvoteError(f"ClassName.txt names {len(classes)} classes instead of 397.")
     lists: Lists = []
     for number in range(1, 11):
         try:
-            parts = [_list(root, f"{part}_{number:02d}.txt") for part in ("Training", "Testing")]
+            train, test = (_list(root, f"{part}_{number:02d}.txt") for part in ("Training", "Testing"))
         except PatchvoteError:
             if not lists:
                 raise
             break  # some copies have only the first partitions; `make_split` raises an error when more are requested
-        lists.append(([name.strip("/") for name in parts[0]], [name.strip("/") for name in parts[1]]))
-    known = set(classes)
-    photos = []
-    for name in sorted({name for both in lists for part in both for name in part}):
-        label = name.rpartition("/")[0]
-        if label not in known:
-            raise PatchvoteError(f"a list names {name}, whose class is not in ClassName.txt.")
-        photos.append(Photo(name, images / name, label))
-    missing = [photo.name for photo in photos if not Path(str(photo.source)).is_file()]
-    if missing:
-        raise PatchvoteError(_missing_photos(missing, len(photos)))
-    return Dataset(photos, lists)
+        lists.append(([name.strip("/") for name in train], [name.strip("/") for name in test]))
+    names = sorted({name for both in lists for part in both for name in part})
+    _check_complete(names, {name for name in names if (images / name).is_file()})
+    return Dataset([Photo(name, images / name, name.rpartition("/")[0]) for name in names], lists)
 
 
 def _list(root: Path, name: str) -> list[str]:
@@ -203,55 +186,25 @@ def _list(root: Path, name: str) -> list[str]:
         if folder.is_dir():
             for path in sorted(folder.glob(f"*{name}")):
                 if pattern.fullmatch(path.name):
-                    return _names_in(path)
+                    lines = map(str.strip, path.read_text(encoding="utf-8").splitlines())
+                    return [line for line in lines if line]
     raise PatchvoteError(f"the list {name} is missing.")
 
 
-def _names_in(path: Path) -> list[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (UnicodeDecodeError, OSError) as error:
-        raise PatchvoteError(f"the list {path} cannot be read: {error}.") from None
-    return [line.strip() for line in lines if line.strip()]
-
-
-def _check_complete(names: Sequence[str], photos: Sequence[Photo]) -> None:
-    present = {photo.name for photo in photos}
+def _check_complete(names: Sequence[str], present: set[str]) -> None:
     missing = [name for name in names if name not in present]
     if missing:
-        raise PatchvoteError(_missing_photos(missing, len(names)))
-
-
-def _missing_photos(names: Sequence[str], total: int) -> str:
-    return f"{len(names):,} of {total:,} photos that its lists name are missing, such as {names[0]}."
+        raise PatchvoteError(
+            f"{len(missing):,} of {len(names):,} photos that its lists name are missing, such as {missing[0]}."
+        )
 
 
 LAYOUTS: dict[str, tuple[Callable[[Path], Dataset], str]] = {
-    "folders": (_any_classes, "  DIR/<class>/*.jpg …   one folder per class"),
-    "domains": (_any_domains, "  DIR/<domain>/<class>/*.jpg …   one folder per domain, and in it one folder per class"),
-    "scene15": (
-        _scene15,
-        """  DIR/bedroom/image_0001.jpg …   one folder per class, 15 in total;
-  DIR/suburb/…                   also CALsuburb, MITcoast, PARoffice and so on, or 00 to 14""",
-    ),
-    "sports8": (
-        _sports8,
-        """  DIR/RockClimbing/*.jpg   one folder per class, 8 in total: RockClimbing, badminton, bocce,
-  DIR/badminton/*.jpg …    croquet, polo, rowing, sailing, snowboarding""",
-    ),
-    "mit67": (
-        _mit67,
-        """  DIR/Images/airport_inside/*.jpg …         one folder per class, 67 in total
-  DIR/TrainImages.txt, DIR/TestImages.txt   the official lists""",
-    ),
-    "sun397": (
-        _sun397,
-        """  DIR/SUN397/a/abbey/sun_*.jpg …
-  DIR/Partitions/ClassName.txt, Training_01.txt, Testing_01.txt … Training_10.txt, Testing_10.txt""",
-    ),
-    "office-caltech": (
-        _office_caltech,
-        f"""  DIR/amazon/backpack/*.jpg …   four domains: amazon, caltech (or caltech10), dslr, webcam;
-  DIR/webcam/mug/*.jpg …        ten classes in each: {", ".join(_OBJECTS)}""",
-    ),
+    "folders": (_any_classes, "DIR/<class>/*.jpg"),
+    "domains": (_any_domains, "DIR/<domain>/<class>/*.jpg"),
+    "scene15": (_scene15, "DIR/<class>/*.jpg, 15 classes: bedroom, suburb (or CALsuburb, or 01) and so on"),
+    "sports8": (_sports8, f"DIR/<class>/*.jpg, 8 classes: {', '.join(_SPORTS)}"),
+    "mit67": (_mit67, "DIR/Images/<class>/*.jpg, 67 classes; DIR/TrainImages.txt, DIR/TestImages.txt"),
+    "sun397": (_sun397, "DIR/SUN397/a/abbey/*.jpg and so on; DIR/Partitions/Training_01.txt, Testing_01.txt to 10"),
+    "office-caltech": (_office_caltech, f"DIR/<domain>/<class>/*.jpg, domains {', '.join(_DOMAINS)}, 10 classes each"),
 }

@@ -51,6 +51,11 @@ class Draw:
     pair: str | None
     split: int
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Place in the file."""
+        return self.setting, self.pair or "", self.split
+
 
 @dataclasses.dataclass(frozen=True)
 class _Line:
@@ -92,13 +97,15 @@ class Results:
 
     def check(self, run: Run, made_with: dict[str, Any]) -> None:
         """Refuse to mix a run with stored cells that were made with other settings."""
-        stored = self.read(run)
-        for key, value in json.loads(json.dumps(made_with)).items() if stored else ():
-            old, new = _of_the_method(stored.get(key)), _of_the_method(value)  # type: ignore[union-attr]
+        stored = self.read(run) or {}
+        for key, new in json.loads(json.dumps(made_with)).items():
+            old = stored.get(key, None if stored else new)
+            if key == "settings" and stored:
+                old, new = ({k: v for k, v in one.items() if k not in _RESOURCES} for one in (old or {}, new))
             if old != new:
                 raise PatchvoteError(
                     f"{self.folder / run.protocol}: {run.words} was made with {_OTHER_VALUE.get(key, f'another {key}')}"
-                    f": {_difference(old, new)}. Move it away, or name another folder with --results."
+                    f": it was {old!r}, is {new!r}. Move it away, or name another folder with --results."
                 )
 
     def add(self, run: Run, made_with: dict[str, Any], cell: dict[str, Any]) -> None:
@@ -192,15 +199,3 @@ def _combined(lines: list[_Line]) -> dict[str, Any]:
     per_cell = [{key: line.record[key] for key in _PER_CELL if key in line.record} for line in lines]
     cells = [line.cell | more for line, more in zip(lines, per_cell, strict=True)]
     return {**dataclasses.asdict(lines[0].run), **made_with, "cells": cells}
-
-
-def _of_the_method(value: Any) -> Any:
-    """Return settings without those that only limit memory; any other value unchanged."""
-    return {key: one for key, one in value.items() if key not in _RESOURCES} if isinstance(value, dict) else value
-
-
-def _difference(old: Any, new: Any) -> str:
-    if isinstance(old, dict) and isinstance(new, dict):
-        changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-        return ", ".join(f"{key} was {old.get(key)!r}, is {new.get(key)!r}" for key in changed[:4])
-    return f"it was {old!r}, is {new!r}"

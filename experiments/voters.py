@@ -17,7 +17,7 @@ from patchvote.voters import registry
 
 from .baselines.adapted import AdaptedDefault, AdaptedVoter
 from .baselines.mop import MopCnn
-from .baselines.pooled import BagSvm, MeanSvm, PooledSvm, WholeImageLogistic, WholeImageNearestMean, WholeImageSvm
+from .baselines.pooled import BagSvm, MeanSvm, PooledSvm, WholeImageLogistic, WholeImageSvm
 from .da.voter import DANBNN
 
 _HELD_OUT = 0.2  # share of the training images held out to calibrate, the default of the voters
@@ -52,14 +52,17 @@ VOTERS: dict[str, VoterKind] = {
     "bag-svm": VoterKind("BagSVM", BagSvm),
     "whole-svm": VoterKind("whole image + SVM", WholeImageSvm),
     "whole-logistic": VoterKind("whole image + logistic regression", WholeImageLogistic),
-    "whole-nearest-mean": VoterKind("whole image + nearest class mean", WholeImageNearestMean),
     "mean-svm": VoterKind("mean of the bag + SVM", MeanSvm),
     "pooled-svm": VoterKind("pooled image + SVM", PooledSvm),
     # Stored results have the name "mop" and assign every descriptor to its nearest centre, so that this is what the
     # plain name means; `mop(soft=5)` is the method as its authors run it.
     "mop": VoterKind("MOP-CNN", MopCnn, {"soft": 1}),
 }
-_RETIRED = {"moment-svm": "MomentSVM", "product": "the product's choice"}  # of stored results alone
+_RETIRED = {  # of stored results alone
+    "moment-svm": "MomentSVM",
+    "product": "the product's choice",
+    "whole-nearest-mean": "whole image + nearest class mean",
+}
 
 
 def voter_kind(name: str) -> VoterKind:

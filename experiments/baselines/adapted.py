@@ -29,20 +29,10 @@ _SMALL = 0.01  # of the mean of all features: the gain of a feature weaker than 
 
 
 class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A linear SVM on the power-normalised means of images, adapted to a target.
+    """A linear SVM on the power-normalised means of images, adapted to a target, maybe without gains or self-training.
 
-    Parameters
-    ----------
-    scales : {"all", "whole", "first", "last", "each"}, default "all"
-        The descriptors that are pooled, as in `PooledSvm`: all of the bag, or the image at some resolution.
-    C : float, default 0.3
-        Inverse regularisation strength.
-    gains : bool, default True
-        Whether the features of the source get gains.
-    rounds : {0, 1, 2}, default 2
-        Rounds of self-training.
-    calibration : float, default 0
-        Share of the labelled images held out to calibrate probabilities.
+    `scales` are those of `PooledSvm`, "all" for the mean of the whole bag; `rounds` is the number of rounds of
+    self-training, at most 2.
     """
 
     def __init__(

@@ -57,12 +57,6 @@ class MopCnn(PooledClassifier):
         self.centres = centres
         self.soft = soft
 
-    def _check_settings(self) -> None:
-        for name in ("features", "centres", "soft"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number from 1 on, got {value!r}.")
-
     def _prepare(self, images: Bags | Store) -> None:
         """Learn the levels, and the projection of images onto the span of the training images.
 
@@ -104,22 +98,14 @@ class MopCnn(PooledClassifier):
 
 
 def _samples(images: Bags | Store, seed: int) -> dict[int, Floats]:
-    """Return random descriptors of every level but that of the whole image, at most `_MAX_SAMPLE` of each."""
-    counts: collections.Counter[int] = collections.Counter()
+    """Return random descriptors of every level but that of the whole image, about `_MAX_SAMPLE` of each."""
+    counts = sum(np.bincount(bags.level, minlength=64) for bags in blocks_of(images))
+    rng, samples = np.random.default_rng(seed), collections.defaultdict(list)
     for bags in blocks_of(images):
-        counts.update(dict(zip(*(part.tolist() for part in np.unique(bags.level, return_counts=True)), strict=True)))
-    chosen = {}
-    for number in sorted(counts.keys() - {0}):
-        rng = np.random.default_rng(seed)
-        chosen[number] = np.sort(rng.choice(counts[number], size=min(_MAX_SAMPLE, counts[number]), replace=False))
-    samples: dict[int, list[Floats]] = {number: [] for number in chosen}
-    passed: collections.Counter[int] = collections.Counter()
-    for bags in blocks_of(images):
-        for number, rows in chosen.items():
-            level_rows = np.flatnonzero(bags.level == number)
-            in_block = rows[(rows >= passed[number]) & (rows < passed[number] + len(level_rows))] - passed[number]
-            samples[number].append(np.asarray(bags.values[level_rows[in_block]], np.float32))
-            passed[number] += len(level_rows)
+        chance = rng.random(len(bags.level))
+        for number in np.flatnonzero(counts[1:]) + 1:
+            rows = np.flatnonzero((bags.level == number) & (chance < _MAX_SAMPLE / counts[number]))
+            samples[int(number)].append(np.asarray(bags.values[rows], np.float32))
     return {number: np.concatenate(parts) for number, parts in samples.items()}
 
 
@@ -136,7 +122,7 @@ class _Level:
     @classmethod
     def learn(cls, sample: Floats, settings: MopCnn) -> _Level:
         mean = sample.mean(axis=0)
-        sample -= mean
+        sample = sample - mean
         _, axes = np.linalg.eigh((sample.T @ sample).astype(np.float64))
         axes = np.ascontiguousarray(axes[:, ::-1][:, : settings.features], np.float32)
         sample = sample @ axes

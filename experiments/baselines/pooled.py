@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import pairwise_distances
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
@@ -188,28 +187,6 @@ class WholeImageLogistic(WholeImageSvm):
         return LogisticRegression(C=strengths[1], max_iter=1000), {"C": strengths}
 
 
-class WholeImageNearestMean(WholeImageSvm):
-    """The descriptor of the whole image, and the class whose mean is nearest."""
-
-    def _classifier(self) -> tuple[Any, dict[str, tuple[float, ...]]]:
-        return _NearestMean(), {}
-
-
-class _NearestMean(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """The class whose mean is nearest; that of scikit-learn divides by 0 where every class has one image."""
-
-    def fit(self, X: Floats, y: npt.NDArray[Any]) -> Self:
-        self.classes_ = np.unique(y)
-        self.means_ = np.stack([X[y == label].mean(axis=0) for label in self.classes_])
-        return self
-
-    def decision_function(self, X: Floats) -> npt.NDArray[Any]:
-        return np.asarray(-pairwise_distances(X, self.means_))
-
-    def predict(self, X: Floats) -> npt.NDArray[Any]:
-        return np.asarray(self.classes_[self.decision_function(X).argmax(axis=1)])
-
-
 class MeanSvm(PooledClassifier):
     """The mean of all descriptors of an image, and a linear SVM."""
 
@@ -223,13 +200,8 @@ class PooledSvm(PooledClassifier):
     Of signed features, the mean vector of training is subtracted: tokens of a transformer have much in common, which
     would hide how they differ.
 
-    Parameters
-    ----------
-    scales : {"whole", "first", "last", "each", "all"}, default "last"
-        The descriptor of the whole image, the cells (or patches) of the first or of the last scale, those of each
-        scale, or all descriptors of the bag in one mean.
-    random_state, calibration
-        As for `PooledClassifier`.
+    The `scales` are "whole" (the descriptor of the whole image), "first" or "last" (the cells or patches of that
+    scale), "each" (those of each scale, side by side) or "all" (all descriptors of the bag in one mean).
     """
 
     def __init__(self, scales: str = "last", random_state: int = 0, calibration: float = 0.0) -> None:

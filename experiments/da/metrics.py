@@ -37,27 +37,13 @@ _HALVINGS = 20  # of a step that does not lower the objective
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ImageToClass:
-    """Distances of training photos to all classes, as a function of the metrics.
+    """Distances of training photos to all classes, as a function of the metrics."""
 
-    Parameters
-    ----------
-    euclidean : array of shape (photos, classes)
-        Mean squared distances over all features.
-    scatter : array of shape (classes, photos, d, d)
-        Mean outer products of the differences in the features that a metric changes.
-    numbers : array of shape (photos,)
-        Class number of each photo.
-    balance : float
-        Weight of the margins against the distances of photos to their own classes, between 0 and 1.
-    margin : float
-        Distance by which other classes should be farther than the own class.
-    """
-
-    euclidean: npt.NDArray[np.float64]
-    scatter: Floats
-    numbers: npt.NDArray[np.int64]
-    balance: float
-    margin: float
+    euclidean: npt.NDArray[np.float64]  # mean squared distances over all features, (photos, classes)
+    scatter: Floats  # mean outer products of the differences that a metric changes, (classes, photos, d, d)
+    numbers: npt.NDArray[np.int64]  # class number of each photo
+    balance: float  # weight of the margins against the distances of photos to their own classes
+    margin: float  # distance by which other classes should be farther than the own class
 
     def distances(self, metrics: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return the distance of each photo to each class, ``(photos, classes)``."""
@@ -99,14 +85,7 @@ class ImageToClass:
 
 
 def learn_metrics(photos: ImageToClass, max_iter: int) -> tuple[npt.NDArray[np.float64], list[float]]:
-    """Learn one metric per class, starting from the Euclidean one.
-
-    Parameters
-    ----------
-    photos : ImageToClass
-        Training photos.
-    max_iter : int
-        Largest number of steps.
+    """Learn one metric per class in at most `max_iter` steps, starting from the Euclidean one.
 
     Returns
     -------

@@ -23,25 +23,19 @@ class ClassNeighbours:
 
     Parameters
     ----------
-    values : array of shape (descriptors, features)
-        Descriptors of all photos, one photo after the other, normalised.
-    owner : array of shape (descriptors,)
-        Photo number of each descriptor.
+    values, owner : arrays
+        Normalised descriptors of all photos, one photo after the other, and the photo number of each.
     classes : int
         Number of classes.
-    rotation : Rotation
-        Rotation that the search "pca" uses.
-    search : {"pca", "exact"}
-        Search for neighbours.
+    rotation, search
+        Search for neighbours, "exact" or "pca", and the rotation that the latter uses.
 
     Attributes
     ----------
     members : array of shape (photos,)
         Class number of each photo; -1 for photos of no class.
-    nearest : array of shape (classes, descriptors)
-        Number of the nearest descriptor of each class.
-    distances : array of shape (classes, descriptors)
-        Squared distances to them.
+    nearest, distances : arrays of shape (classes, descriptors)
+        Number of the nearest descriptor of each class, and the squared distance to it.
     head : array of shape (descriptors, leading features)
         Leading features of the descriptors after the rotation.
     """

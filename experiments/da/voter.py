@@ -37,16 +37,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from patchvote.bags.bags import Bags
 from patchvote.bags.store import Store
-from patchvote.utils.schema import either, one_of
-from patchvote.voters.labels import check_labels, known_labels, labels_of
 from patchvote.voters.neighbours.approximate import PcaBank, Rotation, make_bank
 from patchvote.voters.neighbours.votes import comparable
-from patchvote.voters.settings import AT_LEAST_ONE, COUNT, NONE, SHARE, WEIGHT, fault_of
-from patchvote.voters.votes import check_bags
 
 from .metrics import ImageToClass, change_of, learn_metrics
 from .neighbours import ClassNeighbours
@@ -55,17 +50,6 @@ _SEARCH_FEATURES = 128  # leading features that the search "pca" uses; with no m
 _SAMPLE = 20_000  # descriptors from which the rotation is learned
 _ROWS = 16_384  # descriptors that are read at once
 _FEWEST_LABELLED = 2  # photos of every class that stay: one, and another to compare it with
-
-_SETTINGS = {
-    "rounds": COUNT,
-    "exchanged": AT_LEAST_ONE,
-    "n_descriptors": either(NONE, AT_LEAST_ONE),
-    "n_components": AT_LEAST_ONE,
-    "balance": SHARE,
-    "margin": WEIGHT,
-    "max_iter": COUNT,
-    "search": one_of("pca", "exact"),
-}
 
 
 class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -135,34 +119,18 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.max_iter = max_iter
         self.search = search
 
-    def fit(self, X: Any, y: Any = None, target: Any = None, target_y: Any = None) -> Self:
-        """Learn from labelled photos of the source and photos of the target.
-
-        Parameters
-        ----------
-        X : Bags, list of arrays, array, or Store
-            Photos of the source.
-        y : array of shape (photos,), optional
-            Classes of the source's photos; by default those of the store.
-        target : Bags, list of arrays, array, Store, or list of Bags and Stores, optional
-            Photos of the target; without them, metrics are learned from the source alone.
-        target_y : sequence, optional
-            Classes of the target's photos, None for a photo whose class is not known.
-        """
-        self._check_settings()
-        source = _bags(X)
-        labels = check_labels(labels_of(X, y) if isinstance(X, Store) else y, len(source))
+    def fit(self, X: Any, y: Any, target: Any = None, target_y: Any = None) -> Self:
+        """Learn from labelled photos of the source and photos of the target, whose classes are None if not known."""
+        source, labels = _bags(X), np.asarray(y)
         parts = [source] if target is None else [source, _bags(target)]
-        if parts[-1].dim != source.dim:
-            raise ValueError(f"the source has {source.dim} features per descriptor, the target {parts[-1].dim}.")
-        has_label, target_labels = known_labels(target_y, len(parts[1]) if len(parts) > 1 else 0, labels)
+        there = list(target_y) if target_y is not None else [None] * (len(parts[1]) if len(parts) > 1 else 0)
+        has_label = np.array([label is not None for label in there], bool)
+        target_labels = np.array([label for label in there if label is not None], labels.dtype)
         self.classes_ = np.unique(np.concatenate([labels, target_labels]))
         self.n_features_in_ = source.dim
-
         members = np.full(len(labels) + len(has_label), -1)
         known = np.concatenate([np.ones(len(labels), bool), has_label])
         members[known] = np.searchsorted(self.classes_, np.concatenate([labels, target_labels]))
-        self._check_classes(members)
         neighbours = self._prepare(parts, known)
         source_photos = np.arange(len(members)) < len(labels)
         members = self._run(neighbours, members, source_photos, ~known)
@@ -177,13 +145,7 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def distances(self, X: Any) -> npt.NDArray[np.float64]:
         """Return the distance of each photo to each class, ``(photos, classes)``."""
-        check_is_fitted(self)
         bags = _bags(X)
-        if bags.dim != self.n_features_in_:
-            raise ValueError(
-                f"bags have {bags.dim} features per descriptor, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input. Were they extracted with the same network?"
-            )
         result = np.empty((len(bags.values), len(self.classes_)), np.float32)
         for start in range(0, len(result), _ROWS):
             rows = slice(start, start + _ROWS)
@@ -251,36 +213,13 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             bank = make_bank(values, self._rotation, self._how)
             self._banks.append((bank, self._rotation(values).head[:, : self.n_components]))
 
-    def _check_classes(self, members: npt.NDArray[np.int64]) -> None:
-        if len(self.classes_) < 2:
-            raise ValueError(f"DANBNN needs photos of at least two classes, got one class: {str(self.classes_[0])!r}.")
-        counts = np.bincount(members[members >= 0], minlength=len(self.classes_))
-        if counts.min() < _FEWEST_LABELLED:
-            raise ValueError(
-                f"class {str(self.classes_[counts.argmin()])!r} has {counts.min()} labelled photo: DANBNN needs "
-                f"{_FEWEST_LABELLED} of every class, since a photo is compared with the others of its class."
-            )
-
-    def _check_settings(self) -> None:
-        wrong = fault_of(self.get_params(deep=False), _SETTINGS)
-        if wrong is not None:
-            name, _, rest = wrong.partition(" ")
-            raise ValueError(f"{name} of DANBNN {rest}.")
-
 
 def _bags(X: Any) -> Bags:
-    """Read any accepted form of bags, also a list of parts that are bags or stores."""
-    for part in X if isinstance(X, list) else [X]:
-        if isinstance(part, Store):
-            part.check_parts("DANBNN")
-    if isinstance(X, Store):
-        bags = X.load()[0]
-    elif isinstance(X, list) and X and all(isinstance(part, (Bags, Store)) for part in X):
-        bags = Bags.join([part.load()[0] if isinstance(part, Store) else part for part in X])
-    else:
-        bags = Bags.of(X)
-    check_bags(bags)
-    return bags
+    """Return bags, also of a store, or of a list of parts that are bags or stores."""
+    parts = [X] if isinstance(X, (Bags, Store)) else X
+    if not all(isinstance(part, (Bags, Store)) for part in parts):
+        return Bags.of(X)
+    return Bags.join([part if isinstance(part, Bags) else part.load()[0] for part in parts])
 
 
 def _selected(parts: Sequence[Bags], mask: npt.NDArray[np.bool_]) -> list[Bags]:
@@ -333,16 +272,7 @@ def exchange(
 ) -> npt.NDArray[np.int64]:
     """Return the training photos of the next round: sure photos of the target enter, distant ones of the source leave.
 
-    Parameters
-    ----------
-    distances : array of shape (photos, classes)
-        Distances of all photos to the classes.
-    members : array of shape (photos,)
-        Class number of each training photo; -1 for the others.
-    source, unknown : arrays of shape (photos,)
-        Whether a photo belongs to the source, and whether it belongs to the target and has no label.
-    most : int
-        Largest number of photos per class that enter, and of photos of the source that leave.
+    `members` are class numbers, -1 for photos that are not trained on; per class, at most `most` photos enter.
     """
     named, ranked = distances.argmin(axis=1), np.sort(distances, axis=1)
     lead, following = ranked[:, 1] - ranked[:, 0], members.copy()

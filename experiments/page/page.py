@@ -59,7 +59,8 @@ def write_results(results: Results, docs: Path) -> Path:
         parts += ["### NBNL against sNBNL", speed.speed(scenes, results)]
         parts += [_notes(results, protocol) for protocol in scenes]
     for protocol in with_results:
-        parts += _PARTS.get(protocol.report, lambda *_: [])(protocol, results, pictures)
+        if protocol.report in _PARTS:
+            parts += _PARTS[protocol.report](protocol, results, pictures)
     parts += _published(Results(results.folder / "published"), protocols)
     for name, title in _MEASURED.items():
         if table := _text(results.folder / name / "table.md"):
@@ -100,11 +101,7 @@ def _domains(protocol: Protocol, results: Results, pictures: Path) -> list[str]:
     parts.append(f"![The paper's pairs](results/{protocol.name}.png)")
     if compared := speed.speed([protocol], results):
         parts += ["### NBNL against sNBNL with other cameras", compared]
-    parts.append(_notes(results, protocol))
-    for setting in protocol.settings:
-        table = tables.all_pairs(protocol, setting, results)
-        parts += [f"### All pairs, {setting.name}, `dense` (the paper's six are marked *)", table]
-    return parts
+    return [*parts, _notes(results, protocol)]
 
 
 def _pairs(protocol: Protocol, results: Results, notes: bool = False) -> list[str]:

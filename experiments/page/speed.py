@@ -71,7 +71,7 @@ class Budget:
 
 
 def budgets(protocol: Protocol, results: Results) -> list[Budget]:
-    """Return the measured budgets, by voter and in the order of their seconds, over the splits that all of them have."""
+    """Return the measured budgets, by voter and seconds, over the splits that all of them have."""
     runs = [(parse_voter(run.voter), stored["cells"]) for run, stored in results.all(protocol.name)]
     runs = [((kind, settings), cells) for (kind, settings), cells in runs if "max_iter" in settings]
     common = set.intersection(*({cell["split"] for cell in cells} for _, cells in runs)) if runs else set()

@@ -140,24 +140,6 @@ def domains(protocol: Protocol, setting: Setting, results: Results) -> str:
     return markdown(["voter", *(_arrow(pair) for pair in setting.main), "average"], table)
 
 
-def all_pairs(protocol: Protocol, setting: Setting, results: Results) -> str:
-    """Return the mean accuracies on all pairs, those within a domain last; the paper has them for NBNN only."""
-    rows = [row for row in main_rows(protocol, results) if row["setting"] == setting.name]
-    figures = {pair: protocol.figure(setting.name, "nbnn", pair) for pair in setting.pairs}
-    table = [[f"{title('nbnn')}, paper", *(f"{f[0]:.1f}" if f else "" for f in figures.values())]]
-    for voter in protocol.voters:
-        ours = {row["pair"]: row for row in rows if row["voter"] == voter}
-        if ours:
-            means = [f"{ours[pair]['mean']:.1f}" if pair in ours else "" for pair in setting.pairs]
-            table.append([title(voter), *means])
-    for quoted in protocol.quoted:
-        if quoted.setting == setting.name:
-            means = [_quoted(protocol, setting.name, quoted.name, pair) for pair in setting.pairs]
-            table.append([f"{quoted.name}, {_QUOTED}", *means])
-    header = [_arrow(pair) + ("*" if pair in setting.main else "") for pair in setting.pairs]
-    return markdown(["voter", *header], table)
-
-
 def gains(protocol: Protocol, results: Results) -> str:
     """Return what each change adds to the first row: one column per setting, averaged over the main pairs if any.
 
