@@ -26,13 +26,7 @@ _SELECTED = {
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Split a list of names at commas, except inside brackets.
-
-    Examples
-    --------
-    >>> _names("snbnl(q=1,alpha=0), nbnn")
-    ('snbnl(q=1,alpha=0)', 'nbnn')
-    """
+    """Split a list of names at commas, except inside brackets."""
     return tuple(filter(None, (part.strip() for part in re.split(r",(?![^(]*\))", text))))
 
 
@@ -96,23 +90,22 @@ def _parser() -> argparse.ArgumentParser:
     for work in (run, summary, report):
         command = commands.add_parser(work.__name__, help=work.__doc__, description=work.__doc__)
         command.set_defaults(work=work)
-        command.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="folder of results")
+        add = command.add_argument
+        add("--results", type=Path, default=Path("results"), metavar="DIR", help="folder of results")
         if work is not report:
-            command.add_argument("protocol", help=f"{', '.join(PROTOCOLS)}, or a .toml file")
+            add("protocol", help=f"{', '.join(PROTOCOLS)}, or a .toml file")
         if work is summary:
-            command.add_argument("--json", action="store_true", help="print JSON")
+            add("--json", action="store_true", help="print JSON")
         if work is run:
-            command.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder of the image set")
-            command.add_argument("--splits", type=int, help="only the first splits, this many")
+            add("--data", type=Path, required=True, metavar="DIR", help="folder of the image set")
+            add("--splits", type=int, help="only the first splits, this many")
             for name, words in _SELECTED.items():
-                command.add_argument(f"--{name}", type=_names, help=words)
-            command.add_argument("--bags", type=Path, metavar="DIR", help="folder of bags (default: your cache)")
-            command.add_argument(
-                "--memory", type=float, default=MEMORY / (1 << 30), help="gigabytes of descriptors to hold at once"
-            )
-            command.add_argument("--jobs", type=int, help="threads of extraction (default: one per core)")
-            command.add_argument("--device", default="cpu", help="cpu, cuda or mps")
-            command.add_argument("--dry-run", action="store_true", help="list the cells, and compute nothing")
+                add(f"--{name}", type=_names, help=words)
+            add("--bags", type=Path, metavar="DIR", help="folder of bags (default: your cache)")
+            add("--memory", type=float, default=MEMORY / (1 << 30), help="gigabytes of descriptors to hold at once")
+            add("--jobs", type=int, help="threads of extraction (default: one per core)")
+            add("--device", default="cpu", help="cpu, cuda or mps")
+            add("--dry-run", action="store_true", help="list the cells, and compute nothing")
     return parser
 
 

@@ -2,26 +2,21 @@
 
 A name is ``caffe:deploy.prototxt,weights.caffemodel@blob``; the blob is the name of a layer, such as ``fc7``. Where an
 activation follows the layer (in Caffe often in place), descriptors are read after it, or before it with
-``activation="before"``. Options follow a question mark and are joined by ``&``. ``mean`` is subtracted: either Caffe's
-mean image (a .binaryproto file), of which the centre is used, as Caffe does when it crops, or three numbers in the
-order blue, green, red (``mean=104,117,123``). ``scale`` divides (``scale=1``).
+``activation="before"``. Options follow a question mark and are joined by ``&``: ``mean=104,117,123`` is subtracted
+(blue, green, red; of a mean image, that is its mean per channel), ``scale=1`` divides.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
 
 from patchvote.backbones import load
 from patchvote.backbones.base import Activation, Backbone, NetworkSpec, Preprocessing, stride_of
@@ -63,7 +58,7 @@ class CaffeBackbone:
         self._lock = threading.Lock()  # a network holds the values of one call
         self._layer = _layer(text, blob, activation, [str(layer) for layer in self._net.getLayerNames()])
         size = _size(text)
-        self._mean = _mean(options.get("mean", ""), size)
+        self._mean = _mean(options.get("mean", ""))
         scale = float(options.get("scale", "1"))
         digests = [file_digest(prototxt), file_digest(weights), hashlib.sha256(self._mean.tobytes()).hexdigest()]
         spec = NetworkSpec(
@@ -167,49 +162,12 @@ def _size(text: str) -> int:
     return dims[2]
 
 
-def _mean(option: str, size: int) -> npt.NDArray[np.float32]:
-    """Return the mean in the order blue, green, red: ``(3, 1, 1)``, or ``(3, size, size)`` from a mean image."""
-    if Path(option).suffix == ".binaryproto":
-        image = _read_mean(Path(option))
-        top, left = (image.shape[1] - size) // 2, (image.shape[2] - size) // 2
-        if min(top, left) < 0:
-            return np.asarray(image.mean(axis=(1, 2), keepdims=True), np.float32)
-        return image[:, top : top + size, left : left + size]
+def _mean(option: str) -> npt.NDArray[np.float32]:
+    """Return the mean in the order blue, green, red, ``(3, 1, 1)``."""
     try:
         values = [float(number) for number in option.split(",")] if option else [0.0, 0.0, 0.0]
     except ValueError:
         values = []
     if len(values) != 3 or not np.isfinite(values).all():
-        raise NetworkError(f"mean must be three numbers (blue, green, red) or a .binaryproto file, got {option!r}.")
+        raise NetworkError(f"mean must be three numbers (blue, green, red), got {option!r}.")
     return np.array(values, np.float32).reshape(3, 1, 1)
-
-
-def _read_mean(path: Path) -> npt.NDArray[np.float32]:
-    """Read Caffe's mean image ``(3, height, width)``, a BlobProto, without Caffe."""
-    try:
-        blob = _blob_class()()
-        blob.ParseFromString(path.read_bytes())
-        shape = list(blob.shape.dim)[-3:] or [blob.channels, blob.height, blob.width]
-        image = np.array(blob.data, np.float32).reshape(shape)
-        if len(image) != 3 or not image.size:
-            raise ValueError("it is no image of three channels")
-    except (OSError, ValueError, DecodeError) as error:
-        raise NetworkError(f"{path} is not a mean image of Caffe: {error}.") from None
-    return image
-
-
-@functools.cache
-def _blob_class() -> Any:
-    """Return the message class of a BlobProto, with the fields that a mean image has."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="patchvote_caffe.proto", package="caffe_mean", syntax="proto2")
-    shape, blob = file.message_type.add(name="BlobShape"), file.message_type.add(name="BlobProto")
-    shape.field.add(name="dim", number=1, type=field.TYPE_INT64, label=field.LABEL_REPEATED)
-    for number, name in enumerate(("channels", "height", "width"), start=2):
-        blob.field.add(name=name, number=number, type=field.TYPE_INT32, label=field.LABEL_OPTIONAL)
-    blob.field.add(name="data", number=5, type=field.TYPE_FLOAT, label=field.LABEL_REPEATED)
-    named = {"type": field.TYPE_MESSAGE, "type_name": ".caffe_mean.BlobShape", "label": field.LABEL_OPTIONAL}
-    blob.field.add(name="shape", number=7, **named)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("caffe_mean.BlobProto"))

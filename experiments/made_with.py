@@ -59,17 +59,13 @@ def commit(root: Path = _ROOT) -> str | None:
     """
     if not (root / ".git").exists():
         return None
+    git = ["git", "-C", str(root)]
     try:
-        commit_hash = _git(root, "rev-parse", "--short", "HEAD")
-        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", "src", "experiments")
+        head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src", "experiments"], check=False).returncode
     except (OSError, subprocess.SubprocessError):
         return None
-    return commit_hash + ("+" if changed else "")
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    words = ["git", "-C", str(folder), *arguments]
-    return subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    return head.stdout.strip() + ("+" if changed else "")
 
 
 def _plain(value: Any) -> Any:

@@ -141,21 +141,7 @@ def _places(setting: Setting, selection: Selection) -> Iterator[tuple[str | None
 
 
 class Runner:
-    """Computes the cells of one protocol.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        Protocol to run.
-    dataset : Dataset
-        Photos of the image set.
-    stores : Stores
-        Bags of the photos.
-    results : Results
-        Results to which finished cells are added.
-    memory : int
-        Bytes of descriptors in memory at once.
-    """
+    """Computes the cells of one protocol."""
 
     def __init__(
         self, protocol: Protocol, dataset: Dataset, stores: Stores, results: Results, memory: int = MEMORY

@@ -99,12 +99,6 @@ def _by_class(photos: Sequence[Photo]) -> dict[str, list[str]]:
 
 
 def straddling(split: Split, digests: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the test photos that have a byte-identical copy among the training photos, each with that copy.
-
-    Examples
-    --------
-    >>> straddling(Split(["a", "b"], ["c", "d"]), {"a": "1", "b": "2", "c": "2", "d": "3"})
-    [('c', 'b')]
-    """
+    """Return the test photos that have a byte-identical copy among the training photos, each with that copy."""
     trained = {digests[name]: name for name in split.train}
     return [(name, trained[digests[name]]) for name in split.test if digests[name] in trained]

@@ -19,34 +19,14 @@ from .recipes import parse_recipe
 
 
 def network_name(network: str) -> str:
-    """Return the name of a network in results: without the folders of its files and the extension .onnx.
-
-    Examples
-    --------
-    >>> network_name("efficientnet-lite0+weights/places.onnx")
-    'efficientnet-lite0+places'
-    >>> network_name("caffe:hybrid/deploy.prototxt,hybrid/net.caffemodel@fc7")
-    'caffe:deploy.prototxt,net.caffemodel@fc7'
-    """
+    """Return the name of a network in results: without the folders of its files and the extension .onnx."""
     parts = network.split("+")
     names = [part if part.startswith("hf:") else re.sub(r"[^,=@:?&]*/", "", part) for part in parts]
     return "+".join(name.removesuffix(".onnx") for name in names)
 
 
 class Stores:
-    """The bags of the photos of one image set, in a folder with one store per recipe and network.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the stores.
-    photos : mapping
-        Photos by name.
-    jobs : int, optional
-        Threads of extraction; one per core by default.
-    device : {"cpu", "cuda", "mps"}, default "cpu"
-        Device on which networks run.
-    """
+    """The bags of the photos of one image set, in a folder with one store per recipe and network."""
 
     def __init__(self, folder: Path, photos: Mapping[str, Photo], jobs: int | None = None, device: str = "cpu") -> None:
         self.folder, self.photos, self.jobs, self.device = folder, photos, jobs, device

@@ -77,13 +77,7 @@ def voter_kind(name: str) -> VoterKind:
 
 
 def parse_voter(name: str) -> tuple[str, dict[str, Any]]:
-    """Return the kind of voter and the settings of a name.
-
-    Examples
-    --------
-    >>> parse_voter("snbnl(n_prototypes=1, q=inf)")
-    ('snbnl', {'n_prototypes': 1, 'q': inf})
-    """
+    """Return the kind of voter and the settings of a name."""
     kind, bracket, rest = name.partition("(")
     if bracket and not rest.rstrip().endswith(")"):
         raise PatchvoteError(f"{name!r} has no closing bracket: settings are given as in {kind}(name=value).")
@@ -104,17 +98,7 @@ def _value(text: str) -> Any:
 
 
 def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None, *, calibrated: bool = False) -> Any:
-    """Make the estimator of this name.
-
-    Parameters
-    ----------
-    name : str
-        Name of the voter; its settings come before all others.
-    changed : mapping, optional
-        Settings of a protocol, by kind.
-    calibrated : bool, default False
-        Whether to hold training images out for its probabilities, as users' models do.
-    """
+    """Make the estimator of this name."""
     kind, settings = parse_voter(name)
     made = voter_kind(kind)
     known = made.make()._get_param_names()

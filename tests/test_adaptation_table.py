@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from patchvote.protocols.adaptation import read_trials, summary, table
 
 from patchvote import PatchvoteError
-from patchvote.protocols.adaptation import read_trials, summary, table
 
 ROOT = Path(__file__).parent.parent
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from patchvote.protocols.voters import make_voter
 
 from patchvote import Bags, PatchvoteError
-from patchvote.protocols.voters import make_voter
 from patchvote.voters import registry
 from test_pooled import two_scales
 

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
-
-from patchvote import NBNN, Bags, PatchvoteError
 from patchvote.protocols.voters import make_voter, title, voter_kind
-from patchvote.voters.neighbours.approximate import Rotation
 from patchvote.voters.neighbours.class_neighbours import ClassNeighbours
 from patchvote.voters.neighbours.da_nbnn import DANBNN
 from patchvote.voters.neighbours.exchange import exchange
 from patchvote.voters.neighbours.image_to_class import ImageToClass, learn_metrics, projected
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from patchvote import NBNN, Bags, PatchvoteError
+from patchvote.voters.neighbours.approximate import Rotation
 
 
 def circle(turn: float = 0, count: int = 15, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:

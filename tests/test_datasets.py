@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from patchvote.protocols.datasets import LAYOUTS, read_dataset
 
 from patchvote.errors import PatchvoteError
-from patchvote.protocols.datasets import LAYOUTS, read_dataset
 
 SCENES = ["bedroom", "CALsuburb", "industrial", "kitchen", "livingroom", "MITcoast", "MITforest", "MIThighway"]
 SCENES += ["MITinsidecity", "MITmountain", "MITopencountry", "MITstreet", "MITtallbuilding", "PARoffice", "store"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 
 import pytest
+from patchvote.cli.protocols import run
 
 from patchvote import NetworkError
 from patchvote.backbones import load
 from patchvote.cli import _COMMANDS, _demo, make_app
-from patchvote.cli.protocols import run
 from test_outputs import FIT
 
 RUNS = {

@@ -10,13 +10,13 @@ import types
 
 import numpy as np
 import pytest
+from patchvote.protocols.results import Draw, Results, Run
+from patchvote.protocols.splits import Split
 from PIL import Image
 
 from helpers.command import network_in
 from helpers.full_disk import full_disk
 from patchvote import ImageClassifier, PatchvoteError, Recipe
-from patchvote.protocols.results import Draw, Results, Run
-from patchvote.protocols.splits import Split
 from patchvote.utils.interrupts import ANYTIME
 from test_cli import words
 

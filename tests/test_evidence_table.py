@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-
-from patchvote import PatchvoteError
 from patchvote.protocols.page.evidence import MEASURES, read_trials, section
 from patchvote.protocols.results import Results, Run
+
+from patchvote import PatchvoteError
 
 ROOT = Path(__file__).parent.parent
 

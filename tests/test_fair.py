@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
-
 from patchvote.protocols.cells import Run
 from patchvote.protocols.draws import Draw
 from patchvote.protocols.page.comparison import compare
@@ -13,6 +11,7 @@ from patchvote.protocols.page.fair import table
 from patchvote.protocols.protocol import Protocol
 from patchvote.protocols.results import Results
 from patchvote.protocols.splits import Split
+from scipy.stats import binomtest
 
 NAME = "scene15-parts"
 HITS = {  # by voter and split; photos of split 2 are b, c, d, e

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from patchvote import PatchvoteError
 from patchvote.protocols import PROTOCOLS, Protocol
 from patchvote.protocols.voters import make_voter
+
+from patchvote import PatchvoteError
 
 GOOD = """
 title = "Mine"

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from patchvote.models.choose_network import choose_network
+
 from helpers.hub_networks import DINO, TIMM, convnet, exported, repository, vit
 from helpers.packages import install
 from helpers.unmeasured import unmeasured
@@ -20,7 +22,6 @@ from patchvote.backbones import load
 from patchvote.backbones.at_hand import ListedNetwork, list_networks, names_at_hand
 from patchvote.backbones.known import KnownNetwork, known_networks
 from patchvote.cli.networks import _lines
-from patchvote.models.choose_network import choose_network
 from patchvote.models.file import read_model
 from test_cli import patchvote
 
@@ -263,6 +264,7 @@ def test_a_network_over_the_limit_is_not_tried_and_if_all_are_the_message_lists_
 
 def test_of_many_photos_some_of_every_class_are_tried():
     from patchvote.models.choose_network import _sample
+
     from patchvote.photos.find import Photo
 
     photos = [Photo(f"{number}.jpg", b"", "rare" if number < 3 else f"c{number % 7}") for number in range(5000)]

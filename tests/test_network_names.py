@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from patchvote.protocols.plan import Selection, plan
+from patchvote.protocols.protocol import Protocol, Setting
+from patchvote.protocols.results import Results
 
 from conftest import write_tiny_network
 from helpers.small_models import made
@@ -31,9 +34,6 @@ from patchvote.backbones.names import beside
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import Model
-from patchvote.protocols.plan import Selection, plan
-from patchvote.protocols.protocol import Protocol, Setting
-from patchvote.protocols.results import Results
 from test_cli import patchvote
 
 HOSTILE = {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from patchvote import Bags, PatchvoteError
 from patchvote.protocols.baselines.mop import MopCnn
 from patchvote.protocols.baselines.pooled import MeanSvm, WholeImageSvm
 from patchvote.protocols.baselines.scales import at_scale
 from patchvote.protocols.voters import make_voter
+
+from patchvote import Bags, PatchvoteError
 
 
 @pytest.mark.parametrize("soft", [1, 2, 3, 5])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from patchvote import Bags, PatchvoteError
 from patchvote.protocols import Protocol
 from patchvote.protocols.page.summary import NETWORK
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.voters import VOTERS, make_voter
+
+from patchvote import Bags, PatchvoteError
 from patchvote.voters import registry
 from patchvote.voters.calibration import fit_temperature, threshold_for
 from patchvote.voters.labels import hold_out

@@ -7,13 +7,13 @@ import shutil
 
 import numpy as np
 import pytest
-
-from patchvote import Bags, Dense, Extractor, Recipe, Store, fill, find_photos
-from patchvote.models import choose
 from patchvote.protocols import Selection, run_protocol
 from patchvote.protocols.baselines import pooled
 from patchvote.protocols.joined_store import JoinedStore
 from patchvote.protocols.results import Results
+
+from patchvote import Bags, Dense, Extractor, Recipe, Store, fill, find_photos
+from patchvote.models import choose
 from patchvote.voters import adapted, bag_svm, base, moment_svm
 
 OWN = """

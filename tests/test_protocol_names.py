@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from sklearn.base import BaseEstimator
-
-from patchvote.errors import PatchvoteError
 from patchvote.protocols.names import network_name
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.stores import Stores, default_bags_folder
 from patchvote.protocols.voters import VOTERS, VoterKind, make_voter, parse_voter
+from sklearn.base import BaseEstimator
+
+from patchvote.errors import PatchvoteError
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from patchvote.errors import PatchvoteError
-from patchvote.photos.find import Photo
 from patchvote.protocols import PROTOCOLS, Protocol, run_protocol
 from patchvote.protocols.baselines.adapted import AdaptedVoter
 from patchvote.protocols.datasets import Dataset, read_dataset
@@ -22,6 +19,9 @@ from patchvote.protocols.runner import Runner, _SameTraining
 from patchvote.protocols.splits import make_split
 from patchvote.protocols.stores import Stores
 from patchvote.protocols.voters import VOTERS, make_voter, parse_voter, title
+
+from patchvote.errors import PatchvoteError
+from patchvote.photos.find import Photo
 from patchvote.voters import registry
 from test_cli import patchvote
 

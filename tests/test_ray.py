@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from patchvote.protocols import Selection, run_protocol
 from PIL import Image
 
 from helpers.command import network_in
@@ -21,7 +22,6 @@ from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
 from helpers.worker_networks import DeadlyNetwork, FaintingNetwork, LameNetwork, TracedNetwork
 from patchvote import Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
 from patchvote.engines.local import LocalEngine
-from patchvote.protocols import Selection, run_protocol
 from patchvote.utils.engine import Engine
 from test_protocols import OWN
 

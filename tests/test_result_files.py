@@ -10,15 +10,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
-from helpers.result_cells import MADE_WITH, RUN, add_and_fold, cell
-from patchvote.errors import PatchvoteError
 from patchvote.protocols import Protocol, cells, draws
 from patchvote.protocols.draws import Draw, read_draws
 from patchvote.protocols.made_with import commit, here
 from patchvote.protocols.page.summary import summarise
 from patchvote.protocols.results import Results, Run
 from patchvote.protocols.splits import Split
+
+from helpers.result_cells import MADE_WITH, RUN, add_and_fold, cell
+from patchvote.errors import PatchvoteError
 from patchvote.utils.files import write_file
 
 ROOT = Path(__file__).parent.parent

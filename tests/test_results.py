@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
-
 from patchvote.protocols import PROTOCOLS, Protocol
 from patchvote.protocols.datasets import read_dataset
 from patchvote.protocols.draws import Draw, read_draws
@@ -22,6 +20,7 @@ from patchvote.protocols.runner import Runner
 from patchvote.protocols.splits import Split
 from patchvote.protocols.stores import Stores
 from patchvote.protocols.voters import make_voter
+from scipy.stats import binomtest
 
 ROOT = Path(__file__).parent.parent
 

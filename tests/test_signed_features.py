@@ -14,6 +14,8 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patchvote.protocols.voters import make_voter
+from patchvote.voters.neighbours.da_nbnn import DANBNN
 from sklearn.base import clone
 
 from conftest import write_tiny_network
@@ -33,10 +35,8 @@ from patchvote import (
 )
 from patchvote.bags.copies import copy_groups
 from patchvote.models.export import export_model
-from patchvote.protocols.voters import make_voter
 from patchvote.voters.familiarity import Familiarity, HeldOut
 from patchvote.voters.gains import moved
-from patchvote.voters.neighbours.da_nbnn import DANBNN
 from patchvote.voters.registry import OWN
 
 DIM = 24

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from patchvote.errors import PatchvoteError
-from patchvote.photos.find import Photo
 from patchvote.protocols.datasets import Dataset, read_dataset
 from patchvote.protocols.draws import Draw, read_draws
 from patchvote.protocols.protocol import Protocol, Setting
 from patchvote.protocols.splits import Split, make_split, straddling
+
+from patchvote.errors import PatchvoteError
+from patchvote.photos.find import Photo
 
 
 def dataset(*domains: str, count: int = 30) -> Dataset:

@@ -7,6 +7,8 @@ import weakref
 
 import numpy as np
 import pytest
+from patchvote.protocols.joined_store import JoinedStore
+from patchvote.protocols.memory import test_bags as bags_of_tests
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNN, Bags, BagSVM, ImageClassifier, Patch, PatchvoteError, Recipe, Store
@@ -14,8 +16,6 @@ from patchvote.bags.entries import Entry
 from patchvote.bags.extract import _Pipeline
 from patchvote.bags.shard_writing import write_shard
 from patchvote.models.scores import WORST
-from patchvote.protocols.joined_store import JoinedStore
-from patchvote.protocols.memory import test_bags as bags_of_tests
 from patchvote.voters import base
 from test_scale import make_store
 

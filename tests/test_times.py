@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-
 from patchvote.protocols import Protocol
 from patchvote.protocols.page.times import Budget, budgets, sentence, table
 from patchvote.protocols.results import Results, Run

@@ -35,18 +35,10 @@ _BLOCK_IMAGES = 32  # images that are pooled at a time, so that arrays stay smal
 
 
 class MopCnn(PooledClassifier):
-    """VLAD of the descriptors at every level, and a linear SVM.
+    """VLAD of the descriptors at every level, and a linear SVM; the defaults are those of the paper.
 
-    Parameters
-    ----------
-    features, centres : int
-        Features that remain after the PCA, and centres per level; the defaults are those of the paper.
-    soft : int, default 5
-        Nearest centres among which a descriptor is shared, with weights proportional to ``exp(-beta d^2)`` that sum to
-        1; beta is the inverse of the mean squared distance of training descriptors to their nearest centre. With 1,
-        every descriptor belongs to its nearest centre.
-    random_state, calibration
-        As for `PooledClassifier`; PCA and centres, which need no labels, are learned from all training images.
+    A descriptor is shared among its `soft` nearest centres with weights proportional to ``exp(-beta d^2)``, where beta
+    is the inverse of the mean squared distance of training descriptors to their nearest centre.
     """
 
     def __init__(
@@ -99,7 +91,7 @@ class MopCnn(PooledClassifier):
 
 def _samples(images: Bags | Store, seed: int) -> dict[int, Floats]:
     """Return random descriptors of every level but that of the whole image, about `_MAX_SAMPLE` of each."""
-    counts = sum(np.bincount(bags.level, minlength=64) for bags in blocks_of(images))
+    counts = np.sum([np.bincount(bags.level, minlength=64) for bags in blocks_of(images)], axis=0)
     rng, samples = np.random.default_rng(seed), collections.defaultdict(list)
     for bags in blocks_of(images):
         chance = rng.random(len(bags.level))

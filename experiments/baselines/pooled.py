@@ -31,9 +31,6 @@ from patchvote.voters.votes import softmax
 Floats = npt.NDArray[np.float32]
 SCALES = ("whole", "first", "last", "each", "all")
 _REJECTION = 0.05  # share of the correctly classified held-out images that may be rejected, the default of the voters
-# Candidates of C, for vectors of length 1. Cross-validation on the training images chooses one; the middle one is used
-# where a class has a single image.
-_STRENGTHS = {"svm": (1.0, 3.0, 10.0), "logistic": (10.0, 100.0, 1000.0)}
 _BLOCK_DESCRIPTORS = 50_000  # read from a store at once: 256 MB with 1,280 features as float32
 
 
@@ -83,14 +80,6 @@ class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore
     """A simple classifier of one vector per image, normalised to length 1.
 
     Standardised features gave 1 to 2 points less on Scene-15. Probabilities are a softmax of decision values.
-
-    Parameters
-    ----------
-    random_state : int, default 0
-        Seed of the folds and of the choice of held-out images.
-    calibration : float, default 0
-        Share of the images held out to set the temperature of the probabilities and the threshold of rejection, in a
-        training of their own. With 0, the temperature is 1 and nothing is rejected.
     """
 
     rejection_threshold_ = 0.0
@@ -110,19 +99,8 @@ class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore
         return self
 
     def _learned(self, vectors: Floats, labels: npt.NDArray[Any]) -> Any:
-        """Return a classifier trained on vectors, with settings that cross-validation chooses."""
-        model, grid = self._classifier()
-        model = make_pipeline(Normalizer(), model)
-        fewest = int(np.unique(labels, return_counts=True)[1].min())
-        if grid and fewest > 1:
-            folds = StratifiedKFold(min(3, fewest), shuffle=True, random_state=self.random_state)
-            model = GridSearchCV(model, {f"{model.steps[1][0]}__{key}": value for key, value in grid.items()}, cv=folds)
-        return model.fit(vectors, labels)
-
-    def _classifier(self) -> tuple[Any, dict[str, tuple[float, ...]]]:
-        """Return the classifier, and the settings among which cross-validation in training chooses."""
-        strengths = _STRENGTHS["svm"]
-        return LinearSVC(C=strengths[1], random_state=0), {"C": strengths}
+        """Return a classifier trained on vectors."""
+        return _by_folds(LinearSVC(random_state=0), (3.0, 1.0, 10.0), vectors, labels, self.random_state)
 
     def predict(self, X: Bags) -> npt.NDArray[Any]:
         """Return the predicted label of each image."""
@@ -142,6 +120,17 @@ class PooledClassifier(ClassifierMixin, BaseEstimator, abc.ABC):  # type: ignore
     @abc.abstractmethod
     def _vectors_of_block(self, bags: Bags) -> Floats:
         """Return one vector per image of a block."""
+
+
+def _by_folds(model: Any, strengths: tuple[float, ...], vectors: Floats, labels: npt.NDArray[Any], seed: int) -> Any:
+    """Train with the C that cross-validation chooses; with the first where a class has a single image."""
+    fewest = int(np.unique(labels, return_counts=True)[1].min())
+    name = type(model).__name__.lower()
+    made = make_pipeline(Normalizer(), model.set_params(C=strengths[0]))
+    if fewest > 1:
+        folds = StratifiedKFold(min(3, fewest), shuffle=True, random_state=seed)
+        made = GridSearchCV(made, {f"{name}__C": sorted(strengths)}, cv=folds)
+    return made.fit(vectors, labels)
 
 
 def decision_values(model: Any, vectors: Floats) -> npt.NDArray[np.float64]:
@@ -182,9 +171,8 @@ class WholeImageSvm(PooledClassifier):
 class WholeImageLogistic(WholeImageSvm):
     """The descriptor of the whole image, and logistic regression."""
 
-    def _classifier(self) -> tuple[Any, dict[str, tuple[float, ...]]]:
-        strengths = _STRENGTHS["logistic"]
-        return LogisticRegression(C=strengths[1], max_iter=1000), {"C": strengths}
+    def _learned(self, vectors: Floats, labels: npt.NDArray[Any]) -> Any:
+        return _by_folds(LogisticRegression(max_iter=1000), (100.0, 10.0, 1000.0), vectors, labels, self.random_state)
 
 
 class MeanSvm(PooledClassifier):

@@ -85,15 +85,7 @@ class ImageToClass:
 
 
 def learn_metrics(photos: ImageToClass, max_iter: int) -> tuple[npt.NDArray[np.float64], list[float]]:
-    """Learn one metric per class in at most `max_iter` steps, starting from the Euclidean one.
-
-    Returns
-    -------
-    metrics : array of shape (classes, d, d)
-        Positive semidefinite matrices of trace d.
-    objectives : list of float
-        Objective before the first step, and after each step; it never rises.
-    """
+    """Learn one metric per class in at most `max_iter` steps, starting from the Euclidean one."""
     classes, _, d, _ = photos.scatter.shape
     metrics = np.tile(np.eye(d), (classes, 1, 1))
     objectives, step = [photos.objective(metrics)], 0.0

@@ -19,26 +19,7 @@ _ROWS = 16_384  # descriptors whose differences are held at once
 
 
 class ClassNeighbours:
-    """Nearest descriptors of the classes, for every descriptor of some photos.
-
-    Parameters
-    ----------
-    values, owner : arrays
-        Normalised descriptors of all photos, one photo after the other, and the photo number of each.
-    classes : int
-        Number of classes.
-    rotation, search
-        Search for neighbours, "exact" or "pca", and the rotation that the latter uses.
-
-    Attributes
-    ----------
-    members : array of shape (photos,)
-        Class number of each photo; -1 for photos of no class.
-    nearest, distances : arrays of shape (classes, descriptors)
-        Number of the nearest descriptor of each class, and the squared distance to it.
-    head : array of shape (descriptors, leading features)
-        Leading features of the descriptors after the rotation.
-    """
+    """Nearest descriptors of the classes, for every descriptor of some photos."""
 
     def __init__(
         self, values: Floats, owner: npt.NDArray[np.int64], classes: int, rotation: Rotation, search: str

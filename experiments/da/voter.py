@@ -5,27 +5,15 @@ are named by their distances to the classes. Then, per class, the target's photo
 margins enter the training photos with these labels, and as many photos of the source, those farthest from their class,
 leave. A photo of the target that is later named otherwise leaves again. Labelled photos of the target never leave.
 
-That is the published method as far as its description tells: the objective of the metrics, the exchange of photos per
-class by confidence and by distance, and the role of labelled photos. The authors' code was not available. Decided here:
-
-- Neighbours are nearest in the Euclidean metric of all features, as in NBNN, so that one search per round is enough.
-- Rounds use a random part of every bag. Only the distances of `predict` use all descriptors, of the photo and of the
-  last training photos.
-- Metrics act on the leading principal features, and keep their trace (`metrics`). With the Euclidean metric, the
-  distances are those of NBNN.
-- The margin is a share of the mean lead that training photos have in the Euclidean metric; metrics are learned from
-  scratch in each round; a fixed number of photos per class is exchanged, in few rounds, and two labelled photos of
-  every class stay. The paper goes on until the target's photos are used up.
-
-A photo of the target that is in the last training set is nearest to itself, so `predict` gives it the label with which
-it entered.
+The authors' code was not available. Decided here: neighbours are nearest in the Euclidean metric of all features, so
+that one search per round is enough; rounds use a random part of every bag; metrics act on the leading principal
+features, and keep their trace; the margin is a share of the mean lead that training photos have in the Euclidean
+metric; a fixed number of photos per class is exchanged, in few rounds, and two labelled photos of every class stay.
 
 References
 ----------
 Tommasi and Caputo, "Frustratingly Easy NBNN Domain Adaptation", ICCV 2013.
 Wang, Hu and Chia, "Image-to-Class Distance Metric Learning for Image Classification", ECCV 2010.
-Bruzzone and Marconcini, "Domain Adaptation Problems: A DASVM Classification Technique and a Circular Validation
-Strategy", TPAMI 2010.
 """
 
 from __future__ import annotations
@@ -75,27 +63,6 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Largest number of gradient steps per round; with 0, metrics are Euclidean.
     search : {"pca", "exact"}, default "pca"
         Search for neighbours: "pca" is approximate (see `PcaBank`), and exact for up to 128 features.
-
-    Attributes
-    ----------
-    metrics_ : array of shape (classes, n_components, n_components)
-        Metric of each class along the leading principal axes (`components_`); across them, it is Euclidean.
-    source_members_, target_members_ : arrays
-        Class number of each photo in the last training set; -1 for those that left, or did not enter.
-    history_ : list of dict
-        Record of each round: the numbers of photos of the source and of unlabelled photos of the target in the training
-        set, and the objective of the metrics before and after learning.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> photos = [rng.normal(size=(20, 3)) + 4 * np.eye(3)[label] for label in (0, 1) for _ in range(6)]
-    >>> darker = [0.5 * photo for photo in photos]
-    >>> voter = DANBNN(exchanged=2).fit(photos, ["sea"] * 6 + ["land"] * 6, darker)
-    >>> voter.predict(darker[:1])
-    array(['sea'], dtype='<U4')
-    >>> [record["target"] for record in voter.history_]
-    [0, 4, 8]
     """
 
     def __init__(

@@ -34,23 +34,18 @@ def table(protocol: Protocol, results: Results) -> str:
             if len(protocol.settings) > 1:
                 parts.append(f"### {protocol.title}, {setting.name}")
             parts.append(_table(setting, runs, results))
-    words = ["A row is compared with the best pooled image of the same recipe and network (marked best)"]
-    if any(_adapts(run) for run, _ in results.all(protocol.name)):
-        words[0] += ", one that adapts to the test photos with the best that adapts as well"
-    words[0] += "; every photo counts once, for the voter that had it right in more splits."
-    if any(setting.pairs for setting in protocol.settings):
-        words.append(
-            "Accuracies are means over the pairs of domains, ± the deviation over splits of that mean; a pair is below "
-            "the best pooled image where the difference over splits is below -2 standard errors."
-        )
-    if protocol.calibrated:
-        words.append(
-            "Temperature and threshold of rejection of every row come from a fifth of its training photos, in a "
-            "training of their own, which the seconds in the result files include. The calibration error is in points, "
-            "the other two columns are the per cent of test photos that are rejected and the accuracy on those that "
-            "are not."
-        )
-    return "\n\n".join([*parts, " ".join(words)])
+    words = (
+        "A row is compared with the best pooled image of the same recipe and network (marked best), one that adapts to "
+        "the test photos with the best that adapts as well; every photo counts once, for the voter that had it right "
+        "in more splits. With pairs of domains, accuracies are means over the pairs, ± the deviation over splits of "
+        "that mean; a pair is below the best pooled image where the difference is below -2 standard errors."
+    )
+    calibrated = (
+        " Temperature and threshold of rejection come from a fifth of the training photos, in a training of their own. "
+        "The calibration error is in points, the other two columns are the per cent of test photos that are rejected "
+        "and the accuracy on those that are not."
+    )
+    return "\n\n".join([*parts, words + (calibrated if protocol.calibrated else "")])
 
 
 def _runs(protocol: Protocol, setting: Setting, results: Results) -> dict[Run, list[dict[str, Any]]]:
