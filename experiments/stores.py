@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from patchvote.backbones.cache import cache_folder
+from patchvote.backbones.names import parts_of
 from patchvote.bags.extract import Extractor
 from patchvote.bags.fill import up_to_date
 from patchvote.bags.filled import Filled
@@ -19,10 +20,17 @@ from .recipes import parse_recipe
 
 
 def network_name(network: str) -> str:
-    """Return the name of a network in results: without the folders of its files and the extension .onnx."""
-    parts = network.split("+")
-    names = [part if part.startswith("hf:") else re.sub(r"[^,=@:?&]*/", "", part) for part in parts]
-    return "+".join(name.removesuffix(".onnx") for name in names)
+    """Return the name of networks in results: without the folders of their files and the extension .onnx."""
+    names = []
+    for part in parts_of(network):
+        if part.lower().endswith(".onnx"):
+            names.append(Path(part).stem)
+            continue
+        what, at, layer = part.partition("@")
+        if what.startswith("caffe:"):
+            what = re.sub(r"(?<=[:,])[^,]*/", "", what)
+        names.append(re.sub(r"(?<=[:,=])/[^,@?&]*/", "", what + at + layer))
+    return "+".join(names)
 
 
 class Stores:

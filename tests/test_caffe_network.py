@@ -133,18 +133,6 @@ def test_layers_before_and_after_their_activation_are_those_of_the_reference(lay
     np.testing.assert_allclose(net(IMAGES), np.maximum(expected, 0) if activation == "after" else expected, atol=1e-4)
 
 
-def test_the_mean_may_be_numbers_or_an_image_of_the_old_kind(files, weights):
-    folder, _ = files
-    numbers = np.array([104.0, 117.0, 123.0]).reshape(3, 1, 1)
-    expected = by_hand(IMAGES, weights, numbers)["fc6"]
-    np.testing.assert_allclose(
-        load(name(folder, "fc6", "104,117,123"), activation="before")(IMAGES), expected, atol=1e-4
-    )
-    new, old = (load(name(folder, "fc6", which)) for which in ("mean.binaryproto", "old.binaryproto"))
-    np.testing.assert_array_equal(new(IMAGES), old(IMAGES))
-    assert load(name(folder, "fc6", "")).spec.fingerprint != new.spec.fingerprint
-
-
 def test_a_convolution_gives_a_map(files, weights):
     folder, mean = files
     expected = by_hand(IMAGES, weights, mean[:, 2:37, 2:37])

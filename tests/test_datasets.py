@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from patchvote.protocols.datasets import LAYOUTS, read_dataset
 
+from experiments.datasets import LAYOUTS, read_dataset
 from patchvote.errors import PatchvoteError
 
 SCENES = ["bedroom", "CALsuburb", "industrial", "kitchen", "livingroom", "MITcoast", "MITforest", "MIThighway"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from patchvote.protocols.cells import Run
-from patchvote.protocols.draws import Draw
-from patchvote.protocols.page.comparison import compare
-from patchvote.protocols.page.fair import table
-from patchvote.protocols.protocol import Protocol
-from patchvote.protocols.results import Results
-from patchvote.protocols.splits import Split
 from scipy.stats import binomtest
+
+from experiments.page.comparison import compare
+from experiments.page.fair import table
+from experiments.protocol import Protocol
+from experiments.results import Draw, Results, Run
+from experiments.splits import Split
 
 NAME = "scene15-parts"
 HITS = {  # by voter and split; photos of split 2 are b, c, d, e

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from patchvote.protocols.baselines.mop import MopCnn
-from patchvote.protocols.baselines.pooled import MeanSvm, WholeImageSvm
-from patchvote.protocols.baselines.scales import at_scale
-from patchvote.protocols.voters import make_voter
 
+from experiments.baselines.mop import MopCnn
+from experiments.baselines.pooled import MeanSvm, WholeImageSvm, at_scale
+from experiments.voters import make_voter
 from patchvote import Bags, PatchvoteError
 
 

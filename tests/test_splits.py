@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from patchvote.protocols.datasets import Dataset, read_dataset
-from patchvote.protocols.draws import Draw, read_draws
-from patchvote.protocols.protocol import Protocol, Setting
-from patchvote.protocols.splits import Split, make_split, straddling
 
+from experiments.datasets import Dataset, read_dataset
+from experiments.protocol import Protocol, Setting
+from experiments.results import Draw, read_draws
+from experiments.splits import Split, make_split, straddling
 from patchvote.errors import PatchvoteError
 from patchvote.photos.find import Photo
 
