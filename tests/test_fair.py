@@ -130,7 +130,7 @@ def test_a_row_that_adapts_is_compared_with_the_best_pooled_image_that_adapts(of
     assert "| +4.17 ± 4.17 | 1 of 3 | 2 : 1 | 1 | 6.0 | 10.0 | 80.0 |" in lines["CNN-sNBNL"]
     found = compare(office, office_run("adapted"), office_run("adapted(scales=last)"))
     assert f"| {found.difference:+.2f} ± {found.error:.2f} | {found.below} of 3 |" in lines["adapted BagSVM"]
-    assert "come from a fifth of its training photos" in text
+    assert "come from a fifth of the training photos" in text
 
 
 def test_photos_that_could_not_be_read_are_left_out_of_the_count(office, tmp_path):

@@ -193,12 +193,10 @@ def test_a_pair_that_only_one_setting_has_is_planned_in_that_setting(tmp_path):
 def test_results_of_splits_that_were_drawn_otherwise_are_not_mixed(own, photo_folder, bags, tmp_path):
     run(own, photo_folder, bags, tmp_path, splits=1, voters=("whole-svm",))
     own.write_text(OWN.replace("train = 5", "train = 4"))
-    with pytest.raises(PatchvoteError, match="made with splits drawn otherwise: train was 5, is 4"):
+    with pytest.raises(PatchvoteError, match=r"made with splits drawn otherwise: it was .*'train': 5"):
         run(own, photo_folder, bags, tmp_path, splits=1, voters=("whole-svm",))
-    shutil.rmtree(tmp_path / "textures" / "running")
-    with pytest.raises(
-        PatchvoteError, match="the split random-01 kept in .*textures lists other photos than are drawn"
-    ):
+    (tmp_path / "textures" / "cells.jsonl").unlink()
+    with pytest.raises(PatchvoteError, match=r"split=1\) in .*textures has other photos than are drawn now"):
         run(own, photo_folder, bags, tmp_path, splits=1, voters=("whole-svm",))
 
 
@@ -234,7 +232,7 @@ def test_an_unknown_voter_gets_the_list_of_all_once():
 
 
 def test_the_voters_of_the_registry_are_made_by_it():
-    for kind in registry.OWN:
+    for kind in registry.OWN.keys() - VOTERS.keys() | {"nbnn", "local-nbnn", "nbnl", "snbnl"}:
         assert type(make_voter(kind)) is registry.voter_class(kind)
 
 
@@ -459,7 +457,7 @@ def test_the_command_plans_runs_and_sums_up(own, photo_folder, bags, tmp_path, c
         (["run", "scene51", "--data", "."], "there is no protocol 'scene51'. Did you mean 'scene15'"),
         (
             ["run", "scene15", "--data", "nowhere"],
-            "nowhere does not have the layout 'scene15': there is no such folder.",
+            "does not have the layout 'scene15': there is no such folder.",
         ),
     ],
 )
