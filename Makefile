@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-ray test-torch mutants coverage coverage-report check bench docs dist test-wheel test-sdist test-oldest sbom clean
+.PHONY: demo test test-ray test-torch mutants coverage coverage-report check bench paper docs dist test-wheel test-sdist test-oldest sbom clean
 
 demo: .venv/installed-demo,web
 	$(BIN)/patchvote demo demo
@@ -68,6 +68,10 @@ bench: .venv/installed-dev,bench
 	$(if $(PHOTOS),,$(BIN)/python benchmarks/crops.py build/crops)
 	$(BIN)/python benchmarks/extract.py --quick --photos "$(or $(PHOTOS),build/crops)" --json "$(RECORDS)"/extract-quick.json
 	$(BIN)/python benchmarks/classifier.py --quick --photos "$(or $(PHOTOS),build/crops)" --json "$(RECORDS)"/classifier-quick.json
+
+# The paper's experiments (experiments/README.md): make paper ARGS="run scene15 --data DIR".
+paper: .venv/installed-dev
+	$(BIN)/python -m experiments $(or $(ARGS),--help)
 
 # The site, into site/. The variable silences a note about the end of the theme (docs/architecture.md has the plan).
 docs: .venv/installed-docs

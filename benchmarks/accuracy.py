@@ -1,7 +1,7 @@
 """The accuracy of the votes, and the cost of networks and recipes.
 
 Costs are measured here, in one run and in turns: seconds per photo of each recipe, relative to the default. Accuracies
-are means over the cells stored in `results/`, which `patchvote protocol` computes.
+are means over the cells stored in `results/`, which `python -m experiments` computes.
 
     python benchmarks/accuracy.py --photos scene15/ --json accuracy.json
 """
@@ -14,14 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from common import DATA, Record, options, record, write
+from common import DATA, ROOT, Record, options, record, write
+from experiments.page.tables import summarise
+from experiments.protocol import Protocol
+from experiments.recipes import parse_recipe
+from experiments.results import Results
 from patchvote import Extractor, Photo, find_photos
-from patchvote.protocols import Protocol
-from patchvote.protocols.page.summary import summarise
-from patchvote.protocols.recipes import parse_recipe
-from patchvote.protocols.results import Results
 
-ROOT = Path(__file__).resolve().parent.parent
 DEFAULT = ("dense", "efficientnet-lite0")
 # Recipe, network, limit of the cost relative to the default.
 COSTLY = [
@@ -80,12 +79,14 @@ def stored_accuracies(results: Results) -> list[Record]:
     for protocol in (Protocol.load("scene15-few"), Protocol.load("amazon-few")):
         rows_by_key = {(row["setting"], row["voter"]): row for row in summarise(protocol, results)}
         for setting in protocol.settings:
-            others = [row for key, row in rows_by_key.items() if key[0] == setting.name and key[1] != "product"]
-            row = rows_by_key.get((setting.name, "product"))
+            others = [row for key, row in rows_by_key.items() if key[0] == setting.name and key[1] != "default"]
+            row = rows_by_key.get((setting.name, "default"))
             if row is not None and others:
                 best = max(others, key=lambda other: other["mean"])
                 error = row["deviation"] / row["splits"] ** 0.5
-                name = f"{protocol.title}: {setting.name} per class, the product's lead over the best simple voter"
+                name = (
+                    f"{protocol.title}: {setting.name} per class, the default voter's lead over the best simple voter"
+                )
                 keep(name, row["mean"] - best["mean"], -error, best["voter"])
     return records
 

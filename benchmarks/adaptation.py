@@ -22,16 +22,16 @@ import numpy as np
 from PIL import Image, ImageChops, ImageFilter, ImageOps
 from sklearn.base import clone
 
+from adaptation_table import FILE, TITLES, read_trials, summary, table
 from common import DATA, Record, options, record, write
+from experiments.datasets import read_dataset
+from experiments.protocol import Protocol
+from experiments.splits import make_split
 from patchvote import Adapted, Bags, BagSVM, Extractor, Photo, Recipe
 from patchvote.models.choose import choose
 from patchvote.models.fit import candidates_for
 from patchvote.models.scores import Scores
 from patchvote.photos.decode import load_image
-from patchvote.protocols import Protocol
-from patchvote.protocols.adaptation import FILE, TITLES, read_trials, summary
-from patchvote.protocols.datasets import read_dataset
-from patchvote.protocols.splits import make_split
 from patchvote.voters.doubts import AdaptationWarning
 
 SIX = ("amazon-webcam", "amazon-caltech", "webcam-amazon", "webcam-caltech", "caltech-amazon", "caltech-webcam")
@@ -368,6 +368,7 @@ def main() -> None:
         trials = sorted(stored + trials, key=lambda result: list(TITLES).index(result["group"]))
         lines = "".join(f"{json.dumps(result)}\n" for result in trials)
         (args.results / FILE).write_text(lines, encoding="utf-8")
+        (args.results / "table.md").write_text(f"{table(trials)}\n", encoding="utf-8")
     write(figures(trials), args.json)
 
 

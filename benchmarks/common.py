@@ -16,11 +16,13 @@ from typing import Any
 import numpy as np
 
 from patchvote import Bags
-from patchvote.protocols.made_with import here
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"  # beside the repository
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared"  # beside the repository
 DATA = Path(os.environ.get("PATCHVOTE_DATA", SHARED / "data"))  # folder of the image sets
 Record = dict[str, object]
+if str(ROOT) not in sys.path:
+    sys.path.append(str(ROOT))  # for `experiments`
 
 
 def record(name: str, value: float, unit: str, goal: float | None = None, peer: str | None = None) -> Record:
@@ -49,6 +51,8 @@ def write(records: list[Record], file: Path | None) -> None:
 
 def _made_with() -> dict[str, Any]:
     """Return versions, machine and commit; the commit has a plus sign also where only benchmarks were changed since."""
+    from experiments.made_with import here
+
     made = here()
     if "commit" in made and not made["commit"].endswith("+"):
         words = ["git", "status", "--porcelain", "--", "."]

@@ -39,10 +39,10 @@ from evidence_measures import (
     steps,
     windows,
 )
+from evidence_table import MEASURES, read_trials, section
 from patchvote import Bags, Dense, Extractor, Photo, Recipe, find_photos
 from patchvote.cli.demo import make_photos
 from patchvote.photos.decode import load_image, resized
-from patchvote.protocols.page.evidence import MEASURES, read_trials
 from patchvote.voters.registry import OWN
 
 _SIDE = 448  # of the finest scale, in pixels
@@ -329,6 +329,7 @@ def main() -> None:
         args.results.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{json.dumps(line)}\n" for line in [*stored, *lines])
         args.results.write_text(text, encoding="utf-8")
+        args.results.with_name("table.md").write_text(f"{section([*stored, *lines])}\n", encoding="utf-8")
     write(figures(lines), args.json)
 
 

@@ -27,13 +27,13 @@ import torch
 from torch import nn
 
 from common import DATA, Record, options, record, save_plot, write
+from experiments.datasets import read_dataset
+from experiments.protocol import Protocol
+from experiments.splits import make_split
 from labelled import renew, table
 from patchvote import Dense, Extractor, Photo, Recipe, find_photos
 from patchvote.nn import ML3Conv2d, Tuned, TuningSettings, fine_tune
 from patchvote.nn.trunk import Seen
-from patchvote.protocols import Protocol
-from patchvote.protocols.datasets import read_dataset
-from patchvote.protocols.splits import make_split
 from search import split
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from common import synthetic_bags
+from experiments.made_with import here
 from patchvote import Bags, Extractor, Recipe, Store, find_photos
 from patchvote.bags.copies import copy_groups
-from patchvote.protocols.made_with import here
 from patchvote.voters.bag_svm import pooled
 from patchvote.voters.pooling import bag_vectors
 from patchvote.voters.power import resolved

@@ -25,18 +25,17 @@ from typing import Any
 import numpy as np
 
 from common import DATA, SHARED, Record, options, record, write
+from experiments.datasets import Dataset, read_dataset
+from experiments.made_with import commit
+from experiments.protocol import Protocol, Setting
+from experiments.splits import Split, make_split
+from experiments.voters import make_voter
 from labelled import renew
 from networks_bags import NETWORKS, Stores, name_of, needs_transformer
 from networks_table import COST, METHODS, NAME, key_of, lines_of, read_records, write_records
 from patchvote import Extractor, Photo, Recipe, find_photos
 from patchvote.cli.demo import make_photos
 from patchvote.photos.decode import load_image
-from patchvote.protocols import Protocol
-from patchvote.protocols.datasets import Dataset, read_dataset
-from patchvote.protocols.made_with import commit
-from patchvote.protocols.protocol import Setting
-from patchvote.protocols.splits import Split, make_split
-from patchvote.protocols.voters import make_voter
 from patchvote.utils.machine import describe
 
 SETS = {"scene15": ("scene15", "scene15"), "office": ("office-caltech", "office_caltech")}  # protocol, folder

@@ -14,7 +14,6 @@ import numpy as np
 from networks_tokens import CLASS, write_token_maps
 from patchvote import Bags, Extractor, Photo, Recipe, Store, fill
 from patchvote.backbones.joined import unit
-from patchvote.protocols.joined_store import whole_from_cells
 
 LITE = {"lite0": "efficientnet-lite0", "lite2": "efficientnet-lite2"}
 POOLED = {"vit": 1, "vit32": 2}  # cells per side over which tokens are averaged
@@ -120,3 +119,11 @@ def _joined(loaded: Sequence[tuple[Bags, tuple[str, ...]]]) -> Bags:
     if len(values) > 1 or any(len(tokens) > 1 for _, tokens in loaded):
         whole_from_cells(result)
     return result
+
+
+def whole_from_cells(bags: Bags) -> None:
+    """Replace the descriptor of each whole image by the mean of its cells at the first scale, as `dense` defines it."""
+    cells, whole = np.flatnonzero(bags.level == 1), np.flatnonzero(bags.level == 0)
+    starts = np.searchsorted(bags.owner[cells], bags.owner[whole])
+    counts = np.bincount(bags.owner[cells], minlength=len(bags))[bags.owner[whole]]
+    bags.values[whole] = np.add.reduceat(bags.values[cells], starts, axis=0) / counts[:, None]

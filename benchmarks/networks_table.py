@@ -30,10 +30,10 @@ TITLES = {
 }
 SETS = {"scene15": "Scene-15", "office": "Office", "photos": "photos"}
 METHODS = {
-    "moment-svm": "default",
+    "default": "default",
     "bag-svm": "bag-svm",
     "pooled-svm(scales=each)": "pooled",
-    "adapted(voter=bag-svm)": "bag-svm, adapted",
+    "adapted": "bag-svm, adapted",
     "adapted(scales=each)": "pooled, adapted",
 }
 KEY = ("set", "pair", "split", "train", "test", "network", "method")  # what makes two records the same cell

@@ -21,9 +21,9 @@ from sklearn.preprocessing import StandardScaler, normalize
 from sklearn.svm import LinearSVC
 
 from common import DATA, Record, options, record, write
+from experiments.baselines.pooled import at_scale
+from experiments.voters import make_voter
 from patchvote import Bags, Extractor, Recipe, Store, fill, find_photos
-from patchvote.protocols.baselines.product import Product
-from patchvote.protocols.baselines.scales import at_scale
 from peers_table import OURS
 
 LOGISTIC = "whole photo, ONNX, logistic regression"
@@ -43,7 +43,7 @@ def answers(train: Bags, labels: np.ndarray, test: Bags) -> dict[str, np.ndarray
     logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(learned[:, 1], labels)
     two_scales = make_pipeline(StandardScaler(with_std=False), search).fit(roots[0], labels)
     return {
-        OURS: Product().fit(train, labels).predict(test),
+        OURS: make_voter("default").fit(train, labels).predict(test),
         LOGISTIC: logistic.predict(asked[:, 1]),
         TWO_SCALES: two_scales.predict(roots[1]),
     }

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 from common import DATA, Record, options, record, write
+from experiments.made_with import commit
 from patchvote import Adapted, Bags, BagSVM, Store
 from patchvote.models.choose import choose
 from patchvote.models.fit import candidates_for
 from patchvote.models.strangers import Strangers
 from patchvote.models.train import train
-from patchvote.protocols.made_with import commit
 from patchvote.voters.doubts import AdaptationWarning
 from patchvote.voters.familiarity import REJECTION, Familiarity, HeldOut
 from patchvote.voters.outputs import probability_of

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from experiments.datasets import read_dataset
 from patchvote import Bags, Extractor, Photo, Recipe, Store
 from patchvote.bags.fill import fill
-from patchvote.protocols.datasets import read_dataset
 from patchvote.voters.bag_svm import pooled
 
 CAMERAS = ("amazon", "caltech", "dslr", "webcam")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.command import network_in
-from patchvote import NBNL, NBNN, SNBNL, Bags, BagSVM, Jury
+from patchvote import NBNL, NBNN, SNBNL, Bags
 from patchvote.models.choose import Candidate, choose
 from patchvote.utils.budget import cut_short, fit_until
 
@@ -50,14 +50,6 @@ def test_a_budget_that_is_not_reached_changes_nothing(voter):
     np.testing.assert_array_equal(one.weights_, two.weights_)
     assert cut_short(one) is None
     assert one.callback is None
-
-
-def test_the_members_of_a_jury_end_within_the_budget():
-    bags, numbers = bags_of(16, 20)
-    jury = Jury(BagSVM(), SNBNL(2, max_iter=10**6))
-    cut = fit_until(jury, time.perf_counter() + 0.5, bags, numbers)
-    assert 1 <= cut.parts_.n_iter_ < 10**6
-    assert cut.parts.callback is None
 
 
 def test_nbnl_asks_after_each_round_whether_to_go_on():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 
 import numpy as np
@@ -10,8 +9,8 @@ import pytest
 
 pytest.importorskip("cv2")
 
+from experiments.caffe import load_with_caffe
 from patchvote import Extractor, NetworkError, Patch, Recipe
-from patchvote.backbones import load
 
 PROTOTXT = """
 name: "SmallAlexNet"
@@ -55,6 +54,7 @@ def blob(array: np.ndarray) -> bytes:
     return field(7, shape) + field(5, array.astype("<f4").tobytes())
 
 
+MEAN = (104.0, 117.0, 123.0)  # blue, green, red
 WEIGHTS = {
     "conv1": ((6, 3, 5, 5), 6),
     "conv2": ((8, 3, 3, 3), 8),
@@ -80,12 +80,7 @@ def files(weights, tmp_path_factory):
         layer = field(1, name.encode()) + field(2, kinds.get(name, b"InnerProduct"))
         content += field(100, layer + field(7, blob(kernel)) + field(7, blob(bias)))
     (folder / "net.caffemodel").write_bytes(content)
-    mean = np.random.default_rng(1).uniform(90, 130, size=(1, 3, 40, 40)).astype(np.float32)
-    (folder / "mean.binaryproto").write_bytes(blob(mean))
-    old = b"".join(number(index << 3) + number(length) for index, length in zip((1, 2, 3, 4), mean.shape, strict=True))
-    floats = b"".join(number(5 << 3 | 5) + struct.pack("<f", value) for value in mean.ravel())
-    (folder / "old.binaryproto").write_bytes(old + floats)
-    return folder, mean[0]
+    return folder, np.array(MEAN, np.float32)[:, None, None]
 
 
 def by_hand(images: np.ndarray, weights, mean: np.ndarray) -> dict[str, np.ndarray]:
@@ -118,38 +113,26 @@ def convolved(x: np.ndarray, kernel: np.ndarray, stride: int = 1) -> np.ndarray:
 IMAGES = np.random.default_rng(2).integers(0, 256, (3, 35, 35, 3), dtype=np.uint8)
 
 
-def name(folder, layer: str, mean: str = "mean.binaryproto") -> str:
-    said = f"?mean={folder / mean}" if mean.endswith("proto") else f"?mean={mean}" if mean else ""
-    return f"caffe:{folder / 'deploy.prototxt'},{folder / 'net.caffemodel'}@{layer}{said}"
+def name(folder, layer: str) -> str:
+    mean = ",".join(map(str, MEAN))
+    return f"caffe:{folder / 'deploy.prototxt'},{folder / 'net.caffemodel'}@{layer}?mean={mean}"
 
 
 @pytest.mark.parametrize("layer", ["fc6", "fc7", "relu6"])
 @pytest.mark.parametrize("activation", ["before", "after"])
 def test_layers_before_and_after_their_activation_are_those_of_the_reference(layer, activation, files, weights):
     folder, mean = files
-    expected = by_hand(IMAGES, weights, mean[:, 2:37, 2:37])[layer.replace("relu", "fc")]
-    net = load(name(folder, layer), activation=activation)
+    expected = by_hand(IMAGES, weights, mean)[layer.replace("relu", "fc")]
+    net = load_with_caffe(name(folder, layer), activation)
     assert (net.spec.dim, net.spec.stride, net.spec.fixed_size) == (expected.shape[1], None, (35, 35))
     np.testing.assert_allclose(net(IMAGES), np.maximum(expected, 0) if activation == "after" else expected, atol=1e-4)
 
 
-def test_the_mean_may_be_numbers_or_an_image_of_the_old_kind(files, weights):
-    folder, _ = files
-    numbers = np.array([104.0, 117.0, 123.0]).reshape(3, 1, 1)
-    expected = by_hand(IMAGES, weights, numbers)["fc6"]
-    np.testing.assert_allclose(
-        load(name(folder, "fc6", "104,117,123"), activation="before")(IMAGES), expected, atol=1e-4
-    )
-    new, old = (load(name(folder, "fc6", which)) for which in ("mean.binaryproto", "old.binaryproto"))
-    np.testing.assert_array_equal(new(IMAGES), old(IMAGES))
-    assert load(name(folder, "fc6", "")).spec.fingerprint != new.spec.fingerprint
-
-
 def test_a_convolution_gives_a_map(files, weights):
     folder, mean = files
-    expected = by_hand(IMAGES, weights, mean[:, 2:37, 2:37])
+    expected = by_hand(IMAGES, weights, mean)
     for layer, stride in (("conv1", 2), ("conv2", 4)):
-        net = load(name(folder, layer), activation="before")
+        net = load_with_caffe(name(folder, layer), "before")
         np.testing.assert_allclose(net(IMAGES), expected[layer].transpose(0, 2, 3, 1), atol=1e-4)
         assert net.spec.stride == stride
 
@@ -157,8 +140,11 @@ def test_a_convolution_gives_a_map(files, weights):
 def test_patches_of_photos_go_through_it_from_several_threads(files):
     folder, _ = files
     photos = [np.random.default_rng(i).integers(0, 256, (60, 80, 3), dtype=np.uint8) for i in range(6)]
-    recipe = Recipe(name(folder, "fc7"), Patch(count=12, levels=1))
-    one, many = (Extractor(recipe, jobs=jobs)(photos) for jobs in (1, 4))
+    recipe, network = (
+        Recipe(name(folder, "fc7"), Patch(count=12, levels=1)),
+        load_with_caffe(name(folder, "fc7"), "after"),
+    )
+    one, many = (Extractor(recipe, backbone=network, jobs=jobs)(photos) for jobs in (1, 4))
     np.testing.assert_array_equal(one.values, many.values)
     assert one.dim == 8
 
@@ -172,12 +158,11 @@ def test_patches_of_photos_go_through_it_from_several_threads(files):
         (lambda text: text.partition("?")[0] + "?mean=1,2", "mean must be three numbers"),
         (lambda text: text.partition("?")[0] + "?color=RGB", "is no option"),
         (lambda text: text.partition("?")[0] + "?scale=0", "scale must be a number above 0"),
-        (lambda text: text.replace("mean.binaryproto", "net.caffemodel.binaryproto"), "is not a mean image of Caffe"),
     ],
 )
 def test_names_that_mean_nothing_are_answered_clearly(change, words, files):
     with pytest.raises(NetworkError) as caught:
-        load(change(name(files[0], "fc7")))
+        load_with_caffe(change(name(files[0], "fc7")), "after")
     assert words in str(caught.value)
 
 
@@ -185,12 +170,12 @@ def test_files_that_are_no_network_are_refused(files, tmp_path):
     (tmp_path / "a.prototxt").write_text("nonsense {")
     (tmp_path / "a.caffemodel").write_bytes(b"nonsense")
     with pytest.raises(NetworkError, match="are no network of Caffe"):
-        load(f"caffe:{tmp_path / 'a.prototxt'},{tmp_path / 'a.caffemodel'}@fc7")
+        load_with_caffe(f"caffe:{tmp_path / 'a.prototxt'},{tmp_path / 'a.caffemodel'}@fc7", "after")
     with pytest.raises(NetworkError, match="no activation follows 'fc8'"):
-        load(name(files[0], "fc8"), activation="before")
+        load_with_caffe(name(files[0], "fc8"), "before")
 
 
 def test_without_opencv_one_line_says_what_to_install(files, monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(NetworkError, match=r"pip install 'patchvote\[caffe\]'"):
-        load(name(files[0], "fc7"))
+    with pytest.raises(NetworkError, match="pip install opencv-python-headless"):
+        load_with_caffe(name(files[0], "fc7"), "after")

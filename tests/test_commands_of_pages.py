@@ -29,15 +29,9 @@ ELSEWHERE = {
     "dinov2-small": "test_hub_commands.py",
     "hf:owner/name": "test_hub_commands.py",
     "patchvote networks": "test_hub_commands.py",
-    "--network auto": "test_hub_commands.py",
-    "lite0-int8.onnx": "test_quantize.py",
     "fine-tune photos/": "test_tune_or_keep.py",
     "patchvote.nn": "test_fine_tune.py",
-    "protocol plan scene15": "test_protocols.py",  # these need the image sets
-    "protocol run scene15": "test_protocols.py",
-    "protocol run office-caltech": "test_protocols.py",
-    "protocol summary scene15": "test_protocols.py",
-    "protocol report": "test_protocols.py",
+    "-m experiments": "test_protocols.py",
     "patchvote cache": "test_cache_command.py",  # it would clear the cache that tests share
     "class ClassMean(Voter)": "test_examples.py",
 }

@@ -161,10 +161,10 @@ def test_images_of_weight_zero_are_left_out(kind, bags):
     weight = np.ones(len(train))
     weight[::4] = 0
     part = np.flatnonzero(weight)
-    plain = {"validation_fraction" if kind == "jury" else "calibration": 0}
+    plain = {"calibration": 0}
     with_weights = made(kind, **plain).fit(train, labels, sample_weight=weight)
     without = made(kind, **plain).fit([train[i] for i in part], labels[part])
-    if kind in ("snbnl", "nbnl", "jury"):  # their minibatches are drawn in another order
+    if kind in ("snbnl", "nbnl"):  # their minibatches are drawn in another order
         assert np.mean(with_weights.predict(test) == without.predict(test)) > 0.9
     else:
         np.testing.assert_allclose(with_weights._mean_votes(test), without._mean_votes(test), rtol=1e-5, atol=1e-6)

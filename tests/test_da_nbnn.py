@@ -3,15 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 
-from patchvote import NBNN, Bags, PatchvoteError
-from patchvote.protocols.voters import make_voter, title, voter_kind
+from experiments.da.metrics import ImageToClass, learn_metrics, projected
+from experiments.da.neighbours import ClassNeighbours
+from experiments.da.voter import DANBNN, exchange
+from experiments.voters import make_voter, title, voter_kind
+from patchvote import NBNN, Bags
 from patchvote.voters.neighbours.approximate import Rotation
-from patchvote.voters.neighbours.class_neighbours import ClassNeighbours
-from patchvote.voters.neighbours.da_nbnn import DANBNN
-from patchvote.voters.neighbours.exchange import exchange
-from patchvote.voters.neighbours.image_to_class import ImageToClass, learn_metrics, projected
 
 
 def circle(turn: float = 0, count: int = 15, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
@@ -173,7 +171,7 @@ def test_without_rounds_and_steps_distances_are_those_of_nbnn():
     target, _ = circle(10, seed=2)
     plain = NBNN(calibration=0).fit(source, labels)
     voter = DANBNN(rounds=0, max_iter=0).fit(source, labels, target)
-    np.testing.assert_allclose(voter.decision_function(target), plain.decision_function(target), atol=1e-6)
+    np.testing.assert_allclose(-voter.distances(target), plain.decision_function(target), atol=1e-6)
     np.testing.assert_array_equal(
         DANBNN(rounds=0, max_iter=0).fit(source, labels).predict(target), voter.predict(target)
     )
@@ -231,47 +229,7 @@ def test_rounds_learn_from_a_part_of_every_bag_and_photos_are_named_with_all_of_
     ]
 
 
-def test_two_classes_have_one_decision_value():
-    source, labels = circle(seed=1)
-    two = np.isin(labels, ["east", "west"])
-    voter = DANBNN().fit([bag for bag, chosen in zip(source, two, strict=True) if chosen], labels[two], source)
-    values = voter.decision_function(source)
-    assert values.shape == (len(source),)
-    np.testing.assert_array_equal(voter.classes_[(values > 0).astype(int)], voter.predict(source))
-
-
 def test_protocols_know_it_by_its_name():
     assert voter_kind("da-nbnn").adapts
     assert title("da-nbnn") == "DA-NBNN"
     assert clone(make_voter("da-nbnn(rounds=1,margin=0.2)")).get_params()["margin"] == 0.2
-    with pytest.raises(PatchvoteError, match=r"balance of DANBNN must be a number from 0 to 1, got 2"):
-        make_voter("da-nbnn(balance=2)")
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"target": [np.ones((2, 5))]}, "the source has 2 features per descriptor, the target 5"),
-        ({"target_y": ["east"]}, "the target has 60 photos, but 1 labels"),
-        ({"target": [np.full((2, 2), np.nan)]}, "NaN"),
-        ({"target": None, "target_y": ["east"]}, "the target has 0 photos, but 1 labels"),
-        ({"y": ["east"] * 60}, "at least two classes, got one class: 'east'"),
-        ({"y": ["east"] * 59 + ["west"]}, "class 'west' has 1 labelled photo: DANBNN needs 2"),
-        ({"y": ["east", "west"]}, "inconsistent numbers of samples"),
-    ],
-)
-def test_photos_that_do_not_fit_are_refused(change, words):
-    source, labels = circle(seed=1)
-    asked = {"y": labels, "target": source, "target_y": None} | change
-    with pytest.raises(ValueError, match=words):
-        DANBNN().fit(source, **asked)
-
-
-def test_wrong_settings_and_photos_are_refused_in_a_sentence():
-    source, labels = circle(seed=1)
-    with pytest.raises(ValueError, match="search of DANBNN must be one of 'pca', 'exact', got 'ivf'"):
-        DANBNN(search="ivf").fit(source, labels)
-    with pytest.raises(ValueError, match="DANBNN is expecting 2 features"):
-        DANBNN().fit(source, labels).predict([np.ones((2, 3))])
-    with pytest.raises(NotFittedError):
-        DANBNN().predict(source)

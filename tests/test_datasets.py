@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from experiments.datasets import LAYOUTS, read_dataset
 from patchvote.errors import PatchvoteError
-from patchvote.protocols.datasets import LAYOUTS, read_dataset
 
 SCENES = ["bedroom", "CALsuburb", "industrial", "kitchen", "livingroom", "MITcoast", "MITforest", "MIThighway"]
 SCENES += ["MITinsidecity", "MITmountain", "MITopencountry", "MITstreet", "MITtallbuilding", "PARoffice", "store"]
@@ -133,31 +133,6 @@ def test_lists_of_sun_397_that_do_not_fit_its_photos_or_classes_are_named(tmp_pa
     (tmp_path / labels[5] / "sun_2.jpg").unlink()
     with pytest.raises(PatchvoteError, match=f"1 of 794 photos that its lists name are missing, such as {labels[5]}/"):
         read_dataset("sun397", tmp_path)
-    (tmp_path / "Testing_02.txt").write_text("/z/elsewhere/sun_1.jpg\n")
-    with pytest.raises(PatchvoteError, match="a list names z/elsewhere/sun_1.jpg, whose class is not in ClassName.txt"):
-        read_dataset("sun397", tmp_path)
-    (tmp_path / "ClassName.txt").write_text("".join(f"/{label}\n" for label in labels[:-1]))
-    with pytest.raises(PatchvoteError, match="ClassName.txt names 396 classes instead of 397"):
-        read_dataset("sun397", tmp_path)
-
-
-def test_lists_of_mit_67_with_another_number_of_classes_are_refused(tmp_path):
-    touch(tmp_path / "Images", "kitchen/1.jpg", "office/1.jpg")
-    (tmp_path / "TrainImages.txt").write_text("kitchen/1.jpg\n")
-    (tmp_path / "TestImages.txt").write_text("office/1.jpg\n")
-    with pytest.raises(PatchvoteError, match="its lists name 2 classes instead of 67"):
-        read_dataset("mit67", tmp_path)
-
-
-def test_a_list_that_cannot_be_read_is_named_with_the_reason(tmp_path):
-    small_sun_397(tmp_path)
-    (tmp_path / "Training_01.txt").write_bytes(b"caf\xe9/1.jpg\n")
-    with pytest.raises(PatchvoteError, match="Training_01.txt is not UTF-8 text"):
-        read_dataset("sun397", tmp_path)
-    (tmp_path / "ClassName.txt").unlink()
-    (tmp_path / "ClassName.txt").mkdir()
-    with pytest.raises(PatchvoteError, match="the list .*ClassName.txt cannot be read"):
-        read_dataset("sun397", tmp_path)
 
 
 def test_a_class_that_one_domain_lacks_is_named_with_the_domain(tmp_path):
@@ -172,7 +147,7 @@ def test_a_class_that_one_domain_lacks_is_named_with_the_domain(tmp_path):
 def test_a_wrong_folder_gets_the_expected_layout(layout, tmp_path):
     touch(tmp_path, "holiday/beach.jpg", "notes.txt")
     for root in (tmp_path, tmp_path / "nowhere", tmp_path / "notes.txt"):
-        with pytest.raises(PatchvoteError, match=f"does not have the layout '{layout}': .*(?s:.)*Expected:\n  DIR/"):
+        with pytest.raises(PatchvoteError, match=f"does not have the layout '{layout}': .* Expected: DIR/"):
             read_dataset(layout, root)
 
 

@@ -15,8 +15,6 @@ from PIL import Image
 from helpers.command import network_in
 from helpers.full_disk import full_disk
 from patchvote import ImageClassifier, PatchvoteError, Recipe
-from patchvote.protocols.results import Draw, Results, Run
-from patchvote.protocols.splits import Split
 from patchvote.utils.interrupts import ANYTIME
 from test_cli import words
 
@@ -63,20 +61,6 @@ def test_a_full_disk_is_told_in_a_sentence_and_leaves_nothing(parts, file, place
     assert "File too large" in done.err
     assert done.err.count("\n") == 1
     assert sorted(place.iterdir()) == before
-
-
-def test_a_protocol_tells_a_full_disk_in_a_sentence(tmp_path):
-    run = Run("scene15", "random", "nbnn", "dense", "tiny")
-    cell = {"pair": None, "split": 0, "right": "1" * 2000}
-    with full_disk(), pytest.raises(PatchvoteError, match=r"random-nbnn-00-\w+.json cannot be written: File too large"):
-        Results(tmp_path).add(run, {}, cell)
-    names = tuple(f"photo {number}" for number in range(500))
-    with full_disk(), pytest.raises(PatchvoteError, match="splits.jsonl cannot be written: File too large"):
-        Results(tmp_path).keep_draws("scene15", {Draw("random", None, 1): Split(names, names)})
-    (tmp_path / "file").touch()
-    with pytest.raises(PatchvoteError, match="the folder .*scene15 cannot be made: .*file is a file. Choose"):
-        Results(tmp_path / "file").add(run, {}, cell)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
 
 
 @pytest.mark.parametrize("parts", [("fit", "photos", "new.patchvote", "--no-report", *FIT), ("extract", "photos")])
@@ -197,7 +181,6 @@ WHOLE = "Files that were written are complete; all others are as they were."
         (("info", "m.patchvote"), "models.file.read_model", WHOLE),
         (("extract", "photos", "store", "--network", "tiny.onnx"), STREAM, "is kept in store"),
         (("demo", "new"), "cli.demo.make_photos", "What new holds is complete, and kept"),
-        (("protocol", "scene15"), "protocols.protocol.Protocol.load", WHOLE),
     ],
 )
 def test_ctrl_c_ends_every_command_with_130_and_a_line(parts, where, says, place, command, monkeypatch):

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from patchvote import PatchvoteError
-from patchvote.protocols.page.evidence import MEASURES, read_trials, section
-from patchvote.protocols.results import Results, Run
+from evidence_table import MEASURES, read_trials, section
+from experiments.results import Results, Run
 
 ROOT = Path(__file__).parent.parent
 
@@ -60,30 +59,13 @@ def test_every_set_has_tables_of_its_own():
     ]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{",
-        "[]",
-        json.dumps(TRIALS[0] | {"share": "80"}),
-        json.dumps(TRIALS[0] | {"part": "x"}),
-        json.dumps({key: value for key, value in TRIALS[-1].items() if key != "right"}),
-        "[" * 100_000,
-    ],
-)
-def test_a_line_that_is_no_trial_is_named(line, tmp_path):
-    (tmp_path / "trials.jsonl").write_text(f"{json.dumps(TRIALS[0])}\n{line}\n")
-    with pytest.raises(PatchvoteError, match=r"trials.jsonl, line 2, is no trial of evidence"):
-        read_trials(tmp_path / "trials.jsonl")
-
-
 def test_without_a_file_there_are_no_trials(tmp_path):
     assert read_trials(tmp_path / "trials.jsonl") == []
 
 
 def test_the_page_of_results_has_the_section_and_its_notes(tmp_path):
     pytest.importorskip("matplotlib")
-    from patchvote.protocols.page.page import write_results
+    from experiments.page.page import write_results
 
     results = Results(tmp_path / "results")
     cell = {"pair": None, "split": 1, "hits": "10", "accuracy": 50.0, "duplicates": 0}
@@ -92,6 +74,7 @@ def test_the_page_of_results_has_the_section_and_its_notes(tmp_path):
     folder = tmp_path / "results" / "evidence"
     folder.mkdir()
     (folder / "trials.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in TRIALS))
+    (folder / "table.md").write_text(section(TRIALS))
     (folder / "notes.md").write_text("What the numbers say.\n")
     page = write_results(results, tmp_path / "docs").read_text(encoding="utf-8")
     assert f"## Evidence, measured\n\n{section(TRIALS)}\n\nWhat the numbers say.\n" in page
@@ -104,6 +87,6 @@ def test_in_the_kept_trials_every_voter_finds_the_right_quarter_better_than_grad
     assert sets == {"scene15", "amazon"}
     for name in sets:
         peer = rows[name, "pooled map + linear head", "Grad-CAM"]["share"]
-        for kind in ("bag-svm", "snbnl", "nbnl", "nbnn", "local-nbnn", "jury"):
+        for kind in ("bag-svm", "snbnl", "nbnl", "nbnn", "local-nbnn"):
             assert rows[name, kind, "less the strongest other"]["share"] > peer
             assert rows[name, kind, "occlusion"]["share_lead"] < 0

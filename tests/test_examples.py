@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from experiments.__main__ import main as experiments
 from helpers.packages import install_project
 from patchvote import ImageClassifier, NetworkError
 from patchvote.backbones import load
@@ -135,10 +136,9 @@ def test_the_voter_is_the_one_that_the_page_of_parts_explains():
     assert code in (EXTENDING / "my_package" / "class_mean.py").read_text(encoding="utf-8")
 
 
-def test_the_protocol_runs_and_is_summarised(tmp_path, demo_photos, command):
-    protocol, results = EXTENDING / "protocol.toml", tmp_path / "results"
-    words = ("--results", results)
-    done = command("protocol", "run", protocol, "--data", demo_photos / "train", "--bags", tmp_path / "bags", *words)
-    assert done.code == 0, done.err
-    table = command("protocol", "summary", protocol, "--json", *words).out
-    assert all(voter in table for voter in ("bag-svm", "nbnn", "whole-svm"))
+def test_the_protocol_runs_and_is_summarised(tmp_path, demo_photos, capsys):
+    protocol, results = str(EXTENDING / "protocol.toml"), ["--results", str(tmp_path / "results")]
+    where = ["--data", str(demo_photos / "train"), "--bags", str(tmp_path / "bags")]
+    assert experiments(["run", protocol, *where, *results]) == 0
+    assert experiments(["summary", protocol, "--json", *results]) == 0
+    assert all(voter in capsys.readouterr().out for voter in ("bag-svm", "nbnn", "whole-svm"))

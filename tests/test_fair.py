@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from patchvote.protocols.cells import Run
-from patchvote.protocols.draws import Draw
-from patchvote.protocols.page.comparison import compare
-from patchvote.protocols.page.fair import table
-from patchvote.protocols.protocol import Protocol
-from patchvote.protocols.results import Results
-from patchvote.protocols.splits import Split
+from experiments.page.comparison import compare
+from experiments.page.fair import table
+from experiments.protocol import Protocol
+from experiments.results import Draw, Results, Run
+from experiments.splits import Split
 
 NAME = "scene15-parts"
 HITS = {  # by voter and split; photos of split 2 are b, c, d, e
@@ -132,7 +130,7 @@ def test_a_row_that_adapts_is_compared_with_the_best_pooled_image_that_adapts(of
     assert "| +4.17 ± 4.17 | 1 of 3 | 2 : 1 | 1 | 6.0 | 10.0 | 80.0 |" in lines["CNN-sNBNL"]
     found = compare(office, office_run("adapted"), office_run("adapted(scales=last)"))
     assert f"| {found.difference:+.2f} ± {found.error:.2f} | {found.below} of 3 |" in lines["adapted BagSVM"]
-    assert "come from a fifth of its training photos" in text
+    assert "come from a fifth of the training photos" in text
 
 
 def test_photos_that_could_not_be_read_are_left_out_of_the_count(office, tmp_path):

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from helpers.hub_networks import DINO, TIMM, convnet, exported, repository, vit
+
+from helpers.hub_networks import DINO, exported, repository, vit
 from helpers.packages import install
 from helpers.unmeasured import unmeasured
 from patchvote import ImageClassifier, ModelError, NetworkError
@@ -20,7 +21,6 @@ from patchvote.backbones import load
 from patchvote.backbones.at_hand import ListedNetwork, list_networks, names_at_hand
 from patchvote.backbones.known import KnownNetwork, known_networks
 from patchvote.cli.networks import _lines
-from patchvote.models.choose_network import choose_network
 from patchvote.models.file import read_model
 from test_cli import patchvote
 
@@ -175,8 +175,6 @@ def test_another_package_adds_a_short_name_by_a_table(hub, network, tmp_path, mo
 def test_a_mistyped_short_name_is_answered_with_the_nearest():
     with pytest.raises(NetworkError, match="there is no network 'dinov2-smal'. Did you mean 'dinov2-small'"):
         load("dinov2-smal")
-    with pytest.raises(NetworkError, match="'auto' is for `patchvote fit --network auto`"):
-        load("auto")
     row = {"repository": "a/b", "licence": "MIT", "features": 1, "stride": 1, "colour": "red"}
     with pytest.raises(NetworkError, match="cannot be used: it has an unknown field 'colour'"):
         KnownNetwork.of("mine", row, "a package")
@@ -238,62 +236,6 @@ def test_the_cost_per_photo_is_measured_on_request(hub, network, command, monkey
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------
-
-
-def test_among_networks_at_hand_the_cheapest_is_chosen_unless_another_is_clearly_better(hub, network, photo_folder):
-    hub.push("tiny/conv", repository(exported(convnet(), "logits"), TIMM))
-    names = ["hf:tiny/conv", network, "hf:tiny/none"]
-    choice = choose_network(photo_folder, limit=5.0, networks=names, cache=False)
-    trials = {trial.network: trial for trial in choice.trials}
-    assert trials["hf:tiny/none"].accuracy is None
-    assert "has no repository tiny/none" in trials["hf:tiny/none"].note
-    tried = [trials[name] for name in names[:2]]
-    assert all(0 <= trial.accuracy <= 1 and trial.images == 40 and trial.seconds > 0 for trial in tried)
-    cheapest = min(tried, key=lambda trial: trial.seconds)
-    chosen = trials[choice.network]
-    assert chosen == cheapest or chosen.loss < cheapest.loss
-
-
-def test_a_network_over_the_limit_is_not_tried_and_if_all_are_the_message_lists_their_costs(network, photo_folder):
-    with pytest.raises(Exception, match="no network can be used within 1e-06 s per photo") as caught:
-        choose_network(photo_folder, limit=1e-6, networks=[network], cache=False)
-    assert "hf:tiny/vit: 0." in str(caught.value)
-    assert "not tried: more than 1e-06 s" in str(caught.value)
-
-
-def test_of_many_photos_some_of_every_class_are_tried():
-    from patchvote.models.choose_network import _sample
-    from patchvote.photos.find import Photo
-
-    photos = [Photo(f"{number}.jpg", b"", "rare" if number < 3 else f"c{number % 7}") for number in range(5000)]
-    sample = _sample(photos, 0)
-    assert 380 <= len(sample) <= 420
-    labels = [photo.label for photo in sample]
-    assert labels.count("rare") == 2
-    assert all(50 <= labels.count(f"c{number}") <= 60 for number in range(7))
-    assert _sample(photos[:400], 0) == photos[:400]
-
-
-def test_fit_with_auto_says_what_each_network_costs_and_brings(hub, photo_folder, tmp_path, command, monkeypatch):
-    from patchvote.models import choose_network as module
-
-    hub.push("tiny/conv", repository(exported(convnet(), "logits"), TIMM))
-    hub.push("tiny/fixed", repository(exported(vit(free=False), "last_hidden_state", "logits"), DINO))
-    names = [load(name).spec.name.partition("?")[0] for name in ("hf:tiny/conv", "hf:tiny/fixed")]
-    assert set(names) <= set(names_at_hand())
-    monkeypatch.setattr(module, "names_at_hand", lambda: names)  # the embedded ones take a minute
-    model = tmp_path / "m.patchvote"
-    done = command("fit", photo_folder, model, "--network", "auto", "--photo-seconds", 20, "--no-report", "-v")
-    assert done.code == 0, done.err
-    lines = done.out.splitlines()
-    assert "0 photos went through the network, 40 were in the cache" in done.out  # they were tried with it
-    for name in names:
-        assert any(line.startswith(f"  tried {name}: 0.") and "% of 40 held-out photos" in line for line in lines)
-    (chosen,) = (line for line in lines if line.startswith("network "))
-    assert read_model(model).recipe.network.startswith(chosen.split()[1].rstrip(":"))
-    again = command("fit", photo_folder, model, "--network", names[0], "--photo-seconds", 3)
-    assert again.code == 2
-    assert "--photo-seconds can be set only with --network auto" in again.err
 
 
 def test_the_core_starts_without_any_of_it():

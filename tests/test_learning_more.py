@@ -8,7 +8,6 @@ import pytest
 from patchvote.errors import PatchvoteError
 from patchvote.voters import bag_svm
 from patchvote.voters.bag_svm import BagSVM
-from patchvote.voters.jury import Jury
 from patchvote.voters.moment_svm import MomentSVM
 from patchvote.voters.neighbours.local_nbnn import LocalNBNN
 from patchvote.voters.neighbours.nbnn import NBNN
@@ -70,27 +69,6 @@ def test_learning_more_does_not_change_the_model_that_a_voter_came_from(labels):
     again = SNBNL.from_scorer(scorer, ["boat", "cat"]).partial_fit(MORE, labels)
     assert {name: array.tolist() for name, array in scorer.arrays.items()} == before
     assert arrays_of(again) != before
-
-
-def test_a_jury_learns_with_both_members_or_with_none(monkeypatch):
-    jury = Jury(parts=SNBNL(2), validation_fraction=0).fit(IMAGES, LABELS)
-    bags = BagSVM()._read(IMAGES, fitting=True)
-    jury.remember(bags, np.searchsorted(jury.classes_, LABELS), np.random.default_rng(0))
-    more, seen = BagSVM()._read(MORE, fitting=True), {"boat": 36, "cat": 36}
-    before = arrays_of(jury)
-
-    def failing(*_, **__):
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SNBNL, "_learner", failing)
-        with pytest.raises(MemoryError):
-            jury.learn_more(more, np.array(NEW), seen, np.random.default_rng(0))
-    assert (jury.classes_.tolist(), arrays_of(jury)) == (["boat", "cat"], before)
-    assert jury.parts_.curvature == SNBNL().curvature
-    jury.learn_more(more, np.array(NEW), seen, np.random.default_rng(0))
-    assert jury.classes_.tolist() == ["ape", "boat", "cat"]
-    assert jury.predict(MORE).tolist() == NEW
 
 
 def test_a_model_of_prototypes_without_memory_says_that_it_cannot_learn_more():

@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 
 from conftest import write_tiny_network
+from experiments.protocol import Protocol, Setting
+from experiments.results import Results
+from experiments.runner import Selection, plan
 from helpers.small_models import made
 from patchvote import (
     BagSVM,
@@ -31,9 +34,6 @@ from patchvote.backbones.names import beside
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import Model
-from patchvote.protocols.plan import Selection, plan
-from patchvote.protocols.protocol import Protocol, Setting
-from patchvote.protocols.results import Results
 from test_cli import patchvote
 
 HOSTILE = {
@@ -264,4 +264,4 @@ def test_a_protocol_names_embedded_networks_and_the_user_names_others(tmp_path):
     with pytest.raises(PatchvoteError, match="the protocol own names the network 'torch:os:abort'"):
         plan(own, Selection(), Results(tmp_path))
     groups, _ = plan(own, Selection(networks=(name,)), Results(tmp_path))
-    assert {group.networks for group in groups} == {name}
+    assert {group.network for group in groups} == {name}

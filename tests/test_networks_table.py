@@ -124,7 +124,7 @@ def test_the_table_has_a_row_per_network_with_cost_beside_accuracy(modules):
     records = [
         cell(0.9),
         cell(0.8, "vit-last"),
-        cell(0.85, "vit-last", "moment-svm", set="scene15", pair=None),
+        cell(0.85, "vit-last", "default", set="scene15", pair=None),
         cost,
     ]
     lines = modules["table"].lines_of(records)

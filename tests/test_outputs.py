@@ -231,22 +231,7 @@ def test_the_demo_replaces_nobodys_photos_through_a_link(tmp_path):
     assert digests(tmp_path) == before
 
 
-@pytest.mark.parametrize("file", ["results.md", "results/scene15.png", "results/scene15.svg"])
-def test_the_page_of_results_replaces_no_other_page_or_plot(file, tmp_path, command):
-    (tmp_path / "results").symlink_to(ROOT / "results")
-    mine = tmp_path / "docs" / file
-    mine.parent.mkdir(parents=True)
-    mine.write_text("# Results\n\nof my own\n")
-    done = command("protocol", "--report", "--results", tmp_path / "results")
-    assert done.code == 1
-    assert f"{mine} would be replaced by" in done.err
-    assert [path.name for path in (tmp_path / "docs").rglob("*") if path.is_file()] == [mine.name]
-
-
-def test_the_page_and_plots_of_this_project_are_known_as_its_own():
-    assert kind_of(ROOT / "docs" / "results.md") is Kind.results
-    assert kind_of(ROOT / "docs" / "results" / "scene15.png") is Kind.picture
-    assert kind_of(ROOT / "docs" / "results" / "scene15.svg") is Kind.plot
+def test_pages_of_the_documentation_are_not_outputs():
     assert kind_of(ROOT / "docs" / "evidence.jpg") is None
     assert kind_of(ROOT / "README.md") is None
 

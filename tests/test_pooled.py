@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from experiments.baselines.mop import MopCnn
+from experiments.baselines.pooled import MeanSvm, WholeImageSvm, at_scale
+from experiments.voters import make_voter
 from patchvote import Bags, PatchvoteError
-from patchvote.protocols.baselines.mop import MopCnn
-from patchvote.protocols.baselines.pooled import MeanSvm, WholeImageSvm
-from patchvote.protocols.baselines.scales import at_scale
-from patchvote.protocols.voters import make_voter
 
 
 @pytest.mark.parametrize("soft", [1, 2, 3, 5])
@@ -58,8 +57,6 @@ def test_the_weights_of_mops_centres_do_not_depend_on_the_scale_of_the_features(
 
 def test_the_plain_name_of_mop_still_means_what_older_results_hold():
     assert (make_voter("mop").soft, make_voter("mop(soft=5)").soft, MopCnn().soft) == (1, 5, 5)
-    with pytest.raises(PatchvoteError, match="soft must be a whole number from 1 on, got 0"):
-        make_voter("mop(soft=0)")
 
 
 def test_pooled_voters_look_at_the_whole_image_or_at_the_mean():
@@ -67,7 +64,7 @@ def test_pooled_voters_look_at_the_whole_image_or_at_the_mean():
     bags = Bags(values, np.array([0, 3, 6]), None, np.array([0, 1, 1, 0, 1, 1], np.int16))
     assert WholeImageSvm()._vectors(bags).tolist() == [[1, 0], [0, 1]]
     np.testing.assert_allclose(MeanSvm()._vectors(bags), [[1 / 3, 1], [4 / 3, 1 / 3]])
-    with pytest.raises(ValueError, match="2 bags have 0 descriptors of a whole image; each needs one"):
+    with pytest.raises(ValueError, match="bag 0 has no descriptor of level 0"):
         WholeImageSvm().fit(Bags(values, np.array([0, 3, 6]), None, np.ones(6, np.int16)), [0, 1])
 
 
@@ -76,7 +73,7 @@ def test_simple_voters_of_the_whole_image_name_it():
     labels = np.repeat(["land", "sea"], 6)
     whole = rng.random((12, 4)) + 2 * np.eye(4)[np.repeat([0, 1], 6)]
     bags = Bags(whole.astype(np.float32), np.arange(13))
-    for voter in ("whole-svm", "whole-logistic", "whole-nearest-mean", "bag-svm", "product"):
+    for voter in ("whole-svm", "whole-logistic", "bag-svm", "default"):
         assert make_voter(voter).fit(bags, labels).predict(bags).tolist() == labels.tolist()
         assert make_voter(voter).fit(bags[[0, 6]], labels[[0, 6]]).predict(bags).tolist() == labels.tolist()
 
@@ -117,8 +114,6 @@ def test_an_adapted_pooled_image_sees_one_scale_only():
     assert seen.predict(bags).tolist() == labels.tolist()
     changed = Bags(np.where(bags.level[:, None] == 2, bags.values, 0.5), bags.offsets, None, bags.level)
     blind = make_voter("adapted(scales=last)").fit(changed, labels, [changed], [None] * 12)
-    np.testing.assert_allclose(
-        seen.adapted_.voter_.linear_, blind.adapted_.voter_.linear_, atol=1e-6
-    )  # other scales play no part
-    with pytest.raises(PatchvoteError, match="scales must be one of bag, whole, first, last, each, got 'all'"):
-        make_voter("adapted(scales=all)")
+    np.testing.assert_allclose(seen.model_.coef_, blind.model_.coef_, atol=1e-6)  # other scales play no part
+    with pytest.raises(PatchvoteError, match="scales must be one of whole, first, last, each, all"):
+        make_voter("adapted(scales=second)")

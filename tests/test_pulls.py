@@ -19,7 +19,7 @@ from patchvote.models.pulling import pulls_of
 from patchvote.voters.moment_features import moment_vectors
 from patchvote.voters.pooling import bag_vectors
 
-TRACING = ("moment-svm", "bag-svm", "nbnn", "local-nbnn", "jury")
+TRACING = ("moment-svm", "bag-svm", "nbnn", "local-nbnn")
 
 
 def bags_of(classes: int, each: int = 8, seed: int = 0) -> tuple[Bags, np.ndarray]:

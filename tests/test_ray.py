@@ -21,9 +21,7 @@ from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
 from helpers.worker_networks import DeadlyNetwork, FaintingNetwork, LameNetwork, TracedNetwork
 from patchvote import Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
 from patchvote.engines.local import LocalEngine
-from patchvote.protocols import Selection, run_protocol
 from patchvote.utils.engine import Engine
-from test_protocols import OWN
 
 RayEngine = pytest.importorskip("patchvote.engines.ray").RayEngine
 
@@ -198,21 +196,6 @@ def test_a_model_that_is_in_no_file_is_not_sent_to_workers(engine, flowers):
 def test_options_of_workers_need_an_engine(place, command):
     done = command("extract", "photos", "store", "--workers", 2)
     assert (done.code, "can be set only with --engine ray" in done.err) == (2, True)
-
-
-def test_workers_compute_the_cells_of_one_process(engine, photo_folder, tmp_path):
-    (tmp_path / "textures.toml").write_text(OWN)
-    selection = Selection(networks=(str(network_in(tmp_path)),))
-    cells = []
-    for name, where in (("one", None), ("many", engine)):
-        results, bags = tmp_path / "results" / name, tmp_path / "bags" / name
-        settings = {"selection": selection, "bags": bags, "jobs": 1, "engine": where}
-        outcome = run_protocol(tmp_path / "textures.toml", photo_folder, results, **settings)
-        assert (outcome.computed, outcome.skipped) == (4, [])
-        lines = (results / "textures" / "cells.jsonl").read_text().splitlines()
-        numbers = [json.loads(line) for line in lines]
-        cells.append([(one["voter"], one["split"], one["accuracy"], one["train_photos"]) for one in numbers])
-    assert cells[0] == cells[1]
 
 
 def test_a_member_of_a_team_that_ends_is_replaced_and_asked_again(engine, tmp_path):

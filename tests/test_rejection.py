@@ -199,7 +199,7 @@ def test_adapted_with_few_photos_a_model_keeps_its_familiarity():
 # --- the exported graph ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("voter", ["bag-svm", "moment-svm", "snbnl", "jury", "adapted"])
+@pytest.mark.parametrize("voter", ["bag-svm", "moment-svm", "snbnl", "adapted"])
 def test_an_exported_graph_returns_the_familiarity(voter, tmp_path):
     from helpers.command import network_in
     from patchvote import Dense, Recipe

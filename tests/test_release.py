@@ -91,7 +91,7 @@ def load(name: str):
 
 
 def test_every_dependency_has_a_lower_bound():
-    oldest = tool("oldest.py", "demo", "plots", "heic", "web", "remote", "hub", "ray", "torch", "caffe", "docs")
+    oldest = tool("oldest.py", "demo", "plots", "heic", "web", "remote", "hub", "ray", "torch", "docs")
     assert oldest.returncode == 0, oldest.stderr
     assert "numpy==1.26" in oldest.stdout.splitlines()
     assert "there is no extra 'nonsense'" in tool("oldest.py", "nonsense").stderr

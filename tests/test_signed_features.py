@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from conftest import write_tiny_network
+from experiments.da.voter import DANBNN
+from experiments.voters import make_voter
 from patchvote import (
     NBNL,
     NBNN,
@@ -26,17 +28,14 @@ from patchvote import (
     BagSVM,
     Dense,
     ImageClassifier,
-    Jury,
     LocalNBNN,
     MomentSVM,
     Recipe,
 )
 from patchvote.bags.copies import copy_groups
 from patchvote.models.export import export_model
-from patchvote.protocols.voters import make_voter
 from patchvote.voters.familiarity import Familiarity, HeldOut
 from patchvote.voters.gains import moved
-from patchvote.voters.neighbours.da_nbnn import DANBNN
 from patchvote.voters.registry import OWN
 
 DIM = 24
@@ -47,7 +46,6 @@ VOTERS = {
     "nbnl": NBNL(3, calibration=0, max_iter=4),
     "nbnn": NBNN(calibration=0),
     "local-nbnn": LocalNBNN(calibration=0),
-    "jury": Jury(parts=SNBNL(3)),
 }
 INVARIANT = ("snbnl", "nbnl", "nbnn", "local-nbnn")  # these subtract the mean of the training descriptors first
 SHIFTS = {
@@ -231,7 +229,7 @@ def signed_network(tmp_path_factory):
     return str(path)
 
 
-@pytest.mark.parametrize("voter", ["bag-svm", "moment-svm", "snbnl", "jury"])
+@pytest.mark.parametrize("voter", ["bag-svm", "moment-svm", "snbnl"])
 def test_a_model_of_signed_features_answers_after_export_as_before(voter, signed_network, photo_folder, tmp_path):
     recipe = Recipe(signed_network, Dense(sides=(64, 96)))
     classifier = ImageClassifier(recipe, voter=voter, cache=False).fit(photo_folder)

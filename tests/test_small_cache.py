@@ -224,7 +224,7 @@ def test_a_voter_that_needs_more_has_it_extracted_and_the_progress_says_why(phot
     assert (whole_after_both.filled.extracted, whole_after_both.filled.kept) == (24, 0)
     assert any(what.startswith("extract (the cache keeps ") for what, _, _ in told)
     assert sorted(stores(tmp_path / "cache").values()) == ["all", "mean", "moments"]
-    for voter in ("bag-svm", "auto", "nbnn", "snbnl", "jury"):
+    for voter in ("bag-svm", "auto", "nbnn", "snbnl"):
         assert fit(voter).filled.extracted == 0, voter
         assert {what for what, _, _ in told} == {"extract", "choose"}
 

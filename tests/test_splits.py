@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from experiments.datasets import Dataset, read_dataset
+from experiments.protocol import Protocol, Setting
+from experiments.results import Draw, read_draws
+from experiments.splits import Split, make_split, straddling
 from patchvote.errors import PatchvoteError
 from patchvote.photos.find import Photo
-from patchvote.protocols.datasets import Dataset, read_dataset
-from patchvote.protocols.draws import Draw, read_draws
-from patchvote.protocols.protocol import Protocol, Setting
-from patchvote.protocols.splits import Split, make_split, straddling
 
 
 def dataset(*domains: str, count: int = 30) -> Dataset:

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from patchvote.protocols import Protocol
-from patchvote.protocols.page.times import Budget, budgets, sentence, table
-from patchvote.protocols.results import Results, Run
+from experiments.page.speed import Budget, budget_table, budgets, sentence
+from experiments.protocol import Protocol
+from experiments.results import Results, Run
 
 NAME = "scene15-time"
 
@@ -60,7 +60,7 @@ def test_a_single_split_is_given_no_standard_error():
 
 def test_budgets_are_means_over_the_splits_that_all_have(tmp_path):
     results = Results(tmp_path)
-    cells = {"snbnl(max_iter=3)": [90.0, 92.0, 10.0], "nbnl(rounds=30)": [91.0, 94.0], "snbnl": [0.0, 0.0]}
+    cells = {"snbnl(max_iter=3)": [90.0, 92.0, 10.0], "nbnl(max_iter=30)": [91.0, 94.0], "snbnl": [0.0, 0.0]}
     for voter, accuracies in cells.items():
         for split, accuracy in enumerate(accuracies, start=1):
             cell = {"pair": None, "split": split, "accuracy": accuracy, "train_seconds": 2.0 * split}
@@ -69,13 +69,13 @@ def test_budgets_are_means_over_the_splits_that_all_have(tmp_path):
         dataclasses.replace(one, error=round(one.error, 9)) for one in budgets(Protocol.load(NAME), results)
     )
     assert first == Budget("snbnl", 3, 2, 3.0, 91.0, 1.0)
-    assert second == Budget("nbnl", 30, 2, 3.0, 92.5, 1.5)  # `rounds` is an old name of `max_iter`
-    assert "| CNN-NBNL | 30 | 2 | 3.0 | 92.50 ± 1.50 |" in table([first, second])
+    assert second == Budget("nbnl", 30, 2, 3.0, 92.5, 1.5)
+    assert "| CNN-NBNL | 30 | 2 | 3.0 | 92.50 ± 1.50 |" in budget_table([first, second])
 
 
 def test_the_page_has_the_curve_the_sentence_and_the_table(tmp_path):
     pytest.importorskip("matplotlib")
-    from patchvote.protocols.page.page import write_results
+    from experiments.page.page import write_results
 
     results = Results(tmp_path / "results")
     for voter, accuracy, seconds in (("snbnl(max_iter=1)", 90.0, 1.0), ("nbnl(max_iter=1)", 90.0, 3.0)):

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from .voters.adapted import Adapted
     from .voters.bag_svm import BagSVM
     from .voters.base import Voter
-    from .voters.jury import Jury
     from .voters.moment_svm import MomentSVM
     from .voters.neighbours.local_nbnn import LocalNBNN
     from .voters.neighbours.nbnn import NBNN
@@ -52,7 +51,6 @@ _MODULES = {
     "Extractor": "bags.extract",
     "Filled": "bags.filled",
     "ImageClassifier": "classifier",
-    "Jury": "voters.jury",
     "LocalNBNN": "voters.neighbours.local_nbnn",
     "Match": "models.evidence",
     "Model": "models.model",
@@ -89,7 +87,6 @@ __all__ = [
     "Extractor",
     "Filled",
     "ImageClassifier",
-    "Jury",
     "LocalNBNN",
     "Match",
     "Model",

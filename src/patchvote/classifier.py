@@ -66,7 +66,7 @@ class ImageClassifier(Parameters, Namer):
         How a photo becomes a bag; ``Recipe("efficientnet-lite2")``, or the name alone, selects another network.
     voter : str or estimator, default "auto"
         Voter that learns from the bags. "auto" is `MomentSVM`, measured on held-out images; "bag-svm", "snbnl", "nbnl",
-        "nbnn", "local-nbnn", "jury" or the name of a voter of another package selects that voter; an estimator that is
+        "nbnn", "local-nbnn" or the name of a voter of another package selects that voter; an estimator that is
         a `Voter` is used as it is.
     budget : float, default 60
         Seconds for trying settings and training, not counting the network. At least one setting is always tried.

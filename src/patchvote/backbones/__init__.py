@@ -42,16 +42,15 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1, de
     network : str
         One of `EMBEDDED`; or the path of an ONNX file, with its preprocessing in a TOML file of the same name (see
         `open_onnx`); or a network of the Hugging Face hub (see `hub`) or its short name (see `known`), of torch, timm
-        or torchvision (see `torch_network`), of Caffe (see `caffe_network`), or of an engine of another package (see
-        `registry`). The descriptors of several networks, joined by ``+``, are concatenated (see `joined`). A name that
-        was read from a file is refused, except embedded networks, ONNX files beside that file, and pinned networks in
-        the hub's cache (see `names`).
+        or torchvision (see `torch_network`), or of an engine of another package (see `registry`). The descriptors of
+        several networks, joined by ``+``, are concatenated (see `joined`). A name that was read from a file is refused,
+        except embedded networks, ONNX files beside that file, and pinned networks in the hub's cache (see `names`).
     activation : {"after", "before"}, default "after"
         Whether descriptors are read after or before the network's last activation.
     threads : int, default 1
         Number of threads per call.
     device : {"cpu", "cuda", "mps"}, default "cpu"
-        Device of ONNX Runtime. Networks of Caffe always run on the CPU.
+        Device of ONNX Runtime.
 
     Examples
     --------

@@ -38,12 +38,10 @@ from .base import Activation, Backbone, NetworkSpec
 from .names import EMBEDDED, NetworkName
 from .outputs import fault_of_spec
 
-AUTO = "auto"  # no network: `fit` tries those at hand
 GROUP = "patchvote.backbones"  # name of the group of entry points
 
 # Modules of this package whose function `load` is an engine, by the beginning of a name; imported when needed.
 OURS = {
-    "caffe": "caffe_network",
     "hf": "hub",
     "timm": "torch_network",
     "torch": "torch_network",
@@ -64,8 +62,8 @@ def engines() -> list[str]:
 
     Examples
     --------
-    >>> engines()[:5]
-    ['caffe', 'hf', 'timm', 'torch', 'torchvision']
+    >>> engines()[:4]
+    ['hf', 'timm', 'torch', 'torchvision']
     """
     others = {entry.name for entry in plugins(GROUP)}
     return [*OURS, *sorted(others - OURS.keys())]
@@ -104,11 +102,6 @@ def _load_with_other(name: str, *, activation: Activation, threads: int, device:
         from .known import known_names
 
         known = engines() if ":" in name else [*EMBEDDED, *known_names(), *engines()]
-        if name == AUTO:
-            raise NetworkError(
-                "'auto' is for `patchvote fit --network auto`; in Python, call "
-                "patchvote.models.choose_network.choose_network first."
-            )
         raise NetworkError(f"there is no network {name!r}.{nearest(engine, known)} A path must end in .onnx.")
     if len(entries) > 1:
         raise NetworkError(

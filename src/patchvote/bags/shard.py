@@ -7,8 +7,7 @@ their headers, so that a copy under another name is as old as its original.
 
 One more array, `checks`, holds a checksum of the header and the offsets, and then one per photo's bag. Everything that
 is read is compared with them. `moments` holds the mean of each feature and of the centres of the boxes, and the sums of
-squared differences from it, over all descriptors of the shard; the header's checksum covers it. Shards of earlier
-versions have neither checksums nor moments nor a number; their order is that of their names.
+squared differences from it, over all descriptors of the shard; the header's checksum covers it.
 
 The header says what is kept of each bag, unless it is all (`keep`), and `basis` holds the numbers with which that was
 computed, if there are any. Descriptors in codes of 8 bits have the array `scales`, two rows per photo (`codes`).
@@ -31,7 +30,7 @@ import numpy.typing as npt
 
 from ..errors import DamagedShardError, StoreError
 from ..utils.checksums import checksum
-from ..utils.float16 import all_finite, to_float32
+from ..utils.float16 import to_float32
 from ..utils.reading import open_regular
 from ..utils.tensor_parts import header_bytes, read_rows
 from ..utils.tensors import Place, read_header
@@ -66,9 +65,9 @@ class Shard:
     order : tuple of int and str
         Sort key: the later of two shards has the greater one. A copy has the order of its original.
     owner : str
-        Machine and process that wrote the shard; empty for shards of earlier versions.
-    checks : array of int or None
-        Checksums of the header and of each photo's bag; None for shards of earlier versions.
+        Machine and process that wrote the shard.
+    checks : array of int
+        Checksums of the header and of each photo's bag.
     moments : array of shape (2, features + 2) or None
         Means of the features and of the centres of the boxes over all descriptors, and sums of squared differences.
     keep : str
@@ -87,7 +86,7 @@ class Shard:
     forgotten: tuple[str, ...]
     order: tuple[int, str]
     owner: str
-    checks: npt.NDArray[np.uint64] | None
+    checks: npt.NDArray[np.uint64]
     places: Mapping[str, Place]
     moments: npt.NDArray[np.float64] | None = None
     keep: str = "all"
@@ -118,7 +117,7 @@ class Shard:
         try:
             with open_regular(path) as file:
                 metadata, places, arrays = _read_verified(path, file)
-            verified = "checks" in arrays
+            verified = True
             return cls._parsed(path, metadata, places, arrays)
         except StoreError:
             raise
@@ -136,7 +135,7 @@ class Shard:
         cls, path: Path, metadata: dict[str, str], places: dict[str, Place], arrays: dict[str, npt.NDArray[Any]]
     ) -> Shard:
         if metadata.get("format") != FORMAT:
-            raise StoreError(f"{path.name} has the format {str(metadata.get('format'))[:40]!r}, not {FORMAT!r}.")
+            raise StoreError(f"{path.name} was made by another version of patchvote: extract its photos again.")
         rows, dim = places["values"].shape
         shard = cls(
             path,
@@ -147,16 +146,15 @@ class Shard:
             dim,
             places["values"].dtype,
             tuple(json.loads(metadata.get("forgotten", "[]"))),
-            _order(path, metadata),
-            metadata.get("owner", ""),
-            arrays.get("checks"),
+            _order(metadata),
+            metadata["owner"],
+            arrays["checks"],
             places,
             arrays.get("moments"),
             metadata.get("keep", "all"),
             arrays.get("basis"),
         )
-        # A flipped bit in a key must not turn a shard with checksums into one of an earlier version without.
-        if (shard.checks is None) != ("number" not in metadata) or not _is_sound(shard, rows):
+        if not _is_sound(shard, rows):
             raise DamagedShardError(f"{path.name} contradicts itself: its arrays do not fit its header.")
         return shard
 
@@ -229,11 +227,7 @@ class Shard:
         self._verify(index, parts)  # at once, while the bytes are in cache
 
     def _verify(self, index: int, parts: list[npt.NDArray[Any]]) -> None:
-        if self.checks is not None:
-            sound = check_of(parts) == self.checks[1 + index]
-        else:  # of an earlier version, without checksums: values that are not finite are damaged
-            sound = all(all_finite(part) for part in parts[:2])
-        if not sound or (len(parts) > 3 and not codes.are_sound(parts[3])):
+        if check_of(parts) != self.checks[1 + index] or (len(parts) > 3 and not codes.are_sound(parts[3])):
             raise DamagedShardError(
                 f"{self.path} is damaged: what it holds of {self.entries.names[index]} is not what was written. The "
                 "photos of this file have to be extracted again."
@@ -269,12 +263,11 @@ def _read_verified(
         for name in ("offsets", "checks", "moments", "basis")
         if name in places
     }
-    if "offsets" not in arrays:
-        raise DamagedShardError(f"{path.name} is damaged, or no part of a store: it has no offsets.")
-    if "checks" in arrays:
-        checks = arrays["checks"] = arrays["checks"].view(np.uint64)
-        if check_of([header, *(arrays[name] for name in COVERED if name in arrays)]) != checks[0]:
-            raise DamagedShardError(f"{path.name} is damaged: its header is not what was written.")
+    if not {"offsets", "checks"} <= arrays.keys():
+        raise DamagedShardError(f"{path.name} is damaged, or no part of a store: it has no offsets or no checksums.")
+    checks = arrays["checks"] = arrays["checks"].view(np.uint64)
+    if check_of([header, *(arrays[name] for name in COVERED if name in arrays)]) != checks[0]:
+        raise DamagedShardError(f"{path.name} is damaged: its header is not what was written.")
     return metadata, places, arrays
 
 
@@ -293,7 +286,7 @@ def _check_shapes(path: Path, places: Mapping[str, Place]) -> None:
 
 def _is_sound(shard: Shard, rows: int) -> bool:
     """Whether the parts of a header are consistent, which is not certain for a header read from a file."""
-    places, offsets, checks = shard.places, shard.offsets, shard.checks
+    places, offsets = shard.places, shard.offsets
     described = {name: (place.dtype, place.shape) for name, place in places.items()}
     count = len(shard.entries) + 1
     expected: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -301,14 +294,13 @@ def _is_sound(shard: Shard, rows: int) -> bool:
         "offsets": ("int64", (count,)),
         "boxes": ("float32", (rows, 4)),
         "level": ("int16", (rows,)),
+        "checks": ("int64", (count,)),
     }
-    if checks is not None:
-        expected["checks"] = ("int64", (count,))
-    if checks is not None and shard.moments is not None:
+    if shard.moments is not None:
         expected["moments"] = ("float64", (2, shard.dim + 2))
-    if checks is not None and shard.basis is not None:
+    if shard.basis is not None:
         expected["basis"] = ("float32", (len(shard.basis), shard.dim))
-    if checks is not None and shard.dtype == "uint8":
+    if shard.dtype == "uint8":
         expected["scales"] = ("float16", (2 * (count - 1), shard.dim))
     return (
         shard.dtype in DTYPES
@@ -360,10 +352,8 @@ def number_of(path: Path) -> int:
     return int(first) if first.isascii() and first.isdigit() and 20 <= len(first) <= DIGITS else 0
 
 
-def _order(path: Path, metadata: dict[str, str]) -> tuple[int, str]:
-    """Return the number and the id in the header; for earlier versions, the number in the name and the name."""
-    if "number" not in metadata:
-        return number_of(path), path.name
+def _order(metadata: dict[str, str]) -> tuple[int, str]:
+    """Return the number and the id in the header."""
     number = metadata["number"]
     if not (number.isascii() and number.isdigit() and len(number) <= DIGITS):
         raise ValueError(f"its number is {number[:40]!r}")

@@ -319,11 +319,7 @@ class Store:
 
     def content(self) -> int:
         """Return a checksum of the bags of all photos, in their order: of their checksums, not of the descriptors."""
-        # Shards of earlier versions have no checksums: their digests have to do.
-        checks = [
-            shard.checks[1:] if shard.checks is not None else [check_of([d.encode()]) for d in shard.entries.digests]
-            for shard in self.shards
-        ]
+        checks = [shard.checks[1:] for shard in self.shards]
         chosen = np.concatenate([np.asarray(part, np.uint64) for part in checks])[self._numbers]
         return check_of([self.fingerprint.encode(), chosen, self.sizes]) >> 1
 
@@ -394,7 +390,6 @@ class Store:
             "shards": len(self.shards),
             "bytes": sum(shard.path.stat().st_size for shard in self.shards),
             "superseded": written - len(self),
-            "without_checksum": sum(shard.checks is None for shard in self.shards),
             "damaged": self.damaged,
             "set_aside": sorted(path.name for path in self.path.glob(f"*{ENDING}*{SET_ASIDE}")),
         }

@@ -53,7 +53,6 @@ _COMMANDS = {
     "serve": "serve",
     "cache": "cache",
     "networks": "networks",
-    "quantize": "quantize",
 }
 
 
@@ -74,9 +73,6 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
         command = getattr(module, name.replace("-", "_"))
         app.command(name, cls=Checked)(interruptible(command))
     if not named:
-        from .protocols import app as protocols
-
-        app.add_typer(protocols, name="protocol")
         app.command("demo", cls=Checked)(interruptible(_demo))
     return app
 

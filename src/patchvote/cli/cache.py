@@ -16,7 +16,7 @@ from ..utils.terminal import emit, printable, say, show, show_json
 from .common import Json, MistypedError
 from .streams import Interrupted
 
-_INDENT = len("protocols  ")
+_INDENT = len("networks   ")
 
 
 def cache(
@@ -65,12 +65,11 @@ def _show(folder: Path | None, as_json: bool) -> None:
     stores = stores_in(root)
     size, photos = sum(one.size for one in stores), len(frozenset[str]().union(*(one.digests for one in stores)))
     networks = [] if folder else _networks()
-    protocols = 0 if folder else _size_below(cache_folder() / "protocols")
     where = folder or cache_folder()
     if as_json:
         record: dict[str, Any] = {"folder": str(where), "bytes": size, "bound": bound, "photos": photos}
         record |= {"stores": [one.plain() for one in stores], "networks": [path.name for path, _ in networks]}
-        record |= {"network_bytes": sum(size for _, size in networks), "protocol_bytes": protocols}
+        record |= {"network_bytes": sum(size for _, size in networks)}
         show_json(record)
         return
     limit = "no bound" if bound is None else f"at most {_bytes(bound)}"
@@ -82,9 +81,6 @@ def _show(folder: Path | None, as_json: bool) -> None:
     if not folder:
         count = counted(len(networks), "built network")
         show(f"networks   {_bytes(sum(size for _, size in networks))} in {count}, beside the bound", indent=_INDENT)
-    if protocols:
-        what = f"{_bytes(protocols)}: stores of `patchvote protocol`, beside the bound; --clear leaves them"
-        show(f"protocols  {what}", indent=_INDENT)
 
 
 def _agreed(folder: Path | None) -> bool:

@@ -51,7 +51,7 @@ Network = Annotated[
     str,
     typer.Option(
         help="efficientnet-lite0, dinov2-small, … (`patchvote networks` lists them), an ONNX file, hf:owner/name, "
-        "torch:…, timm:…, caffe:…"
+        "torch:…, timm:…"
     ),
 ]
 ModelNetwork = Annotated[

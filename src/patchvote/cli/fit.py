@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,15 +57,11 @@ from .common import (
 from .streams import KEPT, interruption
 
 _MAX_SHOWN_CLASSES = 10  # classes printed with their numbers of photos; `info` prints all of them
-_PHOTO_SECONDS = 1.0  # of `--network auto`; a thousand photos then take a quarter of an hour
-_AUTO = "auto"  # no network: those at hand are tried
 VOTERS = f"How parts of a photo vote for its class: auto, {', '.join(OWN)}, or a voter of another package."
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
     from ..models.about import About, Added
-    from ..models.choose_network import NetworkChoice
-    from ..photos.find import Source
 
 
 def fit(
@@ -90,17 +85,9 @@ def fit(
         str,
         typer.Option(
             help="efficientnet-lite0, dinov2-small, … (`patchvote networks` lists them), an ONNX file, hf:owner/name, "
-            "torch:…, timm:…, caffe:…; auto: try those at hand."
+            "torch:…, timm:…."
         ),
     ] = "efficientnet-lite0",
-    photo_seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            help="--network auto: seconds per photo that a network may take on this machine.",
-            show_default=f"{_PHOTO_SECONDS:g}",
-        ),
-    ] = None,
     mode: Annotated[Mode, typer.Option(help="dense: all cells of the feature map. patch: patches.")] = Mode.dense,
     report: ReportOption = None,
     no_report: NoReport = False,
@@ -125,8 +112,6 @@ def fit(
     from .progress import ProgressLine
 
     check_insist(insist, target, "--target")
-    if photo_seconds is not None and network != _AUTO:
-        raise MistypedError(f"--photo-seconds can be set only with --network {_AUTO}.")
     check_order(model, [photos])
     named = named_columns(columns, [photos, target])
     default, bags_folder = model.parent / f"{base_name(model)}.html", cache_of(cache, no_cache, photos)
@@ -140,8 +125,6 @@ def fit(
     with interrupted, workers_of(engine, address, workers, jobs) as (where, threads):
         settings: dict[str, Any] = {"budget": budget, "cache": bags_folder, "jobs": threads, "seed": seed}
         settings["device"] = device
-        choice = _choice(source, network, photo_seconds, mode, {"voter": voter, **settings}, quiet)
-        network = network if choice is None else choice.network
         classifier = ImageClassifier(recipe_of(network, mode), voter=voter, **settings)
         if not quiet:
             tell_one_scale(classifier.extractor)
@@ -155,33 +138,11 @@ def fit(
         classifier.report(page, title=title, measured="on photos held out of the training")
     with after_writing(model):
         if as_json:
-            tried = {} if choice is None else {"networks": dataclasses.asdict(choice)}
-            show_json({"model": str(model), "report": page and str(page), **record_of(classifier), **tried})
+            show_json({"model": str(model), "report": page and str(page), **record_of(classifier)})
         elif not quiet:
             seconds = _seconds_lines(classifier.model.about.seconds, classifier) if verbose else []
-            show(*([] if choice is None else _network_lines(choice)))
             show(*fit_lines(classifier, model, page), *seconds)
     leave(classifier)
-
-
-def _choice(
-    photos: Source, network: str, seconds: float | None, mode: Mode, settings: dict[str, Any], quiet: bool
-) -> NetworkChoice | None:
-    """Choose among the networks at hand, if the user leaves it to us."""
-    if network != _AUTO:
-        return None
-    from ..models.choose_network import choose_network
-    from .progress import ProgressLine
-
-    recipe: Any = None if mode is Mode.dense else recipe_of(network, mode)
-    limit = _PHOTO_SECONDS if seconds is None else seconds
-    with ProgressLine("time", quiet) as line:
-        return choose_network(photos, limit=limit, recipe=recipe, progress=line.stage, **settings)
-
-
-def _network_lines(choice: NetworkChoice) -> list[str]:
-    """Return what each network costs and brings, and which was chosen."""
-    return [*(f"  tried {trial.sentence()}" for trial in choice.trials), f"network {choice.network}: {choice.why}."]
 
 
 def check_ending(model: Path) -> None:

@@ -13,8 +13,6 @@ from ..utils.remote import place
 from ..utils.terminal import emit, printable, show, show_json
 from .common import Json, MistypedError, size
 
-_NO_CHECKSUM = "none: an earlier version wrote this file, and damage to it may go unnoticed"
-
 
 def info(
     path: Annotated[
@@ -68,7 +66,7 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
     rows = [
         ("model", f"{path} ({size(path)}), {model.kind}: {model.about.chosen.get('words', '')}"),
         ("network", f"{model.recipe.network}, {model.recipe.mode}; checksum of its weights {model.fingerprint}"),
-        ("checksum", f"{checksum}, verified" if checksum else _NO_CHECKSUM),
+        ("checksum", f"{checksum}, verified"),
         ("accuracy", accuracy_of(model.about)),
         ("rejects", rejects(model)),
         ("classes", ", ".join(f"{label} ({images.get(label, 0):,})" for label in model.classes)),

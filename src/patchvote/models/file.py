@@ -89,12 +89,12 @@ def write_model(model: Model, path: str | Path) -> None:
 
 
 def read_model(path: str | Path) -> Model:
-    """Read a model from a file, and verify its checksum where it has one.
+    """Read a model from a file, and verify its checksum.
 
     Raises
     ------
     ModelError
-        The file is not a model, is damaged, or was written by a later version.
+        The file is not a model, is damaged, or was written by another version.
     """
     path = path_of(path)
     with _opened(path) as file:
@@ -111,7 +111,7 @@ def read_model(path: str | Path) -> Model:
             rows, lock = opened_again(file), threading.Lock()
             for name in stay:
                 arrays[name] = RowFile(rows, wanted[name].dtype, wanted[name].shape, wanted[name].start, lock)
-    if computed != metadata.get(_CHECKSUM, computed if "checksum" not in header else None):
+    if computed != metadata.get(_CHECKSUM):
         raise ModelError(
             f"{path} is damaged: its content does not have the checksum that it was written with. Take it from a "
             "backup, or fit it again."
@@ -135,10 +135,10 @@ def known_arrays(scorer: type[Scorer]) -> dict[str, Spec]:
     return {**scorer.schema.arrays, **scorer.schema.kept, **{_OF + name: spec for name, spec in ARRAYS.items()}}
 
 
-def checksum_of(path: str | Path) -> str | None:
-    """Return the checksum that a model file contains; None for files of versions that wrote none."""
+def checksum_of(path: str | Path) -> str:
+    """Return the checksum that a model file contains."""
     with _opened(path_of(path)) as file:
-        return read_header(file)[0].get(_CHECKSUM)
+        return read_header(file)[0][_CHECKSUM]
 
 
 @contextlib.contextmanager
@@ -185,11 +185,8 @@ def _header(path: Path, text: str | None) -> dict[str, Any]:
     version = header.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ModelError(f"{path} is damaged: it does not say which version of the format it has.")
-    if version > VERSION:
-        raise ModelError(
-            f"{path} has version {brief(version)} of the format; this patchvote knows up to {VERSION}. "
-            "Install a newer patchvote: pip install --upgrade patchvote"
-        )
+    if version != VERSION:
+        raise ModelError(f"{path} was made by another version of patchvote: fit it again.")
     return header
 
 
@@ -241,8 +238,6 @@ def _from_header(scorer: type[Scorer], header: dict[str, Any], arrays: dict[str,
         if not isinstance(header[name], kind):
             raise ModelError(f"{name} must be {expected}, got {brief(header[name])}.")
     settings, stored_about = header["settings"], header.get("about", {})
-    if isinstance(settings, dict):
-        settings = scorer.upgraded(settings)
     scorer.check_settings(settings)
     if (fault := check_about(stored_about)) is not None:
         raise ModelError(f"about{fault}.")

@@ -45,7 +45,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], mark: str, histo
 
 
 def read_checkpoint(path: Path, mark: str) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
-    """Read a file of `write_checkpoint`; a checkpoint of an older version, without a checksum, is not verified.
+    """Read a file of `write_checkpoint`, and verify it.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def read_checkpoint(path: Path, mark: str) -> tuple[dict[str, Tensor], list[dict
         history = json.loads(metadata.get(_HISTORY, "[]"))
     except Exception as error:  # what safetensors raises differs between its versions
         raise PatchvoteError(f"{path} is not a checkpoint of fine-tuning: {error}.") from None
-    if metadata.get(_CHECKSUM, computed) != computed or _PASSES(history) is not None:
+    if metadata.get(_CHECKSUM) != computed or _PASSES(history) is not None:
         raise PatchvoteError(f"{path} is damaged: remove it to begin anew, or restore it from a backup.")
     if metadata.get(_MARK) != mark:
         raise PatchvoteError(

@@ -21,16 +21,11 @@ from .remote import RemotePath
 NAME = "patchvote"
 GENERATOR = f'<meta name="generator" content="{NAME} {__version__}">'
 SETTINGS_HEAD = f"# Settings of a network, written by {NAME}"
-RESULTS_HEAD = "# Results\n\nEvery number in a table comes from a file in `results/`"
 
 _ORIGIN = "patchvote-origin"  # name of the field of a page that says what the page is of
 _HEAD = 1 << 16  # bytes that are read of a file; marks are in the first few hundred
 _MAX_MODEL_HEADER = 1 << 27  # bytes; twice the longest header that a model may have
 _PNG = b"\x89PNG\r\n\x1a\n"
-_OLD_REPORT = (  # the beginning of reports from before they had a mark
-    b'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" '
-    b"content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-"
-)
 
 
 class Kind(enum.StrEnum):
@@ -44,8 +39,6 @@ class Kind(enum.StrEnum):
     settings = "settings of a network"
     answers = "a file of answers"
     suspects = "a list of suspects"
-    results = "a page of results"
-    plot = "a plot"
 
 
 _COLUMNS = {  # the first columns of files that are lists
@@ -71,21 +64,13 @@ def kind_of(path: Path) -> Kind | None:
     if head.startswith(_PNG):
         return Kind.picture if f"tEXtSoftware\0{NAME}".encode() in head else None
     if head.startswith(b"<!doctype html>"):
-        return (
-            Kind.report
-            if b'<meta name="generator" content="patchvote ' in head[:4096] or head.startswith(_OLD_REPORT)
-            else None
-        )
+        return Kind.report if b'<meta name="generator" content="patchvote ' in head[:4096] else None
     if head.startswith(b"PK\x03\x04"):  # zip: the name of the first array follows 30 bytes of its header
         return Kind.arrays if head[30:].startswith(f"{NAME}.npy".encode()) else None
     if b"\x12\x09patchvote" in head[:16]:  # ONNX: ModelProto.producer_name, after ir_version
         return Kind.graph
     if head.startswith(SETTINGS_HEAD.encode()):
         return Kind.settings
-    if head.startswith(RESULTS_HEAD.encode()):
-        return Kind.results
-    if head.startswith(b"<?xml"):
-        return Kind.plot if f"<dc:title>{NAME}</dc:title>".encode() in head else None
     columns = _columns(head.partition(b"\n")[0])
     return next((kind for kind, first in _COLUMNS.items() if columns[: len(first)] == first), None)
 

@@ -74,7 +74,7 @@ def check_parameters(voter: Voter) -> None:
 
 def _fault_of_schema(schema: Schema) -> str | None:
     """Return which entry of a schema is wrong, or None."""
-    for field in ("arrays", "kept", "settings", "renamed"):
+    for field in ("arrays", "kept", "settings"):
         table = getattr(schema, field)
         if not isinstance(table, Mapping) or not all(isinstance(name, str) for name in table):
             return f"{field} must be a table with names as keys, got {brief(table)}"
@@ -87,8 +87,8 @@ def _fault_of_schema(schema: Schema) -> str | None:
     for name, check in schema.settings.items():
         if not callable(check):
             return f"the setting {name!r} must have a function that checks it, got {brief(check)}"
-    unknown = [name for name in (*schema.needed, *schema.renamed.values()) if name not in schema.settings]
-    return f"{unknown[0]!r} is needed or a new name, but no setting" if unknown else None
+    unknown = [name for name in schema.needed if name not in schema.settings]
+    return f"{unknown[0]!r} is needed, but no setting" if unknown else None
 
 
 def _are_types(types: Any) -> bool:

@@ -1,14 +1,14 @@
 """Registry of the voters: their names, and where their classes are.
 
-A voter has one name, its kind, in model files, on the command line and in tables; older spellings are still accepted.
-Nothing is imported before it is needed, and a scorer is imported without its estimator, so that naming photos does not
-import scikit-learn. Another package adds voters through the entry point ``patchvote.voters``:
+A voter has one name, its kind, in model files, on the command line and in tables. Nothing is imported before it is
+needed, and a scorer is imported without its estimator, so that naming photos does not import scikit-learn. Another
+package adds voters through the entry point ``patchvote.voters``:
 
     [project.entry-points."patchvote.voters"]
     my-voter = "my_package:MyVoter"
 
-The names of our voters, their older spellings and "auto" are reserved. `contract` says what such a voter must be, and
-refuses one that is not.
+The names of our voters and "auto" are reserved. `contract` says what such a voter must be, and refuses one that is
+not.
 """
 
 from __future__ import annotations
@@ -35,21 +35,19 @@ GROUP = "patchvote.voters"
 
 @dataclasses.dataclass(frozen=True)
 class _Own:
-    """A voter of this package: ``module:Class`` of the estimator and of its scorer, and its older names."""
+    """A voter of this package: ``module:Class`` of the estimator and of its scorer."""
 
     voter: str
     scorer: str
-    before: tuple[str, ...] = ()
 
 
 OWN = {
-    "bag-svm": _Own("bag_svm:BagSVM", "linear:LinearVotes", ("BagSVM", "bagsvm")),
-    "moment-svm": _Own("moment_svm:MomentSVM", "moment_votes:MomentVotes", ("MomentSVM",)),
-    "snbnl": _Own("prototypes.snbnl:SNBNL", "prototypes.votes:SnbnlVotes", ("SNBNL",)),
-    "nbnl": _Own("prototypes.nbnl:NBNL", "prototypes.votes:NbnlVotes", ("NBNL",)),
-    "nbnn": _Own("neighbours.nbnn:NBNN", "neighbours.votes:NeighbourVotes", ("NBNN",)),
-    "local-nbnn": _Own("neighbours.local_nbnn:LocalNBNN", "neighbours.votes:LocalVotes", ("LocalNBNN", "localnbnn")),
-    "jury": _Own("jury:Jury", "jury_votes:JuryVotes", ("Jury",)),
+    "bag-svm": _Own("bag_svm:BagSVM", "linear:LinearVotes"),
+    "moment-svm": _Own("moment_svm:MomentSVM", "moment_votes:MomentVotes"),
+    "snbnl": _Own("prototypes.snbnl:SNBNL", "prototypes.votes:SnbnlVotes"),
+    "nbnl": _Own("prototypes.nbnl:NBNL", "prototypes.votes:NbnlVotes"),
+    "nbnn": _Own("neighbours.nbnn:NBNN", "neighbours.votes:NeighbourVotes"),
+    "local-nbnn": _Own("neighbours.local_nbnn:LocalNBNN", "neighbours.votes:LocalVotes"),
 }
 
 
@@ -58,29 +56,21 @@ def kinds() -> tuple[str, ...]:
 
     Examples
     --------
-    >>> kinds()[:7]
-    ('bag-svm', 'moment-svm', 'snbnl', 'nbnl', 'nbnn', 'local-nbnn', 'jury')
+    >>> kinds()[:6]
+    ('bag-svm', 'moment-svm', 'snbnl', 'nbnl', 'nbnn', 'local-nbnn')
     """
     return *OWN, *sorted(name for name in _others() if not _is_reserved(name))
 
 
 def kind_of(name: str) -> str:
-    """Return the kind for a name or an older spelling of it.
+    """Return the kind of this name.
 
     Raises
     ------
     PatchvoteError
         If there is no such voter; the message names the nearest.
-
-    Examples
-    --------
-    >>> kind_of("localnbnn")
-    'local-nbnn'
     """
-    for kind, own in OWN.items():
-        if name == kind or name in own.before:
-            return kind
-    if name in _others() and not _is_reserved(name):
+    if name in OWN or (name in _others() and not _is_reserved(name)):
         return name
     raise PatchvoteError(f"there is no voter {name!r}.{nearest(name, kinds())}")
 
@@ -134,7 +124,7 @@ def check_registered(kind: str, scorer: type[Scorer]) -> None:
 
 
 def _is_reserved(name: str) -> bool:
-    return name == AUTO or any(name == kind or name in own.before for kind, own in OWN.items())
+    return name == AUTO or name in OWN
 
 
 def _import_own(path: str) -> Any:

@@ -53,10 +53,6 @@ class Schema:
         Settings of the voter, each with its check.
     needed : tuple of str
         Settings that voting requires.
-    renamed : dict
-        Names that settings had in files of earlier versions, with their present names.
-    before : dict
-        Values of settings that earlier versions did not have: those that vote as these versions did.
     unstored : tuple of str
         Parameters of the estimator that a model does not store, because they do not change what is learned, such as the
         device of a training. (`callback` never is.) Every other parameter must be one of `settings`.
@@ -66,8 +62,6 @@ class Schema:
     kept: Mapping[str, Spec] = dataclasses.field(default_factory=dict)
     settings: Mapping[str, Check] = dataclasses.field(default_factory=dict)
     needed: tuple[str, ...] = ()
-    renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    before: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unstored: tuple[str, ...] = ()
 
 
@@ -252,12 +246,6 @@ class Scorer(abc.ABC):
             for block in blocks_of(array):
                 _check_size(name, block)
         self.check(images)
-
-    @classmethod
-    def upgraded(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return the settings of an older file under their present names and with their present meanings."""
-        present = {cls.schema.renamed.get(name, name): value for name, value in settings.items()}
-        return present | {name: value for name, value in cls.schema.before.items() if name not in present}
 
     @classmethod
     def check_settings(cls, settings: Any) -> None:

@@ -54,9 +54,7 @@ _SETTINGS = {
     "calibration": PART,
     "rejection": SHARE,
 }
-_RENAMED = {"neighbours": "n_neighbors"}
 _UNSTORED = ("memory",)
-_BEFORE = {"power": 1.0, "confidence": 0.0}  # features unchanged, and equal weights
 
 
 def comparable(
@@ -109,15 +107,6 @@ class BankVotes(DescriptorScorer):
         """Number of features per descriptor, without positions."""
         return int(self.arrays["values"].shape[-1]) - 2 * self.positions
 
-    @classmethod
-    def upgraded(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return the settings of an older file under their present names and with their present meanings."""
-        settings = super().upgraded(settings)
-        held_out = settings.get("calibration")
-        if isinstance(held_out, int) and held_out > 0:  # in older files a number of images
-            settings["calibration"] = 0.2
-        return settings
-
     @functools.cached_property
     def recall(self) -> float:
         """Share of the neighbours that the search finds: 1 if it is exact."""
@@ -129,7 +118,7 @@ class BankVotes(DescriptorScorer):
 
     @property
     def power(self) -> float:
-        """Exponent of the power normalisation of features; 1 in files of versions that had none."""
+        """Exponent of the power normalisation of features."""
         return float(self.settings.get("power", 1.0))
 
     @property
@@ -276,8 +265,6 @@ class NeighbourVotes(BankVotes):
     schema = Schema(
         arrays=_ARRAYS,
         settings={**_SETTINGS, "condense": either(NONE, AT_LEAST_ONE), "random_state": SEED},
-        renamed=_RENAMED,
-        before=_BEFORE,
         unstored=_UNSTORED,
     )
 
@@ -338,8 +325,6 @@ class LocalVotes(BankVotes):
     schema = Schema(
         arrays=_ARRAYS,
         settings={**_SETTINGS, "random_state": SEED},
-        renamed=_RENAMED,
-        before=_BEFORE,
         unstored=_UNSTORED,
     )
     remembers = False

@@ -50,8 +50,6 @@ _SETTINGS = {
     "block": either(NONE, AT_LEAST_ONE),
     "random_state": SEED,
 }
-_RENAMED = {"prototypes": "n_prototypes", "lam": "alpha", "minibatch": "batch_size"}
-_BEFORE = {"power": 1.0, "confidence": 0.0}  # features unchanged, and equal weights
 _SCALES = 1e-30, 1e30  # range of 1 / standard deviation of a feature, within what float32 can hold
 
 
@@ -231,8 +229,6 @@ class SnbnlVotes(PrototypeVotes):
             "average": flag,
         },
         needed=("q",),
-        renamed={**_RENAMED, "passes": "max_iter", "held_out": "validation_fraction"},
-        before=_BEFORE,
         unstored=("device", "memory", "checkpoint", "checkpoint_seconds"),
     )
 
@@ -243,10 +239,7 @@ class NbnlVotes(PrototypeVotes):
     kind = "nbnl"
     schema = Schema(
         arrays=_ARRAYS,
-        kept=_MEMORY,  # of models of earlier versions; nothing uses it
         settings={**_SETTINGS, "alpha": either(NONE, STRENGTH), "epochs": AT_LEAST_ONE},
         needed=("q",),
-        renamed={**_RENAMED, "rounds": "max_iter"},
-        before=_BEFORE,
         unstored=("memory",),
     )

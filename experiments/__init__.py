@@ -1,0 +1,1 @@
+"""The paper's experiments: run with `python -m experiments` from the repository (see README.md)."""

@@ -1,0 +1,1 @@
+"""What the voters are compared with."""

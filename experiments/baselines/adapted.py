@@ -1,0 +1,157 @@
+"""Voters that adapt to test photos of another domain, without their labels: the pooled image, and a voter of users.
+
+The pooled image adapts in two ways: **gains** give every feature of the source the mean that it has in the target, as
+a white balance does with colours, and **self-training** learns from the target's photos that are named with the largest
+margins, the same share of every class.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.svm import LinearSVC
+
+from patchvote import Adapted
+from patchvote.bags.bags import Bags
+from patchvote.bags.store import Store
+from patchvote.voters import registry
+from patchvote.voters.votes import softmax
+
+from .pooled import SCALES, Floats, blocks_of, calibrated, decision_values, is_signed, means_at, side_by_side
+
+_SHARES = (0.5, 0.8)  # of the target's photos that are learned from, by round
+_SMALL = 0.01  # of the mean of all features: the gain of a feature weaker than that in both domains stays near 1
+
+
+class AdaptedVoter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear SVM on the power-normalised means of images, adapted to a target, maybe without gains or self-training.
+
+    `scales` are those of `PooledSvm`, "all" for the mean of the whole bag; `rounds` is the number of rounds of
+    self-training, at most 2.
+    """
+
+    def __init__(
+        self, scales: str = "all", C: float = 0.3, gains: bool = True, rounds: int = 2, calibration: float = 0.0
+    ) -> None:
+        self.scales = scales
+        self.C = C
+        self.gains = gains
+        self.rounds = rounds
+        self.calibration = calibration
+
+    def fit(self, X: Bags | Store, y: Any, target: Sequence[Bags | Store], target_y: Sequence[Any]) -> Self:
+        """Learn from labelled images of the source, and from images of the target in one or more parts."""
+        self.signed_ = is_signed(X)
+        source, there = self._means([X]), self._means(target)
+        if self.gains:
+            source = [_with_gains(*pair, signed=self.signed_) for pair in zip(source, there, strict=True)]
+        vectors, target_vectors = side_by_side(source, self.signed_), side_by_side(there, self.signed_)
+        labels, unknown = np.asarray(y), np.array([label is None for label in target_y])
+        known = [label for label in target_y if label is not None]
+        vectors, labels = np.concatenate([vectors, target_vectors[~unknown]]), np.append(labels, known)
+        unlabelled = target_vectors[unknown]
+        self.centre_ = vectors.mean(axis=0)
+        self.length_ = np.sqrt(np.mean(np.square(vectors - self.centre_).sum(axis=1))) or np.float32(1)
+        self.model_ = self._learned(vectors, labels)
+        more, names = unlabelled[:0], labels[:0]
+        for share in _SHARES[: self.rounds]:
+            values = decision_values(self.model_, self._scaled(unlabelled))
+            taken = surest(values, share)
+            more, names = unlabelled[taken], self.model_.classes_[values.argmax(axis=1)[taken]]
+            self.model_ = self._learned(np.concatenate([vectors, more]), np.concatenate([labels, names]))
+        self.classes_ = self.model_.classes_
+
+        def with_target(rows: Floats, named: npt.NDArray[Any]) -> Any:
+            return LinearSVC(C=self.C, random_state=0).fit(
+                np.concatenate([rows, self._scaled(more)]), np.concatenate([named, names])
+            )
+
+        held_out = calibrated(with_target, self._scaled(vectors), labels, self.calibration, 0)
+        self.temperature_, self.rejection_threshold_ = held_out
+        return self
+
+    def predict(self, X: Bags) -> npt.NDArray[Any]:
+        """Return the predicted label of each image."""
+        return np.asarray(self.model_.predict(self._scaled(self._vectors(X))))
+
+    def predict_proba(self, X: Bags) -> npt.NDArray[Any]:
+        """Return the probability of each class, for each image."""
+        return softmax(decision_values(self.model_, self._scaled(self._vectors(X))) / self.temperature_)
+
+    def _check_settings(self) -> None:
+        if self.scales not in SCALES or self.rounds not in (0, 1, 2):
+            raise ValueError(f"scales must be one of {', '.join(SCALES)}, and rounds 0, 1 or 2.")
+
+    def _means(self, parts: Sequence[Bags | Store]) -> list[Floats]:
+        by_block = [means_at(bags, self.scales) for part in parts for bags in blocks_of(part)]
+        return [np.concatenate(blocks) for blocks in zip(*by_block, strict=True)]
+
+    def _vectors(self, bags: Bags) -> Floats:
+        return side_by_side(means_at(bags, self.scales), self.signed_)
+
+    def _scaled(self, vectors: Floats) -> Floats:
+        return np.asarray((vectors - self.centre_) / self.length_, np.float32)
+
+    def _learned(self, vectors: Floats, labels: npt.NDArray[Any]) -> Any:
+        return LinearSVC(C=self.C, random_state=0).fit(self._scaled(vectors), labels)
+
+
+class AdaptedDefault(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """`patchvote.Adapted`: a voter of the registry, the default one unless another is named, adapted as for users."""
+
+    def __init__(self, voter: str = registry.DEFAULT, calibration: float = 0.0) -> None:
+        self.voter = voter
+        self.calibration = calibration
+
+    def fit(self, X: Bags | Store, y: Any, target: Sequence[Bags | Store], target_y: Sequence[Any]) -> Self:
+        """Learn from labelled images of both domains, and from the other images of the target."""
+        learner = registry.voter_class(self.voter)()
+        if "calibration" in learner.get_params():
+            learner.set_params(calibration=self.calibration)
+        there, unknown = _joined(target), np.array([label is None for label in target_y])
+        known = [label for label in target_y if label is not None]
+        labelled = Bags.join([_joined([X]), there[~unknown]]) if known else X
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a refusal to adapt stands in the cell
+            self.adapted_ = Adapted(learner).fit(labelled, np.append(np.asarray(y), known), there[unknown])
+        self.classes_ = self.adapted_.classes_
+        self.rejection_threshold_ = float(getattr(self.adapted_, "rejection_threshold_", 0.0))
+        self.refusal_ = getattr(self.adapted_, "refusal_", None)
+        return self
+
+    def predict(self, X: Bags) -> npt.NDArray[Any]:
+        """Return the predicted label of each image."""
+        return np.asarray(self.adapted_.predict(X))
+
+    def predict_proba(self, X: Bags) -> npt.NDArray[Any]:
+        """Return the probability of each class, for each image."""
+        return np.asarray(self.adapted_.predict_proba(X))
+
+
+def _joined(parts: Sequence[Bags | Store]) -> Bags:
+    return Bags.join([part if isinstance(part, Bags) else part.load()[0] for part in parts])
+
+
+def _with_gains(source: Floats, target: Floats, signed: bool) -> Floats:
+    """Return the means of the source, multiplied (or shifted, if signed) so that their mean is that of the target."""
+    here, there = source.mean(axis=0), target.mean(axis=0)
+    if signed:
+        return np.asarray(source + (there - here), np.float32)
+    offset = _SMALL * (here.mean() + there.mean()) / 2 or 1.0
+    return np.asarray(source * ((there + offset) / (here + offset)), np.float32)
+
+
+def surest(values: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.int64]:
+    """Return the images with the largest margins, the same share of every predicted class."""
+    ranked, predicted = np.sort(values, axis=1), values.argmax(axis=1)
+    margins, taken = ranked[:, -1] - ranked[:, -2], []
+    for number in np.unique(predicted):
+        rows = np.flatnonzero(predicted == number)
+        best = rows[np.argsort(-margins[rows], kind="stable")]
+        taken.append(best[: int(np.ceil(share * len(rows)))])
+    return np.sort(np.concatenate(taken))

@@ -1,0 +1,1 @@
+"""DA-NBNN: NBNN for photos of another domain, with learned metrics."""

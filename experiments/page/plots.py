@@ -1,0 +1,121 @@
+"""Plots like the paper's figures, as PNG and SVG. Needs matplotlib (the extra `plots`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from patchvote.utils.figures import new_figure
+
+from ..protocol import Protocol
+from ..results import Results
+from ..voters import title
+from .speed import Budget
+from .tables import Row, main_rows, summarise, voters_of
+
+_COLOURS = {"whole-svm": "#7f7f7f", "mean-svm": "#b0b0b0", "mop": "#d6c08a"}
+
+
+def plot_patches(protocol: Protocol, results: Results, path: Path) -> None:
+    """Draw the accuracy of NBNN by smallest patch and number of levels: a panel per network, a line per sampling."""
+    accuracies: dict[str, dict[tuple[str, str], dict[tuple[int, int], float]]] = {}
+    for row in summarise(protocol, results):
+        match = re.fullmatch(r"patch-(\d+)x(\d)(?:-n(\d+))?(?:-\d+px)?(-before)?", row["recipe"])
+        if match and row["voter"] == "nbnn":
+            sampling = match[3] or "100", "before" if match[4] else "after"
+            by_patch = accuracies.setdefault(row["network"], {}).setdefault(sampling, {})
+            by_patch[int(match[1]), int(match[2])] = row["mean"]
+    grid = [(smallest, levels) for smallest in (16, 32, 64) for levels in (1, 2, 3)]
+    figure, axes = _figure(max(1, len(accuracies)), 3.6)
+    for (network, samplings), panel in zip(sorted(accuracies.items()), axes, strict=False):
+        for (count, place), by_patch in sorted(samplings.items()):
+            colour, style = "#1f6fb4" if count == "100" else "#d1662a", "o--" if place == "before" else "o-"
+            for third in range(0, 9, 3):  # one line per smallest patch, so that levels are compared
+                values = [by_patch.get(patch, np.nan) for patch in grid[third : third + 3]]
+                label = f"{count} patches, {place}" if third == 0 else None
+                panel.plot(range(third, third + 3), values, style, color=colour, label=label, markersize=4)
+        panel.set_xticks(range(9), [str(levels) for _, levels in grid])
+        panel.set_xlabel("levels\n16 px               32 px               64 px smallest")
+        panel.set_title(network, fontsize=9)
+    axes[0].legend(fontsize=7)
+    _write(figure, axes, path)
+
+
+def plot_domains(protocol: Protocol, results: Results, path: Path) -> None:
+    """Draw the accuracy on the paper's pairs: one panel per setting, one line per voter, the paper's sNBNL dotted."""
+    rows = main_rows(protocol, results)
+    figure, axes = _figure(len(protocol.settings), 5)
+    for setting, panel in zip(protocol.settings, axes, strict=True):
+        for number, voter in enumerate(protocol.voters):
+            means = {r["pair"]: r["mean"] for r in rows if (r["setting"], r["voter"]) == (setting.name, voter)}
+            values = [means.get(pair, np.nan) for pair in setting.main]
+            style, colour = "s--" if voter in _COLOURS else "o-", _COLOURS.get(voter, f"C{number}")
+            if means:
+                panel.plot(setting.main, values, style, color=colour, label=title(voter), markersize=4, linewidth=1)
+        paper = [protocol.figure(setting.name, "snbnl", pair) or (np.nan, 0) for pair in setting.main]
+        panel.plot(setting.main, [mean for mean, _ in paper], "x:", color="#c03030", label="CNN-sNBNL, paper")
+        panel.set_xticks(range(len(setting.main)), setting.main, rotation=30, ha="right", fontsize=7)
+        panel.set_title(f"{setting.name}, dense bags", fontsize=9)
+    axes[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    _write(figure, axes, path)
+
+
+def plot_few(protocols: Sequence[Protocol], results: Results, path: Path) -> None:
+    """Draw accuracy by the number of training images per class: one panel per image set, one line per voter."""
+    figure, axes = _figure(len(protocols), 4.2)
+    for protocol, panel in zip(protocols, axes, strict=True):
+        rows = main_rows(protocol, results)
+        for number, voter in enumerate(voters_of(protocol, rows)):
+            same: list[Row] = sorted((r for r in rows if r["voter"] == voter), key=lambda row: int(row["setting"]))
+            counts, means = [int(row["setting"]) for row in same], [row["mean"] for row in same]
+            errors = [row["deviation"] / row["splits"] ** 0.5 for row in same]
+            if same:
+                _line(panel, counts, means, errors, f"C{number % 10}", title(voter))
+        panel.set_xscale("log")
+        ticks = [int(setting.name) for setting in protocol.settings]
+        panel.set_xticks(ticks, [str(tick) for tick in ticks])
+        panel.minorticks_off()
+        panel.set_xlabel("training images per class")
+        panel.set_title(protocol.title, fontsize=9)
+    axes[0].legend(fontsize=7, loc="lower right")
+    _write(figure, axes, path)
+
+
+def plot_times(found: Sequence[Budget], path: Path) -> None:
+    """Draw accuracy against seconds of training: one line per voter, its passes or rounds beside the points."""
+    figure, axes = _figure(1, 5.6)
+    for number, kind in enumerate(dict.fromkeys(one.kind for one in found)):
+        same = [one for one in found if one.kind == kind]
+        seconds, accuracy = [one.seconds for one in same], [one.accuracy for one in same]
+        _line(axes[0], seconds, accuracy, [one.error for one in same], f"C{number}", title(kind))
+        for one in same:
+            place = (one.seconds, one.accuracy)
+            axes[0].annotate(str(one.rounds), place, (4, -9), textcoords="offset points", fontsize=7)
+    axes[0].set_xscale("log")
+    axes[0].set_xlabel("training, s (numbers: passes or rounds)")
+    axes[0].legend(fontsize=7, loc="lower right")
+    _write(figure, axes, path)
+
+
+def _figure(panels: int, width: float) -> tuple[Any, Any]:
+    figure = new_figure(width * panels, 3.6)
+    return figure, figure.subplots(1, panels, squeeze=False)[0]
+
+
+def _line(panel: Any, x: list[Any], y: list[float], errors: list[float], colour: str, label: str) -> None:
+    panel.errorbar(x, y, yerr=errors, fmt="o-", color=colour, label=label, capsize=2, markersize=4, linewidth=1)
+
+
+def _write(figure: Any, axes: Any, path: Path) -> None:
+    import matplotlib
+
+    for panel in axes:
+        panel.grid(axis="y", alpha=0.3)
+    axes[0].set_ylabel("accuracy, %")
+    with matplotlib.rc_context({"svg.hashsalt": "patchvote"}):  # the same results give an identical file
+        for ending, metadata in (("png", {}), ("svg", {"Date": None})):
+            figure.savefig(path.with_suffix(f".{ending}"), dpi=110, metadata=metadata)

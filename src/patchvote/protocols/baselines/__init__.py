@@ -1,1 +1,0 @@
-"""Baselines of the comparison: pooled descriptors, multi-scale pooling, and the product as users run it."""
