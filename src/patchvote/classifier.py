@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from .backbones.bases import basis_of
 from .bags.bags import Bags
-from .bags.cache_stream import kept_stream
 from .bags.extract import Described, Extractor
-from .bags.filled import Filled
 from .bags.recipe import Recipe
 from .errors import PatchvoteError
-from .models.answers import Answer, answer_of
+from .models.answers import Answer
 from .models.arguments import (
     check_adapts,
     check_classes,
@@ -34,6 +33,7 @@ from .models.arguments import (
     kind_of_voter,
     names_to_hold_out,
 )
+from .models.evidence import Evidence
 from .models.known import known_photos, short
 from .models.measure import measure
 from .models.model import network_of
@@ -41,17 +41,19 @@ from .models.namer import Namer
 from .models.saved import Saved
 from .models.scores import Scores
 from .photos.find import Photo, Source, find_photos, labelled
+from .utils.counting import none_readable
 from .utils.engine import Engine
 from .utils.pace import as_progress
 from .utils.parameters import Parameters
 from .utils.remote import place
 from .utils.timing import Progress
+from .voters.registry import scorer_class
 
 if TYPE_CHECKING:
     from .backbones import Backbone
-    from .bags.keep import Condenser, Keep
-    from .bags.store import Store
-    from .models.fit import Fitted
+    from .backbones.bases import Basis
+    from .bags.cache import Filled, Kept
+    from .models.fit import Fitted, Learned
 
 
 class ImageClassifier(Parameters, Namer):
@@ -65,11 +67,11 @@ class ImageClassifier(Parameters, Namer):
     recipe : Recipe or str, optional
         How a photo becomes a bag; ``Recipe("efficientnet-lite2")``, or the name alone, selects another network.
     voter : str or estimator, default "auto"
-        Voter that learns from the bags. "auto" is `MomentSVM`, measured on held-out images; "bag-svm", "snbnl", "nbnl",
+        Voter that learns from the bags. "auto" is `MomentRidge`; "moment-ridge", "snbnl", "nbnl",
         "nbnn", "local-nbnn" or the name of a voter of another package selects that voter; an estimator that is
         a `Voter` is used as it is.
     budget : float, default 60
-        Seconds for trying settings and training, not counting the network. At least one setting is always tried.
+        Seconds for training, not counting the network, where a voter learns in passes.
     cache : path, None or False
         Folder to keep what voters learn and answer from, so that a photo goes through the network once; the user's
         cache folder by default. False keeps nothing.
@@ -95,10 +97,13 @@ class ImageClassifier(Parameters, Namer):
         Reason why the last call did not adapt the model although it was asked to; the model is then unchanged.
     before : Scores or None
         Scores of the model before it was adapted, after `evaluate` with `adapt`.
-    newly_rejected : int
-        Number of photos that the last `answers` with `adapt` rejected, and that the model before had named.
+    newly_rejected, newly_named : int
+        Number of photos that the last `answers` with `adapt` rejected although the model before had named them, and
+        the other way round.
+    added, forgotten : dict and list
+        Number of photos per class that the last `add` learned, and names of those that the last `forget` forgot.
     damaged : list of str
-        Damaged shards of the cache that were set aside, in all calls; their photos were extracted again.
+        Damaged files of the cache that were removed, in all calls; their photos were extracted again.
     """
 
     estimator_type = "classifier"
@@ -122,8 +127,10 @@ class ImageClassifier(Parameters, Namer):
         super().__init__(Extractor(recipe, backbone=backbone, jobs=jobs, device=device))
         self.recipe = self._extractor.recipe
         self.before: Scores | None = None
-        self.newly_rejected = 0
-        self.filled = Filled(0)
+        self.newly_rejected = self.newly_named = 0
+        self.added: dict[str, int] = {}
+        self.forgotten: list[str] = []
+        self.filled: Filled | None = None
         self.refusal: str | None = None
         self.damaged: list[str] = []
 
@@ -197,25 +204,29 @@ class ImageClassifier(Parameters, Namer):
         if others is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += others.passed_over.without_folders()
             check_target(self._kind)
-        from .models.needs import learned_from
+        kept = scorer_class(self._kind).learns_from(basis_of(self._extractor.backbone.spec))
+        with self._collected(found, kept, progress, seconds, engine) as learned:
+            from .models.fit import fit_model, voter_for
 
-        need = learned_from(self.voter, self._kind, self.seed)
-        with self._bags_of(found, progress, seconds, engine, need) as store:
-            from .models.fit import fit_model
-
-            check_readable(store, self.skipped)
+            check_readable(learned.labels, self.skipped)
             more: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "progress": progress, "seconds": seconds}
-            fitted = fit_model(store, self.voter, self._extractor, **more, engine=engine, held_out=held_out)
+            voter = voter_for(self.voter, self.seed)
+            fitted = fit_model(learned, voter, self._extractor, **more, engine=engine, held_out=held_out)
         self._take(fitted)
         if others is not None:
-            skipped, of_source = self.skipped, (self.passed_over, self._photos, self.filled)
+            scores, of_source = self.scores, (self._mistakes, self.skipped, self.passed_over, self._photos, self.filled)
             self.adapt(others, insist=insist, progress=progress, engine=engine)
-            self.skipped, (self.passed_over, self._photos, self.filled) = skipped + self.skipped, of_source
-            self.scores, self._mistakes = fitted.held_out, fitted.mistakes
+            skipped = self.skipped
+            self._mistakes, self.skipped, self.passed_over, self._photos, self.filled = of_source
+            self.scores, self.skipped = scores, [*self.skipped, *skipped]
         return self
 
     def _take(self, fitted: Fitted) -> None:
-        self._model, self.scores, self._mistakes = fitted.model, fitted.held_out, fitted.mistakes
+        self._model, self.scores = fitted.model, fitted.left_out
+        self._mistakes = lambda: iter(())
+        scores, without = fitted.left_out, fitted.without
+        if scores is not None and without is not None:
+            self._mistakes = lambda: self._evidence_of(scores, functools.partial(_evidence_without, fitted, scores))
 
     def adapt(
         self,
@@ -227,16 +238,17 @@ class ImageClassifier(Parameters, Namer):
     ) -> Self:
         """Adapt the model to photos like these, whose classes need not be known (see `Adapted`).
 
-        Photos that the model rejects by their probability before, it also rejects after it is adapted. If adapting
-        looks unsafe (most photos are rejected, or few classes would take nearly all of them), the model is unchanged,
-        `refusal` says why, and an `AdaptationWarning` is issued.
+        Photos that the model rejects before stay rejected. If adapting looks unsafe (most photos are rejected, or the
+        answers collapse onto few classes), the model is unchanged, `refusal` says why, and an `AdaptationWarning` is
+        issued. An adapted model cannot learn or forget: change the model before, and adapt it again.
 
         Parameters
         ----------
         photos : Source
             Photos to adapt to.
         insist : bool, default False
-            Adapt even if that looks unsafe; use it if you know that the photos show the model's classes.
+            Adapt even if that looks unsafe, and reject nothing: use it if you know that all photos show the model's
+            classes.
         progress : function or bool, optional
             Called with the name of the stage, how much of it is done, and its total; True shows them.
         engine : Engine, optional
@@ -245,24 +257,27 @@ class ImageClassifier(Parameters, Namer):
         Raises
         ------
         PatchvoteError
-            The model does not hold what adapting needs of its training photos; those of `MomentSVM` and `BagSVM` do.
+            The model does not hold what adapting needs of its training photos.
         """
-        from .models.needs import adapted_from
-
         found = find_photos(photos)
         check_adapts(self.model)
         self.passed_over = found.passed_over.without_folders()
-        need = adapted_from(self.model.kind)
-        with self._bags_of(found, progress, {"network": 0.0}, engine, need) as store:
-            self._adapt_to(store, insist)
+        items = list(self._described(found, self.model.scorer.needs(), progress, engine))
+        self._adapt_to(items, insist, None)
         return self
 
-    def _adapt_to(self, store: Store, insist: bool) -> None:
-        """Adapt to the photos of a store, or set `refusal`."""
+    def _adapt_to(self, items: list[Described], insist: bool, threshold: float | None) -> None:
+        """Adapt to photos, or set `refusal`."""
+        from .bags.moments import MomentBags
         from .models.adapt import adapt_model
 
-        fitted, self.refusal = adapt_model(store, self.model, insist=insist, seconds={})
-        self._take(fitted)
+        read = [item for item in items if isinstance(item.bag, MomentBags)]
+        if not read:
+            raise PatchvoteError(f"{none_readable(len(items))} {self.skipped[0]}")
+        bags = MomentBags.joined([item.bag for item in read if isinstance(item.bag, MomentBags)])
+        digests = [item.digest for item in read]
+        self._model, self.refusal = adapt_model(bags, digests, self.model, insist=insist, threshold=threshold)
+        self.scores, self._mistakes = None, lambda: iter(())
 
     def add(
         self,
@@ -272,61 +287,109 @@ class ImageClassifier(Parameters, Namer):
         progress: Progress | bool | None = None,
         engine: Engine | None = None,
     ) -> Self:
-        """Learn from more photos, of known or new classes, without the photos that were learned before.
+        """Learn more photos, of known or new classes; those learned before need not be there any more.
 
-        Photos that the model has learned before are not learned again (`known` counts them); those that it has learned
-        as another class are left out and listed in `skipped`. With an engine, its workers extract the photos; this
-        process learns from them.
+        With the default voter, the model is that of a fit to all photos. Photos that the model has learned before are
+        not learned again (`known` counts them); those that it has learned as another class are left out and listed in
+        `skipped`. With an engine, its workers extract the photos; this process learns from them.
         """
         from .models.add import add_to_model
-        from .models.needs import added_from
 
         seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
         check_classes(found)
         self.passed_over, self.refusal = found.passed_over, None
-        with self._bags_of(found, progress, seconds, engine, added_from(self.model)) as store:
-            fitted = add_to_model(store, self.model, seed=self.seed, seconds=seconds)
-        self.known = fitted.known
+        kept = self.model.scorer.learns_from(self._basis())
+        with self._collected(found, kept, progress, seconds, engine) as learned:
+            fitted = add_to_model(learned, self.model, self._extractor, seed=self.seed, seconds=seconds)
+        self.known, self.added = fitted.known, fitted.added
         self.skipped = [*self.skipped, *fitted.refused]
+        if fitted.added:
+            self._take(fitted)
+        return self
+
+    def forget(self, photos: str | Collection[str]) -> Self:
+        """Forget training photos: the model is that of a fit to the others. `forgotten` has their names.
+
+        Parameters
+        ----------
+        photos : str or collection of str
+            Names of photos, patterns of names such as "cat/2019*", SHA-256 digests of contents, or classes followed by
+            a slash ("cat/").
+
+        Raises
+        ------
+        PatchvoteError
+            The model cannot forget, has not learned one of these, or fewer than two classes would be left.
+        """
+        from .models.add import forget
+
+        chosen = [photos] if isinstance(photos, str) else list(photos)
+        fitted, self.forgotten = forget(self.model, self._extractor, chosen, seed=self.seed, seconds={})
         self._take(fitted)
         return self
 
+    def _basis(self) -> Basis:
+        """Return the basis of the model's features: its own, which may be older than that of the network."""
+        basis = getattr(self.model.scorer, "basis", None)
+        return basis_of(self._extractor.backbone.spec) if basis is None else basis
+
     @contextlib.contextmanager
-    def _bags_of(
+    def _collected(
         self,
         photos: list[Photo],
+        kept: Kept,
         progress: Progress | bool | None,
         seconds: dict[str, float],
         engine: Engine | None = None,
-        need: Keep | Condenser | None = None,
-    ) -> Iterator[Store]:
-        """Update the cache with what is needed of photos, by default all, and yield its store; or a temporary one."""
-        from .bags.cache import cached_bags  # predict without adapting does not need it
+    ) -> Iterator[Learned]:
+        """Extract photos, and yield what is learned from them: moments in memory, whole bags in a temporary store."""
+        from .bags.moments import KeptMoments
+        from .models.fit import Learned
+
+        items = self._described(photos, kept, progress, engine)
+        with contextlib.ExitStack() as stack:
+            if isinstance(kept, KeptMoments):
+                learned = Learned.of_moments(items)
+            else:
+                from .bags.fill import store_of
+                from .utils.temporary import temporary_folder
+
+                folder = stack.enter_context(temporary_folder()) / "bags"
+                learned = Learned.of_store(store_of(items, self._extractor, folder))
+            seconds["network"] += self.filled.seconds if self.filled else 0.0
+            yield learned
+
+    def _described(
+        self,
+        photos: list[Photo],
+        kept: Kept,
+        progress: Progress | bool | None = None,
+        engine: Engine | None = None,
+    ) -> Iterator[Described]:
+        """Yield what is kept of the bags of photos, from the cache or the network, and record what was done."""
+        from .bags.cache import Filled, described
 
         tell = as_progress(progress)
 
         def show(filled: Filled) -> None:
             if tell is not None:
-                stage = f"extract ({filled.why})" if filled.why and filled.extracted else "extract"
-                tell(stage, filled.done, filled.photos)
+                tell("extract", filled.done, filled.photos)
 
-        more: dict[str, Any] = {"cache": self.cache, "engine": engine, "progress": show} | (
-            {} if need is None else {"need": need}
-        )
-        with cached_bags(photos, self._extractor, **more) as (filled, store):
-            self.filled, self.skipped = filled, list(filled.skipped)
-            self._photos = {photo.name: photo for photo in photos}
-            seconds["network"] += filled.seconds
-            try:
-                yield store
-            finally:
-                self.damaged += filled.damaged
+        self.filled, self._photos = Filled(len(photos)), {photo.name: photo for photo in photos}
+        self.skipped = self.filled.skipped
+        more: dict[str, Any] = {"cache": self.cache, "engine": engine, "progress": show, "filled": self.filled}
+        try:
+            yield from described(photos, self._extractor, kept, **more)
+        finally:
+            self.damaged += self.filled.damaged
 
     # --- answering --------------------------------------------------------------------------------------------------
 
     def described(self, photos: list[Photo]) -> Iterator[Described]:
         """Yield what the model needs of the bags of photos, in order: from the cache, or else from the network."""
-        return kept_stream(photos, self._extractor, self.model.scorer.needs, cache=self.cache, damaged=self.damaged)
+        from .bags.cache import described
+
+        return described(photos, self._extractor, self.model.scorer.needs(), cache=self.cache)
 
     def answers(
         self,
@@ -358,25 +421,24 @@ class ImageClassifier(Parameters, Namer):
             Engine whose workers answer, with the model from its file; by default this process does. To adapt, workers
             only extract the photos.
         """
-        self.refusal, self.newly_rejected = None, 0
+        self.refusal, self.newly_rejected, self.newly_named = None, 0, 0
         if not adapt:
             yield from super().answers(photos, threshold=threshold, engine=engine)
             return
         check_adapts(self.model)
         self.model.limit(threshold)
-        found = find_photos(photos)
+        found, before = find_photos(photos), self.model
+        items = list(self._described(found, before.scorer.needs(), progress, engine))
         self.passed_over = found.passed_over
-        with self._bags_of(found, progress, {"network": 0.0}, engine) as store:
-            unadapted = self.model
-            self._adapt_to(store, insist)
-            errors = {error.name: error for error in self.skipped}
-            indices = {name: index for index, name in enumerate(store.names)}
-            for photo in found:
-                bag = store.load([indices[photo.name]])[0] if photo.name in indices else None
-                answer = self._answer(photo.name, bag, errors.get(photo.name), threshold)
-                if bag is not None and answer.rejected and self.model is not unadapted:
-                    self.newly_rejected += not answer_of(unadapted, photo.name, bag, threshold).rejected
-                yield answer
+        self._adapt_to(items, insist, threshold)
+        limit = threshold if self.model.familiarity is not None else None
+        for item in items:
+            answer = self._answer(item.photo.name, item.bag, item.error, limit)
+            if item.bag is not None and self.model is not before:
+                was = before.rejects_bag(item.bag, threshold)
+                self.newly_rejected += answer.rejected and not was
+                self.newly_named += was and not answer.rejected
+            yield answer
 
     def evaluate(
         self,
@@ -423,14 +485,15 @@ class ImageClassifier(Parameters, Namer):
         check_adapts(self.model)
         found, strangers = self._labelled(photos, labels), self._unknown(unknown, threshold)
         expected = {photo.name: str(photo.label) for photo in found}
-        known = known_photos(self.model.about)
-        with self._bags_of(found, progress, {"network": 0.0}, engine) as store:
-            self.known = sum(short(entry.digest) in known for entry in store.entries)
-            self.before, _ = measure(self.model, _one_by_one(store), expected, threshold)
-            self._adapt_to(store, insist)
-            scores, mistakes = measure(self.model, _one_by_one(store), expected, threshold)
-        scores = self._measured(scores, mistakes, found)
-        return self._with_strangers(scores, strangers, threshold, as_progress(progress))
+        known, before = known_photos(self.model.about), self.model
+        items = list(self._described(found, before.scorer.needs(), progress, engine))
+        self.known = sum(short(item.digest) in known for item in items if item.bag is not None)
+        bags = [(item.photo.name, item.bag) for item in items if item.bag is not None]
+        self._adapt_to(items, insist, threshold)
+        limit = threshold if self.model.familiarity is not None else None
+        self.before = measure(before, bags, expected, threshold)
+        scores = self._measured(measure(self.model, bags, expected, limit), found)
+        return self._with_strangers(scores, strangers, limit, as_progress(progress))
 
     def plot(self) -> Any:
         """Return a figure of matplotlib (the extra `plots`) with the confusion matrix of the last measurement."""
@@ -482,7 +545,15 @@ class ImageClassifier(Parameters, Namer):
         return classifier
 
 
-def _one_by_one(store: Store) -> Iterator[tuple[str, Bags, Bags]]:
-    for index, name in enumerate(store.names):
-        bag = store.load([index])[0]
-        yield name, bag, bag
+def _evidence_without(fitted: Fitted, scores: Scores, name: str, bag: Bags) -> Evidence:
+    """Return the evidence of a training photo, from a voter that has not learned it."""
+    from .models.pulling import pulls_of
+    from .voters.outputs import votes_of
+
+    assert fitted.without is not None
+    scorer, index = fitted.without(name).scorer(), scores.names.index(name)
+    votes, boxes = votes_of(scorer, bag).astype(np.float64), bag.boxes.astype(np.float64)
+    rejected = bool(scores.rejected[index])
+    evidence = Evidence(name, scores.classes, votes, boxes, scores.probability[index], rejected=rejected)
+    names = fitted.model.names if scorer.traces else ()
+    return dataclasses.replace(evidence, pulls=pulls_of(scorer, names, bag, evidence, evidence.ranking[0]))

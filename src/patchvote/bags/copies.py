@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from .moments import photo_vectors
 from .store import Store
 
 Numbers = npt.NDArray[np.int64]
@@ -36,13 +37,13 @@ _EXAMPLES = 5  # groups that are listed
 _NAMES = 4  # photos that are listed per group
 
 
-def copy_groups(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
+def copy_groups(vectors: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
     """Find copies among photos.
 
     Parameters
     ----------
-    means : array of shape (photos, features)
-        Mean descriptor of each photo.
+    vectors : array of shape (photos, features)
+        Vector of each photo, of length 1 (`moments.photo_vectors`).
     digests : sequence of str, optional
         Digest of the content of each photo.
 
@@ -55,14 +56,15 @@ def copy_groups(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -
     --------
     >>> photos = np.random.default_rng(0).random((4, 100))
     >>> photos[2] = photos[0] + 0.01
+    >>> photos /= np.linalg.norm(photos, axis=1, keepdims=True)
     >>> copy_groups(photos).tolist()
     [0, 1, 0, 3]
     >>> copy_groups(photos, ["a", "b", "c", "b"]).tolist()
     [0, 1, 0, 1]
     """
-    count, held = len(means), 0
+    count, held = len(vectors), 0
     pairs: list[Numbers] = []
-    for more in _pairs(means, digests):
+    for more in _pairs(vectors, digests):
         pairs.append(more)
         held += len(more)
         if held > _MOST_PAIRS:  # each photo with the first of its group links the same photos
@@ -70,23 +72,23 @@ def copy_groups(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -
     return linked(np.concatenate(pairs), count)
 
 
-def copy_pairs(means: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
+def copy_pairs(vectors: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
     """Return pairs of photos that are copies, the earlier one first; parameters as for `copy_groups`.
 
     Every photo is also paired with itself or with the first of its exact copies. Pairs may repeat; n photos that are
     all alike give n² / 2 of them.
     """
-    return np.concatenate(list(_pairs(means, digests)))
+    return np.concatenate(list(_pairs(vectors, digests)))
 
 
-def are_certain(pairs: Numbers, means: npt.NDArray[Any], digests: Sequence[str]) -> npt.NDArray[np.bool_]:
+def are_certain(pairs: Numbers, vectors: npt.NDArray[Any], digests: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Return which pairs are certainly copies; the others look alike, and may show different things.
 
     Parameters
     ----------
     pairs : array of shape (pairs, 2)
         Pairs that `copy_pairs` found.
-    means, digests
+    vectors, digests
         As for `copy_groups`.
 
     Examples
@@ -94,10 +96,11 @@ def are_certain(pairs: Numbers, means: npt.NDArray[Any], digests: Sequence[str])
     >>> rng = np.random.default_rng(0)
     >>> photos = rng.random((4, 100))
     >>> photos[1], photos[2] = photos[0] + 0.001, photos[0] + 0.3 * rng.random(100)
+    >>> photos /= np.linalg.norm(photos, axis=1, keepdims=True)
     >>> are_certain(np.array([[0, 1], [0, 2], [0, 3]]), photos, ["a", "b", "c", "a"]).tolist()
     [True, False, True]
     """
-    vectors, (one, other) = _vectors(means), pairs.T
+    vectors, (one, other) = vectors.astype(np.float32, copy=False), pairs.T
     distances = np.empty(len(pairs), np.float32)
     for start in range(0, len(pairs), _ROWS):
         some = slice(start, start + _ROWS)
@@ -121,33 +124,13 @@ def linked(pairs: Numbers, count: int) -> Numbers:
     return np.asarray(leader[group], np.int64)
 
 
-def means_of(store: Store, features: int, at_once: int) -> npt.NDArray[np.float32]:
-    """Return the mean descriptors of a store's photos, in which copies are found; of very many photos, some features.
-
-    Parameters
-    ----------
-    store : Store
-        Store of the photos.
-    features : int
-        Most features of all means together; each has at least as many as finding near copies needs.
-    at_once : int
-        Most descriptors that are read at once.
-    """
-    every = max(1, min(store.dim // _FEWEST_FEATURES, -(-len(store) * store.dim // features)))
-    means, done = np.empty((len(store), -(-store.dim // every)), np.float32), 0
-    for bags, _ in store.blocks(at_once, dtype=store.dtype):
-        means[done : done + len(bags)] = bags.means()[:, ::every]
-        done += len(bags)
-    return means
-
-
-def _pairs(means: npt.NDArray[Any], digests: Sequence[str] | None) -> Iterator[Numbers]:
+def _pairs(vectors: npt.NDArray[Any], digests: Sequence[str] | None) -> Iterator[Numbers]:
     """Yield the pairs of `copy_pairs`, some at a time."""
-    yield _equal_pairs([row.tobytes() for row in means])
+    yield _equal_pairs([row.tobytes() for row in vectors])
     if digests is not None:
         yield _equal_pairs(digests)
-    if means.shape[1] >= _FEWEST_FEATURES:
-        yield from _near_pairs(_vectors(means))
+    if vectors.shape[1] >= _FEWEST_FEATURES:
+        yield from _near_pairs(vectors.astype(np.float32, copy=False))
 
 
 def equal_groups(digests: Sequence[str]) -> Numbers:
@@ -165,14 +148,6 @@ def _equal_pairs(keys: Sequence[str | bytes]) -> Numbers:
     """Return a pair for each photo: the first photo with the same key, and the photo."""
     first: dict[str | bytes, int] = {}
     return np.array([(first.setdefault(key, i), i) for i, key in enumerate(keys)], np.int64).reshape(-1, 2)
-
-
-def _vectors(means: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Scale means to length 1, after square roots if no feature is negative, so that no feature dominates."""
-    vectors = means.astype(np.float32)
-    if (vectors >= 0).all():
-        np.sqrt(vectors, out=vectors)
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
 
 
 def _near_pairs(vectors: npt.NDArray[np.float32]) -> Iterator[Numbers]:
@@ -238,3 +213,25 @@ def describe_copies(groups: Numbers, names: Sequence[str], labels: Sequence[str]
 def _one_per_class(group: list[int], names: Sequence[str], labels: Sequence[str]) -> list[list[str]]:
     first = {labels[i]: names[i] for i in reversed(group)}
     return [[name, label] for label, name in itertools.islice(sorted(first.items()), _NAMES)]
+
+
+def vectors_of(store: Store, features: int, at_once: int) -> npt.NDArray[np.float32]:
+    """Return the vectors of a store's photos, in which copies are found; of very many photos, some features.
+
+    Parameters
+    ----------
+    store : Store
+        Store of the photos.
+    features : int
+        Most features of all vectors together; each has at least as many as finding near copies needs.
+    at_once : int
+        Most descriptors that are read at once.
+    """
+    every = max(1, min(store.dim // _FEWEST_FEATURES, -(-len(store) * store.dim // features)))
+    vectors, done = np.empty((len(store), -(-store.dim // every)), np.float32), 0
+    for bags, _ in store.blocks(at_once, dtype=store.dtype):
+        part = photo_vectors(bags)[:, ::every]
+        length = np.linalg.norm(part, axis=1, keepdims=True)
+        vectors[done : done + len(bags)] = part / np.where(length > 0, length, 1)
+        done += len(bags)
+    return vectors

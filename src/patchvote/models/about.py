@@ -20,22 +20,6 @@ class Made(TypedDict, total=False):
     date: str
 
 
-class Chosen(TypedDict, total=False):
-    """Description of the chosen settings, and the reason for the choice."""
-
-    words: str
-    why: str
-
-
-class TriedSettings(TypedDict):
-    """Results of some settings on held-out photos."""
-
-    words: str
-    accuracy: float
-    loss: float
-    seconds: float
-
-
 class HeldOut(TypedDict):
     """Scores on held-out photos (`Scores.summary`), and why some classes have no scores."""
 
@@ -89,8 +73,10 @@ class About:
 
     Parameters
     ----------
-    made, chosen, tried, held_out, added, adapted, copies
+    made, held_out, added, adapted, copies
         Parts of the metadata, described by the types above.
+    method : str
+        How the parts of a photo vote, for people.
     images : dict
         Number of training photos per class.
     seconds : dict
@@ -107,8 +93,7 @@ class About:
 
     made: Made = dataclasses.field(default_factory=Made)
     images: dict[str, int] = dataclasses.field(default_factory=dict)
-    chosen: Chosen = dataclasses.field(default_factory=Chosen)
-    tried: list[TriedSettings] = dataclasses.field(default_factory=list)
+    method: str = ""
     held_out: HeldOut | None = None
     added: list[Added] = dataclasses.field(default_factory=list)
     adapted: AdaptedTo | None = None
@@ -169,16 +154,14 @@ _ABOUT = record(
         "made": record({}, {"patchvote": _WORDS, "date": _WORDS}),
         "images": _IMAGES,
         "descriptors": _IMAGES,
-        "tried": listed(
-            record({"words": _WORDS, "accuracy": _SHARE, "loss": number(-1e300, 1e300), "seconds": _SECONDS})
-        ),
-        "chosen": record({}, {"words": _WORDS, "why": _WORDS}),
+        "method": _WORDS,
         "held_out": either(_NONE, _HELD_OUT),
         "added": listed(record({"date": _WORDS, "images": _IMAGES}, {"new_classes": listed(text(MAX_NAME))})),
         "adapted": either(_NONE, record({}, {"date": _WORDS, "photos": _COUNT, "taken": _COUNT, "rejected": _COUNT})),
         "steps": _COUNT,
         "seconds": table(_SECONDS, _WORDS),
         "names": listed(_PATH),
+        "digests": listed(text(64)),
         "copies": either(_NONE, _COPIES),
         "cut": listed(_WORDS),
         "curve": listed(record({"photos": _PHOTOS, "accuracy": _SHARE})),

@@ -1,51 +1,141 @@
-"""Add photos to a model, of known or new classes, except those that it has learned before.
+"""Teach a model more photos, of known or new classes, and make it forget some.
 
-Linear votes store the mean of every photo, and banks store every descriptor, so the result is the same as if all photos
-had been there at first. A model of prototypes stores a sample of descriptors, and learns new photos together with it.
+The default voter holds the moments of all its photos, so both are a fit from scratch to the photos that are then there,
+without their network. A bank of neighbours holds every descriptor; prototypes hold a sample of them, and learn new
+photos together with it, but cannot forget.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping
+import fnmatch
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ..bags.extract import Extractor
+from ..bags.moments import MomentBags, photo_vectors
 from ..bags.store import Store
 from ..errors import PatchvoteError, PhotoError
 from ..utils.timing import timed
-from ..voters.bag_svm import pooled
-from ..voters.base import Voter
-from ..voters.familiarity import Familiarity
 from ..voters.outputs import blaming, is_ours
 from .about import About, Added
-from .fit import Fitted
+from .fit import Fitted, Learned, fit_model
 from .known import known_photos, short, with_photos
 from .model import Model, voter_of
 from .report.card import card
 
 
-def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, float]) -> Fitted:
-    """Learn more bags, of classes that the model knows or of new ones.
+def add_to_model(
+    photos: Learned, model: Model, extractor: Extractor, *, seed: int, seconds: dict[str, float]
+) -> Fitted:
+    """Learn more photos, of classes that the model knows or of new ones.
 
     Photos that the model has learned before are not learned again; those learned as another class are refused.
     """
     voter = voter_of(model)
-    if not voter.can_learn_more:
-        raise PatchvoteError(
-            f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
-        )
-    fresh, known, refused = _sorted_by_novelty(store, model)
-    if not fresh:
+    check_learns(model)
+    fresh, known, refused = _sorted_by_novelty(photos, model)
+    if not len(fresh):
         return Fitted(model, voter, known=known, refused=refused)
-    store = store.only(fresh)
-    labels = store.labels.astype(str)
+    labels = [photos.labels[i] for i in fresh.tolist()]
+    added = {label: labels.count(label) for label in sorted(set(labels))}
+    if isinstance(photos.bags, MomentBags):
+        every = memory_of(model).joined(photos.only(fresh))
+        fitted = _again(every, voter, extractor, seed, seconds)
+        return dataclasses.replace(fitted, known=known, refused=refused, added=added)
+    store = photos.bags.only([photos.names[i] for i in fresh.tolist()])
     with timed(seconds, "training"), blaming(voter):
-        _learn(voter, store, labels, model.descriptors, seed)
-    counts, sizes = _by_class(labels, np.ones(len(store), np.int64)), _by_class(labels, store.extracted)
+        bags = store.load(dtype=store.dtype)[0]
+        given = bags if is_ours(voter) else bags.frozen()
+        voter.learn_more(given, np.array(labels, str), model.descriptors, np.random.default_rng(seed))
+    digests = [photos.digests[i] for i in fresh.tolist()]
+    new = _with_bank(model, voter, store, labels, digests, added)
+    return Fitted(new, voter, known=known, refused=refused, added=added)
+
+
+def forget(
+    model: Model, extractor: Extractor, chosen: Collection[str], *, seed: int, seconds: dict[str, float]
+) -> tuple[Fitted, list[str]]:
+    """Forget training photos, and return the model of the others, with the names of those that were forgotten.
+
+    Parameters
+    ----------
+    model : Model
+        Model of the default voter, with its memory.
+    extractor : Extractor
+        Extractor of the model.
+    chosen : collection of str
+        Names of photos, patterns of names such as "cat/2019*", digests (16 characters at least), or names of classes
+        followed by a slash.
+
+    Raises
+    ------
+    PatchvoteError
+        The model cannot forget, nothing has such a name, or fewer than two classes would be left.
+    """
+    check_learns(model)
+    if not model.digests:
+        raise PatchvoteError(
+            f"a model of {model.kind} cannot forget photos: fit it again without them, or use the default voter."
+        )
+    memory = memory_of(model)
+    gone = np.zeros(len(memory), bool)
+    for one in chosen:
+        found = np.array([_is_meant(one, *photo) for photo in zip(memory.names, memory.labels, memory.digests, strict=True)])
+        if not found.any():
+            raise PatchvoteError(
+                f"the model has learned no photo {one!r}: name a photo as `patchvote info --photos` does, a pattern of "
+                "names, the SHA-256 of its content, or a class followed by a slash."
+            )
+        gone |= found
+    rest = memory.only(np.flatnonzero(~gone))
+    if len(set(rest.labels)) < 2:
+        raise PatchvoteError("fewer than two classes would be left: a model needs two at least. Nothing was forgotten.")
+    fitted = _again(rest, voter_of(model), extractor, seed, seconds)
+    return fitted, [name for name, is_gone in zip(memory.names, gone.tolist(), strict=True) if is_gone]
+
+
+def _again(photos: Learned, voter: Any, extractor: Extractor, seed: int, seconds: dict[str, float]) -> Fitted:
+    settings: dict[str, Any] = {"budget": 0.0, "seed": seed, "progress": None, "seconds": seconds}
+    return fit_model(photos, type(voter)(**voter.get_params()), extractor, **settings)
+
+
+def memory_of(model: Model) -> Learned:
+    """Return the photos that a model of the default voter holds."""
+    scorer: Any = model.scorer
+    labels = [model.classes[number] for number in scorer.arrays["class"].tolist()]
+    return Learned(list(model.names), labels, list(model.digests), scorer.learned)
+
+
+def check_learns(model: Model) -> None:
+    """Refuse a model that holds nothing to learn and forget with."""
+    if model.about.adapted:
+        raise PatchvoteError(
+            "an adapted model cannot learn or forget: change the model that was adapted, and adapt it again."
+        )
+    if not voter_of(model).can_learn_more:
+        raise PatchvoteError(f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos.")
+    if model.scorer.adapts is False and model.kind == "moment-ridge":
+        raise PatchvoteError("the model was written without its memory (--no-memory): fit it again with all photos.")
+
+
+def _is_meant(chosen: str, name: str, label: str, digest: str) -> bool:
+    """Whether a photo has this name, matches this pattern, has this digest, or is of this class."""
+    if chosen.endswith("/"):
+        return label == chosen[:-1]
+    return name == chosen or short(chosen) == short(digest) or fnmatch.fnmatchcase(name, chosen)
+
+
+def _with_bank(
+    model: Model, voter: Any, store: Store, labels: Sequence[str], digests: Sequence[str], added: Mapping[str, int]
+) -> Model:
+    """Return a model after its voter has learned more descriptors."""
+    array = np.array(labels, str)
+    sizes = {label: int(store.sizes[array == label].sum()) for label in added}
     new = dataclasses.replace(
         model,
         scorer=voter.scorer(),
@@ -53,66 +143,50 @@ def add_to_model(store: Store, model: Model, *, seed: int, seconds: dict[str, fl
         names=(*model.names, *store.names) if model.names else (),
         descriptors=_summed(model.descriptors, sizes),
         steps=int(getattr(voter, "steps_", model.steps)),
-        about=_about_added(store, model, counts),
-        familiarity=_with_photos(model, store, labels, voter.classes_),
+        about=_about_added(model, labels, digests, added),
+        familiarity=_with_photos(model, store, array, voter.classes_),
     )
-    return Fitted(dataclasses.replace(new, card=card(new)), voter, known=known, refused=refused)
+    return dataclasses.replace(new, card=card(new))
 
 
-def _learn(voter: Voter, store: Store, labels: npt.NDArray[np.str_], seen: Mapping[str, int], seed: int) -> None:
-    """Let a voter learn new images, in the form that it learns from; bags for other packages are read-only."""
-    if voter.reads_store:
-        voter.partial_fit(store, labels)
-        return
-    bags = pooled(store) if voter.means_only else store.load(dtype=store.dtype)[0]
-    voter.learn_more(bags if is_ours(voter) else bags.frozen(), labels, seen, np.random.default_rng(seed))
-
-
-def _with_photos(
-    model: Model, store: Store, labels: npt.NDArray[np.str_], classes: npt.NDArray[Any]
-) -> Familiarity | None:
+def _with_photos(model: Model, store: Store, labels: npt.NDArray[np.str_], classes: npt.NDArray[Any]) -> Any:
     """Return the familiarity of a model after it learned new photos, if it has one."""
     if model.familiarity is None:
         return None
-    numbers, places = np.searchsorted(classes, labels), np.searchsorted(classes, np.array(model.classes))
-    return model.familiarity.with_photos(pooled(store).values, numbers, places, len(classes))
-
-
-def _by_class(labels: npt.NDArray[np.str_], counts: npt.NDArray[np.int64]) -> dict[str, int]:
-    return {label: int(counts[labels == label].sum()) for label in np.unique(labels).tolist()}
+    vectors = np.concatenate([photo_vectors(bags) for bags, _ in store.blocks(50_000)])
+    numbers, columns = np.searchsorted(classes, labels), np.searchsorted(classes, np.array(model.classes))
+    return model.familiarity.with_photos(vectors, numbers, columns, len(classes))
 
 
 def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {label: one.get(label, 0) + other.get(label, 0) for label in {**one, **other}}
 
 
-def _sorted_by_novelty(store: Store, model: Model) -> tuple[list[str], int, tuple[PhotoError, ...]]:
-    """Return the names of photos that a model has not learned, the number of known ones, and those of another class."""
+def _sorted_by_novelty(
+    photos: Learned, model: Model
+) -> tuple[npt.NDArray[np.int64], int, tuple[PhotoError, ...]]:
+    """Return the photos that a model has not learned, the number of known ones, and those of another class."""
     known = known_photos(model.about)
     fresh, repeated, refused = [], 0, []
-    for entry in store.entries:
-        label, digest = str(entry.label), short(entry.digest)
-        learned_as = known.setdefault(digest, set())
+    for number, (name, label, digest) in enumerate(zip(photos.names, photos.labels, photos.digests, strict=True)):
+        learned_as = known.setdefault(short(digest), set())
         if not learned_as:
             learned_as.add(label)
-            fresh.append(entry.name)
+            fresh.append(number)
         elif label in learned_as:
             repeated += 1
         else:
             reason = f"it was learned as {', '.join(sorted(learned_as))}, and is not learned as {label}, too."
-            refused.append(PhotoError(entry.name, f"{reason} To change its class, fit again with all photos."))
-    return fresh, repeated, tuple(refused)
+            refused.append(PhotoError(name, f"{reason} To change its class, `patchvote forget` it first."))
+    return np.array(fresh, np.int64), repeated, tuple(refused)
 
 
-def _about_added(store: Store, model: Model, counts: dict[str, int]) -> About:
-    """Return the metadata of a model that has learned more photos."""
+def _about_added(model: Model, labels: Sequence[str], digests: Sequence[str], counts: Mapping[str, int]) -> About:
+    """Return the metadata of a model that has learned more photos since it was measured."""
     added: Added = {
         "date": datetime.date.today().isoformat(),
-        "images": counts,
+        "images": dict(counts),
         "new_classes": sorted(set(counts) - set(model.classes)),
     }
-    about = dataclasses.replace(
-        model.about, images=_summed(model.about.images, counts), added=[*model.about.added, added]
-    )
-    labels = store.labels.astype(str).tolist()
-    return with_photos(about, zip(labels, (entry.digest for entry in store.entries), strict=True))
+    images, every = _summed(model.about.images, counts), [*model.about.added, added]
+    return with_photos(dataclasses.replace(model.about, images=images, added=every), zip(labels, digests, strict=True))

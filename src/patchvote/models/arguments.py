@@ -91,9 +91,9 @@ def names_to_hold_out(
     return set(names)
 
 
-def check_readable(store: Store, skipped: Sequence[PhotoError]) -> None:
+def check_readable(labels: Sequence[str], skipped: Sequence[PhotoError]) -> None:
     """Refuse photos of which only one class can be read, and name those that cannot be read."""
-    classes = sorted({str(label) for label in store.labels})
+    classes = sorted(set(labels))
     if len(classes) < 2 and skipped:
         raise PatchvoteError(
             f"photos of one class only can be read: {classes[0]!r}. At least two classes are needed. Not read: "

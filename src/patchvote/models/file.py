@@ -42,14 +42,14 @@ from ..voters.scorer import Scorer, Spec
 from .about import About, check_about
 from .model import Model
 
-VERSION = 1
+VERSION = 2
 _KEY, _CHECKSUM = "patchvote_model", "patchvote_checksum"
 _ALGORITHM = "xxh3_64"  # name of the checksum in the header
 _MAX_BYTES = 1 << 40  # of a file; a bank of 100 million descriptors would take a quarter
 _MAX_HEADER = 1 << 25  # characters of the header; in the file, where quotes are escaped, it may take twice as many
 _SHARE_IN_MEMORY = 4  # a bank of more than this part of the memory stays in the file: a search takes several copies
 _OF = "familiarity."  # prefix of the arrays of a familiarity: names of a scorer's arrays have no dots
-_NOT_METADATA = ("names", "descriptors", "steps")  # entries of `about` in a file that the model itself needs
+_NOT_METADATA = ("names", "digests", "descriptors", "steps")  # entries of `about` in a file that the model itself needs
 
 
 def write_model(model: Model, path: str | Path) -> None:
@@ -65,7 +65,7 @@ def write_model(model: Model, path: str | Path) -> None:
         "positions": model.scorer.positions,
         "temperature": model.temperature,
         "threshold": model.threshold,
-        "about": about | ({"names": list(model.names)} if model.names else {}),
+        "about": about | ({"names": list(model.names)} if model.names else {}) | ({"digests": list(model.digests)} if model.digests else {}),
         "card": model.card,
         "checksum": _ALGORITHM,
     }
@@ -254,6 +254,7 @@ def _from_header(scorer: type[Scorer], header: dict[str, Any], arrays: dict[str,
         about,
         header.get("card", ""),
         tuple(stored_about.get("names", ())),
+        tuple(stored_about.get("digests", ())),
         stored_about.get("descriptors", {}),
         stored_about.get("steps", 0),
         _familiarity(header.get("familiarity"), arrays),
@@ -269,7 +270,7 @@ def _familiarity(settings: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Famil
         raise ModelError(f"familiarity{fault}.")
     if missing := [name for name in ARRAYS if name not in own]:
         raise ModelError(f"the array {_OF + missing[0]!r} is missing.")
-    return Familiarity(**own, power=float(settings["power"]), rejection=float(settings["rejection"]))
+    return Familiarity(**own, rejection=float(settings["rejection"]))
 
 
 def _number(value: Any, name: str) -> float:

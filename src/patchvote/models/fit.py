@@ -1,11 +1,15 @@
-"""Make a model from bags: choose settings, train, measure."""
+"""Make a model from photos: train, and measure on photos that were left out.
+
+A voter that knows its answers for left-out photos (`leaves_out`) is trained once. For any other voter, a fifth of the
+photos of every class is held out, a first training shows how good it is, and a second learns all photos.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,87 +17,166 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups, describe_copies
-from ..bags.extract import Extractor
+from ..bags.extract import Described, Extractor
+from ..bags.moments import MomentBags, photo_vectors
 from ..bags.store import Store
 from ..bags.thinning import Thinning, thinned
 from ..errors import ModelError, PatchvoteError, PhotoError
-from ..utils.budget import cut_short
+from ..utils.budget import cut_short, fit_until
 from ..utils.counting import counted
 from ..utils.engine import Engine
 from ..utils.schema import brief
 from ..utils.timing import Progress, timed
 from ..version import __version__
-from ..voters.bag_svm import pooled
-from ..voters.base import Candidate, Voter
+from ..voters.base import Voter
+from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION, Familiarity
 from ..voters.labels import hold_out
-from ..voters.outputs import named
+from ..voters.outputs import blaming, is_ours, named, probability_of, scores_of
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
+from ..voters.votes import softmax
 from .about import About, CurvePoint
-from .choose import Choice, Tried, choose, fitted_on, leaves_out_by_weight, some
-from .evidence import Evidence
 from .known import with_photos
-from .learning_curve import Split, learning_curve
+from .learning_curve import learning_curve
 from .model import Model
-from .pulling import MAX_NAMED, pulls_of
 from .report.card import card
 from .scores import Scores
-from .train import check_means_only, train
 
-# No training of the learning curve begins later than this share of the time that the choice of settings took, or these
-# seconds: on a slow or busy machine, a small collection still gets its curve.
-_CURVE_SHARE, _CURVE_SECONDS = 0.3, 10.0
+_HELD_OUT = 0.2  # of the photos of every class, for voters that do not know their answers for left-out photos
+_AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
+_FEWEST_ASKED = 16  # held-out photos that are asked in any case; the rest while there is time
+MAX_NAMED = 200_000  # training photos whose names and digests a model holds: a few megabytes
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Learned:
+    """Photos that are learned.
+
+    Parameters
+    ----------
+    names, labels, digests : sequences of str
+        Name, class and digest of the content of each photo.
+    bags : MomentBags or Store
+        What the voter learns from.
+    """
+
+    names: list[str]
+    labels: list[str]
+    digests: list[str]
+    bags: MomentBags | Store
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def of_moments(cls, items: Iterable[Described]) -> Learned:
+        """Collect photos of which moments are kept, in the order of their digests: so a model depends on no other order."""
+        found = sorted((item for item in items if item.bag is not None), key=lambda item: (item.digest, item.photo.name))
+        bags = MomentBags.joined([item.bag for item in found if isinstance(item.bag, MomentBags)]) if found else None
+        if bags is None:
+            raise PatchvoteError("no photo can be read.")
+        photos = [item.photo for item in found]
+        return cls([p.name for p in photos], [str(p.label) for p in photos], [item.digest for item in found], bags)
+
+    @classmethod
+    def of_store(cls, store: Store) -> Learned:
+        """Return the photos of a store."""
+        return cls(list(store.names), store.labels.astype(str).tolist(), [e.digest for e in store.entries], store)
+
+    def only(self, chosen: Numbers) -> Learned:
+        """Return some of the photos, of which moments are kept."""
+        assert isinstance(self.bags, MomentBags)
+        pick: Callable[[list[str]], list[str]] = lambda values: [values[i] for i in chosen.tolist()]  # noqa: E731
+        return Learned(pick(self.names), pick(self.labels), pick(self.digests), self.bags.rows(chosen))
+
+    def joined(self, other: Learned) -> Learned:
+        """Return these photos and others, of which moments are kept, in the order of their digests."""
+        assert isinstance(self.bags, MomentBags)
+        assert isinstance(other.bags, MomentBags)
+        names, digests = self.names + other.names, self.digests + other.digests
+        every = Learned(names, self.labels + other.labels, digests, MomentBags.joined([self.bags, other.bags]))
+        return every.only(np.array(sorted(range(len(names)), key=lambda i: (digests[i], names[i])), np.int64))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Fitted:
-    """A model, its estimator, the answers for held-out images, and evidence of the worst mistakes among them."""
-
-    model: Model
-    voter: Voter
-    held_out: Scores | None = None
-    mistakes: tuple[Evidence, ...] = ()
-    known: int = 0  # photos that the model had learned before, and that were not learned again
-    refused: tuple[PhotoError, ...] = ()  # photos that it had learned as another class
-
-
-def candidates_for(voter: Any, seed: int) -> list[Candidate]:
-    """Return the candidates to try, the most promising first.
+    """A model, its estimator, and the answers for photos that were left out.
 
     Parameters
     ----------
-    voter : str or estimator
-        "auto", the name of a voter, or a voter.
-    seed : int
-        Seed of the training.
+    model : Model
+        The model.
+    voter : Voter
+        Its fitted estimator.
+    left_out : Scores, optional
+        Answers for the photos that were left out, if any were.
+    without : function, optional
+        Returns a voter that has not learned a photo, given its name.
+    known : int
+        Photos that the model had learned before, and that were not learned again.
+    added : dict
+        Number of photos per class that were added.
+    refused : tuple of PhotoError
+        Photos that it had learned as another class.
+    """
+
+    model: Model
+    voter: Voter
+    left_out: Scores | None = None
+    without: Callable[[str], Any] | None = None
+    known: int = 0
+    added: dict[str, int] = dataclasses.field(default_factory=dict)
+    refused: tuple[PhotoError, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Answers for photos that a training had not seen.
+
+    Parameters
+    ----------
+    images : array of int
+        Indices of the photos.
+    scores : array of shape (photos, classes)
+        Scores of the classes.
+    without : function
+        Returns a voter that has not learned a photo, given its index.
+    curve : list of CurvePoint
+        Learning curve.
+    probability : array of shape (photos, classes), optional
+        Probabilities of the classes; by default, from the scores at the best temperature.
+    not_asked : int
+        Number of photos that were held out, but for which there was no time.
+    """
+
+    images: Numbers
+    scores: npt.NDArray[Any]
+    without: Callable[[int], Any]
+    curve: list[CurvePoint] = dataclasses.field(default_factory=list)
+    not_asked: int = 0
+
+
+def voter_for(voter: Any, seed: int) -> Voter:
+    """Return the unfitted voter for a name, "auto", or an estimator; it does not calibrate itself.
 
     Raises
     ------
     PatchvoteError
-        There is no such voter, it has no candidates, or no model can be made of them.
+        There is no such voter, or no model can be made of it.
     """
     if isinstance(voter, Voter):
-        candidates = [Candidate(type(voter).__name__, voter.uncalibrated())]
+        chosen = voter.uncalibrated()
     else:
-        kind = DEFAULT if voter == AUTO else kind_of(voter)
-        candidates = voter_class(kind).candidates(seed)
-        if not candidates:
-            raise PatchvoteError(f"the voter {kind!r} has no candidates to try.")
-    for candidate in candidates:
-        candidate.voter.check_for_model()
-    return candidates
-
-
-def _alone(voter: Any) -> str:
-    """Return why the settings of a voter are used where no others were tried."""
-    if isinstance(voter, Voter):
-        return "as it was given"
-    return "the default" if voter in (AUTO, DEFAULT) else "its default settings"
+        chosen = voter_class(DEFAULT if voter == AUTO else kind_of(voter)).default(seed)
+    chosen.check_for_model()
+    return chosen
 
 
 def fit_model(
-    store: Store,
-    voter: Any,
+    photos: Learned,
+    voter: Voter,
     extractor: Extractor,
     *,
     budget: float,
@@ -103,18 +186,18 @@ def fit_model(
     engine: Engine | None = None,
     held_out: float | Collection[str] | None = None,
 ) -> Fitted:
-    """Choose settings on held-out images, then train on all images.
+    """Train a voter on photos, and measure it on photos that were left out.
 
     Parameters
     ----------
-    store : Store
-        Store of labelled bags.
-    voter : str or estimator
-        Voter, as for `candidates_for`.
+    photos : Learned
+        Labelled photos.
+    voter : Voter
+        Voter, as `voter_for` returns it.
     extractor : Extractor
         Extractor of the bags.
     budget : float
-        Seconds for the choice of settings and for the training on all images.
+        Seconds for training, where a voter learns in passes.
     seed : int
         Seed of everything that is random.
     progress : function, optional
@@ -122,66 +205,171 @@ def fit_model(
     seconds : dict
         Duration of each part so far; further parts are added.
     engine : Engine, optional
-        Engine whose workers train on all images, if the voter can divide its training; the rest is done here.
+        Engine whose workers train on all photos, if the voter can divide its training; the rest is done here.
     held_out : float or collection of str, optional
-        Share of the images of every class, or names of the images, that are held out once; by default, few images are
-        held out in turns.
+        Share of the photos of every class, or names of the photos, that are left out together.
     """
-    classes, numbers = np.unique(store.labels.astype(str), return_inverse=True)
+    classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
     if len(classes) < 2:
         raise PatchvoteError(f"photos of one class only can be read: {str(classes[0])!r}. There must be two at least.")
-    options = candidates_for(voter, seed)
-    means_only = all(option.voter.means_only for option in options)
-    reads_store = all(option.voter.reads_store for option in options)
-    with timed(seconds, "reading"):
-        bags, means, groups = _bags_and_copies(store, means_only, reads_store, seed)
-
-    def tell(tried: list[Tried]) -> None:
-        if progress is not None:
-            progress("choose", len(tried), len(options))
-
-    def whole(images: npt.NDArray[np.int64]) -> Bags:
-        return store.whole(images)
-
     start = time.perf_counter()
-    with timed(seconds, "choosing"):
-        whole_bags, labels = None if means_only or reads_store else whole, classes[numbers]
-        more: dict[str, Any] = {"groups": groups, "split": _split(held_out, store.names, numbers, groups, seed)}
-        more |= {"budget": budget, "seed": seed, "tell": tell, "alone": _alone(voter)}
-        choice = choose(options, bags, labels, **more, whole=whole_bags)
     with timed(seconds, "training"):
-        more = {}
-        if engine is not None:
-            thinning = Thinning.of(len(store), seed) if whole_bags is not None else None
-            more = {"method": "fit_on_workers", "engine": engine, "store": store, "thinning": thinning}
-        fitted = train(choice.candidate.voter, start + budget, bags, labels, **more)
-        fitted.temperature_, fitted.rejection_threshold_ = choice.temperature, choice.threshold
-    with timed(seconds, "curve"):
-        until = min(start + budget, time.perf_counter() + max(_CURVE_SECONDS, _CURVE_SHARE * seconds["choosing"]))
-        curve = _curve(choice, bags, labels, numbers, whole_bags, until, seed)
-    rejection = getattr(choice.candidate.voter, "rejection", REJECTION)
-    familiarity, shares = Familiarity.learned(means, numbers, choice.folds(), rejection)
-    if means_only:
-        check_means_only(fitted, whole, len(store))
-    fitted.remember(bags, numbers, np.random.default_rng(seed))
-    with timed(seconds, "evidence"):  # if the store does not keep whole bags, a few photos are extracted again
-        measured, mistakes = _measured(store, classes, numbers, choice, shares, familiarity, whole)
-    about = _about(store, classes.tolist(), numbers, groups, choice, fitted, measured)
-    about = dataclasses.replace(about, curve=curve, seconds={name: round(took, 2) for name, took in seconds.items()})
-    model = model_of(fitted, store, extractor, choice, about, familiarity)
-    return Fitted(dataclasses.replace(model, card=card(model)), fitted, measured, mistakes)
+        bags, vectors = _bags_and_vectors(photos, seed)
+        groups = copy_groups(vectors, photos.digests)
+        split = None if held_out is None else _split(held_out, photos.names, numbers, groups, seed)
+        if progress is not None:
+            progress("learn", 0, 1)
+        if voter.leaves_out:
+            fitted = voter.fit(bags, classes[numbers], groups=groups)
+            left_out = _from_equations(fitted, numbers, groups, split, seed)
+        else:
+            split = hold_out(np.arange(len(numbers)), numbers, _HELD_OUT, seed, groups) if split is None else split
+            left_out = _from_split(voter, photos, bags, classes[numbers], split, start + budget / 2)
+            fitted = _trained_on_all(voter, photos, bags, classes[numbers], start + budget, seed, engine)
+        if progress is not None:
+            progress("learn", 1, 1)
+    rejection = float(getattr(voter, "rejection", REJECTION))
+    probability = _calibrated(fitted, left_out, numbers, rejection)
+    familiarity, shares = Familiarity.learned(vectors, numbers, groups, left_out.images, probability, rejection)
+    if not fitted.leaves_out:
+        fitted.remember(bags, numbers, np.random.default_rng(seed))
+    names = tuple(photos.names[i] for i in left_out.images)
+    limit = fitted.rejection_threshold_ if familiarity is None else familiarity.rejection
+    scores = None
+    if names:
+        answers = numbers[left_out.images], probability, limit, shares
+        scores = Scores(tuple(classes.tolist()), names, *answers, held_out=True)
+    about = _about(photos, classes.tolist(), numbers, groups, fitted, scores, left_out)
+    about = dataclasses.replace(about, seconds={name: round(took, 2) for name, took in seconds.items()})
+    model = _model(fitted, photos, extractor, about, familiarity)
+    index = {name: number for number, name in enumerate(photos.names)}
+    return Fitted(model, fitted, scores, lambda name: left_out.without(index[name]))
+
+
+def _bags_and_vectors(photos: Learned, seed: int) -> tuple[Bags, npt.NDArray[np.float32]]:
+    """Return what the voter learns from, and the vector of every photo, by which copies and strangers are found."""
+    if isinstance(photos.bags, MomentBags):
+        return photos.bags, photo_vectors(photos.bags)
+    vectors = np.empty((len(photos), photos.bags.dim), np.float32)
+    return thinned(photos.bags, seed, vectors), vectors
+
+
+# --- answers for photos that were left out ----------------------------------------------------------------------------
+
+
+def _from_equations(
+    voter: Any, numbers: Numbers, groups: Numbers, split: tuple[Numbers, Numbers] | None, seed: int
+) -> LeftOut:
+    """Return the answers of a voter that knows them without another training."""
+    scores = voter.left_out_
+    together = groups
+    if split is not None:
+        together = np.where(np.isin(np.arange(len(groups)), split[1]), -1, groups)
+        scores = voter.solved_.ridge.left_out(voter.alpha_, together)
+    images = np.flatnonzero(~np.isnan(scores[:, 0]))
+    images = images if split is None else np.intersect1d(images, split[1])
+    curve = learning_curve(voter, numbers, groups, seed) if split is None else []
+    return LeftOut(images, scores[images], lambda image: voter.without(np.flatnonzero(together == together[image])), curve)
+
+
+def _from_split(
+    voter: Voter,
+    photos: Learned,
+    bags: Bags,
+    labels: npt.NDArray[Any],
+    split: tuple[Numbers, Numbers],
+    until: float,
+) -> LeftOut:
+    """Train on some photos, and ask about the others in random order while there is time."""
+    keep, out = split
+    if not len(out):
+        return LeftOut(out, np.zeros((0, len(np.unique(labels)))), lambda image: voter)
+    part = bags[keep]
+    with blaming(voter):
+        trained = fit_until(voter, until, part if is_ours(voter) else part.frozen(), labels[keep])
+    _check_fitted(voter, trained, labels)
+    assert isinstance(photos.bags, Store)
+    order, scores, scorer = np.random.default_rng(0).permutation(out), [], trained.scorer()
+    for start in range(0, len(order), _FEWEST_ASKED):
+        if start and time.perf_counter() > until:
+            break
+        chosen = order[start : start + _FEWEST_ASKED]
+        whole = photos.bags.only([photos.names[image] for image in chosen])
+        scores.append(scores_of(scorer, whole.load(dtype=np.float32)[0]))
+    asked = order[: sum(map(len, scores))]
+    ascending = np.argsort(asked)
+    return LeftOut(
+        asked[ascending], np.concatenate(scores)[ascending], lambda image: trained, not_asked=len(out) - len(asked)
+    )
+
+
+def _trained_on_all(
+    voter: Voter,
+    photos: Learned,
+    bags: Bags,
+    labels: npt.NDArray[Any],
+    until: float,
+    seed: int,
+    engine: Engine | None,
+) -> Any:
+    more: dict[str, Any] = {}
+    if engine is not None:
+        more = {"method": "fit_on_workers", "engine": engine, "store": photos.bags}
+        more["thinning"] = Thinning.of(len(photos), seed)
+    with blaming(voter):
+        fitted = fit_until(voter, until, bags if is_ours(voter) else bags.frozen(), labels, **more)
+    _check_fitted(voter, fitted, labels)
+    return fitted
+
+
+def _check_fitted(voter: Voter, fitted: Any, labels: npt.NDArray[Any]) -> None:
+    """Refuse what `fit` must not return, and a voter without the classes or arrays that it must set."""
+    if is_ours(voter):
+        return
+    if not isinstance(fitted, type(voter)):
+        raise PatchvoteError(f"{named(voter)} failed: its fit returned {brief(fitted)}, expected the voter itself.")
+    classes = getattr(fitted, "classes_", None)
+    if classes is None or not np.isin(classes, np.unique(labels)).all():
+        raise PatchvoteError(
+            f"{named(voter)} failed: its fit set classes_ to {brief(classes)}, expected the sorted classes "
+            f"{brief(np.unique(labels).tolist())}, which `_set_classes` sets."
+        )
+    missing = [name for name in fitted.scorer_class.schema.arrays if not hasattr(fitted, f"{name}_")]
+    if missing:
+        raise PatchvoteError(
+            f"{named(voter)} failed: its fit did not set {missing[0]}_, the array {missing[0]!r} of its schema."
+        )
+
+
+def _calibrated(fitted: Any, left_out: LeftOut, numbers: Numbers, rejection: float) -> npt.NDArray[np.float64]:
+    """Set temperature and threshold of a voter by left-out photos; return the probabilities for these."""
+    expected = numbers[left_out.images]
+    if not fitted.leaves_out:
+        fitted.temperature_, fitted.rejection_threshold_ = 1.0, 0.0
+        if len(expected):
+            fitted.temperature_ = fit_temperature(left_out.scores, expected)
+    if not len(expected):
+        return np.zeros((0, left_out.scores.shape[1]))
+    if is_ours(fitted):
+        probability = softmax(left_out.scores / fitted.temperature_)
+    else:
+        empty = Bags.of(np.zeros((len(expected), fitted.n_features_in_), np.float32))
+        probability = probability_of(fitted.scorer(), left_out.scores, empty, fitted.temperature_, 0.0)
+    fitted.rejection_threshold_ = threshold_for(probability, expected, rejection)
+    return np.asarray(probability, np.float64)
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
 
 
 def _split(
-    held_out: float | Collection[str] | None,
+    held_out: float | Collection[str],
     names: Sequence[str],
-    numbers: npt.NDArray[np.int64],
-    groups: npt.NDArray[np.int64],
+    numbers: Numbers,
+    groups: Numbers,
     seed: int,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None:
-    """Return the images to train on and to hold out, if the caller has said which."""
-    if held_out is None:
-        return None
+) -> tuple[Numbers, Numbers]:
+    """Return the photos to train on and to hold out, as the caller has said."""
     images = np.arange(len(names))
     if isinstance(held_out, (int, float)):
         return hold_out(images, numbers, held_out, seed, groups)
@@ -193,177 +381,82 @@ def _split(
     return images[~out], images[out]
 
 
-def _curve(
-    choice: Choice,
-    bags: Bags | Store,
-    labels: npt.NDArray[Any],
-    numbers: npt.NDArray[np.int64],
-    whole: Callable[[npt.NDArray[np.int64]], Bags] | None,
-    until: float,
-    seed: int,
-) -> list[CurvePoint]:
-    """Return the learning curve of the chosen settings."""
-
-    def train_on(images: npt.NDArray[np.int64], until: float) -> Any:
-        return fitted_on(choice.candidate.voter, bags, labels, images, until)
-
-    def held_out(images: npt.NDArray[np.int64]) -> Bags | Store:
-        return whole(images) if whole is not None else some(bags, images)
-
-    splits = [
-        Split(fold.kept, fold.images, fold.probability.argmax(axis=1) == numbers[fold.images])
-        for fold in choice.folds()
-    ]
-    return learning_curve(splits, numbers, train_on, held_out, until, seed)
-
-
-def model_of(
-    fitted: Voter,
-    store: Store,
+def _model(
+    fitted: Any,
+    photos: Learned,
     extractor: Extractor,
-    choice: Choice,
     about: About,
     familiarity: Familiarity | None,
 ) -> Model:
     """Combine what was learned with its metadata."""
-    labels, scorer = store.labels.astype(str), fitted.scorer()
-    if scorer.features != store.dim:
+    scorer = fitted.scorer()
+    if scorer.features != photos.bags.dim:
         raise ModelError(
             f"{named(scorer)} says that its descriptors have {brief(scorer.features)} features, but "
-            f"they have {store.dim}."
+            f"they have {photos.bags.dim}."
         )
-    return Model(
+    counts = {} if isinstance(photos.bags, MomentBags) else _descriptors(photos.bags, photos.labels)
+    named_photos = scorer.remembers or (scorer.adapts and len(photos) <= MAX_NAMED)
+    model = Model(
         scorer,
         tuple(str(label) for label in fitted.classes_),
         extractor.recipe,
         extractor.backbone.spec.fingerprint,
-        choice.temperature,
-        choice.threshold,
+        fitted.temperature_,
+        fitted.rejection_threshold_,
         about,
-        names=tuple(store.names) if scorer.remembers or (scorer.traces and len(store) <= MAX_NAMED) else (),
-        descriptors={label: int(store.extracted[labels == label].sum()) for label in np.unique(labels).tolist()},
+        names=tuple(photos.names) if named_photos else (),
+        digests=tuple(photos.digests) if scorer.adapts and len(photos) <= MAX_NAMED else (),
+        descriptors=counts,
         steps=int(getattr(fitted, "steps_", 0)),
         familiarity=familiarity,
     )
+    return dataclasses.replace(model, card=card(model))
 
 
-def _measured(
-    store: Store,
-    classes: npt.NDArray[np.str_],
-    numbers: npt.NDArray[np.int64],
-    choice: Choice,
-    shares: npt.NDArray[np.float64] | None,
-    familiarity: Familiarity | None,
-    whole: Callable[[npt.NDArray[np.int64]], Bags],
-) -> tuple[Scores | None, tuple[Evidence, ...]]:
-    """Return the answers for held-out images, if any, and evidence of the worst mistakes among them."""
-    if not len(choice.images):
-        return None, ()
-    names = tuple(store.names[i] for i in choice.images)
-    limit = choice.threshold if familiarity is None else familiarity.rejection
-    expected = numbers[choice.images]
-    answers = expected, choice.probability, limit, shares
-    held_out = Scores(tuple(classes.tolist()), names, *answers, held_out=True)
-    return held_out, tuple(_evidence(held_out, choice, whole, held_out.worst(), store.names))
-
-
-def _bags_and_copies(
-    store: Store, means_only: bool, reads_store: bool, seed: int
-) -> tuple[Bags | Store, npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Return what the voter learns from, the mean descriptor of every photo, and groups of photos that look alike."""
-    digests = [entry.digest for entry in store.entries]
-    if means_only or reads_store:
-        bags = pooled(store)
-        means = np.asarray(bags.values, np.float32)
-        return (bags if means_only else store), means, copy_groups(means, digests)
-    means = np.empty((len(store), store.dim), np.float32)
-    thin = thinned(store, seed, means)
-    return thin, means, copy_groups(means, digests)
+def _descriptors(store: Store, labels: Sequence[str]) -> dict[str, int]:
+    array = np.array(labels, str)
+    return {label: int(store.sizes[array == label].sum()) for label in np.unique(array).tolist()}
 
 
 def _about(
-    store: Store,
+    photos: Learned,
     classes: list[str],
-    numbers: npt.NDArray[np.int64],
-    groups: npt.NDArray[np.int64],
-    choice: Choice,
+    numbers: Numbers,
+    groups: Numbers,
     fitted: Any,
-    held_out: Scores | None,
+    scores: Scores | None,
+    left_out: LeftOut,
 ) -> About:
     """Return the metadata of a new model."""
-    labels = [classes[number] for number in numbers]
+    copies: Any = describe_copies(groups, photos.names, photos.labels)
     summary: Any = None
-    copies: Any = describe_copies(groups, store.names, labels)
-    if held_out is not None:
-        summary = held_out.summary() | {"left_out": _left_out(held_out, numbers, groups)}
+    if scores is not None:
+        summary = scores.summary() | {"left_out": _reasons(scores, numbers, groups)}
+    cut = []
+    if left_out.not_asked:
+        cut.append(f"{counted(left_out.not_asked, 'held-out photo was', 'held-out photos were')} not tested")
+    if ended := cut_short(fitted):
+        cut.append(f"the training on all photos ended after {ended}")
     about = About(
         made={"patchvote": __version__, "date": datetime.date.today().isoformat()},
         images=dict(zip(classes, np.bincount(numbers).tolist(), strict=True)),
         copies=copies,
-        tried=[
-            {"words": trial.words, "accuracy": trial.accuracy, "loss": trial.loss, "seconds": trial.seconds}
-            for trial in choice.tried
-        ],
-        chosen={"words": choice.candidate.words, "why": choice.why},
-        cut=_cut(choice, fitted),
+        method=type(fitted).description or fitted.kind,
+        cut=cut,
         held_out=summary,
+        curve=left_out.curve,
     )
-    return with_photos(about, zip(labels, (entry.digest for entry in store.entries), strict=True))
+    return with_photos(about, zip(photos.labels, photos.digests, strict=True))
 
 
-def _cut(choice: Choice, fitted: Any) -> list[str]:
-    """Return what the time budget cut short, in words."""
-    parts = []
-    trials = [ended for voter in choice.voters if (ended := cut_short(voter))]
-    if trials:
-        first = min(trials, key=lambda words: float(words.split()[0]))
-        parts.append(f"trainings on a part of the photos ended after {first}")
-    if choice.not_asked:
-        parts.append(f"{counted(choice.not_asked, 'held-out photo was', 'held-out photos were')} not tested")
-    if ended := cut_short(fitted):
-        parts.append(f"the training on all photos ended after {ended}")
-    return parts
-
-
-def _left_out(held_out: Scores, numbers: npt.NDArray[np.int64], groups: npt.NDArray[np.int64]) -> dict[str, str]:
-    """Return for each class without held-out photos the reason why it has none."""
+def _reasons(scores: Scores, numbers: Numbers, groups: Numbers) -> dict[str, str]:
+    """Return for each class without left-out photos the reason why it has none."""
     reasons = {}
-    for number, class_scores in enumerate(held_out.by_class()):
+    for number, class_scores in enumerate(scores.by_class()):
         if not class_scores.images:
             photos = numbers == number
             alike = len(np.unique(groups[photos])) == 1
             several = "all its photos look alike" if alike else "none could be spared"
             reasons[class_scores.label] = "it has one photo" if photos.sum() == 1 else several
     return reasons
-
-
-def _evidence(
-    held_out: Scores,
-    choice: Choice,
-    whole: Callable[[npt.NDArray[np.int64]], Bags],
-    indices: npt.NDArray[np.int64],
-    names: Sequence[str],
-) -> Iterator[Evidence]:
-    """Yield the evidence of held-out images, each from the voter that was trained without it.
-
-    Images whose photos have changed or vanished since, and of which the store keeps no whole bags, are left out.
-    """
-    if not len(indices):
-        return
-    try:
-        bags = list(whole(choice.images[indices]))
-    except PatchvoteError:
-        if len(indices) > 1:
-            for index in indices:
-                yield from _evidence(held_out, choice, whole, np.array([index]), names)
-        return
-    for index, bag in zip(indices.tolist(), bags, strict=True):
-        number = choice.voter_of[index]
-        voter, kept = choice.voters[number], choice.kept[number].tolist()
-        votes, boxes = voter.votes(bag).astype(np.float64), bag.boxes.astype(np.float64)
-        name, probability, rejected = held_out.names[index], held_out.probability[index], bool(held_out.rejected[index])
-        evidence = Evidence(name, held_out.classes, votes, boxes, probability, rejected=rejected)
-        weighted = leaves_out_by_weight(voter)
-        given, learned = (names, kept) if weighted else ([names[image] for image in kept], None)
-        pulls = pulls_of(voter.scorer(), given, bag, evidence, evidence.ranking[0], learned)
-        yield dataclasses.replace(evidence, pulls=pulls)

@@ -1,113 +1,75 @@
 """The learning curve: how accurate a voter is that learns from a part of the photos, and whether more would help.
 
-The voter that was chosen learns again from a quarter and from half of the photos that it had learned from in each
-split, and answers for the same held-out photos as before. From half to all of the photos its errors shrink by some
-factor; the same factor is expected of twice as many. That is a guess from two points, and is worded as one.
+The answers of a voter that learned from a quarter or half of the photos are those for the other photos, all left out
+together: the equations of the regression give them without another training (`voters.ridge`). From half to all of the
+photos the errors shrink by some factor; the same factor is expected of twice as many. That is a guess from two points,
+and is worded as one.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..bags.bags import Bags
-from ..bags.store import Store
 from ..utils.counting import counted
 from .about import CurvePoint
 from .report.card import FEW, some
 
 _SHARES = (0.5, 0.25)  # of the photos of every class; at least one is kept
-_FEWEST = 30  # held-out photos below which a curve would show chance alone
+_DRAWS = 2  # of the photos that are kept
+_FEWEST = 30  # left-out photos below which a curve would show chance alone
+_MOST = 3_000  # photos: with more, the equations for half of them take minutes
 _SMALL = 0.005  # gain of accuracy by twice as many photos below which they are not worth the work
 
-Train = Callable[[npt.NDArray[np.int64], float], Any]  # learns from images until a time, and returns a voter
+Numbers = npt.NDArray[np.int64]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Split:
-    """One split of the photos: those that were learned from, those that were held out, and which answers were right."""
+def learning_curve(voter: Any, numbers: Numbers, groups: Numbers, seed: int) -> list[CurvePoint]:
+    """Return the points of the curve, the fewest photos first; none if there are too few photos, or very many.
 
-    keep: npt.NDArray[np.int64]
-    out: npt.NDArray[np.int64]
-    right: npt.NDArray[np.bool_]
-
-
-def learning_curve(
-    splits: Sequence[Split],
-    numbers: npt.NDArray[np.int64],
-    train: Train,
-    held_out: Callable[[npt.NDArray[np.int64]], Bags | Store],
-    until: float,
-    seed: int,
-) -> list[CurvePoint]:
-    """Return the points of the curve, the fewest photos first; none if there is too little time or too few photos.
-
-    A share of less than one photo per class is left out: one photo of each class is always learned from, so such a
-    point would be of more photos than it says. If half of the photos is that little, only the point of all is left.
+    A share of less than one photo per class is left out: one photo of each class is always kept, so such a point would
+    be of more photos than it says. If half of the photos is that little, only the point of all is left.
 
     Parameters
     ----------
-    splits : sequence of Split
-        Splits with their answers after learning from all photos that were kept.
-    numbers : array of int
-        Class number of each photo.
-    train : function
-        Learns from some photos until a time, and returns the voter.
-    held_out : function
-        Returns the bags of held-out photos.
-    until : float
-        Time (`time.perf_counter`) after which no training begins.
+    voter : MomentRidge
+        Fitted voter.
+    numbers, groups : arrays of int
+        Class number and group of each photo; photos of a group are never on both sides.
     seed : int
         Seed of the choice of photos.
     """
-    if sum(len(split.out) for split in splits) < _FEWEST:
+    answers = voter.left_out_
+    asked = ~np.isnan(answers[:, 0])
+    if not _FEWEST <= asked.sum() or len(numbers) > _MOST:
         return []
-    classes = int(numbers.max()) + 1
-    per_class = float(np.mean([len(split.keep) for split in splits])) / classes
-    shares = [share for share in _SHARES if share * per_class >= 1]
-    if not shares:
-        full = float(np.concatenate([split.right for split in splits]).mean())
-        return [CurvePoint(photos=round(per_class, 1), accuracy=full)]
-    used: list[Split] = []
-    right: dict[float, list[npt.NDArray[np.bool_]]] = {share: [] for share in shares}
-    for split in splits:
-        bags = held_out(split.out)
-        answers = {}
-        for share in shares:
-            if time.perf_counter() > until:
-                break
-            voter = train(_part(split.keep, numbers, share, seed), until)
-            answers[share] = np.asarray(voter._mean_votes(bags)).argmax(axis=1) == numbers[split.out]
-        if len(answers) < len(shares):
-            break
-        used.append(split)
-        for share, one in answers.items():
-            right[share].append(one)
-    if sum(len(split.out) for split in used) < _FEWEST:
-        return []
-    photos = float(np.mean([len(split.keep) for split in used])) / classes
-    points = [
-        CurvePoint(photos=round(photos * share, 1), accuracy=float(np.concatenate(right[share]).mean()))
-        for share in sorted(shares)
-    ]
-    full = float(np.concatenate([split.right for split in used]).mean())
-    return [*points, CurvePoint(photos=round(photos, 1), accuracy=full)]
+    per_class = len(numbers) / (int(numbers.max()) + 1)
+    points = []
+    for share in sorted(_SHARES):
+        if share * per_class < 1:
+            continue
+        right = [_right_of_part(voter, numbers, groups, share, seed + draw) for draw in range(_DRAWS)]
+        if all(len(one) >= _FEWEST for one in right):
+            accuracy = float(np.concatenate(right).mean())
+            points.append(CurvePoint(photos=round(per_class * share, 1), accuracy=accuracy))
+    full = float((answers[asked].argmax(axis=1) == numbers[asked]).mean())
+    return [*points, CurvePoint(photos=round(per_class, 1), accuracy=full)]
 
 
-def _part(images: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], share: float, seed: int) -> Any:
-    """Return a share of the images of every class, at least one; a smaller share is a part of a larger one."""
-    rng = np.random.default_rng(seed)
-    chosen = []
-    for number in np.unique(numbers[images]):
-        rows = rng.permutation(images[numbers[images] == number])
-        chosen.append(rows[: max(1, round(share * len(rows)))])
-    return np.sort(np.concatenate(chosen))
+def _right_of_part(voter: Any, numbers: Numbers, groups: Numbers, share: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Return which answers are right for the photos outside of a share of every class, from that share alone."""
+    rng, kept = np.random.default_rng(seed), np.zeros(len(numbers), bool)
+    for number in np.unique(numbers):
+        rows = rng.permutation(np.flatnonzero(numbers == number))
+        kept[rows[: max(1, round(share * len(rows)))]] = True
+    together = np.where(kept, np.arange(len(numbers)), -1)
+    answers = voter.solved_.ridge.left_out(voter.alpha_, together)
+    asked = ~kept & ~np.isin(groups, groups[kept])
+    return np.asarray(answers[asked].argmax(axis=1) == numbers[asked])
 
 
 def expected_gain(curve: Sequence[CurvePoint]) -> float:

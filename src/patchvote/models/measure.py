@@ -1,28 +1,22 @@
-"""Measure a model on labelled photos: each passes the network once; bags of the most confident mistakes are kept."""
+"""Measure a model on labelled photos: each passes the network once."""
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from .answers import Answer, evidence_of
-from .evidence import Evidence
+from .answers import Answer
 from .model import Model
-from .scores import WORST, Scores
+from .scores import Scores
 from .strangers import Strangers
 
 
 def measure(
-    model: Model,
-    bags: Iterable[tuple[str, Bags, Bags | None]],
-    labels: Mapping[str, str],
-    threshold: float | None = None,
-    whole: Callable[[str], Bags | None] = lambda name: None,
-) -> tuple[Scores | None, tuple[Evidence, ...]]:
+    model: Model, bags: Iterable[tuple[str, Bags]], labels: Mapping[str, str], threshold: float | None = None
+) -> Scores | None:
     """Compare the answers for bags with their labels.
 
     Parameters
@@ -30,38 +24,25 @@ def measure(
     model : Model
         Model to measure.
     bags : iterable of tuples
-        Name of each photo, what the model needs of its bag, and the whole bag if it is at hand, one at a time.
+        Name of each photo, and what the model needs of its bag, one at a time.
     labels : mapping
         Class of each photo, by name.
     threshold : float, optional
         Share of the photos of known classes that may be rejected (see `Model.limit`).
-    whole : function
-        Returns the whole bag of a photo that was not at hand, by its name; None if it cannot be had any more.
 
     Returns
     -------
-    scores : Scores or None
+    Scores or None
         Answers and expected classes; None where there was no bag.
-    mistakes : tuple of Evidence
-        Evidence of the mistakes with the highest confidence, in descending order.
     """
     names: list[str] = []
     rows: list[npt.NDArray[np.float64]] = []
     familiarity: list[float | None] = []
-    mistakes: list[tuple[float, int, Bags | None]] = []
-    for name, bag, at_hand in bags:
-        probability = model.probability(bag)
-        if model.classes[int(probability.argmax())] != labels[name]:
-            bisect.insort(mistakes, (-float(probability.max()), len(names), at_hand), key=lambda mistake: mistake[:2])
-            del mistakes[WORST:]
+    for name, bag in bags:
         names.append(name)
-        rows.append(probability)
-        familiarity.append(model.familiarity_of(bag, probability))
-    if not rows:
-        return None, ()
-    scores = scores_of(model, names, rows, familiarity, labels, threshold)
-    shown = ((names[index], whole(names[index]) if bag is None else bag) for _, index, bag in mistakes)
-    return scores, tuple(evidence_of(model, name, bag) for name, bag in shown if bag is not None)
+        rows.append(model.probability(bag))
+        familiarity.append(model.familiarity_of(bag, rows[-1]))
+    return scores_of(model, names, rows, familiarity, labels, threshold) if rows else None
 
 
 def scores_of(

@@ -54,13 +54,14 @@ class Model:
         Model card: the metadata as Markdown.
     names : tuple of str
         Names of the training photos, where the scorer stores parts of them or can tell how much each counts.
+    digests : tuple of str
+        Digests of the training photos, in the same order, where the scorer holds what it needs to forget them.
     descriptors : mapping
         Number of descriptors per class that were learned.
     steps : int
         Number of steps of the training, where it consists of steps.
     familiarity : Familiarity or None
-        What decides which photos are "none of these"; None in models of earlier versions, and where no photo was held
-        out: then the probability decides.
+        What decides which photos are "none of these"; None where no photo was left out: then the probability decides.
     """
 
     scorer: Scorer
@@ -72,6 +73,7 @@ class Model:
     about: About = dataclasses.field(default_factory=About)
     card: str = ""
     names: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
     descriptors: Mapping[str, int] = dataclasses.field(default_factory=dict)
     steps: int = 0
     familiarity: Familiarity | None = None
@@ -94,6 +96,8 @@ class Model:
         with blaming(self.scorer):
             self.scorer.check_settings(self.scorer.settings)
             self.scorer.check_all(len(self.names) if self.names else None)
+        if self.digests and len(self.digests) != len(self.names):
+            raise ModelError(f"it has {len(self.names):,} names of photos, but {len(self.digests):,} digests.")
         if self.familiarity is not None and (fault := self.familiarity.fault(len(self.classes), self.features)):
             raise ModelError(fault)
 
@@ -117,12 +121,17 @@ class Model:
     def familiarity_of(self, bag: Bags, probability: npt.NDArray[np.float64]) -> float | None:
         """Return the familiarity of a photo, from its bag and the probabilities of the classes, if the model has one.
 
-        What an adapted model rejects by its probability, the veto of the unadapted one included, is not familiar.
+        Of an adapted model, it is that before it was adapted: what is rejected does not change.
         """
         if self.familiarity is None:
             return None
-        share = float(self.familiarity.of(probability[None], bag.means())[0])
-        return share * VETOED if self.scorer.has_veto and probability.max() < self.threshold else share
+        before = self.scorer.unadapted(bag)
+        return float(self.familiarity.of_bags(probability[None] if before is None else before, bag)[0])
+
+    def rejects_bag(self, bag: Bags, threshold: float | None = None) -> bool:
+        """Whether the answer for a photo is "none of these", given its bag."""
+        probability = self.probability(bag)
+        return self.rejects(probability, self.familiarity_of(bag, probability), threshold)
 
     def rejects(
         self, probability: npt.NDArray[np.float64], familiarity: float | None, threshold: float | None = None
@@ -130,6 +139,11 @@ class Model:
         """Whether the answer for a photo is "none of these"; `threshold` as for `limit`."""
         score = float(probability.max()) if familiarity is None else familiarity
         return score < self.limit(threshold)
+
+    def without_memory(self) -> Model:
+        """Return the model without what it needs to learn and forget more, which most of its size is."""
+        names = self.names if self.scorer.remembers else ()
+        return dataclasses.replace(self, scorer=self.scorer.without_memory(), names=names, digests=())
 
     def limit(self, threshold: float | None = None) -> float:
         """Return the smallest familiarity of an answer, or the smallest probability if the model has no familiarity.
@@ -154,7 +168,7 @@ class Model:
         if self.familiarity is None:
             raise PatchvoteError(
                 "the model does not know how strange photos of its classes may look, so no threshold can be set: it "
-                "was made by an earlier version, or from too few photos. Fit it again, with more photos."
+                "was made from too few photos. Fit it again, with more photos."
             )
         return float(threshold)
 

@@ -61,7 +61,8 @@ class Namer:
         self._model: Model | None = None
         self._saved = Saved()
         self.scores: Scores | None = None
-        self._mistakes: tuple[Evidence, ...] = ()
+        # Evidence of mistakes with the highest confidence, made when a report is written.
+        self._mistakes: Callable[[], Iterator[Evidence]] = lambda: iter(())
         self._photos: dict[str, Photo] = {}
         self.skipped: list[PhotoError] = []
         self.passed_over = PassedOver()
@@ -198,11 +199,12 @@ class Namer:
             Called with the name of the current part, the number of finished photos, and their total.
         """
         from ..bags.copies import copy_groups
+        from ..bags.moments import photo_vectors
         from .next_labels import next_labels
 
         found = find_photos(photos)
         self.passed_over, self.skipped, self.known = found.passed_over, [], 0
-        known, answers, rows, means, digests = known_photos(self.model.about), [], [], [], []
+        known, answers, rows, vectors, digests = known_photos(self.model.about), [], [], [], []
         for done, item in enumerate(self.described(found)):
             if progress is not None:
                 progress("predict", done + 1, len(found))
@@ -215,12 +217,12 @@ class Namer:
                 familiarity = self.model.familiarity_of(item.bag, probability)
                 rows.append(probability)
                 answers.append(answer_from(self.model, item.photo.name, probability, familiarity))
-                means.append(item.bag.means()[0])
+                vectors.append(photo_vectors(item.bag)[0])
                 digests.append(item.digest)
         if not rows:
             return []
-        groups = copy_groups(np.stack(means), digests)
-        chosen = next_labels(np.stack(rows), np.stack(means), count, groups)
+        groups = copy_groups(np.stack(vectors), digests)
+        chosen = next_labels(np.stack(rows), np.stack(vectors), count, groups)
         return [answers[i] for i in chosen]
 
     def explain(self, photo: Source, label: str | None = None) -> Evidence:
@@ -302,12 +304,11 @@ class Namer:
         progress = as_progress(progress)
         expected = {photo.name: str(photo.label) for photo in found}
         if engine is not None:
-            measured = self._from_workers(engine, found, expected, threshold, progress)
+            scores = self._from_workers(engine, found, expected, threshold, progress)
         else:
             bags = self._readable(found, known_photos(self.model.about), progress)
-            by_name = {photo.name: photo for photo in found}
-            measured = measure(self.model, bags, expected, threshold, lambda name: self._whole(by_name[name]))
-        scores = self._measured(*measured, found)
+            scores = measure(self.model, bags, expected, threshold)
+        scores = self._measured(scores, found)
         return self._with_strangers(scores, strangers, threshold, progress, engine)
 
     def _unknown(self, unknown: Source | None, threshold: float | None) -> list[Photo]:
@@ -356,8 +357,8 @@ class Namer:
         labels: dict[str, str],
         threshold: float | None,
         progress: Progress | None,
-    ) -> tuple[Scores | None, tuple[Evidence, ...]]:
-        """Measure the answers of workers. Only the bags of the worst mistakes are needed here, and made again."""
+    ) -> Scores | None:
+        """Measure the answers of workers."""
         answers: dict[int, Answered] = {}
         for number, one in answered(engine, self._job("evaluate"), photos):
             answers[number] = one
@@ -367,14 +368,10 @@ class Namer:
         self.known = sum(one.known for one in answers.values())
         read = {photos[number].name: one for number, one in sorted(answers.items()) if one.probability is not None}
         if not read:
-            return None, ()
+            return None
         rows = [one.probability for one in read.values() if one.probability is not None]
         familiarity = [one.familiarity for one in read.values()]
-        scores = scores_of(self.model, list(read), rows, familiarity, labels, threshold)
-        by_name = {photo.name: photo for photo in photos}
-        worst = [by_name[scores.names[index]] for index in scores.worst()]
-        bags = ((item.photo.name, item.bag) for item in self._extractor.stream(worst))
-        return scores, tuple(evidence_of(self.model, name, bag) for name, bag in bags if bag is not None)
+        return scores_of(self.model, list(read), rows, familiarity, labels, threshold)
 
     def _labelled(self, photos: Source, labels: Sequence[str] | None) -> list[Photo]:
         """Find photos of classes that the model knows, and reset what is recorded of the last call."""
@@ -389,16 +386,24 @@ class Namer:
         self.passed_over, self.skipped, self.known = found.passed_over, [], 0
         return found
 
-    def _measured(self, scores: Scores | None, mistakes: tuple[Evidence, ...], photos: list[Photo]) -> Scores:
+    def _measured(self, scores: Scores | None, photos: list[Photo]) -> Scores:
         if scores is None:
             raise PatchvoteError(f"{none_readable(len(photos))} {self.skipped[0]}")
         self._photos = {photo.name: photo for photo in photos}
-        self.scores, self._mistakes = scores, mistakes
+        self.scores, model = scores, self.model
+        self._mistakes = lambda: self._evidence_of(scores, lambda name, bag: evidence_of(model, name, bag))
         return scores
+
+    def _evidence_of(self, scores: Scores, explained: Callable[[str, Bags], Evidence]) -> Iterator[Evidence]:
+        """Yield the evidence of the worst mistakes, whose photos pass the network again; of what can still be read."""
+        worst = [self._photos[scores.names[index]] for index in scores.worst()]
+        for item in self._extractor.stream(worst):
+            if item.bag is not None:
+                yield explained(item.photo.name, item.bag)
 
     def _readable(
         self, photos: list[Photo], known: Container[str], progress: Progress | None
-    ) -> Iterator[tuple[str, Bags, Bags | None]]:
+    ) -> Iterator[tuple[str, Bags]]:
         """Yield names and bags of photos for `measure`; record those that cannot be read, and count known ones."""
         for done, item in enumerate(self.described(photos)):
             if progress is not None:
@@ -407,12 +412,7 @@ class Namer:
                 self.skipped.append(item.error or PhotoError(item.photo.name, "could not be read."))
             else:
                 self.known += short(item.digest) in known
-                yield item.photo.name, item.bag, item.whole
-
-    def _whole(self, photo: Photo) -> Bags | None:
-        """Return the whole bag of a photo, from the network; None if it cannot be read any more."""
-        (item,) = self._extractor.stream([photo])
-        return item.bag
+                yield item.photo.name, item.bag
 
     def report(
         self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = (), origin: str = ""
@@ -437,7 +437,7 @@ class Namer:
         explained = [self.explain(photo) for photo in examples]
         drawn = [(one, load_image(one.photo, SHOWN)) for one in explained if one.photo is not None]
         shown = []
-        for evidence in self._mistakes:
+        for evidence in self._mistakes():
             with contextlib.suppress(PhotoError):  # the photo may have been removed
                 shown.append((evidence, load_image(self._photos[evidence.name], SHOWN)))
         mistakes = mistakes_of(self.scores, shown)
@@ -445,15 +445,22 @@ class Namer:
 
     # --- storing ----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, memory: bool = True) -> None:
         """Write the model to one file, atomically.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
+        memory : bool, default True
+            Whether to write what `add`, `forget` and adapting need: with the default voter, 30 kB per photo.
 
         Raises
         ------
         ModelChangedError
             The model was read from this file or written to it, and another process has changed the file since.
         """
-        self._saved = self._saved.write(self.model, path)
+        self._saved = self._saved.write(self.model if memory else self.model.without_memory(), path)
 
     def is_from(self, path: str | Path) -> bool:
         """Whether the model was read from this file, or last written to it."""

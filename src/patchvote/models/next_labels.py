@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..voters.pooling import bag_vectors
-from ..voters.power import resolved
 
 # Uncertain photos from which one is chosen. Chosen on Amazon and Webcam, with ten labels at a time (docs/check.md).
 _CANDIDATES = 5
@@ -24,15 +22,15 @@ Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 
-def next_labels(probability: Floats, means: npt.NDArray[Any], count: int, groups: Numbers | None = None) -> Numbers:
+def next_labels(probability: Floats, vectors: npt.NDArray[Any], count: int, groups: Numbers | None = None) -> Numbers:
     """Return the photos to label next, the most uncertain first.
 
     Parameters
     ----------
     probability : array of shape (photos, classes)
         Probabilities of the classes.
-    means : array of shape (photos, features)
-        Mean descriptor of each photo.
+    vectors : array of shape (photos, features)
+        Vector of each photo, of length 1.
     count : int
         Number of photos to return; fewer where there are fewer.
     groups : array of int, optional
@@ -41,8 +39,8 @@ def next_labels(probability: Floats, means: npt.NDArray[Any], count: int, groups
     Examples
     --------
     >>> probability = np.array([[0.5, 0.5], [0.51, 0.49], [0.55, 0.45], [0.99, 0.01]])
-    >>> means = np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0], [0.0, 1.0]])
-    >>> next_labels(probability, means, 2).tolist()
+    >>> vectors = np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0], [0.0, 1.0]])
+    >>> next_labels(probability, vectors, 2).tolist()
     [0, 2]
     """
     doubt = uncertainty(probability)
@@ -52,8 +50,7 @@ def next_labels(probability: Floats, means: npt.NDArray[Any], count: int, groups
     candidates = order[: _CANDIDATES * count]
     if len(candidates) <= count:
         return candidates
-    vectors = bag_vectors(means[candidates], resolved("auto", bool((means < 0).any())))
-    chosen = _middles(vectors, np.maximum(doubt[candidates], 1e-12), count)
+    chosen = _middles(vectors[candidates].astype(np.float64), np.maximum(doubt[candidates], 1e-12), count)
     return np.asarray(candidates[np.sort(chosen)])
 
 

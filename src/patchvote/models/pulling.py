@@ -19,7 +19,6 @@ from ..voters.scorer import Scorer
 from .evidence import Evidence, Pull
 from .model import Model
 
-MAX_NAMED = 200_000  # training photos whose names a model holds only for this purpose: a few megabytes
 _MOST = 5  # photos that are named
 
 
@@ -29,7 +28,6 @@ def pulls_of(
     bag: Bags,
     evidence: Evidence,
     label: str,
-    learned: Sequence[int] | None = None,
 ) -> tuple[Pull, ...]:
     """Return the training photos that pulled a photo most towards a class; none if it cannot be told.
 
@@ -45,8 +43,6 @@ def pulls_of(
         Evidence of the photo.
     label : str
         The class.
-    learned : sequence of int, optional
-        Numbers of the photos that it learned from, in ascending order, if others were left out by their weights.
     """
     if not names:
         return ()
@@ -56,8 +52,6 @@ def pulls_of(
         added = _added(scorer, len(names), bag.frozen(), evidence, label)
     if added is None:
         return ()
-    if learned is not None and len(added) == len(learned):  # scorers may count photos that were left out, or not
-        names = [names[image] for image in learned]
     if added.ndim != 1 or len(added) > len(names) or not np.isfinite(added).all():
         raise PatchvoteError(
             f"{named(scorer)} returned pulls of the shape {added.shape}, expected one finite number for each of "
@@ -98,7 +92,7 @@ def cannot_tell(model: Model) -> str | None:
     Examples
     --------
     >>> from patchvote.voters.prototypes.votes import SnbnlVotes
-    >>> SnbnlVotes.traces or SnbnlVotes.remembers
+    >>> SnbnlVotes.remembers
     False
     """
     if model.names:
@@ -111,6 +105,6 @@ def cannot_tell(model: Model) -> str | None:
     if model.about.adapted:
         return "Which training photos pulled it there cannot be told of an adapted model; the unadapted one can tell."
     return (
-        "Which training photos pulled it there cannot be told: the model was made by an earlier version, or of very "
-        "many photos. Fit it again to see them."
+        "Which training photos pulled it there cannot be told: the model was written without its memory, or is of very "
+        "many photos."
     )

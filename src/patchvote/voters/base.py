@@ -7,7 +7,6 @@ calibrate probabilities (`calibration`), and predicting. How a descriptor votes 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -19,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
-from ..bags.keep import ALL, Condenser, Keep, Mean
 from ..bags.store import Store
 from ..bags.thinning import Thinning
 from ..errors import PatchvoteError
@@ -36,40 +34,6 @@ from .votes import NONE, check_bags, softmax
 Numbers = npt.NDArray[np.int64]
 
 _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
-
-
-@dataclasses.dataclass(frozen=True)
-class Candidate:
-    """Settings to try, and a description of them."""
-
-    words: str
-    voter: Any
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ToAdapt:
-    """What adapting a model to another domain takes: see `Voter.to_adapt`.
-
-    Parameters
-    ----------
-    bags, labels
-        Training images that the model holds, and their classes.
-    voter : estimator
-        Voter to train on them and on images of the target.
-    unadapted : fitted estimator
-        Voter whose rejections stay in force.
-    words : str
-        Description of the voter, for people.
-    weight : array of shape (images,), optional
-        Weights of the training images, if they are not equal.
-    """
-
-    bags: Bags
-    labels: npt.NDArray[Any]
-    voter: Any
-    unadapted: Any
-    words: str
-    weight: npt.NDArray[np.float64] | None = None
 
 
 class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -92,9 +56,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     scorer_class: ClassVar[type[Scorer]]
+    leaves_out: ClassVar[bool] = False  # whether `fit` sets `left_out_`, its answers for left-out photos
     description: ClassVar[str] = ""  # how the parts of a photo vote, for people; by default, the name of the voter
-    means_only: ClassVar[bool] = False  # whether it uses only the mean of every bag
-    reads_store: ClassVar[bool] = False  # whether `fit` reads a store block by block, and needs every descriptor
 
     classes_: npt.NDArray[Any]
     positions_: bool = False
@@ -109,13 +72,12 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.scorer_class.kind
 
     @classmethod
-    def candidates(cls, seed: int) -> list[Candidate]:
-        """Return settings worth trying, the most promising first, with `seed` as their random state."""
+    def default(cls, seed: int) -> Self:
+        """Return the voter that an `ImageClassifier` trains, with `seed` as its random state; it calibrates it."""
         voter = cls()
-        known = voter.get_params(deep=False)
-        changes = {"calibration": 0, "random_state": seed}
-        words = cls.description or cls.scorer_class.kind
-        return [Candidate(words, voter.set_params(**{k: v for k, v in changes.items() if k in known}))]
+        known, changes = voter.get_params(deep=False), {"calibration": 0, "random_state": seed}
+        changed: Self = voter.set_params(**{name: value for name, value in changes.items() if name in known})
+        return changed
 
     def uncalibrated(self) -> Self:
         """Return an unfitted copy that holds no images out: its caller calibrates it."""
@@ -203,23 +165,6 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         fitted: Self = self.fit(X, y)
         return fitted
 
-    def for_target(self) -> Voter:
-        """Return the unfitted voter that adapting trains, of any kind; by default this one, with the same settings."""
-        voter: Voter = clone(self)
-        return voter
-
-    def needs(self) -> Keep | Condenser:
-        """Return what of a bag it learns from; a store that keeps no more gives the same model, up to rounding."""
-        return Mean() if self.means_only else ALL
-
-    def condensed(self, bags: Bags) -> Bags:
-        """Return smaller bags of which it learns the same, and to which it gives the same scores, if there are any."""
-        return Bags.of(bags.means()) if self.means_only else bags
-
-    def to_adapt(self) -> ToAdapt:
-        """Return what adapting takes; voters whose scorer `adapts` define it."""
-        raise PatchvoteError(f"a model of {self.kind} does not keep what adapting needs.")
-
     @property
     def can_learn_more(self) -> bool:
         """Whether more images can be learned after `fit`."""
@@ -278,7 +223,6 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             yield self._read(X)
             return
         self._check_dim(X)
-        self.check_store(X)
         for bags, _ in X.blocks(self._at_once()):
             yield self._read(bags)
 
@@ -310,15 +254,6 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"the store has {store.dim} features per descriptor, but the model has {self.n_features_in_}."
             )
 
-    def check_store(self, store: Store) -> None:
-        """Refuse a store that keeps too little of each photo; raises as `Store.check_parts` does."""
-        if not self._reads(store):
-            store.check_parts(type(self).__name__)
-
-    def _reads(self, store: Store) -> bool:
-        """Whether it can learn from what a store keeps that has no parts of photos."""
-        return self.means_only and store.keep == Mean().name
-
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Bags | Store, npt.NDArray[Any]]:
         """Return checked images and their labels; a store is not loaded. With `reset`, earlier ones are forgotten."""
         if reset:  # a memory or a veto of the model before does not fit what is learned now
@@ -329,7 +264,6 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
             bags = self._read(X, fitting=reset)
             return bags, check_labels(y, len(bags))
-        self.check_store(X)
         if not reset:
             self._check_dim(X)
         self.n_features_in_ = X.dim
@@ -357,7 +291,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         images: Numbers,
         numbers: Numbers,
         share: float,
-        means: Callable[[], npt.NDArray[Any]],
+        vectors: Callable[[], npt.NDArray[Any]],
         train: Callable[[Numbers, str], None],
         scores: Callable[[Numbers], npt.NDArray[Any]],
         seed: int | None = None,
@@ -372,8 +306,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Class numbers of all images.
         share : float
             Share of the images that is held out.
-        means : function
-            Returns the mean descriptor of every image; copies of an image are held out together.
+        vectors : function
+            Returns the vector of every image (`moments.photo_vectors`); copies of an image are held out together.
         train : function
             Called with the images to train on, and with "calibration" or "final", the purpose of the training.
         scores : function
@@ -383,7 +317,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self.temperature_, self.rejection_threshold_ = 1.0, 0.0
         if share > 0 and len(images) >= FEWEST_TO_CALIBRATE:
-            groups = copy_groups(means())
+            groups = copy_groups(vectors())
             keep, out = hold_out(images, numbers, share, self._seed() if seed is None else seed, groups)
             if len(out):
                 train(keep, "calibration")

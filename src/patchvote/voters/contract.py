@@ -22,9 +22,9 @@ def fault_of_class(estimator: Any, kind: str) -> str | None:
 
     Examples
     --------
-    >>> from .bag_svm import BagSVM
-    >>> fault_of_class(BagSVM, "bag-svm"), fault_of_class(BagSVM, "mine")
-    (None, "has a scorer of the kind 'bag-svm', but is registered as 'mine'")
+    >>> from .moment_ridge import MomentRidge
+    >>> fault_of_class(MomentRidge, "moment-ridge"), fault_of_class(MomentRidge, "mine")
+    (None, "has a scorer of the kind 'moment-ridge', but is registered as 'mine'")
     """
     if not (isinstance(estimator, type) and issubclass(estimator, Voter) and hasattr(estimator, "scorer_class")):
         return "is no subclass of patchvote.Voter with a scorer"
@@ -39,10 +39,6 @@ def fault_of_class(estimator: Any, kind: str) -> str | None:
         return f"has a scorer, {scorer.__qualname__}, that does not define {', '.join(left)}"
     if not callable(getattr(estimator, "fit", None)):
         return "does not define fit"
-    hands_over = estimator.for_target is not Voter.for_target  # to a voter whose scorer stores the veto
-    no_veto = scorer.with_veto is Scorer.with_veto and not hands_over
-    if scorer.adapts and (no_veto or estimator.to_adapt is Voter.to_adapt):
-        return f"has a scorer, {scorer.__qualname__}, that declares `adapts`, but with_veto or to_adapt is not defined"
     if not isinstance(schema := getattr(scorer, "schema", None), Schema):
         return f"has a scorer, {scorer.__qualname__}, whose `schema` is missing or no Schema"
     if (fault := _fault_of_schema(schema)) is not None:

@@ -137,6 +137,25 @@ class Familiarity:
             ranked = ranked[np.linspace(0, count - 1, _MOST_HELD_OUT).round().astype(int)]
         return cls((sums / counts[:, None]).astype(np.float32), counts, scales, ranked, rejection), shares
 
+    def with_photos(self, vectors: npt.NDArray[Any], numbers: Numbers, places: Numbers, classes: int) -> Self:
+        """Return the familiarity of a model that has learned more photos; the scales stay.
+
+        Parameters
+        ----------
+        vectors : array of shape (photos, features)
+            Vector of each new photo.
+        numbers : array of int
+            Class number of each new photo in the new model.
+        places : array of int
+            Class numbers of the old classes in the new model.
+        classes : int
+            Number of classes of the new model.
+        """
+        sums, counts = _sums(vectors, numbers, classes)
+        sums[places] += self.means.astype(np.float64) * self.counts[:, None]
+        counts[places] += self.counts
+        return dataclasses.replace(self, means=(sums / counts[:, None]).astype(np.float32), counts=counts)
+
     def of_bags(self, probability: npt.NDArray[Any], bags: Bags) -> Floats:
         """Return the familiarity of photos, from the probabilities of the classes and their bags."""
         return self.of(probability, photo_vectors(bags))

@@ -174,6 +174,7 @@ class MomentRidge(Voter):
     """
 
     scorer_class = MomentVotes
+    leaves_out = True  # it knows its answers for photos that are left out
     description = "each part of a photo votes by its features, their products and its place"
 
     linear_: npt.NDArray[np.float32]
@@ -291,16 +292,13 @@ class MomentRidge(Voter):
         targets = solution.ridge.targets.copy()
         targets[images] = solution.ridge.left_out(self.alpha_, groups)[images]
         voter = copy.copy(self)
-        voter.linear_, voter.bias_, _ = solution.linear(
-            self.alpha_, dataclasses.replace(solution.ridge, targets=targets)
-        )
+        replaced = dataclasses.replace(solution.ridge, targets=targets)
+        voter.linear_, voter.bias_, dual = solution.linear(self.alpha_, replaced)
+        if hasattr(self, "dual_"):
+            voter.dual_ = dual.astype(np.float32)
         return voter
 
     # --- reading images ---------------------------------------------------------------------------------------------
-
-    def kept(self, basis: Basis) -> KeptMoments:
-        """Return what it needs of the bag of a photo."""
-        return KeptMoments(basis)
 
     def _moments(self, source: Bags | Store, basis: Basis | None) -> MomentBags:
         """Return the moments of images; without a basis that is given or their own, those along a random one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -121,6 +121,17 @@ class MomentVotes(Scorer):
         for number, matrix in enumerate(symmetric(linear[:, PLACES * dim :], k)):
             second[:, number] = np.einsum("nk,nk->n", projected @ matrix, projected)
         return first, second
+
+    @classmethod
+    def learns_from(cls, basis: Basis) -> KeptMoments:
+        """Return what of a bag its voter learns from, given the basis of the network."""
+        return KeptMoments(basis)
+
+    def without_memory(self) -> Self:
+        """Return the scorer without the moments of its photos."""
+        kept = (*self.schema.arrays, "unadapted_linear", "unadapted_bias")
+        arrays = {name: array for name, array in self.arrays.items() if name in kept}
+        return type(self)(arrays, self.settings, self.classes, self.positions)
 
     def needs(self) -> KeptMoments:
         """Return what of a bag its scores need."""

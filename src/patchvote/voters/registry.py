@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .base import Voter
     from .scorer import Scorer
 
-DEFAULT = "moment-svm"
+DEFAULT = "moment-ridge"
 AUTO = "auto"  # name by which users leave the choice to patchvote
 GROUP = "patchvote.voters"
 
@@ -42,8 +42,7 @@ class _Own:
 
 
 OWN = {
-    "bag-svm": _Own("bag_svm:BagSVM", "linear:LinearVotes"),
-    "moment-svm": _Own("moment_svm:MomentSVM", "moment_votes:MomentVotes"),
+    "moment-ridge": _Own("moment_ridge:MomentRidge", "moment_votes:MomentVotes"),
     "snbnl": _Own("prototypes.snbnl:SNBNL", "prototypes.votes:SnbnlVotes"),
     "nbnl": _Own("prototypes.nbnl:NBNL", "prototypes.votes:NbnlVotes"),
     "nbnn": _Own("neighbours.nbnn:NBNN", "neighbours.votes:NeighbourVotes"),
@@ -56,8 +55,8 @@ def kinds() -> tuple[str, ...]:
 
     Examples
     --------
-    >>> kinds()[:6]
-    ('bag-svm', 'moment-svm', 'snbnl', 'nbnl', 'nbnn', 'local-nbnn')
+    >>> kinds()[:5]
+    ('moment-ridge', 'snbnl', 'nbnl', 'nbnn', 'local-nbnn')
     """
     return *OWN, *sorted(name for name in _others() if not _is_reserved(name))
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from ..bags.keep import ALL, Keep
 from ..errors import ModelError, PatchvoteError
 from ..utils.float16 import all_finite
 from ..utils.onnx_graph import GraphBuilder
@@ -28,11 +27,16 @@ from .onnx_nodes import Exported
 from .outputs import checked, votes_of
 from .votes import mean_votes, softmax, votes_in_chunks
 
+if TYPE_CHECKING:
+    from ..backbones.bases import Basis
+    from ..bags.cache import Kept
+
 Arrays = Mapping[str, npt.NDArray[Any]]
 Spec = tuple[int, tuple[str, ...]]  # number of axes, and the accepted dtypes
 
 FLOATS = ("float16", "float32", "float64")
 WHOLE = ("int64",)
+BYTES = ("int8",)
 
 # Largest value in an array. Votes are sums of products of weights with descriptors (or their mean) in float32, whose
 # largest number is 3e38: with values up to this one, a million products can be summed without overflow.
@@ -48,7 +52,7 @@ class Schema:
     arrays : dict
         Arrays that voting requires.
     kept : dict
-        Optional arrays: those needed to learn more, or those of a veto.
+        Optional arrays, such as those needed to learn more.
     settings : dict
         Settings of the voter, each with its check.
     needed : tuple of str
@@ -85,11 +89,6 @@ class Scorer(abc.ABC):
         Name of the voter in files, on the command line and in tables.
     remembers : bool
         Whether it can find the training descriptors nearest to a descriptor (`matches`).
-    traces : bool
-        Whether it can tell how much each training image pulls a bag towards a class (`pulls`).
-    adapts : bool
-        Whether its models can be adapted to another domain. Then its voter defines `to_adapt`, and the scorer of the
-        voter that adapting trains defines `with_veto`.
     row_by_row : tuple of str
         Matrices of which it reads some rows at a time, so that they may stay in a file (`RowFile`) if they are large.
     """
@@ -97,8 +96,6 @@ class Scorer(abc.ABC):
     kind: ClassVar[str]
     schema: ClassVar[Schema]
     remembers: ClassVar[bool] = False
-    traces: ClassVar[bool] = False
-    adapts: ClassVar[bool] = False
     row_by_row: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, arrays: Arrays, settings: Mapping[str, Any], classes: int, positions: bool = False) -> None:
@@ -136,9 +133,37 @@ class Scorer(abc.ABC):
 
     # --- what a subclass may override -------------------------------------------------------------------------------
 
-    def needs(self) -> Keep:
+    @property
+    def traces(self) -> bool:
+        """Whether it can tell how much each training image pulls a bag towards a class (`pulls`)."""
+        return False
+
+    @property
+    def adapts(self) -> bool:
+        """Whether its models can be adapted to another domain (`Adapted`)."""
+        return False
+
+    def needs(self) -> Kept:
         """Return what of a bag its scores and probabilities need, which a cache may keep instead of the whole bag."""
-        return ALL
+        from ..bags.cache import WHOLE as WHOLE_BAG
+
+        return WHOLE_BAG
+
+    @classmethod
+    def learns_from(cls, basis: Basis) -> Kept:
+        """Return what of a bag its voter learns from, given the basis of the network."""
+        from ..bags.cache import WHOLE as WHOLE_BAG
+
+        return WHOLE_BAG
+
+    def without_memory(self) -> Self:
+        """Return the scorer without the arrays that it needs only to learn more."""
+        arrays = {name: self.arrays[name] for name in self.schema.arrays}
+        return type(self)(arrays, self.settings, self.classes, self.positions)
+
+    def unadapted(self, bags: Bags) -> npt.NDArray[np.float64] | None:
+        """Return the probabilities before the voter was adapted, by which strangers are rejected; None if it was not."""
+        return None
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the mean vote of each bag, ``(bags, classes)``."""
@@ -150,33 +175,6 @@ class Scorer(abc.ABC):
     ) -> npt.NDArray[np.float64]:
         """Return the probability of each class, ``(bags, classes)``, from the scores of the bags."""
         return softmax(scores / temperature)
-
-    def with_veto(self, before: Scorer, temperature: float, threshold: float, columns: npt.NDArray[np.int64]) -> Scorer:
-        """Return the scorer of an adapted voter with the veto of the unadapted one (see `veto`).
-
-        Parameters
-        ----------
-        before : Scorer
-            Scorer of the unadapted voter, of the same kind.
-        temperature, threshold : float
-            Temperature and threshold of rejection of the unadapted voter.
-        columns : array of int
-            Class numbers of its classes in the adapted voter.
-
-        Raises
-        ------
-        PatchvoteError
-            A model of this kind cannot store a veto.
-        """
-        raise PatchvoteError(
-            f"an adapted {self.kind} cannot be kept: its model cannot store what the unadapted one rejects. "
-            "Adapt a moment-svm (the default) or a bag-svm."
-        )
-
-    @property
-    def has_veto(self) -> bool:
-        """Whether the probabilities are limited by the veto of an unadapted voter (see `veto`)."""
-        return False
 
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
         """Return the nearest training descriptor of a class for each descriptor, or None if the model holds none.

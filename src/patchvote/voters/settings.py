@@ -43,6 +43,7 @@ def _power(value: Any) -> str | None:
 
 
 POWER = either(one_of("auto"), _power)
+AUTO_STRENGTH = either(one_of("auto"), number(0, 1e12))
 
 
 def plain(value: Any) -> Any:

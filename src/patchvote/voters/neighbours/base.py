@@ -106,7 +106,7 @@ class BankVoter(Voter):
             return self._mean_votes(training.bags(part))
 
         share = min(self.calibration, _MOST_HELD_OUT / len(images))
-        self._train_and_calibrate(images, numbers, share, training.means, train, scores)
+        self._train_and_calibrate(images, numbers, share, training.vectors, train, scores)
         return self
 
     @atomic

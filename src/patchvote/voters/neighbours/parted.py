@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bags.bags import Bags
-from ...bags.copies import means_of
+from ...bags.copies import vectors_of
 from ...bags.entries import Entry
 from ...bags.store import Store
 from ...errors import PatchvoteError
@@ -234,10 +234,10 @@ class _OnWorkers:
         """Return some images, as a view of the store."""
         return self._store.only([self._store.names[image] for image in part])
 
-    def means(self) -> npt.NDArray[Any]:
+    def vectors(self) -> npt.NDArray[Any]:
         """Return the mean descriptor of each image; of very many images, only some features."""
         limits = self._voter._limits(self._store, self._images)
-        return means_of(self._store, limits.features, limits.rows)
+        return vectors_of(self._store, limits.features, limits.rows)
 
     def _shares(self, part: Numbers) -> list[list[Piece]]:
         return shared_out(self._numbers, part, self._store.sizes, self._voter._members())

@@ -1,7 +1,7 @@
 """Training images of a bank: bags in memory, or a store whose descriptors are copied to a temporary file.
 
 Both give the arrays of a bank of some of the images (`bank`), images to be classified (`bags`) and the mean descriptor
-of every image (`means`), with the same numbers.
+of every image (`vectors`), with the same numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bags.bags import Bags
-from ...bags.copies import means_of
+from ...bags.copies import vectors_of
+from ...bags.moments import photo_vectors
 from ...bags.store import Store
 from ...utils.row_file import RowFile
 from ..power import has_negative
@@ -56,9 +57,9 @@ class InMemory:
         """Return some images."""
         return self._bags[part]
 
-    def means(self) -> npt.NDArray[Any]:
+    def vectors(self) -> npt.NDArray[Any]:
         """Return the mean descriptor of each image."""
-        return self._bags.means()
+        return photo_vectors(self._bags)
 
 
 class StoreRows:
@@ -135,9 +136,9 @@ class InFile:
         store = self._rows.store
         return store.only([store.names[image] for image in part])
 
-    def means(self) -> npt.NDArray[Any]:
+    def vectors(self) -> npt.NDArray[Any]:
         """Return the mean descriptor of each image; of very many images, only some features."""
-        return means_of(self._rows.store, self._rows.limits.features, self._rows.limits.rows)
+        return vectors_of(self._rows.store, self._rows.limits.features, self._rows.limits.rows)
 
 
 def store_has_positions(store: Store, images: Numbers, limits: Limits) -> bool:

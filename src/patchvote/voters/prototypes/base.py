@@ -86,7 +86,7 @@ class PrototypeVoter(Voter):
             return self._scores(data, images)
 
         images, share = data.images, self.calibration
-        self._train_and_calibrate(images, data.labels, share, data.means, train, scores, int(seeds[0]))
+        self._train_and_calibrate(images, data.labels, share, data.vectors, train, scores, int(seeds[0]))
         return self
 
     def _training_data(

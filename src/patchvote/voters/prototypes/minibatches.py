@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bags.bags import Bags
-from ...bags.copies import means_of
+from ...bags.copies import vectors_of
+from ...bags.moments import photo_vectors
 from ...bags.store import Store
 from ...utils.float16 import to_float32
 from ...utils.moments import Moments
@@ -111,11 +112,11 @@ class TrainingData:
             moments.merge(kept.weight, kept.as_array()[:, : self.source.dim])
         return moments, left
 
-    def means(self) -> npt.NDArray[Any]:
-        """Return the mean descriptor of each image, without positions; of very many images, only some features."""
+    def vectors(self) -> npt.NDArray[Any]:
+        """Return the vector of each image, without positions; of very many images, only some features."""
         if isinstance(self.source, Bags):
-            return self.source.means()
-        return means_of(self.source, self.limits.features, min(self.limits.block, _AT_ONCE))
+            return photo_vectors(self.source)
+        return vectors_of(self.source, self.limits.features, min(self.limits.block, _AT_ONCE))
 
     def bags(self, images: npt.NDArray[np.int64]) -> Iterator[Bags]:
         """Yield the bags of some images, in their order; those of a store in small blocks."""

@@ -29,7 +29,6 @@ from ...utils.engine import Engine, TeamEngine
 from ...utils.remote import place
 from ...utils.schema import number
 from ..atomic import atomic
-from ..base import Candidate
 from ..labels import hold_out
 from .base import PrototypeVoter
 from .checkpoint import Checkpoint, training_mark
@@ -40,7 +39,7 @@ from .start import first_prototypes
 from .stoml3 import Stoml3
 from .votes import SnbnlVotes
 
-_CURVATURE = 0.2  # of the candidates: with fewer descriptors there are fewer steps, which have to be larger
+_CURVATURE = 0.2  # of the default: with fewer descriptors there are fewer steps, which have to be larger
 _SECONDS = number(0, 1e9)  # between two checkpoints; the most is some thirty years
 _ADDING_STEPS = 100  # fewest steps when photos are added; 200 cost old classes half a point more
 
@@ -201,22 +200,17 @@ class SNBNL(PrototypeVoter):
         self.random_state = random_state
 
     @classmethod
-    def candidates(cls, seed: int) -> list[Candidate]:
-        """Return candidates with 4 prototypes per class and with 1, both with roots and weights of parts."""
-        common: dict[str, Any] = {
-            "power": "auto",
-            "confidence": 0.5,
-            "batch_size": 700,
-            "curvature": _CURVATURE,
-            "calibration": 0,
-        }
-        return [
-            Candidate(
-                f"each part of a photo votes by its likeness to learned parts (prototypes), {count} per class",
-                cls(count, **common, random_state=seed),
-            )
-            for count in (4, 1)
-        ]
+    def default(cls, seed: int) -> Self:
+        """Return the voter for photos: 4 prototypes per class, with roots and weights of parts."""
+        return cls(
+            4,
+            power="auto",
+            confidence=0.5,
+            batch_size=700,
+            curvature=_CURVATURE,
+            calibration=0,
+            random_state=seed,
+        )
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -320,7 +314,7 @@ class SNBNL(PrototypeVoter):
 
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
         rng = np.random.default_rng(seed)
-        groups = copy_groups(data.means()) if self.validation_fraction > 0 else None
+        groups = copy_groups(data.vectors()) if self.validation_fraction > 0 else None
         keep, out = hold_out(data.images, data.labels, self.validation_fraction, seed, groups)
         part = data.only(keep) if len(out) else data
         shape = (self.n_prototypes, len(self.classes_), part.dim)
