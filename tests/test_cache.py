@@ -1,52 +1,73 @@
-"""One cache for all commands: what one of them has seen costs the others nothing, and it stays within its bound."""
+"""The cache of bags: what is kept of a photo is a pure function of the photo and the recipe, in a file of its own."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from helpers.full_disk import full_disk
+from helpers.kept_mean import KeptMean
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Extractor, ImageClassifier, Store, fill
-from patchvote.bags.cache_contents import clear_bags
-from patchvote.bags.cache_files import DEFAULT_BOUND, bound_of, files_in, parse_size, root_of, trim, using
-from patchvote.bags.cache_stream import FEW
-from patchvote.errors import CacheWarning, PatchvoteError
-from patchvote.models.check.check import check_photos
+from helpers.same_bags import assert_same_bags
+from helpers.unmeasured import unmeasured
+from helpers.worker_networks import DeadlyNetwork, TracedNetwork
+from patchvote import Bags, Dense, Extractor, PatchvoteError, Photo, Recipe, Store, StoreError, fill, find_photos
+from patchvote.bags.cache import (
+    DEFAULT_BOUND,
+    WHOLE,
+    Filled,
+    base_of,
+    bound_of,
+    clear_bags,
+    described,
+    files_in,
+    kinds_in,
+    parse_size,
+    root_of,
+    trim,
+)
+from patchvote.bags.fill import store_of
+from patchvote.engines.local import LocalEngine
+from patchvote.errors import CacheWarning
 
-COLOURS = {"red": (200, 40, 40), "blue": (40, 40, 200)}
-VOTERS = ("auto", "bag-svm", "nbnn")
+KINDS = [WHOLE, KeptMean()]
+COUNT = 10
 
 
-def write_photos(folder: Path, count: int, seed: int) -> Path:
+def write_photos(folder: Path, seed: int, count: int = COUNT) -> Path:
     rng = np.random.default_rng(seed)
-    for label, colour in COLOURS.items():
+    for number in range(count):
+        label = ("red", "blue")[number % 2]
         (folder / label).mkdir(parents=True, exist_ok=True)
-        for index in range(count):
-            pixels = rng.normal(colour, 60, (64, 64, 3)).clip(0, 255).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / label / f"{seed}-{index}.png")
+        pixels = rng.integers(0, 255, (64, 64, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / label / f"{seed}-{number}.png")
     return folder
 
 
 @pytest.fixture
 def photos(tmp_path) -> Path:
-    return write_photos(tmp_path / "photos", 10, 0)
+    return write_photos(tmp_path / "photos", 0)
 
 
 @pytest.fixture
-def others(tmp_path) -> Path:
-    return write_photos(tmp_path / "others", 10, 1)
+def cache(tmp_path) -> Path:
+    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -54,200 +75,329 @@ def network() -> QuickNetwork:
     return QuickNetwork()
 
 
-@pytest.fixture(autouse=True)
-def _settled(monkeypatch):
-    monkeypatch.setattr("patchvote.bags.storing._SETTLED", 0)  # the times of files that were just written count
+def run(photos, cache, network=None, kept=WHOLE, **more) -> list:
+    extractor = Extractor(QUICK, backbone=network or QuickNetwork(), jobs=2)
+    return list(described(find_photos(photos), extractor, kept, cache=cache, **more))
 
 
-def fitted(photos: Path, cache: Path | bool, network: QuickNetwork | None = None, voter="auto") -> ImageClassifier:
-    return ImageClassifier(QUICK, cache=cache, backbone=network or QuickNetwork(), voter=voter, budget=0).fit(photos)
+def assert_same(one: Bags, other: Bags) -> None:
+    for name in ("values", "offsets", "boxes", "level"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert getattr(one, name).dtype == getattr(other, name).dtype
 
 
-def loaded(model: Path, cache: Path | bool, network: QuickNetwork) -> ImageClassifier:
-    return ImageClassifier.load(model, cache=cache, backbone=network)
+def same_items(found: list, expected: list) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert (one.photo.name, one.digest) == (other.photo.name, other.digest)
+        assert str(one.error) == str(other.error)
+        assert (one.bag is None) == (other.bag is None)
+        if one.bag is not None:
+            assert_same(one.bag, other.bag)
 
 
-@pytest.fixture
-def model(photos, tmp_path) -> Path:
-    """A model whose training photos are in the cache `tmp_path / "cache"`."""
-    fitted(photos, tmp_path / "cache").save(tmp_path / "m.patchvote")
-    return tmp_path / "m.patchvote"
+def files(cache: Path) -> list[Path]:
+    return sorted(cache.rglob("*.bag"))
 
 
-# --- what one command has seen, another need not extract ------------------------------------------------------------
+def contents(cache: Path) -> dict[str, bytes]:
+    return {path.relative_to(cache).as_posix(): path.read_bytes() for path in files(cache)}
 
 
-@pytest.mark.parametrize("voter", VOTERS)
-def test_photos_that_fit_has_seen_cost_the_other_commands_nothing(photos, tmp_path, network, voter):
-    fitted(photos, tmp_path / "cache", voter=voter).save(tmp_path / "m")
-    classifier = loaded(tmp_path / "m", tmp_path / "cache", network)
-    assert all(answer.label for answer in classifier.answers(photos))
-    scores = classifier.evaluate(photos)
-    assert (len(scores), classifier.known) == (20, 20)
-    classifier.predict_proba(photos)
-    assert classifier.suggest(photos) == []  # all of them were learned
-    classifier.add(photos)
-    assert network.calls == (0 if voter == "nbnn" else len(classifier._mistakes))
+# --- the same answers, with and without ------------------------------------------------------------------------------
 
 
-def test_a_check_gets_from_the_cache_what_fit_has_seen(photos, model, tmp_path, network):
-    check_photos(photos, Extractor(QUICK, backbone=network), cache=tmp_path / "cache")
+@pytest.mark.parametrize("kept", KINDS)
+def test_what_is_yielded_does_not_depend_on_the_cache(photos, cache, kept):
+    (photos / "red" / "no photo.png").write_text("nothing")
+    plain, first, again = run(photos, False, kept=kept), run(photos, cache, kept=kept), run(photos, cache, kept=kept)
+    same_items(first, plain)
+    same_items(again, plain)
+    assert [item.whole is None for item in plain] == [item.error is not None for item in plain]
+    assert all(item.whole is None for item in again)
+    for item in first:
+        if item.error is None:
+            assert_same(kept.of(item.whole), item.bag)
+
+
+@pytest.mark.parametrize("kept", KINDS)
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_what_is_read_again_is_what_was_kept(kept, n, dim, chance):
+    rng = np.random.default_rng(chance.randrange(1000))
+    bag = Bags(rng.normal(0, 100, (n, dim)).astype(np.float32), [0, n], rng.random((n, 4)), rng.integers(0, 3, n))
+    assert_same(kept.unpack(kept.pack(kept.of(bag))), kept.of(bag))
+
+
+def test_a_second_run_asks_the_network_for_nothing(photos, cache, network):
+    run(photos, cache)
+    filled = Filled(COUNT)
+    seen = []
+    run(photos, cache, network, filled=filled, progress=lambda one: seen.append((one.done, one.photos)))
+    assert network.calls == 0
+    assert (filled.kept, filled.extracted, filled.skipped, filled.damaged) == (COUNT, 0, [], [])
+    assert filled.seconds > 0
+    assert seen == [(number + 1, COUNT) for number in range(COUNT)]
+
+
+def test_a_run_that_was_stopped_is_continued(photos, cache, network):
+    extractor = Extractor(QUICK, backbone=QuickNetwork(), jobs=1)
+    stream = described(find_photos(photos), extractor, cache=cache)
+    for _ in range(4):
+        next(stream)
+    stream.close()
+    filled = Filled(COUNT)
+    run(photos, cache, network, filled=filled)
+    assert (filled.kept, filled.extracted, network.calls) == (4, 6, 6)
+
+
+# --- which photos and recipes share ----------------------------------------------------------------------------------
+
+
+def test_a_photo_that_was_renamed_or_moved_is_a_hit(photos, cache, network):
+    before = {item.digest: item.bag for item in run(photos, cache)}
+    moved = photos.rename(photos.with_name("elsewhere"))
+    for number, path in enumerate(sorted(moved.rglob("*.png"))):
+        path.rename(path.with_name(f"photo {number}.png"))
+    for item in run(moved, cache, network):
+        assert_same(item.bag, before[item.digest])
     assert network.calls == 0
 
 
-@pytest.mark.parametrize("voter", VOTERS)
-def test_photos_that_were_predicted_cost_evaluate_suggest_and_add_nothing(photos, others, tmp_path, network, voter):
-    fitted(photos, tmp_path / "cache", voter=voter).save(tmp_path / "m")
-    list(loaded(tmp_path / "m", tmp_path / "cache", QuickNetwork()).answers(others))
-    classifier = loaded(tmp_path / "m", tmp_path / "cache", network)
-    scores = classifier.evaluate(others)
-    assert (len(scores), classifier.known) == (20, 0)
-    assert len(classifier.suggest(others, 5)) == 5
-    assert classifier.add(others).filled.extracted == 0
-    assert network.calls == (0 if voter == "nbnn" else len(classifier._mistakes))
+def test_two_names_of_one_content_share_a_file(photos, cache):
+    one = sorted(photos.rglob("*.png"))[0]
+    shutil.copy(one, photos / "blue" / "copy.png")
+    items = {item.photo.name: item for item in run(photos, cache)}
+    assert len(items) == COUNT + 1
+    assert len(files(cache)) == COUNT
+    assert_same(items["blue/copy.png"].bag, items[f"{one.parent.name}/{one.name}"].bag)
 
 
-def test_photos_that_were_measured_cost_a_later_fit_nothing(others, model, tmp_path, network):
-    loaded(model, tmp_path / "cache", QuickNetwork()).evaluate(others)
-    assert fitted(others, tmp_path / "cache", network).filled.extracted == 0
-
-
-def test_a_check_with_test_photos_prepares_the_measurement(photos, others, tmp_path, network):
-    check_photos(photos, Extractor(QUICK, backbone=QuickNetwork()), test=others, cache=tmp_path / "cache")
-    classifier = fitted(photos, tmp_path / "cache", network)
-    classifier.save(tmp_path / "m")
-    calls = network.calls
-    measured = loaded(tmp_path / "m", tmp_path / "cache", network)
-    measured.evaluate(others)
-    assert calls == len(classifier._mistakes)
-    assert network.calls == calls + len(measured._mistakes)
-
-
-@pytest.mark.parametrize("voter", VOTERS)
-def test_moved_and_renamed_photos_are_known_by_their_content(photos, tmp_path, network, voter):
-    first = fitted(photos, tmp_path / "cache", voter=voter)
-    first.save(tmp_path / "m")
-    moved = photos.rename(tmp_path / "elsewhere")
-    for number, path in enumerate(sorted(moved.rglob("*.png"))):
-        path.rename(path.with_name(f"photo {number}.png"))
-    again = fitted(moved, tmp_path / "cache", network, voter)
-    assert again.filled.extracted == 0
-    np.testing.assert_array_equal(again.model.scorer.arrays["class"], first.model.scorer.arrays["class"])
-    measured = loaded(tmp_path / "m", tmp_path / "cache", network)
-    measured.evaluate(moved)
-    assert network.calls == (0 if voter == "nbnn" else len(again._mistakes) + len(measured._mistakes))
-    network.calls = 0
-    check_photos(moved, Extractor(QUICK, backbone=network), cache=tmp_path / "cache")
-    assert network.calls == (20 if voter == "bag-svm" else 0)  # means are not enough for a check
-
-
-def test_a_photo_that_has_changed_is_answered_as_it_is_now(photos, model, tmp_path, network):
-    changed = photos / "red" / "0-0.png"
-    shutil.copy(photos / "blue" / "0-0.png", changed)
+def test_a_changed_photo_is_a_miss(photos, cache, network):
+    run(photos, cache)
+    changed = sorted(photos.rglob("*.png"))[3]
+    status = changed.stat()
+    data = bytearray(changed.read_bytes())
     Image.open(changed).rotate(90).save(changed)
-    answers = {answer.name: answer for answer in loaded(model, tmp_path / "cache", network).answers(photos)}
+    assert changed.read_bytes() != data
+    os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a copying program may
+    same_items(run(photos, cache, network), run(photos, False))
     assert network.calls == 1
-    assert answers["red/0-0.png"].label == "blue"
 
 
-@pytest.mark.parametrize("voter", VOTERS)
-def test_answers_from_the_cache_are_those_of_the_network_up_to_rounding(photos, others, tmp_path, voter):
-    fitted(photos, tmp_path / "cache", voter=voter).save(tmp_path / "m")
-    plain = loaded(tmp_path / "m", False, QuickNetwork())
-    first, again = (loaded(tmp_path / "m", tmp_path / "cache", QuickNetwork()) for _ in range(2))
-    expected, found = plain.predict_proba(others), first.predict_proba(others)
-    np.testing.assert_allclose(found, expected, atol=2e-3)
-    np.testing.assert_array_equal(again.predict_proba(others), found)
-    both = zip(plain.answers(others), first.answers(others), strict=True)
-    assert all((one.name, one.label) == (other.name, other.label) for one, other in both)
-    one, other = plain.evaluate(others), again.evaluate(others)
-    assert one.names == other.names
-    assert [e.name for e in plain._mistakes] == [e.name for e in again._mistakes]
+def test_images_in_memory_are_known_again_by_their_content_in_whatever_order(photos, cache, network):
+    images = [Image.open(path) for path in sorted(photos.rglob("*.png"))]
+    run([np.array(image) for image in images], cache)
+    run(images[::-1], cache, network)
+    assert network.calls == 0
 
 
-def test_answers_stay_in_order_where_some_photos_are_known_and_some_cannot_be_read(photos, others, model, tmp_path):
-    mixed = [
-        path for pair in zip(sorted(photos.rglob("*.png")), sorted(others.rglob("*.png")), strict=True) for path in pair
+def test_another_recipe_or_network_never_shares(photos, cache):
+    extractors = [
+        Extractor(QUICK, backbone=QuickNetwork()),
+        Extractor(QUICK, backbone=QuickNetwork(times=2)),
+        Extractor(Recipe("quick", Dense(sides=(96,))), backbone=QuickNetwork()),
+        Extractor(Recipe("quick", Dense(sides=(64,), whole=False)), backbone=QuickNetwork()),
     ]
-    bad = tmp_path / "bad.png"
-    bad.write_text("no photo")
-    mixed.insert(7, bad)
-    network = QuickNetwork()
-    answers = list(loaded(model, tmp_path / "cache", network).answers(mixed))
-    assert [answer.name for answer in answers] == [str(path) for path in mixed]
-    assert [answer.error is not None for answer in answers] == [path == bad for path in mixed]
-    assert network.calls == 20
+    other = QuickNetwork()
+    other.spec = dataclasses.replace(other.spec, weights="1" * 64)
+    extractors.append(Extractor(QUICK, backbone=other))
+    assert len({base_of(cache, extractor) for extractor in extractors}) == len(extractors)
+    found = find_photos(photos)
+    for extractor in extractors:
+        same_items(list(described(found, extractor, cache=cache)), list(described(found, extractor, cache=False)))
+    assert len(files(cache)) == COUNT * len(extractors)
 
 
-def test_few_photos_are_answered_without_a_look_at_the_cache(others, model, tmp_path, network):
-    before = sorted((file.path, file.used) for file in files_in(tmp_path / "cache"))
-    few = sorted(others.rglob("*.png"))[: FEW - 1]
-    for _ in range(2):
-        list(loaded(model, tmp_path / "cache", network).answers(few))
-    assert network.calls == 2 * len(few)
-    assert sorted((file.path, file.used) for file in files_in(tmp_path / "cache")) == before
+def test_another_way_to_keep_bags_has_files_of_its_own(photos, cache):
+    for kept in KINDS:
+        run(photos, cache, kept=kept)
+    assert sorted({path.parent.name for path in files(cache)}) == ["mean-1", "whole"]
+    assert {path.stem for path in files(cache)} == {item.digest for item in run(photos, cache)}
 
 
-def test_without_a_cache_nothing_is_kept(others, model, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "mine"))
-    loaded(model, False, QuickNetwork()).evaluate(others)
-    assert not (tmp_path / "mine").exists()
+# --- photos without a bag --------------------------------------------------------------------------------------------
 
 
-# --- the bound ------------------------------------------------------------------------------------------------------
+def test_numbers_that_float16_cannot_hold_are_refused_with_the_reason(photos, cache):
+    class Loud(QuickNetwork):
+        def __call__(self, images):
+            return super().__call__(images) * 1e5
+
+    for where in (cache, False):
+        for item in run(photos, where, Loud()):
+            assert item.error.reason.startswith("a descriptor of it is not finite, or does not fit into float16.")
+            assert (item.error.name, item.bag) == (item.photo.name, None)
+    assert files(cache) == []
+    for value in (np.nan, np.inf, -65520):
+        with pytest.raises(ValueError, match="does not fit into float16"):
+            WHOLE.of(Bags.of([np.array([[0, value]], np.float32)]))
 
 
-def shards(cache: Path) -> list[Path]:
-    return sorted(file.path for file in files_in(cache))
+def test_what_a_summary_refuses_is_an_error_of_the_photo(photos, cache):
+    Image.new("RGB", (64, 64), "white").save(photos / "red" / "white.png")
+    for where in (cache, False):
+        filled = Filled(COUNT + 1)
+        items = {item.photo.name: item for item in run(photos, where, kept=KeptMean(limit=0.999), filled=filled)}
+        assert str(items["red/white.png"].error) == "red/white.png: is too bright."
+        assert filled.skipped == [items["red/white.png"].error]
+        assert len(filled.skipped) == 1
 
 
-def size(cache: Path) -> int:
-    return sum(file.size for file in files_in(cache))
+def test_a_file_of_another_form_is_damage(cache):
+    with pytest.raises(ValueError, match="no whole bag"):
+        WHOLE.unpack({"mean": np.zeros((1, 3), np.float16)})
+    with pytest.raises(ValueError, match="boxes of shape"):
+        arrays = {"values": np.zeros((3, 3), np.float16), "boxes": np.zeros((2, 4), np.float32)}
+        WHOLE.unpack(arrays | {"level": np.zeros(3, np.int16)})
 
 
-def aged(files: list[Path], days: float) -> None:
-    for path in files:
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", KINDS)
+def test_one_flipped_bit_is_noticed_and_made_again(photos, cache, kept):
+    expected = run(photos, cache, kept=kept)
+    whole, chance = contents(cache), random.Random(7)
+    for _ in range(40):
+        path = chance.choice(files(cache))
+        data = bytearray(path.read_bytes())
+        bit = chance.randrange(8 * len(data))
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        network, filled = QuickNetwork(), Filled(COUNT)
+        same_items(run(photos, cache, network, kept=kept, filled=filled), expected)
+        assert (network.calls, filled.extracted, filled.kept) == (1, 1, COUNT - 1)
+        (message,) = filled.damaged
+        assert path.name in message
+        assert contents(cache) == whole
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"x" * 1000])
+def test_a_torn_file_is_made_again(photos, cache, content):
+    expected = run(photos, cache)
+    torn = files(cache)[2]
+    torn.write_bytes(content)
+    same_items(run(photos, cache), expected)
+    assert torn.read_bytes() != content
+
+
+def test_a_file_with_a_right_checksum_and_a_wrong_content_is_made_again(photos, cache):
+    expected = run(photos, cache)
+    for path, content in zip(files(cache), (b"{}", bytes(50), (1 << 62).to_bytes(8, "little") + b"x"), strict=False):
+        path.write_bytes(xxhash.xxh3_128_digest(content) + content)
+    filled = Filled(COUNT)
+    same_items(run(photos, cache, filled=filled), expected)
+    assert (len(filled.damaged), filled.extracted) == (3, 3)
+
+
+def test_a_pipe_in_the_place_of_a_file_blocks_nobody(photos, cache):
+    expected = run(photos, cache)
+    path = files(cache)[0]
+    path.unlink()
+    os.mkfifo(path)
+    same_items(run(photos, cache), expected)
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import sys
+from helpers.quick_network import QUICK, QuickNetwork
+from patchvote import Extractor, find_photos
+from patchvote.bags.cache import described
+extractor = Extractor(QUICK, backbone=QuickNetwork(delay=float(sys.argv[3])), jobs=1)
+print("ready", flush=True)
+sys.stdin.readline()
+for number, item in enumerate(described(find_photos(sys.argv[1]), extractor, cache=sys.argv[2])):
+    print(number, flush=True)
+"""
+
+
+def started(photos: Path, cache: Path, delay: float) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, photos, cache, str(delay)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=unmeasured() | {"PYTHONPATH": path},
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_two_processes_at_once_write_the_bytes_of_one(photos, tmp_path, cache):
+    run(photos, tmp_path / "alone")
+    processes = [started(photos, cache, 0.005) for _ in range(2)]
+    for process in processes:
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+    for process in processes:
+        assert process.communicate(timeout=120)[0].count("\n") == COUNT
+        assert process.returncode == 0
+    assert contents(cache) == contents(tmp_path / "alone")
+    assert not list(cache.rglob(".*"))
+
+
+def test_a_process_that_is_killed_at_any_moment_leaves_nothing_wrong(photos, cache):
+    expected, chance, partly = run(photos, False), random.Random(1), 0
+    for _ in range(6):
+        process = started(photos, cache, 0.01)
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+        time.sleep(chance.uniform(0, 0.15))
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+        partly += 0 < len(files(cache)) < COUNT
+        filled = Filled(COUNT)
+        same_items(run(photos, cache, filled=filled), expected)
+        assert filled.damaged == []
+        clear_bags(cache)
+    assert partly > 0
+
+
+# --- the bound -------------------------------------------------------------------------------------------------------
+
+
+def aged(paths: list[Path], days: float) -> None:
+    for path in paths:
         os.utime(path, (time.time() - 86400 * days,) * 2)
 
 
-def test_what_was_used_longest_ago_goes_first(photos, others, tmp_path, monkeypatch, network):
-    cache = tmp_path / "cache"
-    fitted(photos, cache, voter="nbnn")
-    old = shards(cache)
-    fitted(others, cache, voter="nbnn")
-    new = [path for path in shards(cache) if path not in old]
+def test_what_was_used_longest_ago_goes_first(photos, tmp_path, cache, monkeypatch, network):
+    run(photos, cache)
+    old = files(cache)
+    run(write_photos(tmp_path / "others", 1), cache)
+    new = [path for path in files(cache) if path not in old]
     aged(old, 3)
     aged(new, 2)
-    fitted(photos, cache, network, voter="nbnn")  # uses the old ones
-    monkeypatch.setenv("PATCHVOTE_CACHE_SIZE", str(sum(path.stat().st_size for path in old)))
-    fitted(photos, cache, network, voter="nbnn")
-    assert shards(cache) == old
+    run(photos, cache, network)  # a hit is a use
     assert network.calls == 0
+    one_more = write_photos(tmp_path / "more", 2, count=1)
+    monkeypatch.setenv("PATCHVOTE_CACHE_SIZE", str(sum(path.stat().st_size for path in old) * 11 // 10))
+    run(one_more, cache)
+    (last,) = [path for path in files(cache) if path not in old]
+    assert last not in new
+    assert set(old) < set(files(cache))
 
 
-def test_answers_count_as_use(photos, others, model, tmp_path):
-    cache = tmp_path / "cache"
-    aged(shards(cache), 3)
-    before = shards(cache)
-    list(loaded(model, cache, QuickNetwork()).answers(photos))
-    assert all(time.time() - path.stat().st_mtime < 60 for path in before)
+def test_a_collection_larger_than_the_bound_is_described_and_then_cut_down(photos, cache, monkeypatch):
+    monkeypatch.setenv("PATCHVOTE_CACHE_SIZE", "10")
+    same_items(run(photos, cache), run(photos, False))
+    assert list(cache.iterdir()) == []  # folders, too
 
 
-def test_a_collection_larger_than_the_bound_is_learned_and_then_cut_down(photos, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHVOTE_CACHE_SIZE", "1kB")
-    assert fitted(photos, tmp_path / "cache", voter="nbnn").filled.extracted == 20
-    assert size(tmp_path / "cache") <= 1000
-    assert list((tmp_path / "cache").iterdir()) == []  # folders, too
+def test_a_bound_of_nothing_keeps_nothing(photos, cache, monkeypatch):
+    monkeypatch.setenv("PATCHVOTE_CACHE_SIZE", "0")
+    run(photos, cache)
+    assert not cache.exists()
 
 
-def test_nothing_goes_while_another_command_uses_the_cache_and_the_last_one_cuts_it_down(model, others, tmp_path):
-    cache = tmp_path / "cache"
-    with using(cache, 0):
-        with using(cache, 0):
-            pass
-        assert size(cache) > 0
-        fitted(others, cache)
-    assert size(cache) == 0
+def test_without_a_cache_nothing_is_written(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "mine"))
+    run(photos, False)
+    assert not (tmp_path / "mine").exists()
 
 
 def test_the_bound_is_five_gigabytes_for_the_users_cache_and_none_for_a_folder_that_is_named(monkeypatch, tmp_path):
@@ -263,141 +413,155 @@ def test_the_bound_is_five_gigabytes_for_the_users_cache_and_none_for_a_folder_t
             parse_size(wrong)
 
 
-def test_a_bound_of_nothing_keeps_nothing(photos, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATCHVOTE_CACHE_SIZE", "0")
-    fitted(photos, tmp_path / "cache").evaluate(photos)
-    assert not (tmp_path / "cache").exists()
-
-
-def test_only_files_that_patchvote_wrote_into_its_folders_are_removed(model, photos, tmp_path):
-    cache = tmp_path / "cache"
-    (folder,) = cache.iterdir()
-    (shard,) = folder.glob("*.safetensors")
-    outside = tmp_path / "outside-0123456789ab"
-    shutil.copytree(folder, outside)
-    (cache / "link-0123456789ab").symlink_to(outside)
-    link = folder / shard.name.replace("0", "1")
-    link.symlink_to(outside / shard.name)
+def test_only_files_that_patchvote_wrote_into_its_folders_are_removed(photos, tmp_path, cache):
+    run(photos, cache)
+    folder = files(cache)[0].parent
+    outside = tmp_path / "outside-dense-0123456789ab"
+    shutil.copytree(folder.parent, outside)
+    (cache / "link-dense-0123456789ab").symlink_to(outside)
+    (folder / f"{'0' * 64}.bag").symlink_to(files(outside)[0])
     (folder / "notes.txt").write_text("mine")
-    (folder / "weights.safetensors").write_text("mine")
     fill(cache / "store", photos, Extractor(QUICK, backbone=QuickNetwork()))  # of `patchvote extract`
-    trim(cache, 0)
-    assert not shard.exists()
-    assert link.is_symlink()
-    assert (outside / shard.name).exists()
-    assert {path.name for path in folder.iterdir()} >= {"notes.txt", "weights.safetensors"}
-    assert len(Store.open(cache / "store")) == 20
+    assert clear_bags(cache) > 0
+    assert {path.name for path in folder.iterdir()} == {"notes.txt", f"{'0' * 64}.bag"}
+    assert len(files(outside)) == COUNT
+    assert len(Store.open(cache / "store")) == COUNT
 
 
-# --- several processes ----------------------------------------------------------------------------------------------
+def test_temporary_files_of_dead_processes_are_removed_after_a_day(photos, cache):
+    run(photos, cache)
+    folder = files(cache)[0].parent
+    old, young = folder / ".writing-old", folder / ".writing-young"
+    for path in (old, young):
+        path.write_bytes(b"half")
+    aged([old], 2)
+    trim(cache, None)
+    assert (old.exists(), young.exists(), len(files(cache))) == (False, True, COUNT)
 
 
-def test_several_threads_answer_at_once_with_a_small_bound(photos, others, model, tmp_path, monkeypatch):
-    expected = loaded(model, False, QuickNetwork()).predict_proba(others)
-    monkeypatch.setenv("PATCHVOTE_CACHE_SIZE", "20kB")
-    found, failed = [], []
-
-    def run() -> None:
-        try:
-            for _ in range(3):
-                found.append(loaded(model, tmp_path / "cache", QuickNetwork()).predict_proba(others))
-                fitted(photos, tmp_path / "cache")
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not failed
-    assert len(found) == 9
-    for one in found:
-        np.testing.assert_allclose(one, expected, atol=2e-3)
-    with using(tmp_path / "cache", 20_000):
-        pass
-    assert size(tmp_path / "cache") <= 20_000
+def test_a_cache_says_what_it_holds(photos, cache):
+    for kept in KINDS:
+        run(photos, cache, kept=kept)
+    aged([path for path in files(cache) if path.parent.name == "whole"], 2)
+    mean, whole = kinds_in(cache)
+    assert (mean.words, whole.words) == (("quick", "dense", "mean-1"), ("quick", "dense", "whole"))
+    assert mean.size + whole.size == sum(file.size for file in files_in(cache))
+    assert whole.sentence(time.time()) == f"quick, dense: all descriptors of each of {COUNT} photos, last used 2 days ago"
+    assert (mean.plain()["keeps"], mean.plain()["photos"]) == ("mean-1", COUNT)
+    assert mean.digests == whole.digests == {item.digest for item in run(photos, False)}
 
 
-PREDICTS = """
-import sys, time
-from helpers.quick_network import QuickNetwork
-from patchvote import ImageClassifier
-classifier = ImageClassifier.load(sys.argv[1], cache=sys.argv[2], backbone=QuickNetwork(), jobs=1)
-for number, answer in enumerate(classifier.answers(sys.argv[3])):
-    print(number, flush=True)
-    if number == 9:
-        time.sleep(600)
-"""
+def test_a_cache_that_is_cleared_while_it_is_used_is_filled_again(photos, cache):
+    extractor = Extractor(QUICK, backbone=QuickNetwork(), jobs=1)
+    stream = described(find_photos(photos), extractor, cache=cache)
+    items = [next(stream) for _ in range(3)]
+    clear_bags(cache)
+    same_items([*items, *stream], run(photos, False))
+    assert len(files(cache)) == COUNT - 3
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_command_that_was_killed_half_way_leaves_a_usable_cache(others, model, tmp_path, how, network):
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    process = subprocess.Popen(
-        [sys.executable, "-c", PREDICTS, model, tmp_path / "cache", others],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=os.environ | {"PYTHONPATH": path},
-    )
-    assert [process.stdout.readline() for _ in range(10)] == [f"{number}\n" for number in range(10)]
-    process.send_signal(how)
-    process.wait(60)
-    process.stdout.close()
+# --- whose it is, and where it cannot be -----------------------------------------------------------------------------
+
+
+def test_files_and_folders_are_for_their_owner_alone(photos, cache):
+    before = os.umask(0)
+    try:
+        run(photos, cache)
+    finally:
+        os.umask(before)
+    for path in (cache, *cache.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600)
+
+
+def test_a_file_in_the_place_of_the_cache_is_warned_of_once_and_done_without(photos, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.warns(CacheWarning, match="cannot be written .*: the work is done without it") as warned:
+        found = run(photos, tmp_path / "file" / "cache")
+    assert len(warned) == 1
+    same_items(found, run(photos, False))
+
+
+def test_a_full_disk_is_warned_of_once_and_done_without(photos, cache):
+    with full_disk(100), pytest.warns(CacheWarning, match="File too large") as warned:
+        found = run(photos, cache)
+    assert len(warned) == 1
+    same_items(found, run(photos, False))
+    assert not list(cache.rglob(".*"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        answers = list(loaded(model, tmp_path / "cache", network).answers(others))
-    assert all(answer.error is None for answer in answers)
-    assert network.calls == 20 if how == signal.SIGKILL else 0 < network.calls <= 11
-    assert clear_bags(tmp_path / "cache") > 0
-    assert list((tmp_path / "cache").iterdir()) == []
+        run(photos, cache)
+    assert len(files(cache)) == COUNT
 
 
-# --- a cache that cannot be used ------------------------------------------------------------------------------------
+@pytest.mark.parametrize("cache", ["memory://somewhere/cache", "s3://bucket/cache"])
+def test_a_cache_on_another_file_system_is_refused_and_makes_no_local_folder(cache, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PatchvoteError, match=f"must be a folder of this machine, got {cache}"):
+        run([Image.new("RGB", (64, 64))], cache)
+    assert not list(tmp_path.iterdir())
 
 
-def test_answers_go_on_where_the_disk_is_full_and_it_is_told_once(others, model, tmp_path):
-    expected = loaded(model, False, QuickNetwork()).predict_proba(others)
-    classifier = loaded(model, tmp_path / "cache", QuickNetwork())
-    with full_disk(1000), pytest.warns(CacheWarning) as told:
-        found = classifier.predict_proba(others)
-    np.testing.assert_allclose(found, expected, atol=2e-3)
-    (warning,) = told
-    assert "cannot be used (File too large): the work is done without it" in str(warning.message)
+# --- workers ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_in_the_place_of_the_cache_is_told_once_and_done_without(others, photos, model, tmp_path):
+@pytest.mark.parametrize("kept", KINDS)
+def test_what_workers_write_is_what_one_process_writes(photos, tmp_path, cache, kept):
+    (photos / "red" / "no photo.png").write_text("nothing")
+    expected = run(photos, tmp_path / "alone", kept=kept)
+    for extracted in (COUNT, 0):
+        filled = Filled(COUNT + 1)
+        same_items(run(photos, cache, kept=kept, engine=LocalEngine(), filled=filled), expected)
+        assert (filled.extracted, filled.kept, len(filled.skipped)) == (extracted, COUNT - extracted, 1)
+    assert contents(cache) == contents(tmp_path / "alone")
+    same_items(run(photos, False, kept=kept, engine=LocalEngine()), expected)
+
+
+def test_workers_on_ray_give_the_bags_of_one_process(engine, photos, cache, trace):
+    Image.new("RGB", (64, 64), (255, 0, 0)).save(photos / "red" / "deadly.png")
+    expected = {item.digest: item for item in run(photos, False)}
+    found = run(photos, cache, DeadlyNetwork(trace), kept=KeptMean(), engine=engine)
+    for item in found:
+        if item.photo.name == "red/deadly.png":
+            assert "ended the process that read it, twice" in item.error.reason
+        else:
+            assert_same(item.bag, KeptMean().of(expected[item.digest].whole))
+    assert len(found) == COUNT + 1
+    again = run(photos / "blue", False, TracedNetwork(trace), engine=engine)
+    same_items(again, run(photos / "blue", False))
+
+
+def test_images_in_memory_are_not_sent_to_workers(cache):
+    with pytest.raises(StoreError, match="a is an image in memory: workers of an engine read photos from files"):
+        run([Photo("a", np.zeros((64, 64, 3), np.uint8))], cache, engine=LocalEngine())
+
+
+def test_files_of_workers_that_are_not_seen_here_are_an_error(photos, cache, monkeypatch):
+    class Elsewhere(LocalEngine):
+        def run(self, job, items):
+            yield from super().run(dataclasses.replace(job, folder=cache / "elsewhere"), items)
+
+    with pytest.raises(StoreError, match="does not hold here what the workers have written. Every machine"):
+        run(photos, cache, engine=Elsewhere())
+
+
+def test_a_folder_that_workers_cannot_write_is_warned_of_and_another_one_used(photos, tmp_path):
     (tmp_path / "file").touch()
-    for use in (
-        lambda: loaded(model, tmp_path / "file" / "cache", QuickNetwork()).evaluate(others),
-        lambda: fitted(photos, tmp_path / "file" / "cache"),
-    ):
-        with pytest.warns(CacheWarning, match="cannot be written .*: nothing is kept there") as told:
-            use()
-        assert len(told) == 1
+    with pytest.warns(CacheWarning, match="cannot be written"):
+        found = run(photos, tmp_path / "file" / "cache", engine=LocalEngine())
+    same_items(found, run(photos, False))
 
 
-def test_foreign_files_in_a_store_are_told_and_the_work_is_done_without_it(photos, others, model, tmp_path):
-    (folder,) = (tmp_path / "cache").iterdir()
-    (folder / "thesis.txt").write_text("years of work")
-    with pytest.warns(CacheWarning, match="cannot be used .*holds other files .*: the work is done without it"):
-        assert fitted(photos, tmp_path / "cache").filled.extracted == 20
-    assert (folder / "thesis.txt").exists()
+# --- a store of them -------------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_bag_is_told_and_extracted_again(photos, model, tmp_path, network):
-    (shard,) = shards(tmp_path / "cache")
-    data = bytearray(shard.read_bytes())
-    data[8 + int.from_bytes(data[:8], "little") + 21] ^= 1
-    shard.write_bytes(data)
-    expected = loaded(model, False, QuickNetwork()).predict_proba(photos)
-    classifier = loaded(model, tmp_path / "cache", network)
-    np.testing.assert_allclose(classifier.predict_proba(photos), expected, atol=2e-3)
-    assert 0 < network.calls <= 20
-    (said,) = classifier.damaged
-    assert "is damaged" in said
-    assert "It was set aside as" in said
-    again = loaded(model, tmp_path / "cache", QuickNetwork())
-    again.predict_proba(photos)
-    assert again.damaged == []
+def test_a_store_of_described_photos_is_that_of_extract_in_the_order_of_the_photos(photos, tmp_path, cache):
+    (photos / "red" / "no photo.png").write_text("nothing")
+    extractor = Extractor(QUICK, backbone=QuickNetwork())
+    found = find_photos(photos)[::-1]
+    store = store_of(described(found, extractor, cache=cache), extractor, tmp_path / "store")
+    assert store.names == [photo.name for photo in found if "no photo" not in photo.name]
+    assert store.labels.tolist() == [name.split("/")[0] for name in store.names]
+    fill(tmp_path / "reference", photos, extractor)
+    assert_same_bags(tmp_path / "store", tmp_path / "reference")
+    with pytest.raises(StoreError, match=r"the only photo cannot be read. red/no photo.png: is not an image"):
+        store_of(described(found[:1], extractor, cache=cache), extractor, tmp_path / "nothing")

@@ -19,9 +19,9 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 if TYPE_CHECKING:
     from .bags.bags import Bags
     from .bags.boxes import Dense, Patch
+    from .bags.cache import Filled
     from .bags.extract import Extractor
     from .bags.fill import fill
-    from .bags.filled import Filled
     from .bags.recipe import Recipe
     from .bags.store import Store
     from .classifier import ImageClassifier
@@ -49,7 +49,7 @@ _MODULES = {
     "Dense": "bags.boxes",
     "Evidence": "models.evidence",
     "Extractor": "bags.extract",
-    "Filled": "bags.filled",
+    "Filled": "bags.cache",
     "ImageClassifier": "classifier",
     "LocalNBNN": "voters.neighbours.local_nbnn",
     "Match": "models.evidence",

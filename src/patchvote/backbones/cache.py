@@ -13,7 +13,6 @@ import hashlib
 import os
 import re
 import stat
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -69,17 +68,6 @@ def _is_own(status: os.stat_result) -> bool:
     if not hasattr(os, "geteuid"):  # Windows, where the cache lies in the user's own folder
         return True
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def is_writable(folder: Path) -> bool:
-    """Return whether a folder of a cache is writable, and make it if necessary; where it is not, warn once."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError as error:
-        _warn(cache_folder() if folder.is_relative_to(cache_folder()) else folder.parent, error)
-        return False
 
 
 def _warn(root: Path, error: OSError) -> None:

@@ -1,158 +1,612 @@
-"""What a classifier needs of the bags of photos, kept in the user's cache or in a temporary folder.
+"""The cache of bags: what is kept of a photo is a pure function of the photo and the recipe.
 
-All commands and all collections of photos share one cache. There, the name of a photo is its full path, with links
-resolved, and the name of an image in memory is its digest: equal names then mean equal photos, whatever folder or list
-they come from. A photo under another name is recognised by its content.
+Each photo has one file, named after the digest of its content, in the folder of its kind: network, recipe, and what is
+kept of a bag. So there is no index and no lock. Any number of processes may use the cache at once: two that do the same
+work write the same bytes. A file is written under a temporary name and renamed, and begins with a checksum of the rest.
+A damaged file is removed, and its photo extracted again. The time of change of a file is that of its last use: the
+files that were used longest ago are removed first.
+
+    <root>/<network>-<mode>-<12 hex digits>/<kept.name>/<SHA-256 of the photo>.bag
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import dataclasses
+import datetime
 import hashlib
 import os
 import re
+import stat
+import tempfile
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from ..backbones.cache import is_writable
-from ..errors import CacheWarning, ForeignStoreError, PhotoError, StoreError
-from ..photos.decode import digest_of
+import numpy as np
+import numpy.typing as npt
+import xxhash
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from ..backbones.cache import cache_folder
+from ..errors import CacheWarning, PatchvoteError, PhotoError, StoreError
 from ..photos.find import Photo
-from ..utils.engine import Engine
-from ..utils.remote import RemotePath
+from ..utils.counting import counted
+from ..utils.engine import Engine, Lost, in_order
+from ..utils.reading import open_regular
+from ..utils.remote import RemotePath, place
 from ..utils.temporary import temporary_folder
-from .cache_files import bound_of, root_of, touch, using
-from .cached_stores import CachedStores
-from .extract import Extractor
-from .fill import distinct
-from .filled import Filled, Progress
-from .keep import ALL, Condenser, Keep
-from .lending import CONTENT
-from .store import Store
+from .bags import Bags
+from .extract import Described, Extractor
+
+# Bytes of all bags in the user's cache: the summaries of 100,000 photos, or the whole bags of 9,000.
+DEFAULT_BOUND = 5_000_000_000
+VARIABLE = "PATCHVOTE_CACHE_SIZE"
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_KIND = re.compile(r"(?P<network>.+)-(?P<mode>[a-z]+)-[0-9a-f]{12}", re.DOTALL)
+_BAG = re.compile(r"[0-9a-f]{64}\.bag")
+_TEMPORARY = ".writing-"
+_ABANDONED = 86400.0  # seconds after which a temporary file is removed: no file is written for so long
+_CHECKSUM_BYTES = 16
+_PER_TASK = 64  # photos; a worker that ends loses only the one at which it was
 
 
-@contextlib.contextmanager
-def cached_bags(
-    photos: list[Photo],
+class Kept(Protocol):
+    """What is kept of the bag of a photo: a pure function of the bag. It can be pickled."""
+
+    @property
+    def name(self) -> str:
+        """Name of the folder, of the characters A-Z a-z 0-9 . -; it changes whenever the function changes."""
+        ...
+
+    def of(self, bag: Bags) -> Bags:
+        """Return what is kept, rounded as it will be when it is read again; ValueError if it cannot be kept."""
+        ...
+
+    def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a file."""
+        ...
+
+    def unpack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Bags:
+        """Return what `pack` was given; ValueError if the arrays are not of this form."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class _Whole:
+    """Keeps the whole bag, in float16."""
+
+    name: str = "whole"
+
+    def of(self, bag: Bags) -> Bags:
+        """Return the bag in float16; ValueError if a number of it does not fit."""
+        largest = float(np.maximum(bag.values.max(initial=0), -bag.values.min(initial=0)))  # NaN if any value is
+        if not largest <= float(np.finfo(np.float16).max):
+            raise ValueError(
+                "a descriptor of it is not finite, or does not fit into float16. Look at the network's preprocessing."
+            )
+        return bag.astype(np.float16)
+
+    def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a file."""
+        return {"values": kept.values, "boxes": kept.boxes, "level": kept.level}
+
+    def unpack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> Bags:
+        """Return what `pack` was given."""
+        types = {name: array.dtype for name, array in arrays.items()}
+        if types != {"values": np.float16, "boxes": np.float32, "level": np.int16}:
+            raise ValueError(f"no whole bag: {types}")
+        return Bags(arrays["values"], np.array([0, len(arrays["values"])]), arrays["boxes"], arrays["level"])
+
+
+WHOLE: Kept = _Whole()
+
+
+@dataclasses.dataclass
+class Filled:
+    """What was done so far, for progress and for the caller.
+
+    Attributes
+    ----------
+    photos : int
+        Number of requested photos.
+    kept : int
+        Photos that were in the cache or in the store already.
+    extracted : int
+        Photos that went through the network.
+    skipped : list of PhotoError
+        Photos that could not be read, with the reason.
+    seconds : float
+        Time taken so far.
+    damaged : list of str
+        Files that were found damaged; their photos were extracted again.
+    """
+
+    photos: int
+    kept: int = 0
+    extracted: int = 0
+    skipped: list[PhotoError] = dataclasses.field(default_factory=list)
+    seconds: float = 0.0
+    damaged: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """Number of photos that are finished."""
+        return self.kept + self.extracted + len(self.skipped)
+
+
+def described(
+    photos: Sequence[Photo],
     extractor: Extractor,
+    kept: Kept = WHOLE,
     *,
-    need: Keep | Condenser = ALL,
     cache: str | Path | bool | None = None,
-    progress: Progress | None = None,
     engine: Engine | None = None,
-) -> Iterator[tuple[Filled, Store]]:
-    """Update the cache with photos; yield what was done, and a store of their bags in the order of the photos.
-
-    Names and labels are those of the photos. Every bag belongs to the content that the photo had when it was read,
-    whatever other processes write to the cache meanwhile. A cache that cannot be used is told, and done without.
+    progress: Callable[[Filled], None] | None = None,
+    filled: Filled | None = None,
+) -> Generator[Described, None, None]:
+    """Yield what is kept of the bags of photos, in order: from the cache, or else from the network.
 
     Parameters
     ----------
-    photos : list of Photo
-        Photos to extract.
+    photos : sequence of Photo
+        The photos.
     extractor : Extractor
-        Extractor that makes the bags.
-    need : Keep or Condenser
-        What the store has to keep of each bag.
+        Extractor that makes bags.
+    kept : Kept
+        What is kept of each bag.
     cache : path, None or False
-        Folder of the cache, the user's by default; False keeps nothing.
+        Folder of the cache, the user's by default; False keeps nothing. What is yielded does not depend on it.
+    engine : Engine, optional
+        Engine whose workers extract the photos and write the files of the cache, which this process reads. They have to
+        see the folder under the same path; without a cache, that is a folder in the system's temporary folder.
     progress : function, optional
         Called after each photo with what was done so far.
-    engine : Engine, optional
-        Engine whose workers extract, as for `fill`; they have to see the folder under the same path.
+    filled : Filled, optional
+        Record to which it is added what was done.
+
+    Yields
+    ------
+    Described
+        `bag` is what is kept, `whole` the whole bag if it has just come from the network.
 
     Raises
     ------
     StoreError
-        If two different photos have one name, or no photo can be read.
+        If workers have to read an image in memory, or cannot write to the folder, or another one than this process.
     """
-    distinct(photos)
-    root = root_of(cache)
-    more: dict[str, Any] = {"names": names_of(photos), "progress": progress, "engine": engine}
+    filled = Filled(len(photos)) if filled is None else filled
+    start = time.monotonic() - filled.seconds
     with contextlib.ExitStack() as stack:
-        bags = None
-        if root is not None:
-            stack.enter_context(in_cache(root, cache))
-            stores = CachedStores(base_of(root, extractor), photos, extractor, **more)
-            bags = _kept(stores, need, stack)
-        if bags is None:
-            folder = stack.enter_context(temporary_folder()) / "bags"
-            stores = CachedStores(folder, photos, extractor, **more)
-            bags = stores.bring(*stores.plan(need), stack)
-        yield bags
+        folder = stack.enter_context(_opened(extractor, kept, cache, engine))
+        stream = (
+            _extracted(photos, extractor, folder, filled)
+            if engine is None
+            else _from_workers(engine, photos, extractor, folder, filled)
+        )
+        for item, from_network in stack.enter_context(contextlib.closing(stream)):
+            if item.error is not None:
+                filled.skipped.append(item.error)
+            elif from_network:
+                filled.extracted += 1
+            else:
+                filled.kept += 1
+            filled.seconds = time.monotonic() - start
+            if progress is not None:
+                progress(filled)
+            yield item
 
 
-def _kept(stores: CachedStores, need: Keep | Condenser, stack: contextlib.ExitStack) -> tuple[Filled, Store] | None:
-    """Bring the stores of a cache up to date; None, with a warning, if they cannot be used."""
-    plan = stores.plan(need)
-    if not is_writable(plan[1]):
-        return None
-    try:
-        filled, store = stores.bring(*plan, stack)
-    except StoreError as error:
-        if not is_unusable(error):
+class _Folder(Container[str]):
+    """The files of one kind: a container of the digests of photos."""
+
+    def __init__(self, path: Path | None, kept: Kept, *, must_write: bool = False) -> None:
+        self.path, self.kept, self.must_write = path, kept, must_write
+        self.writes, self.wrote = path is not None, False
+
+    def __contains__(self, digest: object) -> bool:
+        return self.path is not None and self._file(digest).exists()
+
+    def read(self, digest: str, filled: Filled) -> Bags | None:
+        """Return what is kept of a photo; None if it is not there any more, or damaged and therefore removed."""
+        path = self._file(digest)
+        try:
+            with open_regular(path) as file:
+                data = memoryview(file.read())
+        except OSError:
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        try:
+            if xxhash.xxh3_128_digest(data[_CHECKSUM_BYTES:]) != data[:_CHECKSUM_BYTES]:
+                raise ValueError("another checksum")
+            return self.kept.unpack(load(bytes(data[_CHECKSUM_BYTES:])))
+        except (ValueError, SafetensorError):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            filled.damaged.append(f"{path} was damaged and is removed; its photo was extracted again.")
+            return None
+
+    def write(self, digest: str, kept: Bags) -> None:
+        """Write what is kept of a photo; the first time that it is not possible, warn, and write nothing more."""
+        if self.path is None or not self.writes:
+            return
+        data = save({name: np.ascontiguousarray(array) for name, array in self.kept.pack(kept).items()})
+        try:
+            self._write(self._file(digest), data)
+        except OSError as error:
+            if self.must_write:
+                raise StoreError(f"{self.path} cannot be written by a worker: {error.strerror or error}.") from error
+            self.writes = False
+            _warn(self.path.parent.parent, error)
+        else:
+            self.wrote = True
+
+    def _write(self, path: Path, data: bytes) -> None:
+        try:
+            handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+        except FileNotFoundError:  # it is new, or another process has cleared the cache
+            self.make()
+            handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
+        temporary = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(xxhash.xxh3_128_digest(data))
+                file.write(data)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
             raise
-        if stores.engine is not None:  # a folder of this machine alone would not do
-            raise StoreError(f"{error} Or keep no bags: --no-cache, in Python cache=False.") from error
-        warn_unusable(stores.base.parent, error)
-        return None
-    touch(store.files())
-    return filled, store
+
+    def make(self) -> None:
+        """Make the folder, for its owner alone."""
+        if self.path is not None:
+            for folder in (self.path.parent.parent, self.path.parent, self.path):
+                folder.mkdir(0o700, parents=True, exist_ok=True)
+
+    def _file(self, digest: object) -> Path:
+        return Path(f"{self.path}/{digest}.bag")
 
 
 @contextlib.contextmanager
-def in_cache(root: Path, cache: str | Path | bool | None) -> Iterator[None]:
-    """Use a cache while the block runs, as `using` does; its folder is made if it can be."""
-    bound = bound_of(cache)
-    with contextlib.suppress(OSError):
-        root.mkdir(parents=True, exist_ok=True)
-    with using(root, bound):
-        yield
+def _opened(
+    extractor: Extractor, kept: Kept, cache: str | Path | bool | None, engine: Engine | None
+) -> Iterator[_Folder]:
+    """Open the folder of a cache, or a temporary one for workers; then cut the cache down to its bound."""
+    root, bound = root_of(cache), bound_of(cache)
+    if engine is not None and root is not None:
+        try:
+            folder = _Folder(base_of(root, extractor) / kept.name, kept)
+            folder.make()
+            with tempfile.TemporaryFile(dir=folder.path):
+                pass
+        except OSError as error:
+            _warn(root, error)
+            root = None
+    with contextlib.ExitStack() as stack:
+        if root is None and engine is not None:
+            root, bound = stack.enter_context(temporary_folder()), None
+        folder = _Folder(None if root is None else base_of(root, extractor) / kept.name, kept)
+        try:
+            yield folder
+        finally:
+            if root is not None and folder.wrote:
+                trim(root, bound)
 
 
-def is_unusable(error: StoreError) -> bool:
-    """Whether an error is about the folder of a cache, and not about photos or the network."""
-    return isinstance(error, ForeignStoreError) or isinstance(error.__cause__, OSError)
+def _extracted(
+    photos: Iterable[Photo], extractor: Extractor, folder: _Folder, filled: Filled
+) -> Generator[tuple[Described, bool], None, None]:
+    """Yield what is kept of each photo, and whether it went through the network."""
+    with contextlib.closing(extractor.stream(photos, folder)) as stream:
+        for item in stream:
+            answer = _answer(item, extractor, folder, filled)
+            yield answer, answer.whole is not None
 
 
-def warn_unusable(root: Path, error: StoreError) -> None:
-    """Warn that a cache is not used, and why."""
-    cause = error.__cause__
-    why = str((cause.strerror or cause) if isinstance(cause, OSError) else error).rstrip(".")
-    warnings.warn(
-        f"the cache {root} cannot be used ({why}): the work is done without it, and the next run will take as long as "
-        "this one.",
-        CacheWarning,
-        stacklevel=2,
-    )
+def _answer(item: Described, extractor: Extractor, folder: _Folder, filled: Filled) -> Described:
+    """Return what is kept of a photo that was read, maybe without a bag because the folder has it."""
+    if item.error is None and item.bag is None:
+        if (bag := folder.read(item.digest, filled)) is not None:
+            return Described(item.photo, item.digest, bag)
+        (item,) = extractor.stream([item.photo])
+    if item.bag is None:
+        return item
+    try:
+        bag = folder.kept.of(item.bag)
+    except ValueError as error:
+        return Described(item.photo, item.digest, error=PhotoError(item.photo.name, str(error)))
+    folder.write(item.digest, bag)
+    return Described(item.photo, item.digest, bag, whole=item.bag)
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class _Written:
+    """What a worker reports of a photo: its digest and file if it could be read, or else the reason."""
+
+    digest: str
+    error: PhotoError | None
+    extracted: bool
+    damaged: list[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _WritingJob:
+    """The job of a worker that fills a folder of a cache: photos in, files on disk, records out."""
+
+    folder: Path
+    kept: Kept
+    extractor: Callable[[], Extractor]
+    fingerprint: str
+    name: str = "extract"
+    per_task: int = _PER_TASK
+
+    def start(self) -> Callable[[Sequence[Photo]], list[_Written]]:
+        """Load the network, and return the function that writes what is kept of some photos."""
+        from .storing import same_extractor
+
+        extractor = same_extractor(self.extractor, self.fingerprint)
+
+        def work(photos: Sequence[Photo]) -> list[_Written]:
+            folder, filled = _Folder(self.folder, self.kept, must_write=True), Filled(len(photos))
+            written = []
+            for item, from_network in _extracted(photos, extractor, folder, filled):
+                written.append(_Written(item.digest, item.error, from_network, filled.damaged))
+                filled.damaged = []
+            return written
+
+        return work
+
+
+def _from_workers(
+    engine: Engine, photos: Sequence[Photo], extractor: Extractor, folder: _Folder, filled: Filled
+) -> Generator[tuple[Described, bool], None, None]:
+    """Have the workers of an engine extract photos; yield what they have written, as `_extracted` does."""
+    from .storing import check_files, lost_photo
+
+    check_files(photos)
+    job = _WritingJob(Path(f"{folder.path}"), folder.kept, extractor.again, extractor.backbone.spec.fingerprint)
+    with contextlib.closing(engine.run(job, photos)) as results:
+        for photo, written in zip(photos, in_order(results), strict=True):
+            if isinstance(written, Lost):
+                yield Described(photo, "", error=lost_photo(photo.name, written)), False
+                continue
+            filled.damaged += written.damaged
+            if written.error is not None:
+                yield Described(photo, written.digest, error=written.error), False
+                continue
+            if written.digest not in folder:
+                raise StoreError(
+                    f"{folder.path} does not hold here what the workers have written. Every machine of the cluster has "
+                    "to see the folder of the cache under the same path; PATCHVOTE_CACHE names another."
+                )
+            folder.wrote |= written.extracted
+            yield _answer(Described(photo, written.digest), extractor, folder, filled), written.extracted
+
+
+# --- folders and sizes ------------------------------------------------------------------------------------------------
+
+
+def root_of(cache: str | Path | bool | None) -> Path | None:
+    """Return the folder of a cache: the user's for None or True; None for False, and where nothing may be kept.
+
+    Raises
+    ------
+    PatchvoteError
+        The folder is on another file system, where times of use cannot be set.
+    """
+    if cache is False or bound_of(cache) == 0:
+        return None
+    root = bags_folder() if isinstance(cache, bool | None) else place(cache)
+    if isinstance(root, RemotePath):
+        raise PatchvoteError(
+            f"the cache must be a folder of this machine, got {root}. A store may be there: `patchvote extract PHOTOS "
+            "STORE`."
+        )
+    return root.absolute()
+
+
+def bags_folder() -> Path:
+    """Return the folder of the bags in the user's cache."""
+    return cache_folder() / "bags"
 
 
 def base_of(root: Path, extractor: Extractor) -> Path:
-    """Return the folder for the whole bags of a network and recipe; those of less have longer names."""
+    """Return the folder for a network and a recipe."""
     recipe, spec = extractor.recipe, extractor.backbone.spec
     kind = f"{recipe.mode} {recipe.sampling} {recipe.activation} {spec.fingerprint}"
     name = re.sub("[^A-Za-z0-9.]+", "-", Path(recipe.network).name)[:40].strip("-.") or "network"
     return root / f"{name}-{recipe.mode}-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
 
 
-def names_of(photos: Sequence[Photo]) -> list[str]:
-    """Return a name for each photo that identifies it in every collection."""
-    folders: dict[str, str] = {}
-    return [_name(photo, folders) for photo in photos]
+def bound_of(cache: str | Path | bool | None = None) -> int | None:
+    """Return how many bytes a cache may take, None for any number.
+
+    `PATCHVOTE_CACHE_SIZE` says it for every cache. Without it, the user's has a default, and a folder that the user
+    names for the purpose has no bound.
+    """
+    text = os.environ.get(VARIABLE, "")
+    if text.strip():
+        return parse_size(text)
+    return DEFAULT_BOUND if isinstance(cache, bool | None) else None
 
 
-def _name(photo: Photo, folders: dict[str, str]) -> str:
-    try:
-        if isinstance(photo.source, RemotePath):
-            return str(photo.source)
-        if isinstance(photo.source, Path):
-            folder, name = os.path.split(photo.source)
-            if folder not in folders:
-                folders[folder] = os.path.realpath(folder)
-            path = Path(folders[folder], name)
-            return (Path(os.path.realpath(path)) if path.is_symlink() else path).as_posix()
-        return f"{CONTENT}{digest_of(photo)}"
-    except (OSError, ValueError, PhotoError):  # it cannot be read; the extractor reports why
-        return f"unreadable {photo.name}"
+def parse_size(text: str) -> int | None:
+    """Return a number of bytes, None for "unlimited".
+
+    Raises
+    ------
+    PatchvoteError
+        It is not a size.
+
+    Examples
+    --------
+    >>> parse_size("500 MB"), parse_size("1.5g"), parse_size("0"), parse_size("unlimited")
+    (500000000, 1500000000, 0, None)
+    """
+    plain = text.strip().lower()
+    if plain == "unlimited":
+        return None
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d{1,9})?)\s*([kmgt]?)b?", plain, re.ASCII)
+    if match is None:
+        raise PatchvoteError(
+            f"{VARIABLE} must be a size such as 500MB or 5GB, 0 to keep nothing, or unlimited, got {text[:40]!r}."
+        )
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def _warn(root: Path, error: OSError) -> None:
+    # All warnings have the same line and text, so Python's filter shows only the first.
+    warnings.warn(
+        f"the cache {root} cannot be written ({error.strerror or error}): the work is done without it, and the next "
+        "run will take as long as this one.",
+        CacheWarning,
+        stacklevel=1,
+    )
+
+
+# --- what is in a cache -----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class CachedFile:
+    """A file of a cache: its path, its size in bytes, and the time of its last use in seconds since 1970."""
+
+    path: Path
+    size: int
+    used: float
+
+
+def files_in(root: Path) -> Iterator[CachedFile]:
+    """Yield the files of a cache, also temporary ones; nothing else, and no link is followed."""
+    for base in _folders_in(root):
+        for folder in _folders_in(base.path) if _KIND.fullmatch(base.name) else ():
+            with contextlib.suppress(OSError), os.scandir(folder.path) as entries:
+                for entry in entries:
+                    if _BAG.fullmatch(entry.name) or entry.name.startswith(_TEMPORARY):
+                        with contextlib.suppress(OSError):  # removed since
+                            status = entry.stat(follow_symlinks=False)
+                            if stat.S_ISREG(status.st_mode):
+                                yield CachedFile(Path(entry.path), status.st_size, status.st_mtime)
+
+
+def _folders_in(folder: Path | str) -> list[os.DirEntry[str]]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return sorted((one for one in entries if one.is_dir(follow_symlinks=False)), key=lambda one: one.name)
+    return []
+
+
+def trim(root: Path, bound: int | None) -> None:
+    """Remove abandoned temporary files, then the bags that were used longest ago until the rest fits the bound."""
+    bags, chosen, now = [], [], time.time()
+    for file in files_in(root):
+        if not file.path.name.startswith(_TEMPORARY):
+            bags.append(file)
+        elif now - file.used > _ABANDONED:
+            chosen.append(file)
+    excess = 0 if bound is None else sum(file.size for file in bags) - bound
+    for file in sorted(bags, key=lambda file: file.used):
+        if excess <= 0:
+            break
+        chosen.append(file)
+        excess -= file.size
+    _remove(chosen)
+
+
+def clear_bags(root: Path) -> int:
+    """Remove the bags of a cache; return how many bytes were removed."""
+    return _remove(list(files_in(root)))
+
+
+def _remove(files: Iterable[CachedFile]) -> int:
+    """Remove files, and folders that are empty then; return how many bytes were removed."""
+    removed, folders = 0, set()
+    for file in files:
+        with contextlib.suppress(OSError):
+            file.path.unlink()
+            removed += file.size
+        folders |= {file.path.parent, file.path.parent.parent}
+    for folder in sorted(folders, reverse=True):  # those within others first
+        with contextlib.suppress(OSError):  # not empty
+            folder.rmdir()
+    return removed
+
+
+@dataclasses.dataclass(frozen=True)
+class CachedKind:
+    """The files of a cache for one network, recipe and way to keep bags.
+
+    Parameters
+    ----------
+    folder : Path
+        Their folder.
+    digests : frozenset of str
+        Digests of the photos.
+    size : int
+        Bytes of the files.
+    used : float
+        Time of the last use, in seconds since 1970.
+    """
+
+    folder: Path
+    digests: frozenset[str]
+    size: int
+    used: float
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """Name of the network, mode of the recipe, and name of what is kept."""
+        match = _KIND.fullmatch(self.folder.parent.name)
+        return (match["network"], match["mode"], self.folder.name) if match else ("", "", self.folder.name)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        used = datetime.datetime.fromtimestamp(self.used, datetime.UTC).isoformat(timespec="seconds")
+        what = dict(zip(("network", "mode", "keeps"), self.words, strict=True))
+        return {"folder": str(self.folder), **what, "photos": len(self.digests), "bytes": self.size, "used": used}
+
+    def sentence(self, now: float) -> str:
+        """Return it in words; `now` is the time in seconds since 1970."""
+        network, mode, keeps = self.words
+        what = "all descriptors" if keeps == WHOLE.name else "a summary"
+        photos = counted(len(self.digests), "photo")
+        return f"{network}, {mode}: {what} of each of {photos}, last used {ago(now - self.used)}"
+
+
+def kinds_in(root: Path) -> list[CachedKind]:
+    """Return what is in a cache, what was used last first."""
+    files: dict[Path, list[CachedFile]] = collections.defaultdict(list)
+    for file in files_in(root):
+        if _BAG.fullmatch(file.path.name):
+            files[file.path.parent].append(file)
+    kinds = [
+        CachedKind(
+            folder,
+            frozenset(file.path.stem for file in within),
+            sum(file.size for file in within),
+            max(file.used for file in within),
+        )
+        for folder, within in files.items()
+    ]
+    return sorted(kinds, key=lambda kind: -kind.used)
+
+
+def ago(seconds: float) -> str:
+    """Return in words how long ago something was.
+
+    Examples
+    --------
+    >>> ago(20), ago(7200), ago(86400 * 12)
+    ('just now', '2 hours ago', '12 days ago')
+    """
+    for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{counted(int(seconds // size), word)} ago"
+    return "just now"

@@ -24,8 +24,6 @@ class Entry:
     size, modified : int
         Size in bytes and time of the last change (ns) of the file, which identify an unchanged file without reading
         it; 0 if they cannot be relied on.
-    descriptors : int
-        Number of descriptors of the whole bag, if the store keeps less of it; 0 otherwise.
     """
 
     name: str
@@ -33,14 +31,6 @@ class Entry:
     digest: str
     size: int = 0
     modified: int = 0
-    descriptors: int = 0
-
-    def plain(self) -> dict[str, Any]:
-        """Return the fields as a header has them: the number of descriptors only if it says something."""
-        fields = dict(vars(self))
-        if not self.descriptors:
-            del fields["descriptors"]
-        return fields
 
 
 _FIELDS = tuple(field.name for field in dataclasses.fields(Entry))
@@ -67,18 +57,16 @@ class Entries(Sequence[Entry]):
     """
 
     def __init__(self, rows: list[dict[str, Any]]) -> None:
-        whole, known = set(_FIELDS[:-1]), set(_FIELDS)
-        rows = [row if row.keys() == whole or row.keys() == known else vars(Entry(**row)) for row in rows]
-        names, labels, digests, sizes, times = ([row[field] for row in rows] for field in _FIELDS[:-1])
-        counts = [row.get("descriptors", 0) for row in rows]
+        known = set(_FIELDS)
+        rows = [row if row.keys() == known else vars(Entry(**row)) for row in rows]
+        names, labels, digests, sizes, times = ([row[field] for row in rows] for field in _FIELDS)
         texts = {*map(type, names), *map(type, digests)}
-        numbers = {*map(type, sizes), *map(type, times), *map(type, counts)}
+        numbers = {*map(type, sizes), *map(type, times)}
         if not (texts <= {str} and numbers <= {int, bool} and set(map(type, labels)) <= {str, type(None)}):
             raise TypeError("a field of an entry has the wrong type")
         self.names: list[str] = names
         self.digests: list[str] = digests
         self.labels: list[str | None] = [label if label is None else sys.intern(label) for label in labels]
-        self.descriptors = np.array(counts, np.int64)
         self._sizes, self._times = _column(sizes), _column(times)
 
     def __len__(self) -> int:
@@ -92,8 +80,7 @@ class Entries(Sequence[Entry]):
         if isinstance(key, slice):
             return tuple(self[index] for index in range(len(self))[key])
         size, time = int(self._sizes[key]), int(self._times[key])
-        count = int(self.descriptors[key])
-        return Entry(self.names[key], self.labels[key], self.digests[key], size, time, count)
+        return Entry(self.names[key], self.labels[key], self.digests[key], size, time)
 
     def __iter__(self) -> Iterator[Entry]:
         return (self[index] for index in range(len(self)))

@@ -55,20 +55,14 @@ class Described:
         Bag of the photo.
     error : PhotoError or None
         Reason why there is no bag. Both are None if the caller had the bag already.
-    stamp : tuple of int, optional
-        Size and time of change that the file had when it was read, if another run has read it.
-    count : int
-        Number of descriptors of the whole bag, if `bag` is something computed from it; 0 otherwise.
     whole : Bags or None
-        The whole bag, if it is at hand where `bag` is for a model's scores.
+        The whole bag that has just come from the network, where `bag` is what is kept of it.
     """
 
     photo: Photo
     digest: str
     bag: Bags | None = None
     error: PhotoError | None = None
-    stamp: tuple[int, int] | None = None
-    count: int = 0
     whole: Bags | None = None
 
 

@@ -8,8 +8,8 @@ Finished photos are written one shard at a time, so an interruption loses at mos
 command again continues from there. Several processes may fill one store at once: each checks from time to time what the
 others have written, and skips that. With an engine, the workers extract and write; this process decides and counts.
 
-A damaged shard is set aside, and its photos are extracted again. Only headers are verified here. A damaged bag is
-detected when it is read, and the store that `up_to_date` returns then has its photos extracted again.
+A shard with a damaged header is set aside, and its photos are extracted again. Damage to a bag is detected when the bag
+is read.
 """
 
 from __future__ import annotations
@@ -18,31 +18,56 @@ import contextlib
 import dataclasses
 import random
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from ..errors import ForeignStoreError, PatchvoteError, PhotoError, StoreError
+from ..errors import ForeignStoreError, PatchvoteError, StoreError
 from ..photos.find import Photo, Source, find_photos
 from ..utils.counting import none_readable
 from ..utils.engine import Engine, Lost
 from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.temporary import remove_leavings
-from .bags import Bags
+from .cache import Filled
 from .entries import Entry
-from .extract import Extractor
-from .filled import Filled, Progress
-from .keep import ALL, Keep, has_parts, keep_of
-from .lending import Lender
+from .extract import Described, Extractor
 from .shard import DTYPES, ENDING, SET_ASIDE
-from .shard_writer import SHARD_BYTES, ShardWriter
-from .shard_writing import cast
+from .shard_writing import SHARD_BYTES, ShardWriter, cast
 from .stock import Stock
 from .store import Store
-from .storing import Stored, StoringJob, lost_photo, stamp_of, store_bags, writer_of
+from .storing import Stored, StoringJob, check_files, lost_photo, stamp_of, store_bags, writer_of
 
 _LOOK_AROUND = 64  # photos between two checks of what other processes have written
+
+
+@dataclasses.dataclass
+class StoreFilled(Filled):
+    """What was done so far to fill a store.
+
+    Attributes
+    ----------
+    reused : int
+        Photos whose content was in the store under another name or label; its bag was reused.
+    forgotten : int
+        Photos removed from the store: moved to another name, or not readable any more.
+    others : int
+        Photos of the store that were not requested; they stay.
+    descriptors : int
+        Number of descriptors that were extracted.
+    """
+
+    reused: int = 0
+    forgotten: int = 0
+    others: int = 0
+    descriptors: int = 0
+
+    @property
+    def done(self) -> int:
+        """Number of photos that are finished."""
+        return super().done + self.reused
+
+
+Progress = Callable[[StoreFilled], None]
 
 
 def fill(
@@ -50,12 +75,11 @@ def fill(
     source: Source,
     extractor: Extractor,
     *,
-    keep: Keep | str | int | None = None,
     dtype: str | None = None,
     strict: bool = False,
     progress: Progress | None = None,
     engine: Engine | None = None,
-) -> Filled:
+) -> StoreFilled:
     """Bring the store at `path` up to date with the photos of `source`.
 
     Parameters
@@ -66,12 +90,8 @@ def fill(
         Photos, in any form that `find_photos` accepts.
     extractor : Extractor
         Extractor that makes the bags.
-    keep : "all", "mean", or int, optional
-        What to keep of each photo: all descriptors, their mean, or at most a number of them, drawn at random with the
-        photo's content as the seed. By default what the store keeps, and all for a new one.
-    dtype : {"float16", "float32", "uint8"}, optional
-        Type of the descriptors on disk; by default that of the store, float16 for a new one (float32 for means).
-        "uint8" are codes with an offset and a scale per feature and photo.
+    dtype : {"float16", "float32"}, optional
+        Type of the descriptors on disk; by default that of the store, float16 for a new one.
     strict : bool, default False
         Whether to raise an error for the first photo that cannot be read, instead of adding it to `skipped`.
     progress : function, optional
@@ -82,7 +102,7 @@ def fill(
 
     Returns
     -------
-    Filled
+    StoreFilled
         What was done.
 
     Raises
@@ -94,11 +114,7 @@ def fill(
         raise StoreError(f"dtype of a store must be one of {', '.join(DTYPES)}, got {dtype!r}.")
     if not isinstance(extractor, Extractor):
         raise PatchvoteError(f"extractor of fill must be an Extractor, got {brief(extractor)}.")
-    kept = None if keep is None else keep_of(keep)
-    if dtype == "uint8" and kept is not None and not has_parts(kept.name):
-        raise StoreError("codes of 8 bits need several descriptors per photo: keep means in float16 or float32.")
-    more: dict[str, Any] = {"keep": kept, "engine": engine}
-    return _Filling(place(path), find_photos(source), extractor, dtype, strict, progress, **more).run()
+    return _Filling(place(path), find_photos(source), extractor, dtype, strict, progress, engine).run()
 
 
 def up_to_date(
@@ -106,81 +122,63 @@ def up_to_date(
     photos: Sequence[Photo],
     extractor: Extractor,
     *,
-    names: Sequence[str] | None = None,
     progress: Progress | None = None,
     engine: Engine | None = None,
-    keep: Keep = ALL,
-    whole: Callable[[Sequence[Entry]], Bags] | None = None,
-    stored: Mapping[str, str] | None = None,
-) -> tuple[Filled, Store]:
-    """Bring a store up to date as `fill` does, and open a view of it with only these photos, as they were read.
-
-    A bag that turns out to be damaged when it is read is extracted again.
-
-    Parameters
-    ----------
-    path : Path
-        Folder of the store.
-    photos : list of Photo
-        Photos to extract.
-    names : list of str, optional
-        Names of the photos in a store that several collections of photos share; equal names mean equal photos. Such a
-        store keeps no labels, and a photo of one collection does not count as moved away from another.
-    extractor, progress, engine
-        As for `fill`.
-    keep : Keep
-        What the store keeps of each photo; a store that keeps something else is refused.
-    whole : function, optional
-        Returns the whole bags of photos, of which the store keeps less; see `Store.whole`.
-    stored : mapping, optional
-        Digests of photos that the caller has just read and put into the store, by their names there; they are not read
-        again.
+) -> tuple[StoreFilled, Store]:
+    """Bring a store up to date as `fill` does, and open a view of it with only these photos, in this order.
 
     Raises
     ------
     StoreError
         As for `fill`, and if no photo can be read, or if this process does not see what the workers have written.
     """
-    shared = names is not None
-    keys = [photo.name for photo in photos] if names is None else names
-    to_fill = (
-        distinct(photos)
-        if names is None
-        else [Photo(name, photo.source) for name, photo in dict(zip(names, photos, strict=True)).items()]
-    )
-    more: dict[str, Any] = {"shared": shared, "keep": keep}
-    filled = _Filling(path, to_fill, extractor, None, False, progress, **more, engine=engine, stored=stored).run()
-    reasons = {error.name: error.reason for error in filled.skipped}
-    failed = {photo.name: reasons[key] for photo, key in zip(photos, keys, strict=True) if key in reasons}
-    filled.skipped = [PhotoError(name, reason) for name, reason in failed.items()]
-    if len(reasons) == len(to_fill):
-        raise StoreError(f"{none_readable(len(to_fill))} {filled.skipped[0]}")
-
-    def mend() -> None:
-        again = _Filling(path, to_fill, extractor, None, False, None, **more, verify=True).run()
-        filled.damaged += again.damaged
-        filled.extracted += again.extracted
-        filled.kept -= again.extracted
-
-    seen = [
-        Entry(photo.name, photo.label, filled.digests[key])
-        for photo, key in zip(photos, keys, strict=True)
-        if key in filled.digests
-    ]
+    filled = fill(path, photos, extractor, progress=progress, engine=engine)
+    skipped = {error.name for error in filled.skipped}
+    names = [photo.name for photo in distinct(photos) if photo.name not in skipped]
+    if not names:
+        raise StoreError(f"{none_readable(len(skipped))} {filled.skipped[0]}")
     try:
-        return filled, Store.open(path).by_content(seen, mend, whole)
+        return filled, Store.open(path).only(names)
     except StoreError as error:
         if engine is None:
             raise
         raise StoreError(
             f"{path} does not hold here what the workers have written ({error}) Every machine of the cluster has to "
-            "see the folder of the descriptors under the same path; PATCHVOTE_CACHE names another."
+            "see the folder of the descriptors under the same path."
         ) from error
 
 
-def lend(path: Path, photos: Sequence[Photo], lender: Lender, keep: Keep) -> dict[str, str]:
-    """Put what a store keeps of photos into it, from the bags of another store; return the digests of these photos."""
-    return _Filling(path, list(photos), lender, None, False, None, shared=True, keep=keep).run().digests
+def store_of(items: Iterable[Described], extractor: Extractor, folder: Path) -> Store:
+    """Write the bags of a stream into a new store, and open it with the photos in the order of the stream.
+
+    Parameters
+    ----------
+    items : iterable of Described
+        Photos with distinct names and their bags; those that could not be read are left out.
+    extractor : Extractor
+        Extractor that made the bags.
+    folder : Path
+        Folder of the store; it is empty, or does not exist.
+
+    Raises
+    ------
+    StoreError
+        If no photo can be read, or if the folder cannot be written.
+    """
+    _make_folder(folder)
+    spec, names, errors = extractor.backbone.spec, [], []
+    stock = Stock(folder, extractor.recipe, spec.fingerprint, spec.dim, None)
+    with contextlib.closing(writer_of(stock)) as writer:
+        for item in items:
+            if item.bag is not None:
+                names.append(item.photo.name)
+                entry = Entry(item.photo.name, item.photo.label, item.digest)
+                writer.add(entry, cast(item.photo.name, item.bag, stock.dtype))
+            elif item.error is not None:
+                errors.append(item.error)
+    if not names:
+        raise StoreError(f"{none_readable(len(errors))} {errors[0]}" if errors else "there are no photos.")
+    return Store.open(folder).only(names)
 
 
 class _Filling:
@@ -190,41 +188,32 @@ class _Filling:
         self,
         path: Path,
         photos: list[Photo],
-        extractor: Extractor | Lender,
+        extractor: Extractor,
         dtype: str | None,
         strict: bool,
         progress: Progress | None,
-        *,
-        shared: bool = False,
-        verify: bool = False,
         engine: Engine | None = None,
-        keep: Keep | None = None,
-        stored: Mapping[str, str] | None = None,
     ) -> None:
         self.path, self.photos, self.extractor = path, distinct(photos), extractor
-        self.strict, self.progress, self.shared, self.engine = strict, progress, shared, engine
+        self.strict, self.progress, self.engine = strict, progress, engine
         spec = extractor.backbone.spec
-        self.stock = Stock(path, extractor.recipe, spec.fingerprint, spec.dim, dtype, verify, keep)
-        self.result = Filled(len(self.photos), damaged=self.stock.damaged, digests=dict(stored or {}))
+        self.stock = Stock(path, extractor.recipe, spec.fingerprint, spec.dim, dtype)
+        self.result = StoreFilled(len(self.photos), damaged=self.stock.damaged)
         self.started = time.monotonic()
+        self.digests: dict[str, str] = {}  # of the requested photos as they were read, by name
         self.made: set[str] = set()  # digests of the bags that this run has passed to the writer
         self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not requested
 
-    def run(self) -> Filled:
+    def run(self) -> StoreFilled:
         _make_folder(self.path)
         remove_leavings(self.path)
         self.stock.look_around()
         with contextlib.nullcontext() if self.stock.shards else self._claim():
             requested = {photo.name for photo in self.photos}
-            if not self.shared:
-                self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in requested}
+            self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in requested}
             # Closed on Ctrl-C as well: extracted bags are kept.
             with contextlib.closing(writer_of(self.stock, SHARD_BYTES)) as writer:
-                todo = [photo for photo in self.photos if photo.name not in self.result.digests]
-                self.result.kept = len(self.photos) - len(todo)
-                if not todo:
-                    todo = self._lost()
-                    self._report()
+                todo = self.photos
                 while todo:
                     missing = [photo for photo in todo if not self._is_there(photo)]
                     self.result.kept += len(todo) - len(missing)
@@ -248,22 +237,19 @@ class _Filling:
     def _extract(self, todo: list[Photo], writer: ShardWriter) -> None:
         stream = (
             store_bags(self._draw(todo), self.extractor, self.stock, writer)
-            if self.engine is None or isinstance(self.extractor, Lender)
-            else self._from_workers(self.engine, self.extractor, todo)
+            if self.engine is None
+            else self._from_workers(self.engine, todo)
         )
         with contextlib.closing(stream):
             for stored in stream:
                 self._take(stored, writer)
                 self._report()
 
-    def _from_workers(self, engine: Engine, extractor: Extractor, todo: list[Photo]) -> Generator[Stored, None, None]:
+    def _from_workers(self, engine: Engine, todo: list[Photo]) -> Generator[Stored, None, None]:
         """Have the workers of an engine extract photos; yield what became of each."""
-        images = [photo.name for photo in todo if not isinstance(photo.source, Path)]
-        if images:
-            raise StoreError(f"{images[0]} is an image in memory: workers of an engine read photos from files.")
-        spec = extractor.backbone.spec
-        kind = spec.fingerprint, self.stock.dtype, SHARD_BYTES, self.stock.keep
-        job = StoringJob(self.path, extractor.again, *kind)
+        check_files(todo)
+        fingerprint = self.extractor.backbone.spec.fingerprint
+        job = StoringJob(self.path, self.extractor.again, fingerprint, self.stock.dtype, SHARD_BYTES)
         with contextlib.closing(engine.run(job, todo)) as results:
             for number, stored in results:
                 if isinstance(stored, Lost):
@@ -296,7 +282,7 @@ class _Filling:
             return False
         if (entry.size, entry.modified) != stamp_of(photo):
             return False
-        self.result.digests[photo.name] = entry.digest
+        self.digests[photo.name] = entry.digest
         return True
 
     def _take(self, stored: Stored, writer: ShardWriter) -> None:
@@ -306,7 +292,7 @@ class _Filling:
             if self.strict:
                 raise stored.error
             self.result.skipped.append(stored.error)
-            self.result.digests.pop(photo.name, None)
+            self.digests.pop(photo.name, None)
             if photo.name in self.stock.known:  # the bag in the store is outdated
                 self._forget(photo.name, writer)
             return
@@ -317,7 +303,7 @@ class _Filling:
             return
         before = self.stock.known.get(photo.name)
         if before is not None and (before.digest, before.label) == (entry.digest, entry.label):
-            self.result.digests[photo.name] = entry.digest
+            self.digests[photo.name] = entry.digest
             self.result.kept += 1
             return
         found = self.stock.bag_of(entry.digest)
@@ -328,22 +314,21 @@ class _Filling:
         for name in [name for name, digest in self.others.items() if digest == entry.digest]:
             del self.others[name]  # it was moved here
             self._forget(name, writer)
-        bag, count = found
-        writer.add(dataclasses.replace(entry, descriptors=count), cast(entry.name, bag, self.stock.dtype))
+        writer.add(entry, cast(entry.name, found, self.stock.dtype))
         self._keep(entry)
         self.result.reused += 1
 
     def _keep(self, entry: Entry) -> None:
         self.made.add(entry.digest)
-        self.result.digests[entry.name] = entry.digest
+        self.digests[entry.name] = entry.digest
 
     def _lost(self) -> list[Photo]:
         """Return the photos whose bags were in shards that turned out to be damaged in this run, and forget them."""
         stored = self.made | self.stock.bags.keys()
-        lost = [photo for photo in self.photos if self.result.digests.get(photo.name, "") not in stored]
-        lost = [photo for photo in lost if photo.name in self.result.digests]  # the others could not be read
+        lost = [photo for photo in self.photos if self.digests.get(photo.name, "") not in stored]
+        lost = [photo for photo in lost if photo.name in self.digests]  # the others could not be read
         for photo in lost:
-            del self.result.digests[photo.name]  # a lender may have no bag of it, and then it is not lost once more
+            del self.digests[photo.name]
         self.result.kept -= len(lost)
         return lost
 

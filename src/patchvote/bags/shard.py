@@ -8,9 +8,6 @@ their headers, so that a copy under another name is as old as its original.
 One more array, `checks`, holds a checksum of the header and the offsets, and then one per photo's bag. Everything that
 is read is compared with them. `moments` holds the mean of each feature and of the centres of the boxes, and the sums of
 squared differences from it, over all descriptors of the shard; the header's checksum covers it.
-
-The header says what is kept of each bag, unless it is all (`keep`), and `basis` holds the numbers with which that was
-computed, if there are any. Descriptors in codes of 8 bits have the array `scales`, two rows per photo (`codes`).
 """
 
 from __future__ import annotations
@@ -34,26 +31,19 @@ from ..utils.float16 import to_float32
 from ..utils.reading import open_regular
 from ..utils.tensor_parts import header_bytes, read_rows
 from ..utils.tensors import Place, read_header
-from . import codes
 from .bags import Bags
 from .entries import Entries
 from .recipe import Recipe
 
-FORMAT = "patchvote-bags-1"
+FORMAT = "patchvote-bags-2"
 ENDING = ".safetensors"
 DIGITS = 30  # most digits of a shard's number; a time in nanoseconds has 19
 SET_ASIDE = ".damaged"  # appended to the name of a damaged shard
-PARTS = ("values", "boxes", "level", "scales")  # arrays that a photo has a part of; not all have the last
-COVERED = ("offsets", "moments", "basis")  # arrays that the header's checksum covers, in this order
-_MAX_BASIS = 1 << 24  # numbers in a basis: 64 MB, a hundred times that of the default voter
+PARTS = ("values", "boxes", "level")  # arrays that a photo has a part of
+COVERED = ("offsets", "moments")  # arrays that the header's checksum covers, in this order
 _MAX_FEATURES = 1 << 20  # per descriptor; networks have some thousands
-_MAX_KEEP = 100  # characters of the name of what is kept
-# Types of the descriptors on disk, and the smallest type that has all of their values.
-DTYPES: dict[str, type[np.float16] | type[np.float32]] = {
-    "float16": np.float16,
-    "float32": np.float32,
-    "uint8": np.float32,
-}
+# Types of the descriptors on disk.
+DTYPES: dict[str, type[np.float16] | type[np.float32]] = {"float16": np.float16, "float32": np.float32}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -68,12 +58,8 @@ class Shard:
         Machine and process that wrote the shard.
     checks : array of int
         Checksums of the header and of each photo's bag.
-    moments : array of shape (2, features + 2) or None
+    moments : array of shape (2, features + 2)
         Means of the features and of the centres of the boxes over all descriptors, and sums of squared differences.
-    keep : str
-        Name of what is kept of each bag (see `Keep`).
-    basis : array of shape (n, features) or None
-        Numbers with which that was computed.
     """
 
     path: Path
@@ -88,14 +74,12 @@ class Shard:
     owner: str
     checks: npt.NDArray[np.uint64]
     places: Mapping[str, Place]
-    moments: npt.NDArray[np.float64] | None = None
-    keep: str = "all"
-    basis: npt.NDArray[np.float32] | None = None
+    moments: npt.NDArray[np.float64]
 
     @property
     def kind(self) -> tuple[object, ...]:
         """Properties that must be equal for bags to be comparable; the path of a network's file need not be."""
-        return self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim, self.keep
+        return self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim
 
     @property
     def is_claim(self) -> bool:
@@ -150,35 +134,18 @@ class Shard:
             metadata["owner"],
             arrays["checks"],
             places,
-            arrays.get("moments"),
-            metadata.get("keep", "all"),
-            arrays.get("basis"),
+            arrays["moments"],
         )
         if not _is_sound(shard, rows):
             raise DamagedShardError(f"{path.name} contradicts itself: its arrays do not fit its header.")
         return shard
 
     def bag(self, index: int) -> Bags:
-        """Read and verify the bag of one photo, in the smallest type for its values; raises as `read_into` does."""
+        """Read and verify the bag of one photo, in its type on disk; raises as `read_into` does."""
         rows = int(self.offsets[index + 1] - self.offsets[index])
         values: npt.NDArray[Any] = np.empty((rows, self.dim), DTYPES[self.dtype])
         bag = Bags(values, np.array([0, rows]), np.empty((rows, 4), np.float32), np.empty(rows, np.int16))
         self.read_into([(index, bag)])
-        return bag
-
-    def stored(self, index: int) -> Bags | codes.Codes:
-        """Read and verify the bag of one photo as it is stored, maybe in codes; raises as `read_into` does."""
-        if self.dtype != "uint8":
-            return self.bag(index)
-        rows = int(self.offsets[index + 1] - self.offsets[index])
-        bag = codes.Codes(
-            np.empty((rows, self.dim), np.uint8),
-            np.empty((2, self.dim), np.float16),
-            np.empty((rows, 4), np.float32),
-            np.empty(rows, np.int16),
-        )
-        with self._opened() as file:
-            self._read(file, index, [bag.values, bag.boxes, bag.level, bag.scales])
         return bag
 
     def read_into(self, wanted: Iterable[tuple[int, Bags]]) -> None:
@@ -197,7 +164,6 @@ class Shard:
             If the shard is no longer there.
         """
         buffer: npt.NDArray[Any] = np.empty((0, self.dim), self.dtype)
-        scales = [np.empty((2, self.dim), np.float16)] if self.dtype == "uint8" else []
         with self._opened() as file:
             for index, bag in wanted:
                 rows = len(bag.values)
@@ -205,10 +171,8 @@ class Shard:
                 if stored.dtype != buffer.dtype:  # one buffer for all bags, which stays in the processor's cache
                     buffer = buffer if len(buffer) >= rows else np.empty((rows, self.dim), buffer.dtype)
                     stored = buffer[:rows]
-                self._read(file, index, [stored, bag.boxes, bag.level, *scales])
-                if scales:
-                    codes.decode(stored, scales[0], bag.values)
-                elif stored is not bag.values:
+                self._read(file, index, [stored, bag.boxes, bag.level])
+                if stored is not bag.values:
                     _convert(stored, bag.values)
 
     @contextlib.contextmanager
@@ -220,23 +184,14 @@ class Shard:
             raise StoreError(f"{self.path} can no longer be read: {error}. Was the store moved or changed?") from error
 
     def _read(self, file: io.BufferedReader, index: int, parts: list[npt.NDArray[Any]]) -> None:
-        """Read what is stored of one photo: descriptors, boxes, levels and maybe scales; and verify it."""
-        first = int(self.offsets[index])
-        for name, part in zip(PARTS, parts, strict=False):
-            read_rows(file, self.places[name], 2 * index if name == "scales" else first, part)
-        self._verify(index, parts)  # at once, while the bytes are in cache
-
-    def _verify(self, index: int, parts: list[npt.NDArray[Any]]) -> None:
-        if check_of(parts) != self.checks[1 + index] or (len(parts) > 3 and not codes.are_sound(parts[3])):
+        """Read what is stored of one photo, and verify it at once, while the bytes are in the processor's cache."""
+        for name, part in zip(PARTS, parts, strict=True):
+            read_rows(file, self.places[name], int(self.offsets[index]), part)
+        if check_of(parts) != self.checks[1 + index]:
             raise DamagedShardError(
-                f"{self.path} is damaged: what it holds of {self.entries.names[index]} is not what was written. The "
-                "photos of this file have to be extracted again."
+                f"{self.path} is damaged: what it holds of {self.entries.names[index]} is not what was written. "
+                "Without this file, `patchvote extract` extracts its photos again."
             )
-
-    def verify(self) -> None:
-        """Read all bags, and compare them with their checksums; raises as `read_into` does."""
-        for index in range(len(self.entries)):
-            self.bag(index)
 
 
 def _convert(stored: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
@@ -250,44 +205,38 @@ def _convert(stored: npt.NDArray[Any], target: npt.NDArray[Any]) -> None:
 def _read_verified(
     path: Path, file: io.BufferedReader
 ) -> tuple[dict[str, str], dict[str, Place], dict[str, npt.NDArray[Any]]]:
-    """Read the header of a shard and the arrays that describe its bags, those of them that it has, and verify them."""
+    """Read the header of a shard and the arrays that describe its bags, and verify them."""
     metadata, places = read_header(file)
     header = header_bytes(file)
+    if metadata.get("format") != FORMAT:
+        raise StoreError(
+            f"{path.name} has the format {str(metadata.get('format'))[:40]!r}, not {FORMAT!r}: another version of "
+            "patchvote made it. Extract its photos again."
+        )
     most = metadata.get("entries", "").count("{") + 1  # the header has one object per photo
     for name in ("offsets", "checks"):  # a file may claim any size without having it
         if name in places and (places[name].dtype != "int64" or not 1 <= math.prod(places[name].shape) <= most):
             raise DamagedShardError(f"{path.name} contradicts itself: its header does not have as many photos.")
-    _check_shapes(path, places)
+    values, moments = places.get("values"), places.get("moments")
+    dim = values.shape[1] if values is not None and len(values.shape) == 2 else -1
+    if moments is not None and (moments.dtype, moments.shape) != ("float64", (2, dim + 2)):
+        raise DamagedShardError(f"{path.name} contradicts itself: its moments do not fit its descriptors.")
+    names = ("offsets", "checks", "moments")
+    if missing := [name for name in names if name not in places]:
+        raise DamagedShardError(f"{path.name} is damaged, or no part of a store: it has no {missing[0]}.")
     arrays: dict[str, npt.NDArray[Any]] = {
-        name: read_rows(file, places[name], 0, np.empty(places[name].shape, places[name].dtype))
-        for name in ("offsets", "checks", "moments", "basis")
-        if name in places
+        name: read_rows(file, places[name], 0, np.empty(places[name].shape, places[name].dtype)) for name in names
     }
-    if not {"offsets", "checks"} <= arrays.keys():
-        raise DamagedShardError(f"{path.name} is damaged, or no part of a store: it has no offsets or no checksums.")
     checks = arrays["checks"] = arrays["checks"].view(np.uint64)
-    if check_of([header, *(arrays[name] for name in COVERED if name in arrays)]) != checks[0]:
+    if check_of([header, *(arrays[name] for name in COVERED)]) != checks[0]:
         raise DamagedShardError(f"{path.name} is damaged: its header is not what was written.")
     return metadata, places, arrays
 
 
-def _check_shapes(path: Path, places: Mapping[str, Place]) -> None:
-    """Refuse moments or a basis that do not fit the descriptors, before memory is taken for them."""
-    values = places.get("values")
-    dim = values.shape[1] if values is not None and len(values.shape) == 2 else -1
-    moments, basis = places.get("moments"), places.get("basis")
-    if moments is not None and (moments.dtype, moments.shape) != ("float64", (2, dim + 2)):
-        raise DamagedShardError(f"{path.name} contradicts itself: its moments do not fit its descriptors.")
-    if basis is not None and (
-        basis.dtype != "float32" or basis.shape[1:] != (dim,) or math.prod(basis.shape) > _MAX_BASIS
-    ):
-        raise DamagedShardError(f"{path.name} contradicts itself: its basis does not fit its descriptors.")
-
-
 def _is_sound(shard: Shard, rows: int) -> bool:
     """Whether the parts of a header are consistent, which is not certain for a header read from a file."""
-    places, offsets = shard.places, shard.offsets
-    described = {name: (place.dtype, place.shape) for name, place in places.items()}
+    offsets = shard.offsets
+    described = {name: (place.dtype, place.shape) for name, place in shard.places.items()}
     count = len(shard.entries) + 1
     expected: dict[str, tuple[str, tuple[int, ...]]] = {
         "values": (shard.dtype, (rows, shard.dim)),
@@ -295,19 +244,13 @@ def _is_sound(shard: Shard, rows: int) -> bool:
         "boxes": ("float32", (rows, 4)),
         "level": ("int16", (rows,)),
         "checks": ("int64", (count,)),
+        "moments": ("float64", (2, shard.dim + 2)),
     }
-    if shard.moments is not None:
-        expected["moments"] = ("float64", (2, shard.dim + 2))
-    if shard.basis is not None:
-        expected["basis"] = ("float32", (len(shard.basis), shard.dim))
-    if shard.dtype == "uint8":
-        expected["scales"] = ("float16", (2 * (count - 1), shard.dim))
     return (
         shard.dtype in DTYPES
         and described == expected
         and min(1, len(shard.entries)) <= shard.dim <= _MAX_FEATURES  # a file without descriptors may claim any number
-        and not (shard.moments is not None and (shard.moments[1] < 0).any())  # sums of squares
-        and 0 < len(shard.keep) <= _MAX_KEEP
+        and not (shard.moments[1] < 0).any()  # sums of squares
         and offsets[0] == 0
         and offsets[-1] == rows
         and not (np.diff(offsets) < 0).any()
@@ -352,7 +295,7 @@ def number_of(path: Path) -> int:
     return int(first) if first.isascii() and first.isdigit() and 20 <= len(first) <= DIGITS else 0
 
 
-def _order(metadata: dict[str, str]) -> tuple[int, str]:
+def _order(metadata: Mapping[str, str]) -> tuple[int, str]:
     """Return the number and the id in the header."""
     number = metadata["number"]
     if not (number.isascii() and number.isdigit() and len(number) <= DIGITS):

@@ -13,9 +13,7 @@ from pathlib import Path
 from ..errors import DamagedShardError, ForeignStoreError, StoreError
 from ..utils.temporary import abandoned
 from .bags import Bags
-from .codes import Codes
 from .entries import Entry
-from .keep import ALL, Keep, has_parts, in_words, keep_of
 from .recipe import Recipe
 from .shard import Shard, is_own_name, newest, set_aside, shard_files
 
@@ -30,11 +28,7 @@ class Stock:
     recipe, fingerprint, dim
         Recipe and network that the bags must have, and number of features per descriptor.
     dtype : str, optional
-        Type that the descriptors must have.
-    verify : bool, default False
-        Whether to read and verify every bag, and not only the headers.
-    keep : Keep, optional
-        What the store must keep of each bag; by default what it keeps, and all descriptors if it is new.
+        Type that the descriptors must have; by default that of the store, float16 for a new one.
 
     Attributes
     ----------
@@ -44,8 +38,6 @@ class Stock:
         Entry of each photo, by name.
     bags : dict
         Shard and index of each bag, by the digest of the content.
-    keep : Keep
-        What the store keeps of each bag.
     dtype : str
         Type of the descriptors on disk.
     claim : Shard or None
@@ -54,20 +46,9 @@ class Stock:
         Shards that were found damaged, and their new names.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        recipe: Recipe,
-        fingerprint: str,
-        dim: int,
-        dtype: str | None,
-        verify: bool = False,
-        keep: Keep | None = None,
-    ) -> None:
+    def __init__(self, path: Path, recipe: Recipe, fingerprint: str, dim: int, dtype: str | None) -> None:
         self.path, self.recipe, self.fingerprint, self.dim = path, recipe, fingerprint, dim
-        self.asked_dtype, self.asked_keep, self.verify = dtype, keep, verify
-        self.keep = keep or ALL
-        self.dtype = dtype or self.keep.dtype
+        self.asked_dtype, self.dtype = dtype, dtype or "float16"
         self.shards: list[Shard] = []
         self.known: dict[str, Entry] = {}
         self.bags: dict[str, tuple[Shard, int]] = {}
@@ -98,13 +79,13 @@ class Stock:
         if fresh:
             self._take_stock()
 
-    def bag_of(self, digest: str) -> tuple[Bags | Codes, int] | None:
-        """Return what is kept of a content, and how many descriptors its entry tells; None if it is damaged or gone."""
+    def bag_of(self, digest: str) -> Bags | None:
+        """Return the bag of a content; None if it is damaged or gone."""
         if digest not in self.bags:
             return None
         shard, index = self.bags[digest]
         try:
-            return shard.stored(index), int(shard.entries.descriptors[index])
+            return shard.bag(index)
         except StoreError as error:
             if isinstance(error, DamagedShardError):
                 self._set_aside(shard.path, error)
@@ -114,14 +95,10 @@ class Stock:
 
     def _opened(self, path: Path) -> Shard | None:
         """Open a shard; a damaged one is set aside, and a file that is no shard is ignored."""
-        shard = None
         try:
-            shard = Shard.open(path)
-            if self.verify:
-                shard.verify()
-            return shard
+            return Shard.open(path)
         except DamagedShardError as error:
-            if shard is not None or is_own_name(path):
+            if is_own_name(path):
                 self._set_aside(path, error)
         except StoreError:
             pass  # removed since, or not a shard of ours; `Store.open` and `patchvote info` name it
@@ -154,10 +131,9 @@ class Stock:
         self.damaged.append(message)
 
     def _check_kind(self, shard: Shard) -> None:
-        """Refuse a shard of another recipe, network or type, or with other parts of the bags."""
-        recipe, kind = self.recipe, (self.recipe.sampling, self.recipe.activation, self.fingerprint, self.dim)
-        if shard.kind == (*kind, shard.keep):
-            self._check_keep(shard)
+        """Refuse a shard of another recipe, network or type."""
+        recipe = self.recipe
+        if shard.kind == (recipe.sampling, recipe.activation, self.fingerprint, self.dim):
             if self.asked_dtype not in (None, shard.dtype):
                 raise StoreError(
                     f"{self.path} keeps descriptors in {shard.dtype}, not {self.asked_dtype}. Leave the type out, or "
@@ -170,13 +146,3 @@ class Stock:
         else:
             what = f"another recipe (there: {shard.recipe.to_json()}; asked: {recipe.to_json()})"
         raise ForeignStoreError(f"{self.path} was made with {what}. Choose another folder for the store.")
-
-    def _check_keep(self, shard: Shard) -> None:
-        """Refuse a shard that keeps something else; if nothing was asked for, keep what the store keeps."""
-        if self.asked_keep is None and (has_parts(shard.keep) or shard.keep == "mean"):
-            self.asked_keep = self.keep = keep_of(shard.keep)
-        if shard.keep != self.keep.name:
-            raise ForeignStoreError(
-                f"{self.path} keeps {in_words(shard.keep)}, not {in_words(self.keep.name)}. Choose another folder for "
-                "the store."
-            )

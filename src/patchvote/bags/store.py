@@ -10,8 +10,7 @@ from __future__ import annotations
 import collections
 import copy
 import itertools
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,10 @@ from ..utils.moments import Moments
 from ..utils.remote import place
 from .bags import Bags
 from .entries import Entry
-from .keep import has_parts, in_words
 from .shard import DTYPES, ENDING, SET_ASIDE, Shard, check_of, shard_files
 
 Labels = npt.NDArray[Any]
 _READERS = 4  # shards that are read at once
-_REPLACING = threading.Lock()  # of the shards of a store after a repair, while other threads read
 
 
 class Store:
@@ -53,18 +50,9 @@ class Store:
         Classes of the photos, as text; None for a photo without one.
     sizes : array of int
         Number of descriptors per photo.
-    keep : str
-        What is kept of each bag: "all" descriptors, at most a number of them such as "64", or the "mean".
-    basis : array or None
-        Numbers with which that was computed, if it needs any.
-    extracted : array of int
-        Number of descriptors per photo that were extracted, of which fewer may be kept.
     damaged : list of str
         Shards that could not be read, with the reason; their photos are extracted again by the next run.
     """
-
-    keep: str = "all"
-    basis: npt.NDArray[np.float32] | None = None
 
     def __init__(self, path: Path, shards: Sequence[Shard], damaged: Sequence[str] = ()) -> None:
         self.path = path
@@ -79,20 +67,17 @@ class Store:
             if shard.kind != first.kind:
                 raise StoreError(
                     f"{path} holds descriptors of two kinds: {first.path.name} was made with {first.recipe} (network "
-                    f"{first.fingerprint}) and has {in_words(first.keep)}, {shard.path.name} with {shard.recipe} "
-                    f"(network {shard.fingerprint}) and has {in_words(shard.keep)}. Keep each in a folder of its own."
+                    f"{first.fingerprint}), {shard.path.name} with {shard.recipe} (network {shard.fingerprint}). Keep "
+                    "each in a folder of its own."
                 )
         self.recipe, self.fingerprint, self.dim = first.recipe, first.fingerprint, first.dim
-        self.keep, self.basis = first.keep, first.basis
         self.names = sorted(numbers)
         # The bags of all shards are numbered one after the other: a million tuples of shard and index take too much.
         self._numbers = np.array([numbers[name] for name in self.names], np.int64)
         self._entries: list[Entry] | None = None
         labels = list(itertools.chain.from_iterable(shard.entries.labels for shard in self.shards))
         self.labels: Labels = _label_array([labels[number] for number in self._numbers.tolist()])
-        self.sizes, self.extracted = self._sizes()
-        self._mend: Callable[[], None] | None = None
-        self._whole: Callable[[Sequence[Entry]], Bags] | None = None
+        self.sizes = np.concatenate([np.diff(shard.offsets) for shard in self.shards])[self._numbers]
 
     @classmethod
     def open(cls, path: str | Path) -> Store:
@@ -129,12 +114,6 @@ class Store:
             self._entries = [every[number] for number in self._numbers.tolist()]
         return self._entries
 
-    def written(self, index: int) -> Entry:
-        """Return the entry of a photo as it stands in its shard, maybe under another name of the same content."""
-        number, firsts = int(self._numbers[index]), _firsts(self.shards)
-        shard = int(np.searchsorted(firsts, number, side="right")) - 1
-        return self.shards[shard].entries[number - int(firsts[shard])]
-
     @property
     def dtype(self) -> npt.DTypeLike:
         """Smallest dtype that represents the descriptors of all shards exactly."""
@@ -160,48 +139,7 @@ class Store:
         part.names = list(names)
         part._numbers = self._numbers[chosen]
         part._entries = None if self._entries is None else [self._entries[index] for index in chosen]
-        part.labels, part.sizes, part.extracted = self.labels[chosen], self.sizes[chosen], self.extracted[chosen]
-        return part
-
-    def by_content(
-        self,
-        entries: Sequence[Entry],
-        mend: Callable[[], None] | None = None,
-        whole: Callable[[Sequence[Entry]], Bags] | None = None,
-    ) -> Store:
-        """Return a view of the store with only these photos, in this order, with these names and labels.
-
-        Bags are found by content, whatever the name under which they were written. So each bag belongs to the content
-        that the caller has seen, whatever other processes write to the store and whatever happens to the photos.
-
-        Parameters
-        ----------
-        entries : list of Entry
-            Name, label and digest of each photo.
-        mend : function, optional
-            Called when a bag turns out to be damaged; it has to repair the store, and the bag is then read again.
-        whole : function, optional
-            Returns the whole bags of photos, of which the store keeps less; see `whole`.
-
-        Raises
-        ------
-        StoreError
-            If there is no bag of a photo's content.
-        """
-        digests = itertools.chain.from_iterable(shard.entries.digests for shard in self.shards)
-        numbers = {digest: number for number, digest in enumerate(digests)}
-        missing = [entry.name for entry in entries if entry.digest not in numbers]
-        if missing or not entries:
-            raise StoreError(
-                f"{self.path} does not hold {missing[0] if missing else 'any of no photos'} as it was seen: the "
-                "photo or the store has changed since. Run the same command again."
-            )
-        part = copy.copy(self)
-        part.names, part._entries = [entry.name for entry in entries], list(entries)
-        part._numbers = np.array([numbers[entry.digest] for entry in entries], np.int64)
-        part.labels = _label_array([entry.label for entry in entries])
-        part.sizes, part.extracted = part._sizes()
-        part._mend, part._whole = mend, whole
+        part.labels, part.sizes = self.labels[chosen], self.sizes[chosen]
         return part
 
     def load(self, indices: npt.ArrayLike | None = None, dtype: npt.DTypeLike = np.float32) -> tuple[Bags, Labels]:
@@ -217,22 +155,6 @@ class Store:
         chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
         if not len(chosen):
             raise StoreError("no photos were asked for.")
-        try:
-            return self._load(chosen, dtype)
-        except StoreError:
-            if self._mend is None:
-                raise
-            self._mend()
-            mended = Store.open(self.path).by_content(self.entries)
-            if not np.array_equal(mended.sizes, self.sizes):
-                raise
-            with _REPLACING:
-                self.shards, self._numbers, self.sizes = mended.shards, mended._numbers, mended.sizes
-            return self._load(chosen, dtype)
-
-    def _load(self, chosen: npt.NDArray[np.int64], dtype: npt.DTypeLike) -> tuple[Bags, Labels]:
-        with _REPLACING:
-            shards, numbers = self.shards, self._numbers
         offsets = np.concatenate([[0], np.cumsum(self.sizes[chosen])]).astype(np.int64)
         bags = Bags(
             np.empty((offsets[-1], self.dim), dtype=dtype),
@@ -241,14 +163,14 @@ class Store:
             np.empty(offsets[-1], dtype=np.int16),
         )
         # Shard by shard, each opened once and read from front to back; several at once, since each waits for the disk.
-        where = numbers[chosen]
-        order, firsts = np.argsort(where, kind="stable"), _firsts(shards)
+        where = self._numbers[chosen]
+        order, firsts = np.argsort(where, kind="stable"), _firsts(self.shards)
         shard_of = np.searchsorted(firsts, where, side="right") - 1
 
         def read(run: npt.NDArray[np.int64]) -> None:
             number = int(shard_of[run[0]])
             places = (where[run] - firsts[number]).tolist()
-            shards[number].read_into((place, bags[k]) for place, k in zip(places, run.tolist(), strict=True))
+            self.shards[number].read_into((place, bags[k]) for place, k in zip(places, run.tolist(), strict=True))
 
         runs = np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1)
         if len(runs) == 1:
@@ -257,44 +179,6 @@ class Store:
             with ThreadPoolExecutor(_READERS, thread_name_prefix="patchvote-shards") as threads:
                 collections.deque(threads.map(read, runs), maxlen=0)  # raises what the first bad shard raised
         return bags, self.labels[chosen]
-
-    def whole(self, indices: npt.ArrayLike) -> Bags:
-        """Return the bags of some photos with all the descriptors that the store, or whoever filled it, can provide.
-
-        Raises
-        ------
-        StoreError
-            If the store has no descriptors of parts of photos, and the photos are not at hand.
-        """
-        chosen = _whole_numbers(indices, len(self))
-        if has_parts(self.keep) or self._whole is None:
-            self.check_parts()
-            return self.load(chosen, self.dtype)[0]
-        return self._whole([self.entries[index] for index in chosen])
-
-    def check_parts(self, reader: str = "this") -> None:
-        """Refuse to take something computed from descriptors for descriptors.
-
-        Parameters
-        ----------
-        reader : str
-            Who needs descriptors, for the message.
-
-        Raises
-        ------
-        StoreError
-            If the store has no descriptors of parts of photos.
-        """
-        if not has_parts(self.keep):
-            raise StoreError(
-                f"{self.path} keeps {in_words(self.keep)}, but {reader} needs descriptors of its parts. Extract the "
-                "photos into another store (`patchvote extract PHOTOS STORE`)."
-            )
-
-    def files(self) -> list[Path]:
-        """Return the files of the shards that hold the bags of its photos."""
-        shards = np.unique(np.searchsorted(_firsts(self.shards), self._numbers, side="right") - 1)
-        return [self.shards[number].path for number in shards.tolist()]
 
     def order_on_disk(self) -> npt.NDArray[np.int64]:
         """Return the numbers of the photos in the order of their bags on disk, which is the fastest to read."""
@@ -312,15 +196,14 @@ class Store:
         moments, used = Moments(), np.zeros(len(self.shards), bool)
         for number, shard in enumerate(self.shards):
             whole = 0 < photos[number] == different[number] == len(shard.entries)
-            if whole and shard.moments is not None and np.isfinite(shard.moments).all():
+            if whole and np.isfinite(shard.moments).all():
                 moments.merge(int(shard.offsets[-1]), shard.moments)
                 used[number] = True
         return moments, np.asarray(indices[~used[shard_of]], np.int64)
 
     def content(self) -> int:
         """Return a checksum of the bags of all photos, in their order: of their checksums, not of the descriptors."""
-        checks = [shard.checks[1:] for shard in self.shards]
-        chosen = np.concatenate([np.asarray(part, np.uint64) for part in checks])[self._numbers]
+        chosen = np.concatenate([shard.checks[1:] for shard in self.shards])[self._numbers]
         return check_of([self.fingerprint.encode(), chosen, self.sizes]) >> 1
 
     def images(self, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags, str | None]]:
@@ -381,7 +264,6 @@ class Store:
             "without_label": len(self) - sum(counts.values()),
             "descriptors": int(self.sizes.sum()),
             "descriptors_per_photo": [int(self.sizes.min()), float(self.sizes.mean()), int(self.sizes.max())],
-            "keep": self.keep,
             "features": self.dim,
             "dtype": sorted({shard.dtype for shard in self.shards}),
             "network": self.recipe.network,
@@ -393,12 +275,6 @@ class Store:
             "damaged": self.damaged,
             "set_aside": sorted(path.name for path in self.path.glob(f"*{ENDING}*{SET_ASIDE}")),
         }
-
-    def _sizes(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return how many descriptors each photo has in the store, and how many were extracted."""
-        sizes = np.concatenate([np.diff(shard.offsets) for shard in self.shards])[self._numbers]
-        counts = np.concatenate([shard.entries.descriptors for shard in self.shards])[self._numbers]
-        return sizes, np.where(counts > 0, counts, sizes)
 
 
 def _firsts(shards: Sequence[Shard]) -> npt.NDArray[np.int64]:

@@ -12,22 +12,14 @@ import dataclasses
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import PhotoError, StoreError
 from ..photos.find import Photo
 from ..utils.engine import Lost
-from .bags import Bags
-from .codes import Codes
 from .entries import Entry
-from .extract import Described, Extractor
-from .keep import Keep, has_parts
-from .shard_writer import SHARD_BYTES, ShardWriter
-from .shard_writing import cast, check_fits
+from .extract import Extractor
+from .shard_writing import SHARD_BYTES, ShardWriter, cast
 from .stock import Stock
-
-if TYPE_CHECKING:
-    from .lending import Lender
 
 _SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then gives another time
 _PER_TASK = 64  # photos; their bags take two to three shards, and a worker that ends loses no more
@@ -56,7 +48,7 @@ class Stored:
 
 
 def store_bags(
-    photos: Iterable[Photo], extractor: Extractor | Lender, stock: Stock, writer: ShardWriter
+    photos: Iterable[Photo], extractor: Extractor, stock: Stock, writer: ShardWriter
 ) -> Generator[Stored, None, None]:
     """Extract photos one after the other, and hand their bags to the writer; contents in the stock are not extracted.
 
@@ -64,8 +56,8 @@ def store_bags(
     ----------
     photos : iterable of Photo
         Photos, consumed as needed.
-    extractor : Extractor or Lender
-        Extractor that makes the bags, or the store that lends them.
+    extractor : Extractor
+        Extractor that makes the bags.
     stock : Stock
         What the store is known to hold.
     writer : ShardWriter
@@ -85,39 +77,16 @@ def store_bags(
 
     with contextlib.closing(extractor.stream(stamped(), stock.bags)) as stream:
         for item in stream:
-            stamp = stamps.pop(item.photo.name)
-            entry = Entry(item.photo.name, item.photo.label, item.digest, *(item.stamp or stamp))
-            yield _stored(item, entry, stock, writer)
-
-
-def _stored(item: Described, entry: Entry, stock: Stock, writer: ShardWriter) -> Stored:
-    if item.error is not None or item.bag is None:
-        return Stored(item.photo, entry, error=item.error)
-    count = item.count or len(item.bag.values)
-    try:
-        bag = kept_of(entry.name, item.bag, entry.digest, stock.keep, stock.dtype)
-    except PhotoError as error:
-        return Stored(item.photo, entry, error=error)
-    writer.add(with_count(entry, bag, count), bag)
-    return Stored(item.photo, entry, count)
-
-
-def kept_of(name: str, bag: Bags, digest: str, keep: Keep, dtype: str) -> Bags | Codes:
-    """Return what a store keeps of the bag of a photo, as it is stored.
-
-    Raises
-    ------
-    PhotoError
-        If a descriptor, or what is computed from the descriptors, does not fit into the type.
-    """
-    if not has_parts(keep.name):  # something is computed from the descriptors in float16
-        check_fits(name, bag, "float16")
-    return cast(name, keep.of(bag, digest), dtype)
-
-
-def with_count(entry: Entry, kept: Bags | Codes, count: int) -> Entry:
-    """Return an entry that tells how many descriptors a photo has, if fewer or others are kept."""
-    return entry if len(kept.values) == count else dataclasses.replace(entry, descriptors=count)
+            entry = Entry(item.photo.name, item.photo.label, item.digest, *stamps.pop(item.photo.name))
+            if item.bag is None:
+                yield Stored(item.photo, entry, error=item.error)
+                continue
+            try:
+                writer.add(entry, cast(entry.name, item.bag, stock.dtype))
+            except PhotoError as error:
+                yield Stored(item.photo, entry, error=error)
+            else:
+                yield Stored(item.photo, entry, len(item.bag.values))
 
 
 def stamp_of(photo: Photo) -> tuple[int, int]:
@@ -151,8 +120,6 @@ class StoringJob:
         Type of the descriptors on disk.
     shard_bytes : int
         Size of the descriptors at which a shard is written.
-    keep : Keep
-        What the store keeps of each bag.
     """
 
     path: Path
@@ -160,26 +127,13 @@ class StoringJob:
     fingerprint: str
     dtype: str
     shard_bytes: int
-    keep: Keep
     name: str = "extract"
     per_task: int = _PER_TASK
 
     def start(self) -> Callable[[Sequence[Photo]], list[Stored]]:
-        """Load the network, and return the function that stores the bags of some photos.
-
-        Raises
-        ------
-        StoreError
-            The worker has another network of this name.
-        """
-        extractor = self.extractor()
-        spec = extractor.backbone.spec
-        if spec.fingerprint != self.fingerprint:
-            raise StoreError(
-                f"a worker has another network {spec.name!r} (checksum of its weights {spec.fingerprint}, "
-                f"expected {self.fingerprint}). All machines of the cluster need the same file or package."
-            )
-        stock = Stock(self.path, extractor.recipe, spec.fingerprint, spec.dim, self.dtype, keep=self.keep)
+        """Load the network, and return the function that stores the bags of some photos."""
+        extractor = same_extractor(self.extractor, self.fingerprint)
+        stock = Stock(self.path, extractor.recipe, self.fingerprint, extractor.backbone.spec.dim, self.dtype)
 
         def work(photos: Sequence[Photo]) -> list[Stored]:
             stock.look_around()
@@ -190,6 +144,31 @@ class StoringJob:
         return work
 
 
+def same_extractor(make: Callable[[], Extractor], fingerprint: str) -> Extractor:
+    """Make the extractor of a worker, whose network must have this fingerprint.
+
+    Raises
+    ------
+    StoreError
+        The worker has another network of this name.
+    """
+    extractor = make()
+    spec = extractor.backbone.spec
+    if spec.fingerprint != fingerprint:
+        raise StoreError(
+            f"a worker has another network {spec.name!r} (checksum of its weights {spec.fingerprint}, expected "
+            f"{fingerprint}). All machines of the cluster need the same file or package."
+        )
+    return extractor
+
+
+def check_files(photos: Iterable[Photo]) -> None:
+    """Refuse images in memory, which are not sent to workers; raises StoreError."""
+    for photo in photos:
+        if not isinstance(photo.source, Path):
+            raise StoreError(f"{photo.name} is an image in memory: workers of an engine read photos from files.")
+
+
 def lost_photo(name: str, lost: Lost) -> PhotoError:
     """Return the error of a photo that ended its worker twice."""
     return PhotoError(name, f"ended the process that read it, twice: {lost.reason}")
@@ -198,6 +177,6 @@ def lost_photo(name: str, lost: Lost) -> PhotoError:
 def writer_of(stock: Stock, shard_bytes: int = SHARD_BYTES) -> ShardWriter:
     """Return a writer for the store, whose shards are later than those of the stock."""
     kind = stock.recipe, stock.fingerprint, stock.dim, stock.dtype
-    writer = ShardWriter(stock.path, *kind, shard_bytes=shard_bytes, keep=stock.keep)
+    writer = ShardWriter(stock.path, *kind, shard_bytes=shard_bytes)
     writer.after = stock.last_number
     return writer

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..engines.choose import EngineName
-from ..errors import StoreError
 from ..utils.columns import padded, width
 from ..utils.counting import counted
 from ..utils.remote import place
@@ -40,7 +39,7 @@ from .streams import interruption
 
 if TYPE_CHECKING:
     from ..bags.boxes import Dense, Patch
-    from ..bags.filled import Filled
+    from ..bags.fill import StoreFilled
     from ..photos.passed_over import PassedOver
     from .progress import ProgressLine
 
@@ -57,7 +56,6 @@ class Dtype(enum.StrEnum):
 
     float16 = "float16"
     float32 = "float32"
-    uint8 = "uint8"
 
 
 def extract(
@@ -97,18 +95,7 @@ def extract(
     activation: Annotated[
         Activation, typer.Option(help="Read descriptors after or before the last activation.")
     ] = Activation.after,
-    keep: Annotated[
-        str | None,
-        typer.Option(
-            metavar="all|mean|N",
-            help="What is kept of each photo: all descriptors, their mean, or at most N of them.",
-            show_default="all",
-        ),
-    ] = None,
-    dtype: Annotated[
-        Dtype | None,
-        typer.Option(help="Type of the stored numbers; uint8: codes of 8 bits.", show_default="float16, means float32"),
-    ] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Type of the stored numbers.", show_default="float16")] = None,
     device: Device = "cpu",
     jobs: Jobs = None,
     engine: EngineOption = EngineName.local,
@@ -124,15 +111,10 @@ def extract(
     """
     from ..bags.extract import Extractor
     from ..bags.fill import fill
-    from ..bags.keep import keep_of
     from ..bags.recipe import Recipe
     from ..photos.find import find_photos
     from .progress import ProgressLine
 
-    try:
-        kept = None if keep is None else keep_of(keep)
-    except StoreError as error:
-        raise MistypedError(f"--keep: {error}") from None
     patch = _given(count=count, smallest=smallest, levels=levels, input=patch_input)
     sampling = _sampling(mode, sides, patch)
     found = find_photos(source_of(photos, named_columns(columns, [photos])))
@@ -145,14 +127,14 @@ def extract(
         if not quiet:
             tell_one_scale(extractor)
         with ProgressLine("extract", quiet) as line:
-            settings: dict[str, Any] = {"keep": kept, "dtype": dtype and dtype.value, "strict": strict, "engine": where}
+            settings: dict[str, Any] = {"dtype": dtype and dtype.value, "strict": strict, "engine": where}
             filled = fill(store, found, extractor, **settings, progress=functools.partial(_advance, line))
     _print_filled(filled, found.passed_over, store, quiet, as_json)
     if filled.skipped or found.passed_over.types:
         raise typer.Exit(SKIPPED)
 
 
-def _advance(line: ProgressLine, filled: Filled) -> None:
+def _advance(line: ProgressLine, filled: StoreFilled) -> None:
     """Show how many photos are done."""
     line.show(filled.done, filled.photos)
 
@@ -169,25 +151,20 @@ def _sampling(mode: Mode, sides: str | None, patch: dict[str, Any]) -> Dense | P
     return Dense(**dense) if mode is Mode.dense else Patch(**patch)
 
 
-def _print_filled(filled: Filled, passed_over: PassedOver, store: Path, quiet: bool, as_json: bool) -> None:
-    """Print what was extracted, what was not, and how much of it is kept."""
-    from ..bags.keep import in_words
-    from ..bags.store import Store
-
+def _print_filled(filled: StoreFilled, passed_over: PassedOver, store: Path, quiet: bool, as_json: bool) -> None:
+    """Print what was extracted, and what was not."""
     for shard in filled.damaged:
         say(shard)
     for error in filled.skipped:
         say(f"skipped {error}")
     say(*passed_over.sentences())
     if as_json:
-        record = {key: value for key, value in vars(filled).items() if key not in ("skipped", "digests", "why")}
+        record = {key: value for key, value in vars(filled).items() if key != "skipped"}
         record["skipped"] = [{"name": error.name, "reason": error.reason} for error in filled.skipped]
         record["passed_over"] = passed_over.plain()
         show_json({"store": str(store), **record})
     elif not quiet:
         show(_sentence(filled, store))
-        if filled.extracted and (kept := Store.open(store).keep) != "all":
-            show(f"Of these descriptors, it keeps {in_words(kept)}.")
 
 
 def store_info(store: Path, as_json: bool) -> None:
@@ -210,13 +187,10 @@ def store_info(store: Path, as_json: bool) -> None:
 
 def _store_rows(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield what the lines about a store begin with, and what they say."""
-    from ..bags.keep import in_words
-
     recipe = json.loads(summary["recipe"])
     least, mean, most = summary["descriptors_per_photo"]
     yield "photos", f"{summary['photos']:,}"
     yield "descriptors", f"{summary['descriptors']:,} ({least:,} to {most:,} per photo, {mean:,.1f} on average)"
-    yield "kept", in_words(summary["keep"])
     yield "features", f"{summary['features']:,} per descriptor, stored as {' and '.join(summary['dtype'])}"
     activation = f"read {recipe['activation']} its last activation"
     yield "network", f"{summary['network']}, {activation}; checksum of its weights {summary['fingerprint']}"

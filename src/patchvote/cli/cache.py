@@ -46,7 +46,7 @@ def cache(
 def _check_folder(folder: Path | None) -> None:
     """Refuse something that is no folder, in which commands keep nothing."""
     from ..backbones.cache import cache_folder
-    from ..bags.cache_files import bags_folder
+    from ..bags.cache import bags_folder
 
     for path in [folder] if folder else [cache_folder(), bags_folder()]:
         if path.exists() and not path.is_dir():
@@ -58,17 +58,16 @@ def _check_folder(folder: Path | None) -> None:
 
 def _show(folder: Path | None, as_json: bool) -> None:
     from ..backbones.cache import cache_folder
-    from ..bags.cache_contents import stores_in
-    from ..bags.cache_files import bags_folder, bound_of
+    from ..bags.cache import bags_folder, bound_of, kinds_in
 
     root, bound = folder or bags_folder(), bound_of(folder)
-    stores = stores_in(root)
-    size, photos = sum(one.size for one in stores), len(frozenset[str]().union(*(one.digests for one in stores)))
+    kinds = kinds_in(root)
+    size, photos = sum(one.size for one in kinds), len(frozenset[str]().union(*(one.digests for one in kinds)))
     networks = [] if folder else _networks()
     where = folder or cache_folder()
     if as_json:
         record: dict[str, Any] = {"folder": str(where), "bytes": size, "bound": bound, "photos": photos}
-        record |= {"stores": [one.plain() for one in stores], "networks": [path.name for path, _ in networks]}
+        record |= {"kinds": [one.plain() for one in kinds], "networks": [path.name for path, _ in networks]}
         record |= {"network_bytes": sum(size for _, size in networks)}
         show_json(record)
         return
@@ -76,7 +75,7 @@ def _show(folder: Path | None, as_json: bool) -> None:
     emit(f"folder     {printable(where)}")  # on one line, since people copy it
     sizes = f"{_bytes(size)} of descriptors of {counted(photos, 'photo')}; {limit} ($PATCHVOTE_CACHE_SIZE)"
     show(f"photos     {sizes}", indent=_INDENT)
-    lines = (f"{'':{_INDENT}}{_bytes(one.size):>9}  {one.sentence(time.time())}" for one in stores)
+    lines = (f"{'':{_INDENT}}{_bytes(one.size):>9}  {one.sentence(time.time())}" for one in kinds)
     show(*lines, indent=_INDENT + 11)
     if not folder:
         count = counted(len(networks), "built network")
@@ -99,8 +98,7 @@ def _agreed(folder: Path | None) -> bool:
 
 
 def _clear(folder: Path | None, as_json: bool) -> None:
-    from ..bags.cache_contents import clear_bags
-    from ..bags.cache_files import bags_folder
+    from ..bags.cache import bags_folder, clear_bags
 
     bags, networks = clear_bags(folder or bags_folder()), 0
     for path, size in [] if folder else _networks():

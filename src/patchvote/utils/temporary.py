@@ -19,7 +19,7 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
@@ -34,7 +34,6 @@ except ImportError:  # Windows
 
 _FILE = re.compile(r"\.writing-(?P<machine>[^@]*)@\d+-[0-9a-f]+")
 _FOLDER = re.compile(r"patchvote-(?P<machine>[^@]*)@\d+-[a-z0-9_]{8}")
-_PAUSE = 0.02  # seconds until a folder is tried again that another process is removing
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LITTLE = 1 << 24  # bytes free on a disk below which it is the one that was full: what was being written is still there
 _FREE = "Free some space there, or name another folder by the environment variable TMPDIR, then run it again."
@@ -124,53 +123,6 @@ def _is_full(error: BaseException, folder: Path) -> bool:
         return False
 
 
-@contextlib.contextmanager
-def passing_folder(path: Path) -> Iterator[list[str]]:
-    """Make a folder that several processes may use at once, and that the last of them removes.
-
-    Yields a list. If it holds anything at the end of the block, the folder has served its purpose, and is removed
-    unless another process uses it; otherwise, such as after Ctrl-C, it stays for the next run.
-    """
-    finished: list[str] = []
-    while True:
-        path.mkdir(parents=True, exist_ok=True)
-        with _opened(path) as handle:
-            if _lock(handle, shared=True) is False or not _is_at(handle, path):
-                time.sleep(_PAUSE)  # another process is removing it
-                continue
-            yield finished
-            if finished and _lock(handle) is not False:
-                shutil.rmtree(path, ignore_errors=True)
-            return
-
-
-@contextlib.contextmanager
-def used_folder(path: Path) -> Iterator[Callable[[], bool | None]]:
-    """Mark an existing folder as in use while the block runs; any number of processes may use it at once.
-
-    Yields
-    ------
-    alone : function
-        Returns True if no other process uses the folder, and then none can begin to until the end of the block; False
-        if one does; None where the system has no locks.
-    """
-    while True:
-        with _opened(path.resolve()) as handle:
-            if _lock(handle, shared=True) is False:
-                time.sleep(_PAUSE)  # another process is alone in it
-                continue
-            yield lambda: _lock(handle)
-            return
-
-
-def _is_at(handle: int | None, path: Path) -> bool:
-    """Whether an open folder is still the one at this path."""
-    try:
-        return handle is None or os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def remove_leavings(folder: Path) -> None:
     """Remove the temporary files and folders in `folder` that belong to this user and whose process is dead."""
     if isinstance(folder, RemotePath):  # files are written there under their final names
@@ -231,15 +183,12 @@ def _opened(path: Path) -> Iterator[int | None]:
             os.close(handle)
 
 
-def _lock(handle: int | None, *, shared: bool = False) -> bool | None:
-    """Lock an open file until it is closed; False where another process has the lock, None where there are no locks.
-
-    Several processes may have a shared lock.
-    """
+def _lock(handle: int | None) -> bool | None:
+    """Lock an open file until it is closed; False where another process has the lock, None where there are no locks."""
     if fcntl is None or handle is None:
         return None
     try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
