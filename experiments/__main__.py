@@ -8,7 +8,7 @@ import re
 import sys
 from pathlib import Path
 
-from patchvote.bags.filled import Filled
+from patchvote.bags.cache import Filled
 from patchvote.cli.progress import ProgressLine
 from patchvote.errors import PatchvoteError, PhotoError
 

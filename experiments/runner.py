@@ -20,7 +20,7 @@ import numpy as np
 
 from patchvote.backbones.names import EMBEDDED, parts_of
 from patchvote.bags.bags import Bags
-from patchvote.bags.filled import Filled
+from patchvote.bags.cache import Filled
 from patchvote.bags.store import Store
 from patchvote.errors import PatchvoteError, UntypedNetworkError
 from patchvote.models.scores import Scores

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from patchvote.backbones.cache import cache_folder
 from patchvote.backbones.names import parts_of
+from patchvote.bags.cache import Filled
 from patchvote.bags.extract import Extractor
 from patchvote.bags.fill import up_to_date
-from patchvote.bags.filled import Filled
 from patchvote.bags.store import Store
 from patchvote.photos.find import Photo
 

@@ -446,7 +446,9 @@ def test_a_cache_says_what_it_holds(photos, cache):
     mean, whole = kinds_in(cache)
     assert (mean.words, whole.words) == (("quick", "dense", "mean-1"), ("quick", "dense", "whole"))
     assert mean.size + whole.size == sum(file.size for file in files_in(cache))
-    assert whole.sentence(time.time()) == f"quick, dense: all descriptors of each of {COUNT} photos, last used 2 days ago"
+    assert (
+        whole.sentence(time.time()) == f"quick, dense: all descriptors of each of {COUNT} photos, last used 2 days ago"
+    )
     assert (mean.plain()["keeps"], mean.plain()["photos"]) == ("mean-1", COUNT)
     assert mean.digests == whole.digests == {item.digest for item in run(photos, False)}
 

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from .models.scores import Scores
     from .photos.find import Photo, find_photos
     from .voters.adapted import Adapted
-    from .voters.bag_svm import BagSVM
     from .voters.base import Voter
-    from .voters.moment_svm import MomentSVM
+    from .voters.moment_ridge import MomentRidge
     from .voters.neighbours.local_nbnn import LocalNBNN
     from .voters.neighbours.nbnn import NBNN
     from .voters.prototypes.nbnl import NBNL
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 _MODULES = {
     "Adapted": "voters.adapted",
     "Answer": "models.answers",
-    "BagSVM": "voters.bag_svm",
     "Bags": "bags.bags",
     "Dense": "bags.boxes",
     "Evidence": "models.evidence",
@@ -55,7 +53,7 @@ _MODULES = {
     "Match": "models.evidence",
     "Model": "models.model",
     "ModelError": "errors",
-    "MomentSVM": "voters.moment_svm",
+    "MomentRidge": "voters.moment_ridge",
     "NBNL": "voters.prototypes.nbnl",
     "NBNN": "voters.neighbours.nbnn",
     "NetworkError": "errors",
@@ -80,7 +78,6 @@ __all__ = [
     "SNBNL",
     "Adapted",
     "Answer",
-    "BagSVM",
     "Bags",
     "Dense",
     "Evidence",
@@ -91,7 +88,7 @@ __all__ = [
     "Match",
     "Model",
     "ModelError",
-    "MomentSVM",
+    "MomentRidge",
     "NetworkError",
     "Patch",
     "PatchvoteError",

@@ -40,8 +40,8 @@ class Basis:
     @functools.cached_property
     def digest(self) -> str:
         """Digest of the numbers, by which features of the same basis are recognised."""
-        digest = xxhash.xxh3_64(np.ascontiguousarray(self.offset))
-        digest.update(np.ascontiguousarray(self.directions))
+        digest = xxhash.xxh3_64(self.offset.tobytes())
+        digest.update(self.directions.tobytes())
         return digest.hexdigest()
 
 

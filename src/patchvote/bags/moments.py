@@ -59,7 +59,7 @@ class MomentBags(Bags):
 
     packed: Pack = dataclasses.field(default=None)  # type: ignore[arg-type]
     scale: Floats = dataclasses.field(default=None)  # type: ignore[arg-type]
-    basis: Basis = dataclasses.field(default=None)  # type: ignore[arg-type]
+    basis: Basis = dataclasses.field(default=None)  # type: ignore[assignment]
 
     @classmethod
     def of_packed(cls, packed: Pack, scale: Floats, basis: Basis) -> MomentBags:
@@ -74,7 +74,7 @@ class MomentBags(Bags):
         packed, scale = np.concatenate([p.packed for p in parts]), np.concatenate([p.scale for p in parts])
         return cls.of_packed(packed, scale, parts[0].basis)
 
-    def rows(self, indices: npt.ArrayLike) -> MomentBags:
+    def rows(self, indices: npt.NDArray[np.int64] | slice | list[int]) -> MomentBags:
         """Return some of the bags."""
         return self.of_packed(self.packed[indices], self.scale[indices], self.basis)
 
@@ -141,7 +141,7 @@ def signed_root(values: npt.NDArray[Any]) -> Floats:
     """
     values = to_float32(values)
     size = np.sqrt(np.abs(values))
-    return np.copysign(size, values, out=size)
+    return np.asarray(np.copysign(size, values, out=size))
 
 
 def places(boxes: npt.NDArray[Any]) -> Floats:
@@ -176,7 +176,7 @@ def moments(bags: Bags, basis: Basis) -> Floats:
 def moment_count(basis: Basis) -> int:
     """Return the number of moments of a bag."""
     dim, k = basis.directions.shape
-    return PLACES * dim + k * (k + 1) // 2
+    return int(PLACES * dim + k * (k + 1) // 2)
 
 
 def parts_of(dim: int) -> tuple[slice, slice, slice]:
@@ -188,7 +188,7 @@ def lengths(values: npt.NDArray[Any], dim: int) -> npt.NDArray[np.float64]:
     """Return the length of what, and that of together, of each bag ``(bags, 2)``; 1 where it is 0."""
     what, _, together = parts_of(dim)
     both = np.stack([np.sqrt(np.square(values[:, part]).sum(axis=1, dtype=np.float64)) for part in (what, together)], 1)
-    return np.where(both > 0, both, 1.0)
+    return np.asarray(np.where(both > 0, both, 1.0))
 
 
 def unit(values: Floats, dim: int) -> Floats:

@@ -47,6 +47,7 @@ _COMMANDS = {
     "evaluate": "evaluate",
     "suggest": "suggest",
     "add": "fit",
+    "forget": "fit",
     "export": "export",
     "extract": "bags",
     "info": "info",

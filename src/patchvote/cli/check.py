@@ -222,7 +222,7 @@ def _checked(
     from .progress import ProgressLine
 
     with ProgressLine("extract", quiet) as line:
-        checked = check_photos(photos, extractor, test=test, cache=cache, seed=seed, progress=line.stage)
+        checked = check_photos(photos, extractor, test=test, cache=cache, progress=line.stage)
     say(*(f"skipped {error}" for error in checked.skipped))
     say(*checked.passed_over.sentences(advice=False))  # the lines of advice say how to read such photos, too
     if not quiet:

@@ -55,7 +55,7 @@ def run(folder: Path, *, device: str = "cpu", force: bool = False) -> None:
         f"{_TEST * len(PHOTOS)} crops of the right sides to test on"
     )
     classifier = ImageClassifier(cache=folder / "bags", device=device).fit(train)
-    show(f"method: {classifier.model.about.chosen['words']}")
+    show(f"method: {classifier.model.about.method}")
     classifier.save(folder / "model.patchvote")
 
     scores = classifier.evaluate(test)

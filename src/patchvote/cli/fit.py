@@ -61,7 +61,6 @@ VOTERS = f"How parts of a photo vote for its class: auto, {', '.join(OWN)}, or a
 
 if TYPE_CHECKING:
     from ..classifier import ImageClassifier
-    from ..models.about import About, Added
 
 
 def fit(
@@ -80,7 +79,7 @@ def fit(
     ] = None,
     insist: Insist = False,
     columns: ColumnsOption = None,
-    budget: Annotated[float, typer.Option(min=0, help="Seconds for trying settings and training.")] = 60.0,
+    budget: Annotated[float, typer.Option(min=0, help="Seconds for training, of voters that learn in passes.")] = 60.0,
     network: Annotated[
         str,
         typer.Option(
@@ -100,6 +99,9 @@ def fit(
     address: Address = None,
     workers: Workers = None,
     seed: Seed = 0,
+    no_memory: Annotated[
+        bool, typer.Option("--no-memory", help="Write a small model, which cannot learn, forget or adapt any more.")
+    ] = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -132,7 +134,7 @@ def fit(
             classifier.fit(source, target=others, insist=insist, progress=line.stage, engine=where)
     tell_skipped(classifier)
     tell_refusal(classifier)
-    classifier.save(model)
+    classifier.save(model, memory=not no_memory)
     title = f"{base_name(model)}: {base_name(photos)}"
     if page:
         classifier.report(page, title=title, measured="on photos held out of the training")
@@ -204,29 +206,75 @@ def add(
             more: dict[str, Any] = {"reload": read, "progress": line.stage, "engine": where}
             classifier, changed = add_and_save(classifier, source_of(photos, named), target, **more)
     tell_skipped(classifier)
-    nothing: Added = {"date": "", "images": {}, "new_classes": []}
-    added = classifier.model.about.added[-1] if changed else nothing
+    added = classifier.added if changed else {}
     with after_writing(target):
         if as_json:
-            record = {**added, **record_of(classifier), "changed": changed, "known": classifier.known}
+            record = {**record_of(classifier), "added": added, "changed": changed, "known": classifier.known}
             show_json({"model": str(target), **record})
         elif not quiet:
             show(*_add_lines(classifier, target, added))
     leave(classifier)
 
 
-def _add_lines(classifier: ImageClassifier, target: Path, added: Added) -> list[str]:
+def _add_lines(classifier: ImageClassifier, target: Path, added: dict[str, int]) -> list[str]:
+    from ..models.report.card import accuracy_of
+
     known = counted(classifier.known, "photo was", "photos were")
-    again = f"{known} learned before, and not learned again."
-    if not added["images"]:
-        return [f"{target}: there was nothing new to learn.", *([again] if classifier.known else [])]
-    what = ", ".join(f"{count:,} of {label}" for label, count in added["images"].items())
-    new = f" New: {', '.join(new_classes)}." if (new_classes := added.get("new_classes", [])) else ""
+    again = [f"{known} learned before, and not learned again."] if classifier.known else []
+    if not added:
+        return [f"{target}: there was nothing new to learn.", *again]
+    what = ", ".join(f"{count:,} of {label}" for label, count in added.items())
+    new = [label for label, count in added.items() if classifier.model.about.images.get(label) == count]
+    words = f" New: {', '.join(new)}." if new else ""
     return [
-        f"{target}: learned {what}.{new} It now knows {len(classifier.classes)} classes.",
-        *([again] if classifier.known else []),
-        f"`patchvote evaluate {target} PHOTOS` measures its accuracy.",
+        f"{target}: learned {what}.{words} It now knows {len(classifier.classes)} classes.",
+        *again,
+        accuracy_of(classifier.model.about),
     ]
+
+
+def forget(
+    model: ModelArgument,
+    photos: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PHOTO...",
+            help="Names of training photos, patterns such as 'cat/2019*', SHA-256 digests, or classes with a slash: cat/",
+        ),
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="File to write.", show_default="MODEL itself, once all is done")
+    ] = None,
+    network: ModelNetwork = None,
+    force: Force = False,
+    device: Device = "cpu",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Make MODEL forget training photos or whole classes: as if it had been fitted without them."""
+    from ..models.report.card import accuracy_of
+    from ..models.updating import change_and_save
+    from ..photos.outputs import check_outputs
+    from ..utils.marks import Kind
+
+    target = output or model
+
+    def read() -> ImageClassifier:
+        return load(model, network=network, jobs=None, cache=False, seed=0, device=device)
+
+    classifier = read()
+    check_outputs([(target, Kind.model)], [], force=force, updated=[model])
+    classifier, _ = change_and_save(classifier, lambda one: one.forget(photos), target, reload=read)
+    gone = classifier.forgotten
+    if as_json:
+        show_json({"model": str(target), "forgotten": gone, **record_of(classifier)})
+    elif not quiet:
+        left = sum(classifier.model.about.images.values())
+        show(
+            f"{target}: forgot {counted(len(gone), 'photo')}; {counted(left, 'photo')} of {len(classifier.classes)} "
+            "classes are left.",
+            accuracy_of(classifier.model.about),
+        )
 
 
 def record_of(classifier: ImageClassifier) -> dict[str, Any]:
@@ -234,9 +282,9 @@ def record_of(classifier: ImageClassifier) -> dict[str, Any]:
     from ..models.check.suspects import plain_labels
 
     about, filled = classifier.model.about, classifier.filled
-    photos = {"extracted": filled.extracted, "kept": filled.kept, "reused": filled.reused}
+    photos = {"extracted": filled.extracted, "kept": filled.kept} if filled else {}
     skipped = [{"name": error.name, "reason": error.reason} for error in classifier.skipped]
-    keys = ("images", "held_out", "curve", "copies", "tried", "chosen", "cut", "adapted", "seconds")
+    keys = ("images", "held_out", "curve", "copies", "method", "cut", "adapted", "seconds")
     record = {key: getattr(about, key) for key in keys} | {"refusal": classifier.refusal}
     found = {"suspects": plain_labels(classifier.scores), "passed_over": classifier.passed_over.plain()}
     return {**record, "photos": photos, "skipped": skipped, **found}
@@ -261,7 +309,7 @@ def fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> li
     more = f", and {len(counts) - _MAX_SHOWN_CLASSES:,} more" if len(counts) > _MAX_SHOWN_CLASSES else ""
     shown = ", ".join(counts[:_MAX_SHOWN_CLASSES])
     lines = [f"{counted(photos, 'photo')} of {len(classifier.classes):,} classes: {shown}{more}"]
-    lines.extend(_method_lines(classifier.model.kind, about))
+    lines.append(f"method: {classifier.model.kind}: {about.method}.")
     lines.append(accuracy_sentence(about.held_out))
     if sentence := rejection_sentence(about.held_out):
         lines.append(sentence)
@@ -282,25 +330,10 @@ def fit_lines(classifier: ImageClassifier, model: Path, page: Path | None) -> li
     return lines
 
 
-def _method_lines(kind: str, about: About) -> list[str]:
-    """Return how the model decides and, where several settings were tried, how good each was."""
-    words, why = about.chosen["words"], about.chosen["why"]
-    if len(about.tried) < 2:
-        how = "" if words == kind else f": {words}"
-        return [f"method: {kind}{how} ({why})."]
-    tried = [
-        f"tried: {trial['words']}; {100 * trial['accuracy']:.1f} % of the held-out photos were right, in "
-        f"{trial['seconds']:.1f} s."
-        for trial in about.tried
-    ]
-    return [*tried, f"chosen: {words}; {why}."]
-
-
 def _seconds_lines(seconds: dict[str, float], classifier: ImageClassifier) -> list[str]:
     total = sum(seconds.values())
     lines = [f"  {name:<10} {took:8.2f} s {100 * took / max(total, 1e-9):6.1f} %" for name, took in seconds.items()]
-    filled = classifier.filled
-    return [
-        *lines,
-        f"  {counted(filled.extracted, 'photo')} went through the network, {filled.kept:,} were in the cache",
-    ]
+    if (filled := classifier.filled) is not None:
+        network = counted(filled.extracted, "photo")
+        lines.append(f"  {network} went through the network, {filled.kept:,} were in the cache")
+    return lines

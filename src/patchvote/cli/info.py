@@ -64,7 +64,7 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
         return
     images = model.about.images
     rows = [
-        ("model", f"{path} ({size(path)}), {model.kind}: {model.about.chosen.get('words', '')}"),
+        ("model", f"{path} ({size(path)}), {model.kind}: {model.about.method}"),
         ("network", f"{model.recipe.network}, {model.recipe.mode}; checksum of its weights {model.fingerprint}"),
         ("checksum", f"{checksum}, verified"),
         ("accuracy", accuracy_of(model.about)),

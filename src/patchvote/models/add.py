@@ -85,7 +85,9 @@ def forget(
     memory = memory_of(model)
     gone = np.zeros(len(memory), bool)
     for one in chosen:
-        found = np.array([_is_meant(one, *photo) for photo in zip(memory.names, memory.labels, memory.digests, strict=True)])
+        found = np.array(
+            [_is_meant(one, *photo) for photo in zip(memory.names, memory.labels, memory.digests, strict=True)]
+        )
         if not found.any():
             raise PatchvoteError(
                 f"the model has learned no photo {one!r}: name a photo as `patchvote info --photos` does, a pattern of "
@@ -118,7 +120,9 @@ def check_learns(model: Model) -> None:
             "an adapted model cannot learn or forget: change the model that was adapted, and adapt it again."
         )
     if not voter_of(model).can_learn_more:
-        raise PatchvoteError(f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos.")
+        raise PatchvoteError(
+            f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
+        )
     if model.scorer.adapts is False and model.kind == "moment-ridge":
         raise PatchvoteError("the model was written without its memory (--no-memory): fit it again with all photos.")
 
@@ -162,9 +166,7 @@ def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {label: one.get(label, 0) + other.get(label, 0) for label in {**one, **other}}
 
 
-def _sorted_by_novelty(
-    photos: Learned, model: Model
-) -> tuple[npt.NDArray[np.int64], int, tuple[PhotoError, ...]]:
+def _sorted_by_novelty(photos: Learned, model: Model) -> tuple[npt.NDArray[np.int64], int, tuple[PhotoError, ...]]:
     """Return the photos that a model has not learned, the number of known ones, and those of another class."""
     known = known_photos(model.about)
     fresh, repeated, refused = [], 0, []

@@ -11,12 +11,12 @@ from ..errors import PatchvoteError, PhotoError
 from ..photos.find import Photo
 from ..utils.counting import counted
 from ..utils.schema import brief
-from ..voters.registry import AUTO, DEFAULT, kind_of, scorer_class
+from ..voters.registry import AUTO, DEFAULT, kind_of
 from ..voters.votes import NONE
 from .model import Model
 
 if TYPE_CHECKING:
-    from ..bags.store import Store
+    pass
 
 MAX_SEED = 2**32 - 1  # the largest seed that scikit-learn accepts
 
@@ -103,7 +103,7 @@ def check_readable(labels: Sequence[str], skipped: Sequence[PhotoError]) -> None
 
 def check_target(kind: str) -> None:
     """Refuse a target for a voter whose models cannot be adapted."""
-    if not scorer_class(kind).adapts:
+    if kind != DEFAULT:
         raise PatchvoteError(f"a model of {kind} cannot be adapted to a target: use the default voter.")
 
 

@@ -65,7 +65,9 @@ def write_model(model: Model, path: str | Path) -> None:
         "positions": model.scorer.positions,
         "temperature": model.temperature,
         "threshold": model.threshold,
-        "about": about | ({"names": list(model.names)} if model.names else {}) | ({"digests": list(model.digests)} if model.digests else {}),
+        "about": about
+        | ({"names": list(model.names)} if model.names else {})
+        | ({"digests": list(model.digests)} if model.digests else {}),
         "card": model.card,
         "checksum": _ALGORITHM,
     }

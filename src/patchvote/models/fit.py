@@ -73,7 +73,9 @@ class Learned:
     @classmethod
     def of_moments(cls, items: Iterable[Described]) -> Learned:
         """Collect photos of which moments are kept, in the order of their digests: so a model depends on no other order."""
-        found = sorted((item for item in items if item.bag is not None), key=lambda item: (item.digest, item.photo.name))
+        found = sorted(
+            (item for item in items if item.bag is not None), key=lambda item: (item.digest, item.photo.name)
+        )
         bags = MomentBags.joined([item.bag for item in found if isinstance(item.bag, MomentBags)]) if found else None
         if bags is None:
             raise PatchvoteError("no photo can be read.")
@@ -269,7 +271,9 @@ def _from_equations(
     images = np.flatnonzero(~np.isnan(scores[:, 0]))
     images = images if split is None else np.intersect1d(images, split[1])
     curve = learning_curve(voter, numbers, groups, seed) if split is None else []
-    return LeftOut(images, scores[images], lambda image: voter.without(np.flatnonzero(together == together[image])), curve)
+    return LeftOut(
+        images, scores[images], lambda image: voter.without(np.flatnonzero(together == together[image])), curve
+    )
 
 
 def _from_split(

@@ -45,7 +45,7 @@ def learning_curve(voter: Any, numbers: Numbers, groups: Numbers, seed: int) -> 
     """
     answers = voter.left_out_
     asked = ~np.isnan(answers[:, 0])
-    if not _FEWEST <= asked.sum() or len(numbers) > _MOST:
+    if not asked.sum() >= _FEWEST or len(numbers) > _MOST:
         return []
     per_class = len(numbers) / (int(numbers.max()) + 1)
     points = []

@@ -19,7 +19,7 @@ from ..bags.bags import Bags
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
 from ..utils.schema import brief, text
-from ..voters.familiarity import VETOED, Familiarity
+from ..voters.familiarity import Familiarity
 from ..voters.outputs import blaming, probability_of, scores_of
 from ..voters.registry import check_registered, voter_class
 from ..voters.scorer import Scorer

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-
 # Uncertain photos from which one is chosen. Chosen on Amazon and Webcam, with ten labels at a time (docs/check.md).
 _CANDIDATES = 5
 _ROUNDS = 10  # of k-means; three gave the same photos

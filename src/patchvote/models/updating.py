@@ -43,33 +43,38 @@ def add_and_save(
     progress: Progress | None = None,
     engine: Engine | None = None,
 ) -> tuple[_Learner, bool]:
-    """Add photos to a model and write it; if its file has changed meanwhile, add them to the new version.
+    """Add photos to a model and write it, as `change_and_save` does; photos that were extracted are in the cache."""
+    return change_and_save(
+        classifier, lambda one: one.add(photos, progress=progress, engine=engine), path, reload=reload
+    )
 
-    Bags are in the cache by then, so no photo passes the network again.
+
+def change_and_save(
+    classifier: _Learner, change: Callable[[_Learner], Any], path: Path, *, reload: Callable[[], _Learner]
+) -> tuple[_Learner, bool]:
+    """Change a model and write it; if its file has changed meanwhile, change the new version.
 
     Parameters
     ----------
     classifier : ImageClassifier
         Classifier with the model.
-    photos : Source
-        Labelled photos to add.
+    change : function
+        Changes the model of a classifier.
     path : Path
         File to write; it is checked for changes only if the model was read from it.
     reload : function
         Reads the model again.
-    progress, engine
-        As for `ImageClassifier.add`.
 
     Returns
     -------
     classifier : ImageClassifier
         Classifier with the model that was written.
     changed : bool
-        Whether the model learned anything; if not, the file that it was read from is not written.
+        Whether the model has changed; if not, the file that it was read from is not written.
     """
     for _ in range(_ATTEMPTS):
         before = classifier.model
-        classifier.add(photos, progress=progress, engine=engine)
+        change(classifier)
         changed = classifier.model is not before
         if not changed and classifier.is_from(path):
             return classifier, changed
@@ -78,4 +83,4 @@ def add_and_save(
             return classifier, changed
         except ModelChangedError:
             classifier = reload()
-    raise ModelChangedError(f"{path} is changed by other processes all the time: nothing was learned. Try again later.")
+    raise ModelChangedError(f"{path} is changed by other processes all the time: nothing was written. Try again later.")

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from ..bags.boxes import Dense
 from ..classifier import ImageClassifier
 from ..errors import PatchvoteError
-from ..models.choose import clearly_less, log_losses
 from ..models.report.card import card
 from ..models.scores import Scores
 from ..photos.find import Found, Source, labelled
@@ -29,6 +28,7 @@ from ..utils.counting import counted
 from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
 from ..utils.timing import Progress
+from ..voters.calibration import clearly_less, log_losses
 from .fine_tune import fine_tune
 from .parts import default_start, tunable_graph
 from .settings import TuningSettings
@@ -206,8 +206,7 @@ def _told(result: TuneOrKeep, network: str) -> TuneOrKeep:
     if comparison is None:
         return result
     kept = f"the tuned {network}" if result.is_tuned else f"the frozen {network}"
-    why = f"{model.about.chosen.get('why', '')}; with {kept}: {comparison.figures}"
-    about = dataclasses.replace(model.about, chosen={**model.about.chosen, "why": why})
+    about = dataclasses.replace(model.about, method=f"{model.about.method}; with {kept}: {comparison.figures}")
     model = dataclasses.replace(model, about=about)
     result.classifier._model = dataclasses.replace(model, card=card(model))
     return result

@@ -26,7 +26,15 @@ _MAX_HEADER = 1 << 26  # bytes of the header; enough for the names and counts of
 _MAX_VALUES = 1 << 20  # values in the header; parsing and checking these takes less than a second
 
 # The types that patchvote writes, by their names in the format; bytes are codes of descriptors, which no model holds.
-TYPES = {"F16": "float16", "F32": "float32", "F64": "float64", "I8": "int8", "I16": "int16", "I64": "int64", "U8": "uint8"}
+TYPES = {
+    "F16": "float16",
+    "F32": "float32",
+    "F64": "float64",
+    "I8": "int8",
+    "I16": "int16",
+    "I64": "int64",
+    "U8": "uint8",
+}
 STORED = frozenset(TYPES.values()) - {"uint8"}
 _ENTRY = record({"dtype": text(10), "shape": listed(whole(0, 1 << 50)), "data_offsets": listed(whole(0, 1 << 50))})
 

@@ -130,7 +130,8 @@ class Adapted(Voter):
         self.unadapted_, self.classes_, self.n_features_in_ = unadapted, unadapted.classes_, unadapted.n_features_in_
         self.linear_, self.bias_, self.temperature_ = unadapted.linear_, unadapted.bias_, unadapted.temperature_
         self.rejection_threshold_ = unadapted.rejection_threshold_
-        self.refusal_, self.taken_, self.adapted_ = None, 0, False
+        self.refusal_: str | None = None
+        self.taken_, self.adapted_ = 0, False
         self.rejected_ = np.zeros(0, bool)
         if target is not None:
             photos = unadapted._moments(self._target(target), unadapted.learned().basis)

@@ -6,16 +6,16 @@ below a threshold. Both are set on the scores of held-out images.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-from .votes import softmax
-
 # Fewest training images to hold some out: with fewer, the held-out ones are too few, and the temperature stays 1.
 FEWEST_TO_CALIBRATE = 50
+_TIE = 1e-6  # difference of log loss up to which two methods are equally good: it may be due to rounding
 
 
 def threshold_for(probability: npt.NDArray[Any], labels: npt.NDArray[np.int64], rejection: float) -> float:
@@ -59,3 +59,10 @@ def log_losses(probability: npt.NDArray[np.float64], expected: npt.NDArray[np.in
     """Return the log loss of each image, from the probabilities of all classes and the number of the right one."""
     right = probability[np.arange(len(expected)), expected]
     return np.asarray(-np.log(np.maximum(right, 1e-12)))
+
+
+def clearly_less(losses: npt.NDArray[Any], others: npt.NDArray[Any]) -> bool:
+    """Whether losses of the same images are smaller by more than a tie and the standard error of the difference."""
+    difference = others - losses
+    mean, error = float(difference.mean()), float(difference.std()) / math.sqrt(len(difference))
+    return mean > _TIE and mean > error

@@ -18,7 +18,6 @@ from ..bags.moments import (
     moment_count,
     moments,
     parts_of,
-    photo_vectors,
     places,
     signed_root,
     symmetric,
@@ -245,7 +244,9 @@ class _VoteNodes:
     def _split(self, rows: str, classes: int, each: int) -> str:
         """Return rows ``(classes * each, cells)`` as ``(classes, each, cells)``."""
         width = self.graph.node("Slice", self.graph.node("Shape", rows), self.graph.ints(1), self.graph.ints(2))
-        return self.graph.node("Reshape", rows, self.graph.node("Concat", self.graph.ints(classes, each), width, axis=0))
+        return self.graph.node(
+            "Reshape", rows, self.graph.node("Concat", self.graph.ints(classes, each), width, axis=0)
+        )
 
 
 def _place_nodes(graph: GraphBuilder, one: str) -> str:

@@ -82,7 +82,9 @@ class Ridge:
         scaled = (features - weight @ features / len(weight)) * np.sqrt(weight)[:, None]
         values, turns = np.linalg.eigh(scaled.T @ scaled)
         kept = values > values[-1] * 1e-12
-        return cls(np.asarray(targets, np.float64), weight, values[kept], scaled @ turns[:, kept] / np.sqrt(values[kept]))
+        return cls(
+            np.asarray(targets, np.float64), weight, values[kept], scaled @ turns[:, kept] / np.sqrt(values[kept])
+        )
 
     @property
     def intercept(self) -> Floats:
@@ -114,6 +116,16 @@ class Ridge:
         answers = self.targets - scaled / self._root
         answers[~may_be_left_out(self.targets, groups)] = np.nan
         return np.asarray(answers)
+
+    def unlike(self, alpha: float, groups: Numbers) -> Floats:
+        """Return the leverage of each photo over 1 less it, had it been left out together with its group."""
+        kept = self.values / (self.values + len(self.weight) * alpha)
+        hat = np.square(self.vectors) @ kept
+        unlike = hat / np.maximum(1 - hat, _EPSILON)
+        for rows in several(groups):
+            block = (self.vectors[rows] * kept) @ self.vectors[rows].T
+            unlike[rows] = np.diag(np.linalg.solve((1 + _EPSILON) * np.eye(len(rows)) - block, block))
+        return np.asarray(unlike)
 
     def _turned(self, targets: Floats) -> Floats:
         return np.asarray(self.vectors.T @ (self._root * (targets - self.weight @ targets / len(self.weight))))

@@ -9,23 +9,20 @@ import collections
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...bags.cache import cached_bags
+from ...backbones.bases import basis_of
+from ...bags.cache import Filled, described
 from ...bags.copies import are_certain, copy_pairs, groups_of_several, linked
 from ...bags.extract import Extractor
-from ...bags.filled import Filled
-from ...bags.keep import Condenser, Keep
-from ...errors import PhotoError
+from ...bags.moments import KeptMoments, MomentBags, photo_vectors
+from ...errors import PatchvoteError, PhotoError
 from ...photos.find import Found, Source, find_photos, labelled
 from ...photos.labels import is_missing
+from ...utils.counting import none_readable
 from ...utils.timing import Progress
-from ...voters.bag_svm import pooled
-from ...voters.registry import AUTO, DEFAULT
-from ..needs import learned_from
 from .findings import Checked, Kind, Suspect
 from .held_out import HeldOut, hold_out_each
 from .small_sets import outliers_of, why_no_outliers
@@ -44,14 +41,14 @@ class Collection:
     ----------
     names, labels, digests : sequences of str
         Name, class and digest of the content of each photo.
-    means : array of shape (photos, features)
-        Mean descriptor of each photo.
+    bags : MomentBags
+        Moments of the photos.
     """
 
     names: Sequence[str]
     labels: Sequence[str]
     digests: Sequence[str]
-    means: npt.NDArray[Any]
+    bags: MomentBags
 
 
 def check_photos(
@@ -60,7 +57,6 @@ def check_photos(
     *,
     test: Source | None = None,
     cache: str | Path | bool | None = None,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> Checked:
     """Check a collection: copies, labels, outliers, classes with few photos, and files that cannot be read.
@@ -75,8 +71,6 @@ def check_photos(
         Photos that a model is to be tested on; copies of them are found among the photos.
     cache : path, None or False
         Folder of the cache, the user's by default; False keeps nothing.
-    seed : int, default 0
-        Seed of the choice of photos that are held out together.
     progress : function, optional
         Called with the name of the stage, how much of it is done, and its total.
 
@@ -87,15 +81,14 @@ def check_photos(
     """
     found, without = _labelled(photos)
     others = None if test is None else find_photos(test)
-    need = learned_from(AUTO, DEFAULT, 0)  # it has the means, and a later `fit` finds it in the cache
-    collection, skipped, kept = _collection(found, extractor, need, cache, progress)
+    collection, skipped = _collection(found, extractor, cache, progress)
     unreadable = [*without, *skipped]
     tested, passed_over = None, found.passed_over
-    if others is not None:  # kept as the photos are, so that a model of these finds it in the cache
-        tested, more, _ = _collection(others, extractor, kept, cache, progress)
+    if others is not None:
+        tested, more = _collection(others, extractor, cache, progress)
         unreadable += more
         passed_over += others.passed_over.without_folders()
-    result = check_collection(collection, tested, seed=seed)
+    result = check_collection(collection, tested)
     label_of = {photo.name: str(photo.label) for photo in found}
     suspects = [Suspect(e.name, label_of[e.name], Kind.unreadable, reason=e.reason) for e in skipped]
     return dataclasses.replace(
@@ -115,26 +108,25 @@ def _labelled(photos: Source) -> tuple[Found, list[PhotoError]]:
 
 
 def _collection(
-    photos: Found,
-    extractor: Extractor,
-    need: Keep | Condenser,
-    cache: str | Path | bool | None,
-    progress: Progress | None,
-) -> tuple[Collection, list[PhotoError], Keep | Condenser]:
-    """Extract photos; return what a check needs of them, which cannot be read, and what the cache keeps of them."""
+    photos: Found, extractor: Extractor, cache: str | Path | bool | None, progress: Progress | None
+) -> tuple[Collection, list[PhotoError]]:
+    """Extract photos; return what a check needs of them, which a later `fit` finds in the cache, and unreadable ones."""
 
     def show(filled: Filled) -> None:
         if progress is not None:
             progress("extract", filled.done, filled.photos)
 
-    with cached_bags(photos, extractor, need=need, cache=cache, progress=show) as (filled, store):
-        labels = ["" if label is None else str(label) for label in store.labels]
-        digests = [entry.digest for entry in store.entries]
-        kept = need if isinstance(need, Keep) else need.restore(store)
-        return Collection(store.names, labels, digests, pooled(store).values), filled.skipped, kept
+    filled, kept = Filled(len(photos)), KeptMoments(basis_of(extractor.backbone.spec))
+    items = [item for item in described(photos, extractor, kept, cache=cache, progress=show, filled=filled)]
+    read = [(item, item.bag) for item in items if isinstance(item.bag, MomentBags)]
+    if not read:
+        raise PatchvoteError(f"{none_readable(len(photos))} {filled.skipped[0]}")
+    labels = ["" if item.photo.label is None else str(item.photo.label) for item, _ in read]
+    names, digests = [item.photo.name for item, _ in read], [item.digest for item, _ in read]
+    return Collection(names, labels, digests, MomentBags.joined([bag for _, bag in read])), filled.skipped
 
 
-def check_collection(photos: Collection, test: Collection | None = None, *, seed: int = 0) -> Checked:
+def check_collection(photos: Collection, test: Collection | None = None) -> Checked:
     """Check photos whose descriptors are known.
 
     Parameters
@@ -143,21 +135,20 @@ def check_collection(photos: Collection, test: Collection | None = None, *, seed
         Labelled photos.
     test : Collection, optional
         Photos that a model is to be tested on.
-    seed : int, default 0
-        Seed of the choice of photos that are held out together.
     """
     classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
-    count, means, digests = len(photos.names), photos.means, list(photos.digests)
+    count, own_vectors, digests = len(photos.names), photo_vectors(photos.bags), list(photos.digests)
+    vectors = own_vectors
     if test is not None:
-        means, digests = np.concatenate([means, test.means]), [*digests, *test.digests]
-    pairs = copy_pairs(means, digests)
+        vectors, digests = np.concatenate([vectors, photo_vectors(test.bags)]), [*digests, *test.digests]
+    pairs = copy_pairs(vectors, digests)
     # Photos that look alike are held out together, also those that only a chain of others links. Two photos are called
     # copies where they are alike themselves.
-    groups = linked(pairs, len(means))[:count]
-    certain = are_certain(pairs, means, digests)
+    groups = linked(pairs, len(vectors))[:count]
+    certain = are_certain(pairs, vectors, digests)
     copies, lookalikes = _partners(pairs[certain], digests), _partners(pairs[~certain], digests)
-    held_out = hold_out_each(photos.means, numbers, groups, seed)
-    strange = outliers_of(held_out, photos.means, groups).tolist()
+    held_out = hold_out_each(photos.bags, classes[numbers], groups)
+    strange = outliers_of(held_out, own_vectors, groups).tolist()
     # A photo is listed once, for the first of these reasons: what is certain comes before what only looks alike.
     found: dict[str, Suspect] = {}
     for suspect in (

@@ -26,8 +26,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...voters.pooling import bag_vectors
-from ...voters.power import resolved
 from .held_out import HeldOut
 from .suspects import outliers
 
@@ -43,15 +41,15 @@ Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]
 
 
-def outliers_of(held_out: HeldOut, means: npt.NDArray[Any], groups: Numbers) -> Numbers:
+def outliers_of(held_out: HeldOut, vectors: npt.NDArray[Any], groups: Numbers) -> Numbers:
     """Return the photos unlike all others of a collection of any size, the least alike first.
 
     Parameters
     ----------
     held_out : HeldOut
         What the others say of each photo.
-    means : array of shape (photos, features)
-        Mean descriptor of each photo.
+    vectors : array of shape (photos, features)
+        Vector of each photo, of length 1.
     groups : array of int
         Groups of copies, which are no neighbours of one another.
     """
@@ -60,7 +58,7 @@ def outliers_of(held_out: HeldOut, means: npt.NDArray[Any], groups: Numbers) -> 
         return outliers(held_out.unlike)
     if why_no_outliers(held_out):
         return np.zeros(0, np.int64)
-    distance = nearest_distances(means, groups)[known]
+    distance = nearest_distances(vectors, groups)[known]
     both = np.minimum(_ranges_above(np.log(held_out.unlike[known])), _ranges_above(np.log(distance)))
     undecided = -np.log(held_out.probability[known].max(axis=1))
     strange = both + _UNDECIDED * undecided
@@ -78,16 +76,15 @@ def why_no_outliers(held_out: HeldOut) -> str:
     return ""
 
 
-def nearest_distances(means: npt.NDArray[Any], groups: Numbers) -> Floats:
+def nearest_distances(vectors: npt.NDArray[Any], groups: Numbers) -> Floats:
     """Return the mean distance (1 - cosine) of each photo to the nearest others, its copies left out.
 
     Examples
     --------
-    >>> means = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    >>> nearest_distances(means, np.arange(4)).round(2).tolist()
+    >>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> nearest_distances(vectors, np.arange(4)).round(2).tolist()
     [0.33, 0.33, 0.33, 1.0]
     """
-    vectors = bag_vectors(means, resolved("auto", bool((means < 0).any())))
     distances = 1 - vectors @ vectors.T
     distances[groups[:, None] == groups[None, :]] = np.nan  # also the photo itself
     nearest = np.sort(distances, axis=1)[:, :_NEAREST]  # NaN comes last

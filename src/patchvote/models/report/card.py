@@ -43,13 +43,7 @@ def card(model: Model) -> str:
         "",
         f"- network: {_text(model.recipe.network)}, {model.recipe.mode}; checksum of its weights "
         f"{_text(model.fingerprint)}",
-        f"- method: {_text(model.kind)}: {_text(about.chosen.get('words', 'as requested'))} "
-        f"({_text(about.chosen.get('why', 'not known'))})",
-        *(
-            f"- tried: {_text(one['words'])}: {100 * one['accuracy']:.1f} % of the held-out photos, "
-            f"log loss {one['loss']:.3f}"
-            for one in about.tried
-        ),
+        f"- method: {_text(model.kind)}: {_text(about.method)}",
         f"- patchvote {_text(about.made.get('patchvote', '?'))}, {_text(about.made.get('date', '?'))}",
         "",
         "## Its limits",
@@ -191,8 +185,6 @@ def limits(model: Model, text: Callable[[str], str] = str) -> list[str]:
     sentences.extend(few_sentences(model, text))
     sentences.extend(copies_sentences(model.about.copies, text))
     sentences.extend(cut_sentences(model.about.cut, text))
-    if len(model.about.tried) > 1:
-        sentences.append("Settings were chosen on the same held-out photos, so the accuracy is slightly optimistic.")
     if model.about.adapted:
         sentences.append(
             "It was adapted to other photos than those its accuracy was measured on; `patchvote evaluate` measures it "

@@ -325,7 +325,7 @@ def _pulls(mistake: Mistake) -> str:
 
 def _making(model: Model) -> str:
     about, recipe = model.about, model.recipe
-    chosen, made, seconds = about.chosen, about.made, about.seconds
+    made, seconds = about.made, about.seconds
     counts = [about.images.get(label, 0) for label in model.classes]
     added = [
         f"{escaped(one['date'])}: "
@@ -339,18 +339,13 @@ def _making(model: Model) -> str:
         "network": f"{isolated(recipe.network)}, read {escaped(recipe.activation)} its last activation; checksum of "
         f"its weights <code>{escaped(model.fingerprint)}</code>",
         "parts": f"{recipe.mode}, {_settings(dataclasses.asdict(recipe.sampling))}",
-        "method": f"{model.kind}: {escaped(chosen.get('words', 'as requested'))} ({escaped(chosen.get('why', '?'))})",
+        "method": f"{model.kind}: {escaped(about.method)}",
         "settings": _settings(model.scorer.settings),
         "calibration": f"temperature {model.temperature:.3g}, &ldquo;none of these&rdquo; below a "
         f"{'probability' if model.familiarity is None else 'familiarity'} of {model.limit():.2f}",
         "made": f"by patchvote {escaped(made.get('patchvote', '?'))}, {escaped(made.get('date', '?'))}",
     }
     body = "".join(f"<dt>{term}</dt><dd>{fact}</dd>\n" for term, fact in facts.items() if fact)
-    tried = [
-        f'<tr><th scope="row">{isolated(one["words"])}{" <em>chosen</em>" * (one["words"] == chosen.get("words"))}</th>'
-        f"{bar(one['accuracy'], digits=1)}{number(one['loss'], '.3f')}{_seconds(one['seconds'])}</tr>\n"
-        for one in about.tried
-    ]
     times = [
         f'<tr><th scope="row">{isolated(part)}</th>{_seconds(took)}{bar(took / sum(seconds.values()))}</tr>\n'
         for part, took in seconds.items()
@@ -363,7 +358,6 @@ def _making(model: Model) -> str:
     return section(
         "How it was made",
         f"<p>{lead}</p>\n<dl>\n{body}</dl>\n"
-        + (f"<h3>What was tried</h3>\n{table('settings accuracy =log&nbsp;loss =time', tried)}" if tried else "")
         + (f"<h3>Where the time went</h3>\n{table('part =time share', times)}" if times else ""),
     )
 

@@ -168,7 +168,7 @@ class BankJob:
         """Open the store; return the function that answers about the descriptors of some photos."""
         # A piece may have fewer descriptors than neighbours are asked for; this process merges them.
         voter = NBNN(**{**self.settings, "n_neighbors": 1})
-        return _Held(Store.open(self.path).by_content(self.entries), voter).answer
+        return _Held(Store.open(self.path).only([entry.name for entry in self.entries]), voter).answer
 
 
 class _Held:

@@ -168,7 +168,7 @@ class GradientJob:
 
     def start(self) -> Callable[[Any, Any], tuple[float, _Array] | None]:
         """Open the store; return the function that computes the loss and gradient of some descriptors."""
-        kept = _Kept(Store.open(self.path).by_content(self.entries), self.most, self.thinning)
+        kept = _Kept(Store.open(self.path).only([entry.name for entry in self.entries]), self.most, self.thinning)
 
         def part(shared: tuple[_Array, float, Standard], own: Any) -> tuple[float, _Array] | None:
             weights, q, standard = shared
