@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from PIL import Image
 
 from helpers.command import network_in
 from helpers.quick_network import QuickNetwork
-from patchvote import NBNN, SNBNL, Dense, ImageClassifier, PatchvoteError, Recipe, Store, export_model
+from patchvote import NBNN, SNBNL, Dense, ImageClassifier, PatchvoteError, Recipe, export_model
 from patchvote.models.model import voter_of
 
 BEFORE = Path(__file__).with_name("before")
@@ -92,13 +91,6 @@ def test_a_model_of_before_learns_more(kind, asked):
     classifier = load(kind).add(asked, [label for label in COLOURS for _ in range(2)])
     assert sum(classifier.model.about.images.values()) == 24
     np.testing.assert_array_equal(classifier.predict(asked), [label for label in COLOURS for _ in range(2)])
-
-
-def test_a_store_of_before_is_read(tmp_path):
-    shutil.copytree(BEFORE / "store", tmp_path / "store")
-    store = Store.open(tmp_path / "store")
-    assert list(store.names) == ANSWERS["store"]["names"]
-    assert float(store.load(dtype=np.float32)[0].values.sum()) == pytest.approx(ANSWERS["store"]["sum"], rel=1e-6)
 
 
 def test_a_fixed_fit_gives_the_five_numbers_of_before(tmp_path):

@@ -206,11 +206,14 @@ def _read_verified(
     """Read the header of a shard and the arrays that describe its bags, and verify them."""
     metadata, places = read_header(file)
     header = header_bytes(file)
-    if metadata.get("format") != FORMAT:
-        raise StoreError(
-            f"{path.name} has the format {str(metadata.get('format'))[:40]!r}, not {FORMAT!r}: another version of "
-            "patchvote made it. Extract its photos again."
-        )
+    version = metadata.get("format", "")
+    if version != FORMAT:
+        if version.startswith("patchvote-bags-"):
+            raise StoreError(
+                f"{path.name} has the format {version[:40]!r}, not {FORMAT!r}: another version of patchvote made it. "
+                "Extract its photos again."
+            )
+        raise DamagedShardError(f"{path.name} is damaged, or no part of a store: its format is {version[:40]!r}.")
     most = metadata.get("entries", "").count("{") + 1  # the header has one object per photo
     for name in ("offsets", "checks"):  # a file may claim any size without having it
         if name in places and (places[name].dtype != "int64" or not 1 <= math.prod(places[name].shape) <= most):
