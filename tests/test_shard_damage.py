@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from helpers.quick_network import QUICK, QuickNetwork
+from helpers.shards import flip, flip_a_value, rewrite
 from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, LocalNBNN, Recipe, Store, StoreError, fill
 from patchvote.bags.entries import Entry
-from patchvote.bags.shard import COVERED, Shard, check_of
+from patchvote.bags.shard import Shard, check_of
 from patchvote.bags.shard_writing import write_shard
 from patchvote.utils.tensor_parts import header_bytes
 from patchvote.utils.tensors import read_header
@@ -35,41 +35,6 @@ def write_store(folder: Path, seeds=range(8)) -> Path:
     folder.mkdir(exist_ok=True)
     entries = [Entry(f"photo {seed}.jpg", "ab"[seed % 2], f"digest {seed}", 7, 10**18) for seed in seeds]
     return write_shard(folder, Recipe(), "f", entries, [make_bag(seed) for seed in seeds], ["gone.jpg"])
-
-
-def changed_header(path: Path, change) -> None:
-    """Change the header of a shard, and give it the checksum that fits."""
-    arrays, data = load_file(path), path.read_bytes()
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    change(header)
-    line = json.dumps(header).encode()
-    line += b" " * (-len(line) % 8)
-    new = len(line).to_bytes(8, "little") + line
-    content = bytearray(data[8 + length :])
-    place = header["checks"]["data_offsets"][0]
-    check = check_of([new, *(arrays[name] for name in COVERED)])
-    content[place : place + 8] = check.to_bytes(8, "little")
-    path.write_bytes(new + content)
-
-
-def rewrite(path: Path, arrays=None, metadata=None) -> None:
-    """Write a shard anew with other arrays or metadata, and the checksum of the header that fits."""
-    with safe_open(path, "np") as opened:
-        told = opened.metadata()
-    save_file(load_file(path) | (arrays or {}), path, told | (metadata or {}))
-    changed_header(path, lambda header: None)
-
-
-def flip(path: Path, bit: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(data)
-
-
-def flip_a_value(path: Path) -> None:
-    """Flip a bit of the first descriptors, which follow the header."""
-    flip(path, 8 * (8 + int.from_bytes(path.read_bytes()[:8], "little") + 21))
 
 
 def everything(folder: Path) -> tuple:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from helpers.shards import changed_header, flip_a_value, rewrite
 from patchvote import Bags, PhotoError, Recipe, StoreError
 from patchvote.bags import shard as shards
 from patchvote.bags.entries import Entry
 from patchvote.bags.shard import Shard, is_own_name, newest, number_of, set_aside, shard_files
 from patchvote.bags.shard_writing import cast, write_shard
 from patchvote.errors import DamagedShardError
-from test_shard_damage import changed_header, flip_a_value, rewrite
 from test_store import make_bag, put, same
 
 OWN = f"{'1' * 20}-7-{'0a' * 6}.safetensors"

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from helpers.shards import rewrite
 from patchvote import Bags, Dense, PhotoError, Recipe, Store, StoreError
 from patchvote.bags import shard_writing
 from patchvote.bags.entries import Entry
 from patchvote.bags.shard import Shard
 from patchvote.bags.shard_writing import cast, write_shard
 from patchvote.utils.float16 import to_float32
-from test_shard_damage import rewrite
 
 RECIPE = Recipe()
 

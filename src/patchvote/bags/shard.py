@@ -185,6 +185,9 @@ class Shard:
         """Read what is stored of one photo, and verify it at once, while the bytes are in the processor's cache."""
         for name, part in zip(PARTS, parts, strict=True):
             read_rows(file, self.places[name], int(self.offsets[index]), part)
+        self._verify(index, parts)
+
+    def _verify(self, index: int, parts: list[npt.NDArray[Any]]) -> None:
         if check_of(parts) != self.checks[1 + index]:
             raise DamagedShardError(
                 f"{self.path} is damaged: what it holds of {self.entries.names[index]} is not what was written. "
