@@ -27,7 +27,7 @@ from ray import cloudpickle
 from common import Record, options, record, synthetic_bags, write
 from patchvote import Extractor, Photo, Recipe, Store, fill, find_photos
 from patchvote.bags.entries import Entry
-from patchvote.bags.shard_writer import ShardWriter
+from patchvote.bags.shard_writing import ShardWriter
 from patchvote.bags.storing import Stored
 from patchvote.bags.thinning import thinned
 from patchvote.engines.ray import RayEngine
@@ -129,7 +129,7 @@ def bookkeeping(engine: Any, folder: Path, count: int, clock: Clock = time.proce
     for index in range(count):
         writer.add(Entry(f"{index:08d}.jpg", "a", f"{index:064d}"), bag)
     writer.close()
-    opening = best(lambda: Store.open(folder / "many").by_content(Store.open(folder / "many").entries), 2, clock) / 2
+    opening = best(lambda: Store.open(folder / "many").only(Store.open(folder / "many").names), 2, clock) / 2
     store = Store.open(folder / "many")
     return {
         "find_seconds": finding / count,

@@ -20,7 +20,7 @@ import numpy as np
 from common import options, record, write
 from patchvote import Bags, Recipe, Store
 from patchvote.bags.entries import Entry
-from patchvote.bags.shard_writer import ShardWriter
+from patchvote.bags.shard_writing import ShardWriter
 from patchvote.utils.machine import peak_memory
 
 FEATURES, CLASSES = 4, 1000

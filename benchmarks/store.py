@@ -18,7 +18,7 @@ from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import Recipe, Store
 from patchvote.bags.entries import Entry
 from patchvote.bags.shard import Shard
-from patchvote.bags.shard_writer import ShardWriter
+from patchvote.bags.shard_writing import ShardWriter
 
 DESCRIPTORS = 254  # per photo, as the default recipe has them
 

@@ -10,7 +10,7 @@ import numpy as np
 from common import synthetic_bags
 from patchvote import Recipe, Store
 from patchvote.bags.entries import Entry
-from patchvote.bags.shard_writer import ShardWriter
+from patchvote.bags.shard_writing import ShardWriter
 
 SIZE = 254  # descriptors per photo, as the default recipe has them for square photos
 POOL = 200  # different bags in a store; the others are copies of them under other names

@@ -38,7 +38,6 @@ OTHERS = (
     "scale",
     "search",
     "simulate",
-    "small_stores",
     "store",
     "suggest",
     "voters",

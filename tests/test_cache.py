@@ -243,12 +243,12 @@ def test_what_a_summary_refuses_is_an_error_of_the_photo(photos, cache):
         assert len(filled.skipped) == 1
 
 
-def test_a_file_of_another_form_is_damage(cache):
+def test_arrays_of_another_form_are_not_taken_for_a_bag():
     with pytest.raises(ValueError, match="no whole bag"):
         WHOLE.unpack({"mean": np.zeros((1, 3), np.float16)})
+    arrays = {"values": np.zeros((3, 3), np.float16), "level": np.zeros(3, np.int16)}
     with pytest.raises(ValueError, match="boxes of shape"):
-        arrays = {"values": np.zeros((3, 3), np.float16), "boxes": np.zeros((2, 4), np.float32)}
-        WHOLE.unpack(arrays | {"level": np.zeros(3, np.int16)})
+        WHOLE.unpack(arrays | {"boxes": np.zeros((2, 4), np.float32)})
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------
@@ -446,9 +446,8 @@ def test_a_cache_says_what_it_holds(photos, cache):
     mean, whole = kinds_in(cache)
     assert (mean.words, whole.words) == (("quick", "dense", "mean-1"), ("quick", "dense", "whole"))
     assert mean.size + whole.size == sum(file.size for file in files_in(cache))
-    assert (
-        whole.sentence(time.time()) == f"quick, dense: all descriptors of each of {COUNT} photos, last used 2 days ago"
-    )
+    assert mean.sentence(time.time()) == "quick, dense: a summary of each of 10 photos, last used just now"
+    assert whole.sentence(time.time()) == "quick, dense: all descriptors of each of 10 photos, last used 2 days ago"
     assert (mean.plain()["keeps"], mean.plain()["photos"]) == ("mean-1", COUNT)
     assert mean.digests == whole.digests == {item.digest for item in run(photos, False)}
 

@@ -14,7 +14,6 @@ from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Bags, Extractor, Recipe, Store, fill
 from patchvote.bags.entries import Entry
 from patchvote.bags.shard_writing import write_shard
-from test_shard_damage import as_of_before
 
 
 def put(folder: Path, label: str, name: str = "a.jpg") -> Path:
@@ -44,26 +43,6 @@ def test_a_copied_shard_does_not_bring_back_what_was_forgotten(tmp_path):
     shutil.copy(first, tmp_path / "copy.safetensors")
     write_shard(tmp_path, Recipe(), "f", [], [Bags(np.empty((0, 5), np.float16), [0])], ["a.jpg"])
     assert Store.open(tmp_path).names == ["b.jpg"]
-
-
-def test_a_number_of_21_digits_is_larger_than_one_of_20(tmp_path):
-    small, large = put(tmp_path, "small"), put(tmp_path, "large")
-    for path in (small, large):
-        as_of_before(path)  # whose names alone tell their order
-    small.rename(tmp_path / f"{'9' * 20}-1-{'a' * 12}.safetensors")
-    large.rename(tmp_path / f"1{'0' * 20}-1-{'b' * 12}.safetensors")
-    assert label_in(tmp_path) == "large"
-    put(tmp_path, "largest")  # goes on from there
-    assert label_in(tmp_path) == "largest"
-
-
-def test_shards_of_before_keep_the_order_of_their_names_and_newer_ones_outdo_them(tmp_path):
-    first, second = put(tmp_path, "first"), put(tmp_path, "second")
-    for path in (second, first):
-        as_of_before(path)
-    assert label_in(tmp_path) == "second"
-    put(tmp_path, "third")
-    assert label_in(tmp_path) == "third"
 
 
 def test_of_two_shards_of_one_number_the_same_one_counts_whatever_their_names_are(tmp_path, monkeypatch):

@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from helpers.shards import changed_header, flip_a_value, rewrite
 from patchvote import Bags, PhotoError, Recipe, StoreError
 from patchvote.bags import shard as shards
-from patchvote.bags.codes import Codes, encoded
 from patchvote.bags.entries import Entry
-from patchvote.bags.keep import Mean
 from patchvote.bags.shard import Shard, is_own_name, newest, number_of, set_aside, shard_files
-from patchvote.bags.shard_writing import cast, check_fits, write_shard
+from patchvote.bags.shard_writing import cast, write_shard
 from patchvote.errors import DamagedShardError
-from test_shard_damage import as_of_before, flip_a_value
-from test_small_stores import Odd, changed_header, small_bag, small_store
 from test_store import make_bag, put, same
 
 OWN = f"{'1' * 20}-7-{'0a' * 6}.safetensors"
@@ -35,9 +32,9 @@ def write_as(folder: Path, dtype: str, seeds=range(3)) -> Path:
 
 
 def test_a_header_has_what_was_written(tmp_path):
-    entries = [Entry("a.jpg", None, "1", 5, 6), Entry("b.jpg", "sea", "2", descriptors=9)]
-    bags = [Mean().of(small_bag(seed), "0") for seed in (1, 2)]
-    path = write_shard(tmp_path, Recipe("some.onnx"), "f", entries, bags, ["gone", "lost"], keep=Odd())
+    entries = [Entry("a.jpg", None, "1", 5, 6), Entry("b.jpg", "sea", "2")]
+    bags = [make_bag(seed, 1).astype(np.float32) for seed in (1, 2)]
+    path = write_shard(tmp_path, Recipe("some.onnx"), "f", entries, bags, ["gone", "lost"])
     shard = Shard.open(path)
     assert (shard.path, shard.recipe, shard.fingerprint) == (path, Recipe("some.onnx"), "f")
     assert (list(shard.entries), shard.forgotten) == (entries, ("gone", "lost"))
@@ -45,38 +42,19 @@ def test_a_header_has_what_was_written(tmp_path):
     assert shard.order[0] == number_of(path)
     assert path.name == f"{number_of(path):020d}-{os.getpid()}-{shard.order[1][:12]}.safetensors"
     assert shard.owner.endswith(f"@{os.getpid()}")
-    assert shard.keep == "odd 1"
-    np.testing.assert_array_equal(shard.basis, Odd.basis)
     rows = np.concatenate([bag.values for bag in bags]).astype(np.float64)
     np.testing.assert_allclose(shard.moments[0, :5], rows.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(shard.moments[1, :5], ((rows - rows.mean(axis=0)) ** 2).sum(axis=0), atol=1e-6)
-    assert shard.kind == (Recipe().sampling, "after", "f", 5, "odd 1")
+    assert shard.kind == (Recipe().sampling, "after", "f", 5)
     assert not shard.is_claim
 
 
-def test_a_shard_of_before_has_what_was_written_then(tmp_path):
-    path = put(tmp_path, [1, 2])
-    as_of_before(path)
-    shard = Shard.open(path)
-    assert (shard.owner, shard.checks, shard.moments, shard.basis, shard.keep) == ("", None, None, None, "all")
-    assert shard.order == (number_of(path), path.name)
-    assert shard.forgotten == ()
-    same(shard.bag(1), make_bag(2))
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))["__metadata__"]
-    del header["forgotten"]  # the first version knew of none
-    save_file(load_file(path), path, header)
-    assert Shard.open(path).forgotten == ()
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32", "uint8"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_bags_are_read_alone_or_together_into_every_type(tmp_path, dtype):
     shard = Shard.open(write_as(tmp_path, dtype))
     expected = [cast("", make_bag(seed), dtype) for seed in range(3)]
-    expected = [bag.bag() if isinstance(bag, Codes) else bag for bag in expected]
     for index, bag in enumerate(expected):
-        assert shard.bag(index).values.dtype == (np.float16 if dtype == "float16" else np.float32)
+        assert shard.bag(index).values.dtype == dtype
         same(shard.bag(index), bag)
     for target in (np.float16, np.float32, np.float64):
         order = [2, 0, 1, 0]
@@ -87,53 +65,26 @@ def test_bags_are_read_alone_or_together_into_every_type(tmp_path, dtype):
         for index, bag in zip(order, found, strict=True):
             assert bag.values.dtype == target
             same(bag, expected[index].astype(target))
-    shard.verify()
 
 
-def test_bags_are_handed_on_as_they_are_stored(tmp_path):
-    shard = Shard.open(write_as(tmp_path, "uint8"))
-    for index in range(3):
-        stored, expected = shard.stored(index), encoded(make_bag(index))
-        for name in ("values", "scales", "boxes", "level"):
-            found, wanted = getattr(stored, name), getattr(expected, name)
-            assert found.dtype == wanted.dtype
-            np.testing.assert_array_equal(found, wanted)
-    plain = Shard.open(write_as(tmp_path, "float16"))
-    same(plain.stored(1), make_bag(1))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "uint8"])
-def test_verifying_reads_every_bag(tmp_path, dtype):
-    path = write_as(tmp_path, dtype)
+def test_reading_verifies_every_bag(tmp_path):
+    path = write_as(tmp_path, "float16")
     flip_a_value(path)
     shard = Shard.open(path)
-    for read in (shard.verify, lambda: [shard.stored(index) for index in range(3)]):
-        with pytest.raises(DamagedShardError, match=r"is damaged: what it holds of \d.jpg is not what was written"):
-            read()
+    with pytest.raises(DamagedShardError, match=r"is damaged: what it holds of \d.jpg is not what was written"):
+        [shard.bag(index) for index in range(3)]
     path.unlink()
     with pytest.raises(StoreError, match=r"can no longer be read: .*Was the store moved or changed\?"):
-        shard.verify()
-
-
-def test_boxes_that_are_no_numbers_are_damage_in_a_shard_of_before(tmp_path):
-    path = put(tmp_path, [1, 2])
-    as_of_before(path)
-    with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
-    arrays = load_file(path)
-    arrays["boxes"][-1, 3] = np.nan
-    save_file(arrays, path, header)
-    shard = Shard.open(path)
-    same(shard.bag(0), make_bag(1))
-    with pytest.raises(DamagedShardError, match="002.jpg"):
-        shard.bag(1)
+        shard.bag(0)
 
 
 def test_what_cannot_be_opened_is_told_in_words(tmp_path):
     with pytest.raises(StoreError, match=r"^none.safetensors cannot be read: No such file or directory\.$"):
         Shard.open(tmp_path / "none.safetensors")
     save_file({"weights": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
-    with pytest.raises(DamagedShardError, match=r"^model.safetensors is damaged, or no part of a store: it has no off"):
+    with pytest.raises(
+        DamagedShardError, match=r"^model.safetensors is damaged, or no part of a store: its format is ''"
+    ):
         Shard.open(tmp_path / "model.safetensors")
     (tmp_path / "text.safetensors").write_text("hello, this is not a shard")
     with pytest.raises(DamagedShardError, match="^text.safetensors is damaged, or no part of a store: "):
@@ -143,8 +94,7 @@ def test_what_cannot_be_opened_is_told_in_words(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": "patchvote-bags-9"}, "has the format 'patchvote-bags-9', not 'patchvote-bags-1'"),
-        ({"format": "x" * 99}, f"has the format '{'x' * 40}', not"),
+        ({"format": "patchvote-bags-9"}, "has the format 'patchvote-bags-9', not 'patchvote-bags-2'"),
         ({"recipe": "{}"}, "has metadata this version does not understand: "),
         ({"number": "1e9"}, "does not understand: its number is '1e9'"),
         ({"number": "٣"}, "does not understand: its number is"),
@@ -159,44 +109,31 @@ def test_a_header_that_is_as_it_was_written_but_not_understood_is_no_damage(tmp_
     assert not isinstance(error.value, DamagedShardError)
 
 
-def test_the_largest_number_and_the_longest_name_of_what_is_kept_are_read(tmp_path):
+def test_the_largest_number_is_read(tmp_path):
     path = put(tmp_path, [1])
-    changed_header(path, lambda header: header["__metadata__"].update(number="9" * 30, keep="k" * 100))
-    shard = Shard.open(path)
-    assert (shard.order[0], shard.keep) == (10**30 - 1, "k" * 100)
+    changed_header(path, lambda header: header["__metadata__"].update(number="9" * 30))
+    assert Shard.open(path).order[0] == 10**30 - 1
 
 
 @pytest.mark.parametrize(
-    ("form", "array", "change"),
+    ("array", "change"),
     [
-        ("some", "moments", {"dtype": "I64"}),
-        ("some", "moments", {"shape": [7, 2]}),
-        ("basis", "basis", {"dtype": "I32"}),
-        ("basis", "basis", {"shape": [10, 1]}),
-        ("some", "offsets", {"dtype": "F64"}),
-        ("some", "checks", {"dtype": "F64"}),
-        ("some", "boxes", {"dtype": "I32"}),
-        ("some", "boxes", {"shape": [48, 2]}),
-        ("some", "level", {"dtype": "F16"}),
-        ("some", "values", {"dtype": "BF16"}),
-        ("some", "values", {"shape": [12, 10]}),
-        ("codes", "scales", {"shape": [6, 10]}),
+        ("moments", {"dtype": "I64"}),
+        ("moments", {"shape": [7, 2]}),
+        ("offsets", {"dtype": "F64"}),
+        ("checks", {"dtype": "F64"}),
+        ("boxes", {"dtype": "I32"}),
+        ("boxes", {"shape": [48, 2]}),
+        ("level", {"dtype": "F16"}),
+        ("values", {"dtype": "BF16"}),
+        ("values", {"shape": [12, 10]}),
     ],
 )
-def test_an_array_of_another_type_or_shape_is_damage_even_with_the_right_checksum(tmp_path, form, array, change):
-    path = small_store(tmp_path / "store", form)
+def test_an_array_of_another_type_or_shape_is_damage_even_with_the_right_checksum(tmp_path, array, change):
+    path = put(tmp_path / "store", [1, 2, 3], size=4)
     Shard.open(path)
     changed_header(path, lambda header: header[array].update(change))
     with pytest.raises(DamagedShardError):
-        Shard.open(path)
-
-
-def test_a_basis_may_be_as_large_as_the_limit_and_no_larger(tmp_path, monkeypatch):
-    path = small_store(tmp_path / "store", "basis")
-    monkeypatch.setattr(shards, "_MAX_BASIS", Odd.basis.size)
-    np.testing.assert_array_equal(Shard.open(path).basis, Odd.basis)
-    monkeypatch.setattr(shards, "_MAX_BASIS", Odd.basis.size - 1)
-    with pytest.raises(DamagedShardError, match="contradicts itself: its basis does not fit its descriptors"):
         Shard.open(path)
 
 
@@ -212,12 +149,9 @@ def test_descriptors_may_have_as_many_features_as_the_limit_and_no_more(tmp_path
 @pytest.mark.parametrize("offsets", [[1, 3, 5], [0, 6, 5], [0, 3, 4], [0, 3, 6]])
 def test_offsets_that_do_not_rise_from_zero_to_the_end_are_damage(tmp_path, offsets):
     path = put(tmp_path, [1, 2])
-    as_of_before(path)
-    with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
-    arrays = {name: array[:5] for name, array in load_file(path).items() if name != "offsets"}
+    arrays = {name: array[:5] for name, array in load_file(path).items() if name in ("values", "boxes", "level")}
     for right, these in ((True, [0, 3, 5]), (False, offsets)):
-        save_file({**arrays, "offsets": np.array(these)}, path, header)
+        rewrite(path, {**arrays, "offsets": np.array(these)})
         if right:
             assert Shard.open(path).offsets.tolist() == these
         else:
@@ -231,8 +165,8 @@ def test_a_checksum_of_the_header_that_was_lost_is_noticed(tmp_path):
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
     arrays = load_file(path)
     del arrays["checks"], arrays["moments"]
-    save_file(arrays, path, header)  # its number tells that it had one
-    with pytest.raises(DamagedShardError, match="contradicts itself"):
+    save_file(arrays, path, header)
+    with pytest.raises(DamagedShardError, match="it has no checks"):
         Shard.open(path)
 
 
@@ -331,7 +265,7 @@ def test_numbers_go_on_from_the_largest_that_is_known(tmp_path):
 
 
 @pytest.mark.parametrize("sizes", [[3], [1, 0, 4], [4096, 1], [4095, 1, 1], [5000, 5000, 2], [0]])
-@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_the_moments_of_a_shard_are_those_of_all_its_descriptors(tmp_path, sizes, dtype):
     rng = np.random.default_rng(0)
     bags = []
@@ -359,28 +293,21 @@ def test_moments_that_no_number_holds_are_written_without_a_warning(tmp_path, va
     same(shard.bag(0), bag)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "uint8"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_bag_is_kept_in_the_type_of_the_store_if_it_fits(dtype):
     bag = make_bag(1).astype(np.float64)
     kept = cast("a.jpg", bag, dtype)
     assert kept.values.dtype == dtype
-    codes = encoded(bag)
-    again = cast("a.jpg", codes, dtype)
-    if dtype == "uint8":
-        assert again is codes
-        np.testing.assert_array_equal(kept.values, codes.values)
-    else:
-        same(kept, bag.astype(dtype))
-        same(again, codes.bag().astype(dtype))
+    same(kept, bag.astype(dtype))
 
 
 @pytest.mark.parametrize(
     ("value", "dtype", "fits"),
     [
         (65504.0, "float16", True),
-        (-65504.0, "uint8", True),
+        (-65504.0, "float16", True),
         (65520.0, "float16", False),
-        (-65520.0, "uint8", False),
+        (-65520.0, "float16", False),
         (65520.0, "float32", True),
         (1e39, "float32", False),
         (np.nan, "float32", False),
@@ -390,9 +317,9 @@ def test_a_bag_is_kept_in_the_type_of_the_store_if_it_fits(dtype):
 def test_a_number_that_the_type_of_the_store_does_not_hold_is_refused(value, dtype, fits):
     bag = Bags(np.array([[0.0], [value]]), [0, 2])
     if fits:
-        check_fits("a.jpg", bag, dtype)
+        cast("a.jpg", bag, dtype)
     else:
-        advice = "Look at" if dtype == "float32" else "Keep all descriptors in float32"
+        advice = "Look at" if dtype == "float32" else "Keep them in float32"
         with pytest.raises(PhotoError, match=rf"^a.jpg: a descriptor of it .* does not fit into {dtype}\. {advice}"):
-            check_fits("a.jpg", bag, dtype)
-    check_fits("a.jpg", Bags(np.empty((0, 3)), [0, 0]), dtype)
+            cast("a.jpg", bag, dtype)
+    cast("a.jpg", Bags(np.empty((0, 3)), [0, 0]), dtype)

@@ -10,11 +10,9 @@ import pytest
 
 from patchvote import Bags, Dense, Recipe, Store, StoreError
 from patchvote.bags.entries import Entry
-from patchvote.bags.keep import Mean, Some
-from patchvote.bags.shard import Shard, check_of
+from patchvote.bags.shard import Shard
 from patchvote.bags.shard_writing import write_shard
 from patchvote.utils.moments import Moments
-from test_shard_damage import as_of_before, flip_a_value
 from test_store import RECIPE, make_bag, put, same
 
 SHARDS = ([4, 1, 7], [0, 6], [5, 3, 2])  # numbers of photos, in the order in which they are on disk
@@ -51,10 +49,10 @@ def test_a_store_says_what_it_holds(folder):
     sizes = [len(make_bag(seed).values) for seed in range(8)]
     assert repr(store) == f"<Store: 8 photos, {sum(sizes)} descriptors of 5 features>"
     assert (store.path, store.recipe, store.fingerprint, store.dim) == (folder, RECIPE, "f", 5)
-    assert (store.keep, store.basis, store.damaged, len(store)) == ("all", None, [], 8)
+    assert (store.damaged, len(store)) == ([], 8)
     assert store.entries == [Entry(f"{seed:03d}.jpg", "ab"[seed % 2], f"digest {seed}") for seed in range(8)]
     assert store.entries is store.entries  # made once
-    assert store.extracted.tolist() == store.sizes.tolist() == sizes
+    assert store.sizes.tolist() == sizes
     assert store.labels.dtype.kind == "U"
 
 
@@ -72,7 +70,6 @@ def test_the_summary_has_the_numbers_of_the_store(folder):
         "without_label": 2,
         "descriptors": sum(sizes),
         "descriptors_per_photo": [min(sizes), pytest.approx(sum(sizes) / 9), max(sizes)],
-        "keep": "all",
         "features": 5,
         "dtype": ["float16"],
         "network": RECIPE.network,
@@ -81,7 +78,6 @@ def test_the_summary_has_the_numbers_of_the_store(folder):
         "shards": 4,
         "bytes": sum(path.stat().st_size for path in folder.glob("*-*.safetensors")),
         "superseded": 1,
-        "without_checksum": 0,
         "set_aside": ["old.safetensors.damaged"],
     }
 
@@ -126,13 +122,6 @@ def test_the_type_of_a_store_holds_all_of_its_shards(folder):
     same(store.load([8])[0], bag)
 
 
-def test_a_store_that_keeps_less_says_how_much_was_extracted(tmp_path):
-    entries = [Entry("a", "x", "1", descriptors=90), Entry("b", "x", "2")]
-    write_shard(tmp_path, RECIPE, "f", entries, [make_bag(1, 3), make_bag(2, 2)], keep=Some(3))
-    store = Store.open(tmp_path)
-    assert (store.keep, store.sizes.tolist(), store.extracted.tolist()) == ("3", [3, 2], [90, 2])
-
-
 # --- views ----------------------------------------------------------------------------------------------------------
 
 
@@ -145,9 +134,8 @@ def test_a_view_has_everything_of_its_photos_in_its_own_order(folder, looked):
     assert (part.names, len(part)) == (["006.jpg", "001.jpg", "005.jpg"], 3)
     assert part.labels.tolist() == ["a", "b", "b"]
     assert part.entries == [store.entries[seed] for seed in (6, 1, 5)]
-    assert part.sizes.tolist() == part.extracted.tolist() == [len(make_bag(seed).values) for seed in (6, 1, 5)]
+    assert part.sizes.tolist() == [len(make_bag(seed).values) for seed in (6, 1, 5)]
     same(part.load()[0], Bags.join([make_bag(seed) for seed in (6, 1, 5)]))
-    assert [part.written(index).name for index in range(3)] == part.names
     assert part.order_on_disk().tolist() == [1, 0, 2]
     assert (len(store), store.names[1]) == (8, "001.jpg")  # as it was
     with pytest.raises(StoreError, match="does not hold any of no photos"):
@@ -156,37 +144,8 @@ def test_a_view_has_everything_of_its_photos_in_its_own_order(folder, looked):
         store.only(["001.jpg", "no.jpg"])
 
 
-def test_a_view_by_content_has_the_names_and_labels_it_was_given(folder):
-    store = Store.open(folder)
-    seeds, labels = (6, 1, 6, 5), ("u", None, "v", "u")
-    names = ["n0", "n1", "n2", "n3"]
-    part = store.by_content([entry(*of) for of in zip(seeds, names, labels, strict=True)])
-    assert (part.names, part.labels.tolist()) == (names, list(labels))
-    assert [found.digest for found in part.entries] == [f"digest {seed}" for seed in seeds]
-    assert part.sizes.tolist() == part.extracted.tolist() == [len(make_bag(seed).values) for seed in seeds]
-    same(part.load()[0], Bags.join([make_bag(seed) for seed in seeds]))
-    assert [part.written(index).name for index in range(4)] == ["006.jpg", "001.jpg", "006.jpg", "005.jpg"]
-    with pytest.raises(StoreError, match="does not hold new name of 9 as it was seen: the photo or the store has chan"):
-        store.by_content([entry(1), entry(9)])
-    with pytest.raises(StoreError, match="does not hold any of no photos as it was seen"):
-        store.by_content([])
-
-
-def test_a_bag_by_content_is_the_latest_of_that_content(folder):
-    bag = make_bag(77)
-    write_shard(folder, RECIPE, "f", [Entry("again.jpg", "a", "digest 4")], [bag])
-    same(Store.open(folder).by_content([entry(4)]).load()[0], bag)
-
-
-def test_every_photo_is_found_in_its_shard(folder):
-    store = Store.open(folder)
-    assert [store.written(seed) for seed in range(8)] == store.entries
-    on_disk = [seed for seeds in SHARDS for seed in seeds]
-    assert store.order_on_disk().tolist() == on_disk
-    paths = [shard.path for shard in store.shards]
-    assert store.files() == paths
-    assert store.only(["006.jpg", "003.jpg", "000.jpg"]).files() == paths[1:]
-    assert store.only(["007.jpg"]).files() == paths[:1]
+def test_photos_are_read_in_the_order_in_which_they_are_on_disk(folder):
+    assert Store.open(folder).order_on_disk().tolist() == [seed for seeds in SHARDS for seed in seeds]
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -231,65 +190,6 @@ def test_a_block_is_filled_to_the_last_descriptor(tmp_path):
     ]
 
 
-def test_whole_bags_come_from_the_store_or_from_whoever_filled_it(tmp_path):
-    write_shard(tmp_path / "", RECIPE, "f", [entry(1), entry(2)], [make_bag(1, 1), make_bag(2, 1)], keep=Mean())
-    store, asked = Store.open(tmp_path), []
-
-    def whole(entries):
-        asked.extend(entries)
-        return Bags.join([make_bag(8)] * len(entries))
-
-    with pytest.raises(StoreError, match="keeps the mean of each photo, but this needs descriptors of its parts"):
-        store.whole([0])
-    with pytest.raises(StoreError, match="but somebody needs descriptors of its parts"):
-        store.check_parts("somebody")
-    view = store.by_content([entry(2), entry(1)], whole=whole)
-    same(view.whole([1, 0, 1]), Bags.join([make_bag(8)] * 3))
-    assert asked == [entry(1), entry(2), entry(1)]
-    with pytest.raises(IndexError):
-        view.whole([2])
-
-
-def test_whole_bags_of_a_store_with_all_descriptors_have_its_type(folder):
-    store = Store.open(folder)
-    found = store.by_content(store.entries, whole=lambda entries: pytest.fail("the store has them")).whole([5, 0])
-    assert found.values.dtype == np.float16
-    same(found, Bags.join([make_bag(5), make_bag(0)]))
-    store.check_parts()
-
-
-# --- damage ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_damaged_bag_is_mended_once_and_read_again(folder):
-    store, calls = Store.open(folder), []
-
-    def mend():
-        calls.append(1)
-        put(folder, SHARDS[0])
-
-    view = store.by_content([entry(seed) for seed in (1, 0, 4)], mend)
-    flip_a_value(store.shards[0].path)
-    same(view.load()[0], Bags.join([make_bag(seed) for seed in (1, 0, 4)]))
-    same(view.load([2])[0], make_bag(4))
-    assert calls == [1]
-    with pytest.raises(StoreError, match="is damaged"):
-        store.load()
-
-
-def test_what_cannot_be_mended_is_an_error(folder):
-    store = Store.open(folder)
-    flip_a_value(store.shards[0].path)
-    with pytest.raises(StoreError, match="is damaged: what it holds of 004.jpg"):
-        store.by_content([entry(4)], mend=lambda: None).load()
-
-    def another_size():
-        put(folder, SHARDS[0], size=20)
-
-    with pytest.raises(StoreError, match="is damaged: what it holds of 004.jpg"):
-        store.by_content([entry(4)], mend=another_size).load()
-
-
 # --- moments and checksums ------------------------------------------------------------------------------------------
 
 
@@ -307,15 +207,14 @@ def test_moments_are_those_of_the_shards_that_are_wanted_whole(folder):
     assert (twice.weight, left.tolist()) == (0, [0, 6, 6])
 
 
-def test_moments_that_are_missing_or_not_finite_are_not_used(folder):
+def test_moments_that_are_not_finite_are_not_used(folder):
     bag = make_bag(40)
     bag.values[0, 0] = np.inf
     write_shard(folder, RECIPE, "f", [entry(40, "z.jpg")], [bag])
-    as_of_before(Store.open(folder).shards[1].path)
     store = Store.open(folder)
     moments, left = store.moments(np.arange(9))
-    close(moments, moments_of(store.load([4, 1, 7, 5, 3, 2])[0]))
-    assert left.tolist() == [0, 6, 8]
+    close(moments, moments_of(store.load(range(8))[0]))
+    assert left.tolist() == [8]
 
 
 def test_the_checksum_of_a_store_is_that_of_its_bags_however_they_are_spread_over_shards(folder, tmp_path):
@@ -331,18 +230,6 @@ def test_the_checksum_of_a_store_is_that_of_its_bags_however_they_are_spread_ove
     assert Store.open(tmp_path / "another network").content() != content
     write_shard(folder, RECIPE, "f", [Entry("003.jpg", "b", "digest 3")], [make_bag(50)])
     assert Store.open(folder).content() != content
-
-
-def test_the_checksum_of_a_store_of_before_is_that_of_its_photos(tmp_path):
-    first, second = put(tmp_path, [1, 2]), put(tmp_path, [3])
-    checked = Store.open(tmp_path).content()
-    as_of_before(first)
-    mixed = Store.open(tmp_path).content()
-    assert mixed != checked
-    as_of_before(second)
-    digests = np.array([check_of([f"digest {seed}".encode()]) for seed in (1, 2, 3)], np.uint64)
-    store = Store.open(tmp_path)
-    assert store.content() == check_of([b"f", digests, store.sizes]) >> 1
 
 
 def test_the_order_in_headers_decides_whatever_the_order_of_the_list(folder):

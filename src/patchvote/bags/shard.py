@@ -187,6 +187,9 @@ class Shard:
         """Read what is stored of one photo, and verify it at once, while the bytes are in the processor's cache."""
         for name, part in zip(PARTS, parts, strict=True):
             read_rows(file, self.places[name], int(self.offsets[index]), part)
+        self._verify(index, parts)
+
+    def _verify(self, index: int, parts: list[npt.NDArray[Any]]) -> None:
         if check_of(parts) != self.checks[1 + index]:
             raise DamagedShardError(
                 f"{self.path} is damaged: what it holds of {self.entries.names[index]} is not what was written. "
@@ -208,11 +211,14 @@ def _read_verified(
     """Read the header of a shard and the arrays that describe its bags, and verify them."""
     metadata, places = read_header(file)
     header = header_bytes(file)
-    if metadata.get("format") != FORMAT:
-        raise StoreError(
-            f"{path.name} has the format {str(metadata.get('format'))[:40]!r}, not {FORMAT!r}: another version of "
-            "patchvote made it. Extract its photos again."
-        )
+    version = metadata.get("format", "")
+    if version != FORMAT:
+        if version.startswith("patchvote-bags-"):
+            raise StoreError(
+                f"{path.name} has the format {version[:40]!r}, not {FORMAT!r}: another version of patchvote made it. "
+                "Extract its photos again."
+            )
+        raise DamagedShardError(f"{path.name} is damaged, or no part of a store: its format is {version[:40]!r}.")
     most = metadata.get("entries", "").count("{") + 1  # the header has one object per photo
     for name in ("offsets", "checks"):  # a file may claim any size without having it
         if name in places and (places[name].dtype != "int64" or not 1 <= math.prod(places[name].shape) <= most):
