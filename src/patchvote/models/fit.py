@@ -263,8 +263,7 @@ def _from_equations(
     voter: Any, numbers: Numbers, groups: Numbers, split: tuple[Numbers, Numbers] | None, seed: int
 ) -> LeftOut:
     """Return the answers of a voter that knows them without another training."""
-    scores = voter.left_out_
-    together = groups
+    scores, together = voter.left_out_, voter.folds_
     if split is not None:
         together = np.where(np.isin(np.arange(len(groups)), split[1]), -1, groups)
         scores = voter.solved_.ridge.left_out(voter.alpha_, together)

@@ -221,7 +221,7 @@ class _Domains:
         self.labels, self.classes = np.concatenate([source.class_, numbers]), len(source.classes_)
         self.alpha = max(source.alpha_, _LEAST_ALPHA)
         self.source = np.arange(count)
-        self.groups = np.concatenate([source.groups_, count + np.arange(len(target))])
+        self.groups = np.concatenate([source.folds_, count + np.arange(len(target))])
         self.is_target = np.arange(len(self.labels)) >= count
         # Rows of `means` weigh the photos of the mean of the source and of that of the target.
         self.means = np.zeros((2, len(self.labels)))

@@ -24,7 +24,7 @@ from .base import Voter
 from .calibration import fit_temperature, threshold_for
 from .labels import check_weights, image_weights
 from .moment_votes import MomentVotes
-from .ridge import Ridge, best_strength
+from .ridge import Ridge, best_strength, folds_of
 from .votes import check_bags, softmax
 
 _AT_ONCE = 20_000  # descriptors of a store that are held in memory at once
@@ -32,7 +32,8 @@ _AT_ONCE_IN_MEMORY = 1 << 28  # bytes of vectors that are held at once: those of
 _MOST_EXACT, _LANDMARKS = 3_000, 2_000  # photos of which all products are computed; of more, those with so many
 _LEAST_SIZE = 1e-9  # of differences between photos whose vectors have the length 1: smaller ones are rounding
 _FEWEST_TO_CALIBRATE = 10  # left-out photos
-_TEMPERATURE = 0.1  # where too few photos can be left out
+_TEMPERATURE = 0.09  # over the root of the number of classes, where too few photos can be left out: about what was
+# best with one photo per class of four sets
 
 Floats = npt.NDArray[Any]
 Numbers = npt.NDArray[np.int64]
@@ -159,7 +160,8 @@ class MomentRidge(Voter):
     alpha_ : float
         Strength of the regularisation that is used.
     left_out_ : array of shape (images, classes)
-        Score of each training image had it been left out, together with its copies; NaN where its class would be empty.
+        Score of each training image had it been left out, together with its copies and some images of every other
+        class (`ridge.folds_of`); NaN where its class would be empty.
     moments_, scale_, class_, dual_ : arrays with one row per training image
         Moments in 8 bits, their scales, class numbers, and coefficients of the regression, to learn and forget more.
 
@@ -255,6 +257,7 @@ class MomentRidge(Voter):
             bags, numbers, weight = bags.rows(used), numbers[used], weight[used]
             groups = None if groups is None else np.asarray(groups)[used]
         groups = copy_groups(photo_vectors(bags)) if groups is None else np.unique(groups, return_inverse=True)[1]
+        folds = folds_of(numbers, groups)
         balanced = image_weights(self.classes_, numbers, self.class_weight, weight)
         targets = np.eye(len(self.classes_))[numbers]
         vectors = Vectors.of(bags, balanced, self.layout)
@@ -267,7 +270,7 @@ class MomentRidge(Voter):
         self._set("weight", None if (weight == 1).all() else weight)
         self._set("dual", dual.astype(np.float32) if exact else None)
         self._set("factor", vectors.scale if exact else None)
-        self.groups_, self.left_out_ = groups, solution.ridge.left_out(self.alpha_, groups)
+        self.folds_, self.left_out_ = folds, solution.ridge.left_out(self.alpha_, folds)
         self._calibrate(numbers)
 
     def _set(self, name: str, array: Floats | None) -> None:
@@ -279,7 +282,7 @@ class MomentRidge(Voter):
     def _calibrate(self, numbers: Numbers) -> None:
         """Set temperature and threshold by the left-out images."""
         asked = ~np.isnan(self.left_out_[:, 0])
-        self.temperature_, self.rejection_threshold_ = _TEMPERATURE, 0.0
+        self.temperature_, self.rejection_threshold_ = _TEMPERATURE / len(self.classes_) ** 0.5, 0.0
         if asked.sum() >= _FEWEST_TO_CALIBRATE:
             answers, expected = self.left_out_[asked], numbers[asked]
             self.temperature_ = fit_temperature(answers, expected)

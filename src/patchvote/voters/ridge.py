@@ -41,6 +41,7 @@ Numbers = npt.NDArray[np.int64]
 # Strengths that are tried, in units of the mean squared length of the centred vectors.
 STRENGTHS = 10.0 ** np.arange(-4, 1.01, 0.25)
 DEFAULT_STRENGTH = 0.1  # where no photo can be left out; with one photo per class, it hardly matters
+_LEAST_FOLDS = 10
 _EPSILON = 1e-12  # least 1 - h: a photo that alone decides its own answer has none when it is left out
 _MOST_TO_COMPARE = 100_000  # answers by which a temperature is found, for each strength that is tried
 
@@ -138,7 +139,8 @@ class Ridge:
 def best_strength(ridge: Ridge, groups: Numbers) -> float:
     """Return the strength of the regularisation that left-out photos ask for.
 
-    It is the largest one whose log loss, at its best temperature, is within one standard error of the smallest. Photos
+    Each photo is left out with its copies alone here: by folds, few photos per class asked for far too much of it. The
+    strength is the largest one whose log loss, at its best temperature, is within one standard error of the smallest. Photos
     of another camera are less like the training photos than left-out ones are: where left-out photos do not decide, the
     stronger regularisation is right more often. On six changes of camera that gained 1.0 point over the smallest
     squared error, and cost nothing measurable on photos of the same kind.
@@ -164,6 +166,28 @@ def centred(gram: Floats, weight: Floats) -> Floats:
     """Return the products of photos less their weighted mean."""
     mean = gram @ weight / weight.sum()
     return np.asarray(gram - mean[:, None] - mean + weight @ mean / weight.sum())
+
+
+def folds_of(numbers: Numbers, groups: Numbers) -> Numbers:
+    """Return the fold of each photo: photos of one fold are left out together.
+
+    A fold holds one group of copies of every class, as far as its groups go, so that leaving it out takes about the same
+    share of every class. A photo left out alone would face classes that all have one photo more: with two photos per
+    class of Scene-15, 49 % of such answers were right where 79 % were right for new photos; by folds 70 % (with five 81, 87
+    and 86 %). There are as many folds as the rarest class has groups, and ten if another class has as many.
+    """
+    leaders = np.unique(groups, return_index=True)[1]
+    order = np.random.default_rng(0).permutation(leaders)
+    counts = np.bincount(numbers[leaders])
+    least = int(counts[counts > 1].min(initial=len(numbers)))
+    folds = max(2, min(int(counts.max()), max(least, _LEAST_FOLDS)))
+    fold_of = np.zeros(int(groups.max()) + 1, np.int64)
+    start = 0
+    for number in np.unique(numbers[leaders]):
+        rows = order[numbers[order] == number]
+        fold_of[groups[rows]] = (start + np.arange(len(rows))) % folds
+        start += len(rows)  # so that rare classes are spread over the folds
+    return fold_of[groups]
 
 
 def several(groups: Numbers) -> Iterator[Numbers]:
