@@ -7,8 +7,8 @@ share of every class, become training photos, and the regression is solved again
 matrix of both domains.
 
 A target may also hold photos of none of the classes, and learning from its own mistakes would make a voter confidently
-wrong about them. So photos that the unadapted voter rejects take no part, and stay rejected: the adapted voter only says
-which class the others have. Where most photos are rejected, few are left, or the answers collapse onto fewer classes,
+wrong about them. So what the unadapted voter rejects stays rejected, whatever the adapted one says, and photos about
+which the unadapted voter is not confident take no part. Where few take part, or the answers collapse onto fewer classes,
 the voter is not adapted.
 """
 
@@ -39,7 +39,7 @@ Numbers = npt.NDArray[np.int64]
 _LEAST_ALPHA = 0.1  # some of the labels of self-training are wrong; from 0.03 to 0.3, six changes of camera were alike
 _MOST_PHOTOS = 2_000  # of the target that are learned from: more bring time, not accuracy
 _FEWEST = 10  # photos of the target; fewer do not tell another camera from chance
-_MOST_REJECTED = 0.75  # share of the target; of photos of another camera, up to 0.65 were rejected
+_LEAST_PART = 0.25  # share of the target that takes part; of photos of another camera, 0.35 or more did
 # Least ratio of the variety of answers after and before: 0.80 or more with another camera, 0.53 or less in a collapse.
 _LEAST_VARIETY = 2 / 3
 _OFTEN = 0.05  # share of the photos from which on a class counts as found
@@ -145,13 +145,12 @@ class Adapted(Voter):
 
     def _adapt(self, photos: MomentBags, target_y: Any, rejected: npt.NDArray[np.bool_] | None) -> None:
         known, labels = known_labels(target_y, len(photos), self.classes_)
-        if rejected is None:
-            rejected = self.unadapted_.predict_proba(photos).max(axis=1) < self.unadapted_.rejection_threshold_
-        self.rejected_ = rejected & ~known
-        used = np.flatnonzero(~self.rejected_ | self.insist)
+        confident = self.unadapted_.predict_proba(photos).max(axis=1) >= self.unadapted_.rejection_threshold_
+        self.rejected_ = (~confident if rejected is None else rejected) & ~known
+        used = np.flatnonzero(confident | known | self.insist)
         before = self.unadapted_.predict(photos)
         if not self.insist:
-            self.refusal_ = _unsafe(self.rejected_[~known], len(used))
+            self.refusal_ = _unsafe(self.rejected_[~known], confident[~known])
         if self.refusal_ is None:
             numbers = np.full(len(photos), -1)
             numbers[known] = np.searchsorted(self.classes_, labels)
@@ -274,18 +273,15 @@ def surest(scores: Floats, share: float) -> Numbers:
     return np.sort(np.concatenate(taken))
 
 
-def _unsafe(rejected: npt.NDArray[np.bool_], used: int) -> str | None:
-    """Return why photos must not be adapted to, before any training: most are rejected, or few are left."""
-    count = int(rejected.sum())
-    if count > _MOST_REJECTED * len(rejected):
-        return (
-            f'not adapted: {count:,} of the {len(rejected):,} photos are "none of these" to the model as it was '
-            f"learned, {_WHAT_TO_DO}"
-        )
-    if used < _FEWEST:
-        photos = "1 photo that the model names is" if used == 1 else f"{used} photos that the model names are"
-        return f"not adapted: {photos} too few to tell another camera from chance, {_WHAT_TO_DO}"
-    return None
+def _unsafe(rejected: npt.NDArray[np.bool_], confident: npt.NDArray[np.bool_]) -> str | None:
+    """Return why photos must not be adapted to, before any training: few of them take part."""
+    count, least = int(confident.sum()), max(_FEWEST, _LEAST_PART * len(confident))
+    if not len(confident) or count >= least:
+        return None
+    return (
+        f"not adapted: the model as it was learned is confident about {count:,} of the {len(confident):,} photos, too few "
+        f'to tell another camera from photos of other things ({int(rejected.sum()):,} are "none of these"), {_WHAT_TO_DO}'
+    )
 
 
 def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
