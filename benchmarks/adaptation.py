@@ -1,4 +1,4 @@
-"""Adapting to other cameras, styles, strangers, mixtures of both, and few classes: what is gained, and what could be lost.
+"""Adapting to other cameras, styles, strangers, mixtures and few classes: what is gained, and what could be lost.
 
 A model is made as `patchvote fit` makes it, and adapted as `predict --adapt` does. Of every target, the table says how
 many photos the model names before, the accuracy on these before and after, and how many photos are newly named or newly
@@ -120,16 +120,9 @@ def targets(photos: Photos, models: dict[str, list[Photo]], most: int) -> Iterat
     }
     for kind, found in strangers.items():
         yield Target(f"strangers: {kind}", "five", found)
-        scene = [photo for photo in found]
-        yield (
-            Target(f"scenes asked about {kind}", "scenes", scene)
-            if kind == "other things"
-            else Target(
-                f"five classes of {kind} and webcam",
-                "five",
-                [*scene, *photos.of("office_caltech/webcam", 4, classes[:5])],
-            )
-        )
+        webcam = photos.of("office_caltech/webcam", 4, classes[:5])
+        yield Target(f"{kind} and few webcam photos", "five", [*found, *webcam])
+    yield Target("scenes asked about things", "scenes", near)
     known = photos.of("office_caltech/webcam", 15, classes[:5])
     for share in (25, 50, 75):
         count = round(len(known) * share / (100 - share))
@@ -173,7 +166,8 @@ def measured(target: Target, classifier: ImageClassifier, model: object) -> Row:
 def as_table(rows: Sequence[Row]) -> str:
     """Return the rows as a table in Markdown."""
     lines = [
-        "| target | photos | adapted | named | right before, % | right after, % | newly named | newly rejected | strangers named |",
+        "| target | photos | adapted | named | right before, % | right after, % | newly named | newly rejected | "
+        "strangers named |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from patchvote.voters.bag_svm import pooled
+from patchvote.voters.pooling import bag_vectors
 
 from common import synthetic_bags
 from experiments.made_with import here
 from patchvote import Bags, Extractor, Recipe, Store, find_photos
 from patchvote.bags.copies import copy_groups
-from patchvote.voters.bag_svm import pooled
-from patchvote.voters.pooling import bag_vectors
 from patchvote.voters.power import resolved
 
 OFFICE = ("amazon", "caltech", "dslr", "webcam")

@@ -23,18 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from patchvote.models.choose import choose
+from patchvote.voters.doubts import AdaptationWarning
+from patchvote.voters.pooling import bag_vectors
 
 from common import DATA, Record, options, record, write
 from experiments.made_with import commit
 from patchvote import Adapted, Bags, BagSVM, Store
-from patchvote.models.choose import choose
 from patchvote.models.fit import candidates_for
 from patchvote.models.strangers import Strangers
 from patchvote.models.train import train
-from patchvote.voters.doubts import AdaptationWarning
 from patchvote.voters.familiarity import REJECTION, Familiarity, HeldOut
 from patchvote.voters.outputs import probability_of
-from patchvote.voters.pooling import bag_vectors
 from patchvote.voters.registry import OWN
 from rejection_photos import CAMERAS, Collection, drawn, image_sets, shipped, very_far
 from rejection_table import (

@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+from patchvote.voters.bag_svm import pooled
 from PIL import Image, ImageDraw
 
 from experiments.datasets import read_dataset
 from patchvote import Bags, Extractor, Photo, Recipe, Store
 from patchvote.bags.fill import fill
-from patchvote.voters.bag_svm import pooled
 
 CAMERAS = ("amazon", "caltech", "dslr", "webcam")
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -550,8 +550,8 @@ def _evidence_without(fitted: Fitted, scores: Scores, name: str, bag: Bags) -> E
     from .models.pulling import pulls_of
     from .voters.outputs import votes_of
 
-    assert fitted.without is not None
-    scorer, index = fitted.without(name).scorer(), scores.names.index(name)
+    without = cast(Callable[[str], Any], fitted.without)
+    scorer, index = without(name).scorer(), scores.names.index(name)
     votes, boxes = votes_of(scorer, bag).astype(np.float64), bag.boxes.astype(np.float64)
     rejected = bool(scores.rejected[index])
     evidence = Evidence(name, scores.classes, votes, boxes, scores.probability[index], rejected=rejected)

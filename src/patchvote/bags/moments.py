@@ -23,7 +23,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -117,8 +117,8 @@ class KeptMoments:
 
     def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays to store."""
-        assert isinstance(kept, MomentBags)
-        return {"moments": kept.packed, "scale": kept.scale}
+        made = cast(MomentBags, kept)
+        return {"moments": made.packed, "scale": made.scale}
 
     def unpack(self, arrays: Mapping[str, npt.NDArray[Any]]) -> MomentBags:
         """Return moments from their stored arrays; ValueError if these have another form."""

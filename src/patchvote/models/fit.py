@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ class Learned:
 
     @classmethod
     def of_moments(cls, items: Iterable[Described]) -> Learned:
-        """Collect photos of which moments are kept, in the order of their digests: so a model depends on no other order."""
+        """Collect photos of which moments are kept, in the order of their digests, on which alone a model depends."""
         found = sorted(
             (item for item in items if item.bag is not None), key=lambda item: (item.digest, item.photo.name)
         )
@@ -89,16 +89,16 @@ class Learned:
 
     def only(self, chosen: Numbers) -> Learned:
         """Return some of the photos, of which moments are kept."""
-        assert isinstance(self.bags, MomentBags)
         pick: Callable[[list[str]], list[str]] = lambda values: [values[i] for i in chosen.tolist()]  # noqa: E731
-        return Learned(pick(self.names), pick(self.labels), pick(self.digests), self.bags.rows(chosen))
+        return Learned(
+            pick(self.names), pick(self.labels), pick(self.digests), cast(MomentBags, self.bags).rows(chosen)
+        )
 
     def joined(self, other: Learned) -> Learned:
         """Return these photos and others, of which moments are kept, in the order of their digests."""
-        assert isinstance(self.bags, MomentBags)
-        assert isinstance(other.bags, MomentBags)
+        bags = MomentBags.joined([cast(MomentBags, self.bags), cast(MomentBags, other.bags)])
         names, digests = self.names + other.names, self.digests + other.digests
-        every = Learned(names, self.labels + other.labels, digests, MomentBags.joined([self.bags, other.bags]))
+        every = Learned(names, self.labels + other.labels, digests, bags)
         return every.only(np.array(sorted(range(len(names)), key=lambda i: (digests[i], names[i])), np.int64))
 
 
@@ -291,13 +291,13 @@ def _from_split(
     with blaming(voter):
         trained = fit_until(voter, until, part if is_ours(voter) else part.frozen(), labels[keep])
     _check_fitted(voter, trained, labels)
-    assert isinstance(photos.bags, Store)
+    store = cast(Store, photos.bags)
     order, scores, scorer = np.random.default_rng(0).permutation(out), [], trained.scorer()
     for start in range(0, len(order), _FEWEST_ASKED):
         if start and time.perf_counter() > until:
             break
         chosen = order[start : start + _FEWEST_ASKED]
-        whole = photos.bags.only([photos.names[image] for image in chosen])
+        whole = store.only([photos.names[image] for image in chosen])
         scores.append(scores_of(scorer, whole.load(dtype=np.float32)[0]))
     asked = order[: sum(map(len, scores))]
     ascending = np.argsort(asked)

@@ -8,8 +8,8 @@ matrix of both domains.
 
 A target may also hold photos of none of the classes, and learning from its own mistakes would make a voter confidently
 wrong about them. So what the unadapted voter rejects stays rejected, whatever the adapted one says, and photos about
-which the unadapted voter is not confident take no part. Where few take part, or the answers collapse onto fewer classes,
-the voter is not adapted.
+which the unadapted voter is not confident take no part. Where few take part, or the answers collapse onto fewer
+classes, the voter is not adapted.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Adapted(Voter):
             warnings.warn(self.refusal_, AdaptationWarning, stacklevel=4)
 
     def _learn(self, photos: MomentBags, numbers: Numbers, used: Numbers) -> None:
-        """Learn from the source and from the used photos of the target, whose numbers are -1 where they are not known."""
+        """Learn from the source and from used photos of the target, whose numbers are -1 where they are not known."""
         if len(used) > _MOST_PHOTOS:
             used = np.sort(np.random.default_rng(0).permutation(used)[:_MOST_PHOTOS])
         domains = _Domains(self.unadapted_, photos.rows(used), numbers[used])
@@ -279,16 +279,17 @@ def _unsafe(rejected: npt.NDArray[np.bool_], confident: npt.NDArray[np.bool_]) -
     if not len(confident) or count >= least:
         return None
     return (
-        f"not adapted: the model as it was learned is confident about {count:,} of the {len(confident):,} photos, too few "
-        f'to tell another camera from photos of other things ({int(rejected.sum()):,} are "none of these"), {_WHAT_TO_DO}'
+        f"not adapted: the model as it was learned is confident about {count:,} of the {len(confident):,} photos, too "
+        f'few to tell another camera from photos of other things ({int(rejected.sum()):,} are "none of these"), '
+        f"{_WHAT_TO_DO}"
     )
 
 
 def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
     """Return a message if the answers collapse onto fewer classes, or None.
 
-    They do if their variety, the exponential of the entropy of the classes' shares, falls to less than two thirds, or if
-    two classes vanish that were found often.
+    They do if their variety, the exponential of the entropy of the classes' shares, falls to less than two thirds, or
+    if two classes vanish that were found often.
 
     Examples
     --------
@@ -302,8 +303,9 @@ def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
         return None
     left, counts = np.unique(after, return_counts=True)
     return (
-        f"not adapted: adapting would name {counts.max():,} of the {len(after):,} photos {str(left[counts.argmax()])!r}, "
-        f"where the model as it was learned finds {len(names):,} classes among them, {_WHAT_TO_DO}"
+        f"not adapted: adapting would name {counts.max():,} of the {len(after):,} photos "
+        f"{str(left[counts.argmax()])!r}, where the model as it was learned finds {len(names):,} classes among them, "
+        f"{_WHAT_TO_DO}"
     )
 
 

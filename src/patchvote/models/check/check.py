@@ -110,14 +110,14 @@ def _labelled(photos: Source) -> tuple[Found, list[PhotoError]]:
 def _collection(
     photos: Found, extractor: Extractor, cache: str | Path | bool | None, progress: Progress | None
 ) -> tuple[Collection, list[PhotoError]]:
-    """Extract photos; return what a check needs of them, which a later `fit` finds in the cache, and unreadable ones."""
+    """Extract photos; return what a check needs of them, and the unreadable ones. A later `fit` finds them cached."""
 
     def show(filled: Filled) -> None:
         if progress is not None:
             progress("extract", filled.done, filled.photos)
 
     filled, kept = Filled(len(photos)), KeptMoments(basis_of(extractor.backbone.spec))
-    items = [item for item in described(photos, extractor, kept, cache=cache, progress=show, filled=filled)]
+    items = list(described(photos, extractor, kept, cache=cache, progress=show, filled=filled))
     read = [(item, item.bag) for item in items if isinstance(item.bag, MomentBags)]
     if not read:
         raise PatchvoteError(f"{none_readable(len(photos))} {filled.skipped[0]}")
