@@ -39,7 +39,9 @@ class Photos:
 
 def some_photos(seed: int, count: int = 17, dim: int = 6, classes: int = 3) -> Photos:
     rng = np.random.default_rng(seed)
-    numbers = np.concatenate([np.repeat(np.arange(classes), 2), rng.choice(classes, count - 2 * classes, p=[0.7, 0.2, 0.1])])
+    numbers = np.concatenate(
+        [np.repeat(np.arange(classes), 2), rng.choice(classes, count - 2 * classes, p=[0.7, 0.2, 0.1])]
+    )
     groups = np.where(rng.random(count) < 0.5, rng.integers(0, 4, count), 100 + np.arange(count))
     features = rng.normal(size=(count, dim)) + 3 * rng.normal(size=dim)
     return Photos(features, numbers, rng.uniform(0.2, 3, count), groups, float(10 ** rng.uniform(-3, 0)))

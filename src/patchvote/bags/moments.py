@@ -187,7 +187,8 @@ def parts_of(dim: int) -> tuple[slice, slice, slice]:
 def lengths(values: npt.NDArray[Any], dim: int) -> npt.NDArray[np.float64]:
     """Return the length of what, and that of together, of each bag ``(bags, 2)``; 1 where it is 0."""
     what, _, together = parts_of(dim)
-    both = np.stack([np.sqrt(np.square(values[:, part]).sum(axis=1, dtype=np.float64)) for part in (what, together)], 1)
+    squares = [np.einsum("bm,bm->b", *2 * (values[:, part],), dtype=np.float64) for part in (what, together)]
+    both = np.sqrt(np.stack(squares, axis=1))
     return np.asarray(np.where(both > 0, both, 1.0))
 
 
