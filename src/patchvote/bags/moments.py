@@ -111,8 +111,12 @@ class KeptMoments:
 
     def of(self, bag: Bags) -> MomentBags:
         """Return the moments of bags, as they are when they are read again."""
-        with one_blas_thread():  # products of a single bag are small, and the network has the other cores
-            packed, scale = _packed(moments(bag, self.basis), bag.dim)
+        # Products of a single bag are small, and the network has the other cores.
+        with one_blas_thread(), np.errstate(over="ignore"):
+            values = moments(bag, self.basis)
+        if not np.isfinite(values).all():
+            raise ValueError("features are too large for products of them: divide them by a number.")
+        packed, scale = _packed(values, bag.dim)
         return MomentBags.of_packed(packed, scale, self.basis)
 
     def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
