@@ -263,6 +263,18 @@ def _mean(voter: MomentRidge, weight: np.ndarray) -> np.ndarray:
     return weight @ voter.learned().vectors() / weight.sum()
 
 
+def test_a_photo_of_weight_three_counts_as_three_photos(test_bags):
+    bags, labels = placed()
+    weight = np.random.default_rng(0).integers(0, 4, len(bags))
+    rows = np.repeat(np.arange(len(bags)), weight)
+    weighted, repeated = (
+        MomentRidge(alpha=0.1).fit(bags, labels, weight),
+        MomentRidge(alpha=0.1).fit(bags[rows], labels[rows]),
+    )
+    close(weighted._mean_votes(test_bags), repeated._mean_votes(test_bags))
+    close(weighted.left_out_, repeated.left_out_[np.unique(rows, return_index=True)[1]], 1e-5)
+
+
 def test_balanced_classes_of_unequal_size_are_named_alike_often():
     rng = np.random.default_rng(0)
     bags, labels = placed(40, shift=1.5)
