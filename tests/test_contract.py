@@ -19,10 +19,10 @@ from patchvote import (
     SNBNL,
     Adapted,
     Bags,
-    BagSVM,
     ImageClassifier,
     LocalNBNN,
     Model,
+    MomentRidge,
     PatchvoteError,
     Recipe,
     Voter,
@@ -30,7 +30,7 @@ from patchvote import (
 from patchvote.models.answers import answer_of, evidence_of
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import voter_of
-from patchvote.voters.linear import LinearVotes
+from patchvote.voters.moment_votes import MomentVotes
 from patchvote.voters.registry import OWN, kind_of, kinds, scorer_class, voter_class
 from test_voters import make_bags
 
@@ -54,15 +54,6 @@ def bags():
 def test_voter_scorer_and_registry_agree_on_the_one_name(kind):
     assert voter_class(kind).scorer_class is scorer_class(kind)
     assert scorer_class(kind).kind == made(kind).kind == kind
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("BagSVM", "bag-svm"), ("bagsvm", "bag-svm"), ("LocalNBNN", "local-nbnn"), ("localnbnn", "local-nbnn")],
-)
-def test_the_spellings_of_before_are_understood(name, kind):
-    assert kind_of(name) == kind
-    assert ImageClassifier(QUICK, voter=name, backbone=QuickNetwork())._kind == kind
 
 
 def test_a_mistyped_name_gets_the_nearest():
@@ -128,22 +119,24 @@ def test_more_votes_than_fit_in_memory_are_refused_and_answers_need_none_of_them
     bag = Bags.of([np.random.default_rng(0).random((2_000, 4), np.float32)])
     classes = tuple(f"{number:06d}" for number in range(30_000))
     arrays = {
-        "linear": np.ones((30_000, 4), np.float32),
+        "linear": np.ones((30_000, 17), np.float32),
         "bias": np.zeros(30_000, np.float32),
-        "vectors": np.ones((30_000, 4), np.float16),
-        "class": np.arange(30_000),
+        "directions": np.ones((4, 1), np.float16),
+        "offset": np.zeros(4, np.float16),
     }
-    model = Model(LinearVotes(arrays, {"power": 0.5}, 30_000), classes, Recipe(), "abc", 1.0, 0.0)
+    model = Model(MomentVotes(arrays, {}, 30_000), classes, Recipe(), "abc", 1.0, 0.0)
     with pytest.raises(PatchvoteError, match="2,000 parts voting for 30,000 classes are more than fit in memory"):
         evidence_of(model, "a photo", bag)
-    monkeypatch.setattr(LinearVotes, "votes", None)  # the mean of the bag is all that an answer takes
+    monkeypatch.setattr(MomentVotes, "votes", None)  # the moments of the bag are all that an answer takes
     assert answer_of(model, "a photo", bag).likeliest == "000000"
 
 
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("voter", [NBNN(rejection=5), LocalNBNN(rejection=5), SNBNL(rejection=5), BagSVM(rejection=5)])
+@pytest.mark.parametrize(
+    "voter", [NBNN(rejection=5), LocalNBNN(rejection=5), SNBNL(rejection=5), MomentRidge(rejection=5)]
+)
 def test_a_share_above_one_is_refused(voter, bags):
     with pytest.raises(ValueError, match="rejection of .* must be a number from 0 to 1, got 5"):
         voter.fit(*bags)
@@ -161,7 +154,7 @@ def test_images_of_weight_zero_are_left_out(kind, bags):
     weight = np.ones(len(train))
     weight[::4] = 0
     part = np.flatnonzero(weight)
-    plain = {"calibration": 0}
+    plain = {} if kind == "moment-ridge" else {"calibration": 0}
     with_weights = made(kind, **plain).fit(train, labels, sample_weight=weight)
     without = made(kind, **plain).fit([train[i] for i in part], labels[part])
     if kind in ("snbnl", "nbnl"):  # their minibatches are drawn in another order
@@ -180,16 +173,16 @@ def test_weights_that_make_no_sense_are_refused(kind, sample_weight, bags):
 def test_a_heavier_image_counts_more_and_is_remembered_so(bags):
     train, labels = bags
     weight = np.where(labels == "sea", 50.0, 1.0)
-    plain, heavy = BagSVM(C=0.01).fit(train, labels), BagSVM(C=0.01).fit(train, labels, sample_weight=weight)
+    plain, heavy = (MomentRidge(alpha=1.0).fit(train, labels, sample_weight=one) for one in (None, weight))
     test, _ = make_bags(60, seed=3)
     sea = int(np.flatnonzero(plain.classes_ == "sea")[0])
     assert heavy.predict_proba(test)[:, sea].mean() > 1.1 * plain.predict_proba(test)[:, sea].mean()
     more, names = make_bags(6, seed=4)
-    at_once = BagSVM(C=0.01).fit(train + more, np.concatenate([labels, names]), np.append(weight, np.ones(6)))
-    np.testing.assert_allclose(heavy.partial_fit(more, names).linear_, at_once.linear_, atol=1e-3)
+    at_once = MomentRidge(alpha=1.0).fit(train + more, np.concatenate([labels, names]), np.append(weight, np.ones(6)))
+    np.testing.assert_allclose(heavy.partial_fit(more, names).linear_, at_once.linear_, atol=1e-5)
 
 
-@each_kind
+@pytest.mark.parametrize("kind", [kind for kind in OWN if kind != "moment-ridge"])  # which draws nothing
 @pytest.mark.parametrize("state", [3, np.random.RandomState(3), None])
 def test_a_random_state_is_what_it_is_in_scikit_learn(kind, state, bags):
     voter = made(kind, random_state=state).fit(*bags)
@@ -197,8 +190,8 @@ def test_a_random_state_is_what_it_is_in_scikit_learn(kind, state, bags):
     assert voter.scorer().settings["random_state"] in (3, None)
 
 
-@pytest.mark.parametrize("voter", ["bag-svm", "snbnl"])
-def test_weights_of_classes_by_name_hold_while_settings_are_chosen_and_afterwards(voter):
+@pytest.mark.parametrize("voter", ["moment-ridge", "snbnl"])
+def test_weights_of_classes_by_name_hold_for_left_out_photos_and_afterwards(voter):
     rng = np.random.default_rng(0)
     photos = [rng.integers(60, 160, (64, 64, 3)).astype(np.uint8) for _ in range(40)]
     labels = ["heads", "tails"] * 20  # nothing tells them apart
@@ -206,7 +199,7 @@ def test_weights_of_classes_by_name_hold_while_settings_are_chosen_and_afterward
     classifier = ImageClassifier(QUICK, voter=estimator, backbone=QuickNetwork(), cache=False).fit(photos, labels)
     assert classifier.scores is not None
     named = [classifier.classes[number] for number in classifier.scores.predicted]
-    assert named.count("tails") > 36
+    assert named.count("tails") > 0.9 * len(named)
     assert list(classifier.predict(photos)).count("tails") > 36
 
 
@@ -245,32 +238,34 @@ def shifted(seed: int) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def test_an_adapted_voter_is_a_voter_that_can_be_cloned_and_searched_over():
-    (photos, labels), target = shifted(0), [photo * [1.0, 6.0, 1.0] for photo in shifted(1)[0]]
-    adapted = clone(Adapted(BagSVM(C=0.3), target=target)).fit(photos, labels)
+    photos, labels = shifted(0)
+    adapted = clone(Adapted(MomentRidge(alpha=0.3)))
     assert isinstance(adapted, Voter)
-    assert adapted.score(target, shifted(1)[1]) == 1.0
-    search = GridSearchCV(Adapted(target=target), {"shares": [(), (0.5,)], "voter": [BagSVM(), BagSVM(C=0.1)]}, cv=2)
+    assert adapted.fit(photos, labels).score(photos, labels) == 1.0
+    search = GridSearchCV(Adapted(), {"shares": [(), (0.5,)], "voter": [None, MomentRidge(alpha=0.1)]}, cv=2)
     assert len(search.fit(photos, labels).cv_results_["params"]) == 4
 
 
-def test_an_adapted_voter_is_saved_with_its_veto(tmp_path):
+def test_an_adapted_voter_is_saved_with_what_decides_what_it_rejects(tmp_path):
     photos, labels = shifted(0)
     target = [photo * [1.0, 6.0, 1.0] for photo in shifted(1)[0]]
-    adapted = Adapted(BagSVM(C=0.3, calibration=0.4)).fit(photos * 2, [*labels, *labels], target)
+    adapted = Adapted().fit(photos, labels, target)
+    assert adapted.adapted_
     write_model(model_of(adapted), tmp_path / "m")
-    model, strange = read_model(tmp_path / "m"), [np.full((5, 3), 0.5)]
-    for bag in (*target[:4], *strange):
+    model, plain = read_model(tmp_path / "m"), adapted.unadapted_
+    for bag in target[:4]:
         np.testing.assert_allclose(model.probability(Bags.of([bag])), adapted.predict_proba([bag])[0], atol=1e-6)
+        np.testing.assert_allclose(model.scorer.unadapted(Bags.of([bag])), plain.predict_proba([bag]), atol=1e-5)
 
 
-def test_an_adapted_voter_without_a_place_for_a_veto_is_not_saved():
-    (photos, labels), (target, _) = shifted(0), shifted(1)
-    adapted = Adapted(SNBNL(2, min_steps=20)).fit(photos, labels, target)
-    with pytest.raises(PatchvoteError, match="an adapted snbnl cannot be kept"):
-        adapted.scorer()
+def test_only_the_default_voter_is_adapted():
+    photos, labels = shifted(0)
+    with pytest.raises(ValueError, match="voter of Adapted must be a MomentRidge, got SNBNL"):
+        Adapted(SNBNL()).fit(photos, labels, photos)
 
 
 def test_without_a_target_it_is_the_voter_itself():
     photos, labels = shifted(0)
-    plain, adapted = BagSVM(C=0.3).fit(photos, labels), Adapted().fit(photos, labels)
+    plain, adapted = MomentRidge(class_weight="balanced").fit(photos, labels), Adapted().fit(photos, labels)
     np.testing.assert_array_equal(adapted.predict_proba(photos), plain.predict_proba(photos))
+    np.testing.assert_array_equal(adapted.predict_or_none(photos), plain.predict_or_none(photos))

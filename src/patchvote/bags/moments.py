@@ -111,8 +111,12 @@ class KeptMoments:
 
     def of(self, bag: Bags) -> MomentBags:
         """Return the moments of bags, as they are when they are read again."""
-        with one_blas_thread():  # products of a single bag are small, and the network has the other cores
-            packed, scale = _packed(moments(bag, self.basis), bag.dim)
+        # Products of a single bag are small, and the network has the other cores.
+        with one_blas_thread(), np.errstate(over="ignore"):
+            values = moments(bag, self.basis)
+        if not np.isfinite(values).all():
+            raise ValueError("features are too large for products of them: divide them by a number.")
+        packed, scale = _packed(values, bag.dim)
         return MomentBags.of_packed(packed, scale, self.basis)
 
     def pack(self, kept: Bags) -> dict[str, npt.NDArray[Any]]:
@@ -187,7 +191,8 @@ def parts_of(dim: int) -> tuple[slice, slice, slice]:
 def lengths(values: npt.NDArray[Any], dim: int) -> npt.NDArray[np.float64]:
     """Return the length of what, and that of together, of each bag ``(bags, 2)``; 1 where it is 0."""
     what, _, together = parts_of(dim)
-    both = np.stack([np.sqrt(np.square(values[:, part]).sum(axis=1, dtype=np.float64)) for part in (what, together)], 1)
+    squares = [np.einsum("bm,bm->b", *2 * (values[:, part],), dtype=np.float64) for part in (what, together)]
+    both = np.sqrt(np.stack(squares, axis=1))
     return np.asarray(np.where(both > 0, both, 1.0))
 
 

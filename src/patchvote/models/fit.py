@@ -22,7 +22,7 @@ from ..bags.moments import MomentBags, photo_vectors
 from ..bags.store import Store
 from ..bags.thinning import Thinning, thinned
 from ..errors import ModelError, PatchvoteError, PhotoError
-from ..utils.budget import cut_short, fit_until
+from ..utils.budget import cut_short
 from ..utils.counting import counted
 from ..utils.engine import Engine
 from ..utils.schema import brief
@@ -32,7 +32,7 @@ from ..voters.base import Voter
 from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION, Familiarity
 from ..voters.labels import hold_out
-from ..voters.outputs import blaming, is_ours, named, probability_of, scores_of
+from ..voters.outputs import is_ours, named, probability_of, scores_of
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
 from ..voters.votes import softmax
 from .about import About, CurvePoint
@@ -41,6 +41,7 @@ from .learning_curve import learning_curve
 from .model import Model
 from .report.card import card
 from .scores import Scores
+from .train import train
 
 _HELD_OUT = 0.2  # of the photos of every class, for voters that do not know their answers for left-out photos
 _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
@@ -287,10 +288,7 @@ def _from_split(
     keep, out = split
     if not len(out):
         return LeftOut(out, np.zeros((0, len(np.unique(labels)))), lambda image: voter)
-    part = bags[keep]
-    with blaming(voter):
-        trained = fit_until(voter, until, part if is_ours(voter) else part.frozen(), labels[keep])
-    _check_fitted(voter, trained, labels)
+    trained = train(voter, until, bags[keep], labels[keep])
     store = cast(Store, photos.bags)
     order, scores, scorer = np.random.default_rng(0).permutation(out), [], trained.scorer()
     for start in range(0, len(order), _FEWEST_ASKED):
@@ -319,29 +317,7 @@ def _trained_on_all(
     if engine is not None:
         more = {"method": "fit_on_workers", "engine": engine, "store": photos.bags}
         more["thinning"] = Thinning.of(len(photos), seed)
-    with blaming(voter):
-        fitted = fit_until(voter, until, bags if is_ours(voter) else bags.frozen(), labels, **more)
-    _check_fitted(voter, fitted, labels)
-    return fitted
-
-
-def _check_fitted(voter: Voter, fitted: Any, labels: npt.NDArray[Any]) -> None:
-    """Refuse what `fit` must not return, and a voter without the classes or arrays that it must set."""
-    if is_ours(voter):
-        return
-    if not isinstance(fitted, type(voter)):
-        raise PatchvoteError(f"{named(voter)} failed: its fit returned {brief(fitted)}, expected the voter itself.")
-    classes = getattr(fitted, "classes_", None)
-    if classes is None or not np.isin(classes, np.unique(labels)).all():
-        raise PatchvoteError(
-            f"{named(voter)} failed: its fit set classes_ to {brief(classes)}, expected the sorted classes "
-            f"{brief(np.unique(labels).tolist())}, which `_set_classes` sets."
-        )
-    missing = [name for name in fitted.scorer_class.schema.arrays if not hasattr(fitted, f"{name}_")]
-    if missing:
-        raise PatchvoteError(
-            f"{named(voter)} failed: its fit did not set {missing[0]}_, the array {missing[0]!r} of its schema."
-        )
+    return train(voter, until, bags, labels, **more)
 
 
 def _calibrated(fitted: Any, left_out: LeftOut, numbers: Numbers, rejection: float) -> npt.NDArray[np.float64]:

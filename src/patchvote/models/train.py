@@ -6,26 +6,20 @@ gets, or leave out what a scorer needs: each is reported in a sentence that name
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from ..bags.store import Store
 from ..errors import PatchvoteError
 from ..utils.budget import fit_until
 from ..utils.schema import brief
-from ..voters.adapted import Adapted
 from ..voters.base import Voter
-from ..voters.outputs import blaming, is_ours, named, scores_of
-
-_COMPARED = 3  # bags on which the scores of bags and of their means are compared
-_ROUNDING = 1e-4  # difference of these scores, relative to the largest, that may be due to rounding in float32
+from ..voters.outputs import blaming, is_ours, named
 
 
-def train(voter: Voter, until: float, bags: Bags | Store, labels: npt.NDArray[Any], **more: Any) -> Any:
+def train(voter: Voter, until: float, bags: Bags, labels: npt.NDArray[Any], **more: Any) -> Any:
     """Train a copy of a voter, as `fit_until` does; report what is wrong with one of another package.
 
     Raises
@@ -33,12 +27,11 @@ def train(voter: Voter, until: float, bags: Bags | Store, labels: npt.NDArray[An
     PatchvoteError
         The training failed, or did not set what a scorer needs.
     """
-    blamed = voter.voter if isinstance(voter, Adapted) and voter.voter is not None else voter
-    if is_ours(blamed):
+    if is_ours(voter):
         return fit_until(voter, until, bags, labels, **more)
-    with blaming(blamed):
-        fitted = fit_until(voter, until, bags if isinstance(bags, Store) else bags.frozen(), labels, **more)
-    _check_fitted(blamed, fitted.voter_ if isinstance(fitted, Adapted) else fitted, labels)
+    with blaming(voter):
+        fitted = fit_until(voter, until, bags.frozen(), labels, **more)
+    _check_fitted(voter, fitted, labels)
     return fitted
 
 
@@ -56,29 +49,4 @@ def _check_fitted(voter: Voter, fitted: Any, labels: npt.NDArray[Any]) -> None:
     if missing:
         raise PatchvoteError(
             f"{named(voter)} failed: its fit did not set {missing[0]}_, the array {missing[0]!r} of its schema."
-        )
-
-
-def check_means_only(voter: Voter, whole: Callable[[npt.NDArray[np.int64]], Bags], images: int) -> None:
-    """Refuse a voter of another package that claims to use only the mean of a bag, but does not.
-
-    Parameters
-    ----------
-    voter : Voter
-        Trained voter with `means_only`.
-    whole : function
-        Returns the complete bags of images, given their indices.
-    images : int
-        Number of images that there are.
-    """
-    scorer = voter.scorer()
-    if is_ours(scorer):
-        return
-    bags = whole(np.arange(min(_COMPARED, images)))
-    scores, of_means = scores_of(scorer, bags), scores_of(scorer, Bags.of(bags.means()))
-    difference, largest = float(np.abs(scores - of_means).max()), float(np.abs(scores).max())
-    if difference > _ROUNDING * max(largest, 1e-12):
-        raise PatchvoteError(
-            f"{named(scorer)} has means_only = True, but its scores of bags differ from those of their means by up to "
-            f"{difference:.3g}: leave means_only out."
         )

@@ -1,0 +1,477 @@
+"""Parts vote by what they show, where they stand and what else they show; the regression sees the bag as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from helpers.photo_bags import placed
+from patchvote import Bags, ImageClassifier, ModelError, MomentRidge, Store
+from patchvote.backbones.bases import Basis, random_basis
+from patchvote.bags.moments import (
+    KeptMoments,
+    MomentBags,
+    moment_count,
+    moments,
+    parts_of,
+    photo_vectors,
+    places,
+    unit,
+)
+from patchvote.models.file import read_model, write_model
+from patchvote.models.model import voter_of
+from patchvote.voters import moment_ridge
+from patchvote.voters.moment_votes import MomentVotes
+from patchvote.voters.ridge import Ridge, best_strength
+
+BASIS = random_basis(5)
+
+
+def close(found, expected, tolerance: float = 1e-6) -> None:
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+def same_voter(one: MomentRidge, other: MomentRidge, bags: Bags, tolerance: float = 1e-6) -> None:
+    assert one.classes_.tolist() == other.classes_.tolist()
+    assert one.alpha_ == other.alpha_
+    close(one._mean_votes(bags), other._mean_votes(bags), tolerance)
+    close([one.temperature_, one.rejection_threshold_], [other.temperature_, other.rejection_threshold_], 1e-4)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> MomentRidge:
+    return MomentRidge().fit(*placed())
+
+
+@pytest.fixture(scope="module")
+def test_bags() -> Bags:
+    return placed(6, seed=9)[0]
+
+
+# --- moments ----------------------------------------------------------------------------------------------------------
+
+
+def test_moments_equal_the_loops_of_the_definition():
+    bags, _ = placed(2)
+    rng = np.random.default_rng(1)
+    basis = Basis(rng.normal(size=5).astype(np.float16), rng.normal(size=(5, 3)).astype(np.float16))
+    bags = dataclasses.replace(bags, values=bags.values - 1)  # of both signs
+    fast = moments(bags, basis)
+    for number, bag in enumerate(bags):
+        expected = np.zeros(moment_count(basis))
+        for values, (left, top, right, bottom) in zip(bag.values.astype(float), bag.boxes.astype(float), strict=True):
+            r = np.sign(values) * np.sqrt(np.abs(values))
+            a = (top + bottom) - 1  # -1 at the top, 1 at the bottom
+            b = 4 * abs((left + right) / 2 - 0.5) - 1  # -1 in the middle, 1 at the edges
+            y = (r - basis.offset) @ basis.directions.astype(float)
+            products = [y[j] * y[k] * (1 if j == k else np.sqrt(2)) for j in range(3) for k in range(j, 3)]
+            expected += np.concatenate([r, a * r, b * r, a * b * r, products])
+        np.testing.assert_allclose(fast[number], expected / len(bag.values), rtol=2e-5, atol=1e-5)
+
+
+def test_products_of_vectors_are_those_of_the_matrices_of_products():
+    """The root of two makes the dot product of two photos that of their whole matrices, each pair counted twice."""
+    bags, _ = placed(1)
+    together = moments(bags, BASIS)[:, parts_of(5)[2]].astype(float)
+    matrices = []
+    for bag in bags:
+        y = np.sqrt(bag.values.astype(float)) @ BASIS.directions.astype(float)
+        matrices.append((y.T @ y / len(y)).ravel())
+    close(together @ together.T, np.array(matrices) @ np.array(matrices).T, 1e-4)
+
+
+def test_the_vector_of_a_photo_has_the_length_one_twice_and_knows_no_brightness():
+    bags, _ = placed(2)
+    brighter = dataclasses.replace(bags, values=bags.values * 3)
+    vectors = unit(moments(bags, BASIS), 5)
+    close(vectors, unit(moments(brighter, BASIS), 5), 1e-5)
+    what, _, together = parts_of(5)
+    close(np.linalg.norm(vectors[:, what], axis=1), 1, 1e-5)
+    close(np.linalg.norm(vectors[:, together], axis=1), 1, 1e-5)
+    close(photo_vectors(bags), vectors[:, what], 1e-5)
+
+
+def test_places_are_those_of_the_centres_of_boxes():
+    boxes = np.array([[0, 0, 1, 1], [0.4, 0.9, 0.6, 1.1], [0, 0.2, 0, 0.2]], np.float32)
+    close(places(boxes), [[1, 0, -1, 0], [1, 1, -1, -1], [1, -0.6, 1, -0.6]])
+
+
+@examples(max_examples=30)
+@given(seed=st.integers(0, 1000), size=st.sampled_from([1e-6, 1.0, 1e6]))
+def test_moments_of_8_bits_are_within_rounding_and_unpack_to_what_was_packed(seed, size):
+    rng = np.random.default_rng(seed)
+    bags = Bags.of([(size * rng.standard_t(2, (4, 5))).astype(np.float32) for _ in range(3)])
+    keep, exact = KeptMoments(BASIS), moments(bags, BASIS)
+    kept = keep.of(bags)
+    values = np.sign(kept.packed) * np.square(kept.packed / 127.0)
+    for column, part in enumerate(parts_of(5)):
+        largest = np.abs(exact[:, part]).max(axis=1, keepdims=True)
+        close(kept.scale[:, column : column + 1], largest)
+        # The root of a share is rounded to steps of 1/127, half of one is the largest error.
+        error = np.abs(np.sqrt(np.abs(values[:, part])) - np.sqrt(np.abs(exact[:, part]) / largest))
+        assert error.max() <= 0.5 / 127 + 1e-5
+        assert (values[:, part] * exact[:, part] >= 0).all()
+    close(kept.vectors(), unit((values * np.repeat(kept.scale, [5, 15, 15], axis=1)).astype(np.float32), 5), 1e-5)
+    again = MomentBags.joined([keep.unpack(keep.pack(kept.rows([row]))) for row in range(3)])
+    for name in ("packed", "scale", "values"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(kept, name))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"moments": None},
+        {"moments": np.zeros((1, 3), np.int8)},
+        {"moments": np.zeros((1, 35), np.int16)},
+        {"scale": np.ones((1, 2), np.float32)},
+        {"scale": np.full((1, 3), np.nan, np.float32)},
+    ],
+)
+def test_stored_moments_of_another_form_are_refused(change):
+    keep = KeptMoments(BASIS)
+    arrays = {**keep.pack(keep.of(placed(1)[0][:1])), **change}
+    with pytest.raises(ValueError, match="moments"):
+        keep.unpack({name: array for name, array in arrays.items() if array is not None})
+
+
+def test_a_bag_without_any_feature_has_a_vector_of_zeros():
+    empty = Bags.of([np.zeros((3, 2))])
+    basis = random_basis(2)
+    assert (unit(moments(empty, basis), 2) == 0).all()
+    assert (KeptMoments(basis).of(empty).vectors() == 0).all()
+    assert (photo_vectors(empty) == 0).all()
+
+
+# --- votes ------------------------------------------------------------------------------------------------------------
+
+
+@examples(max_examples=25)
+@given(seed=st.integers(0, 1000))
+def test_the_score_of_a_bag_is_the_mean_of_the_votes_of_its_parts_in_any_order(fitted, seed):
+    bags, _ = placed(1, seed=seed)
+    scores = fitted._mean_votes(bags)
+    close(bags.means(fitted.votes(bags)), scores, 1e-4)
+    order = np.concatenate(
+        [np.random.default_rng(seed).permutation(np.arange(a, b)) for a, b in itertools.pairwise(bags.offsets)]
+    )
+    mixed = Bags(bags.values[order], bags.offsets, bags.boxes[order])
+    close(fitted._mean_votes(mixed), scores, 1e-4)
+    close(fitted.votes(mixed), fitted.votes(bags)[order], 1e-4)
+
+
+def test_a_vote_depends_on_the_other_parts_only_by_the_lengths_of_the_moments(fitted, test_bags):
+    bag = test_bags[:1]
+    repeated = Bags(np.tile(bag.values, (3, 1)), bag.offsets * 3, np.tile(bag.boxes, (3, 1)))
+    close(fitted.votes(repeated), np.tile(fitted.votes(bag), (3, 1)), 1e-4)
+
+
+def test_it_knows_where_a_part_stands():
+    rng = np.random.default_rng(0)
+    bags, labels = [], []
+    for label in ("sky above", "sky below") * 12:
+        y = rng.random(10).astype(np.float32) * 0.8
+        above = y < 0.4
+        sky = above if label == "sky above" else ~above
+        values = np.stack([sky, ~sky], axis=1) + 0.1 * rng.random((10, 2))
+        boxes = np.stack([np.full(10, 0.4), y, np.full(10, 0.6), y + 0.2], axis=1).astype(np.float32)
+        bags.append(Bags(values, np.array([0, 10]), boxes))
+        labels.append(label)
+    train, test = Bags.join(bags[:16]), Bags.join(bags[16:])
+    assert MomentRidge().fit(train, labels[:16]).score(test, labels[16:]) == 1
+    assert MomentRidge(layout=0).fit(train, labels[:16]).score(test, labels[16:]) < 1
+
+
+def test_it_knows_which_features_a_part_shows_together():
+    rng = np.random.default_rng(0)
+    together, apart = np.array([[1, 1], [0, 0]] * 5), np.array([[1, 0], [0, 1]] * 5)
+    bags = [parts + 0.1 * rng.random((10, 2)) for _ in range(12) for parts in (together, apart)]
+    labels = ["together", "apart"] * 12
+    assert MomentRidge().fit(bags[:16], labels[:16]).score(bags[16:], labels[16:]) == 1
+    pooled = [bag.mean(axis=0, keepdims=True) for bag in bags]
+    assert MomentRidge().fit(pooled[:16], labels[:16]).score(pooled[16:], labels[16:]) < 1
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_kind_of_moments_has_its_share_of_the_spread_of_the_vectors(fitted):
+    vectors = fitted.solved_.vectors._scaled(fitted.learned())
+    spread = [np.square(vectors[:, part] - vectors[:, part].mean(axis=0)).sum(axis=1).mean() for part in parts_of(5)]
+    close(spread, np.array([1, 0.36, 1]) / 2.36, 1e-4)
+
+
+@examples(max_examples=10)
+@given(seed=st.integers(0, 1000))
+def test_photos_in_any_order_added_and_forgotten_give_the_voter_of_a_fit_from_scratch(seed, fitted, test_bags):
+    bags, labels = placed()
+    order = np.random.default_rng(seed).permutation(len(bags))
+    same_voter(MomentRidge().fit(bags[order], labels[order]), fitted, test_bags)
+    first, second = order[:15], order[15:]
+    added = MomentRidge().fit(bags[first], labels[first]).partial_fit(bags[second], labels[second])
+    same_voter(added, fitted, test_bags)
+    weight = np.ones(len(bags))
+    weight[first] = 0
+    forgotten = MomentRidge().fit(bags, labels, weight)
+    same_voter(forgotten, MomentRidge().fit(bags[np.sort(second)], labels[np.sort(second)]), test_bags)
+    assert len(forgotten.moments_) == len(second)
+
+
+def test_a_new_class_is_learned_later_in_its_place_among_the_others(test_bags):
+    bags, labels = placed(shift=3)
+    known = labels != "land"
+    voter = MomentRidge().fit(bags[known], labels[known]).partial_fit(bags[~known], labels[~known])
+    same_voter(voter, MomentRidge().fit(bags, labels), test_bags)
+
+
+def test_a_store_is_learned_in_blocks_as_its_bags_are(monkeypatch, fitted, test_bags):
+    monkeypatch.setattr(moment_ridge, "_AT_ONCE", 60)
+    bags, labels = placed()
+
+    class Blocks(Store):
+        def __init__(self) -> None:
+            self.names, self.sizes = [str(number) for number in range(len(bags))], bags.sizes
+
+        dim, dtype = 5, np.float32
+
+        def blocks(self, descriptors, *, dtype):
+            for start in range(0, len(bags), 6):
+                yield bags[start : start + 6], None
+
+    same_voter(MomentRidge().fit(Blocks(), labels), fitted, test_bags)
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {"land": 5.0, "sea": 0.5}])
+def test_weights_of_classes_are_weights_of_their_photos(class_weight, test_bags):
+    bags, labels = placed(12)
+    rows = np.r_[0:12, 12:16, 24]  # twelve, four and one
+    bags, labels = bags[rows], labels[rows]
+    of_class = {"land": 1 / 12, "sea": 1 / 4, "sky": 1.0} if class_weight == "balanced" else class_weight
+    weight = np.array([of_class.get(label, 1.0) for label in labels])
+    weighted = MomentRidge(alpha=0.1).fit(bags, labels, weight)
+    voter = MomentRidge(alpha=0.1, class_weight=class_weight).fit(bags, labels)
+    same_voter(voter, weighted, test_bags)
+    close(voter.bias_ + voter.linear_ @ _mean(voter, weight), weight @ np.eye(3)[voter.class_] / weight.sum(), 1e-5)
+
+
+def _mean(voter: MomentRidge, weight: np.ndarray) -> np.ndarray:
+    return weight @ voter.learned().vectors() / weight.sum()
+
+
+def test_a_photo_of_weight_three_counts_as_three_photos(test_bags):
+    bags, labels = placed()
+    weight = np.random.default_rng(0).integers(0, 4, len(bags))
+    rows = np.repeat(np.arange(len(bags)), weight)
+    weighted, repeated = (
+        MomentRidge(alpha=0.1).fit(bags, labels, weight),
+        MomentRidge(alpha=0.1).fit(bags[rows], labels[rows]),
+    )
+    close(weighted._mean_votes(test_bags), repeated._mean_votes(test_bags))
+    close(weighted.left_out_, repeated.left_out_[np.unique(rows, return_index=True)[1]], 1e-5)
+
+
+def test_balanced_classes_of_unequal_size_are_named_alike_often():
+    rng = np.random.default_rng(0)
+    bags, labels = placed(40, shift=1.5)
+    rows = np.r_[0:40, 40:46, 80:83]
+    test, expected = placed(30, seed=int(rng.integers(100)), shift=1.5)
+    recalls = []
+    for class_weight in (None, "balanced"):
+        named = MomentRidge(class_weight=class_weight).fit(bags[rows], labels[rows]).predict(test)
+        recalls.append([np.mean(named[expected == label] == label) for label in ("land", "sea", "sky")])
+    assert min(recalls[1]) > min(recalls[0])
+
+
+def test_one_photo_per_class_is_enough():
+    bags, labels = placed(8, shift=4)
+    voter = MomentRidge(class_weight="balanced").fit(bags[::8], labels[::8])
+    assert voter.score(bags, labels) > 0.8
+    assert np.isnan(voter.left_out_).all()
+    assert voter.rejection_threshold_ == 0
+    assert np.isfinite(voter.predict_proba(bags)).all()
+
+
+def test_of_a_class_with_one_photo_alone_no_photo_is_left_out():
+    bags, labels = placed(8, shift=4)
+    rows = np.r_[0:17]
+    voter = MomentRidge(class_weight="balanced").fit(bags[rows], labels[rows])
+    assert np.isnan(voter.left_out_[:, 0]).nonzero()[0].tolist() == [16]
+    assert voter.score(bags, labels) > 0.9
+    assert voter.rejection_threshold_ > 0
+
+
+def test_copies_are_left_out_together():
+    rng = np.random.default_rng(0)
+    bags = Bags.of([rng.random((6, 80)) for _ in range(40)])
+    labels = rng.integers(0, 2, 40)  # which mean nothing
+    once, twice = MomentRidge().fit(bags, labels), MomentRidge().fit(Bags.join([bags, bags]), np.tile(labels, 2))
+    assert twice.groups_.tolist() == once.groups_.tolist() * 2
+    close(twice.left_out_, np.tile(once.left_out_, (2, 1)), 1e-4)
+    assert twice.temperature_ > 0.9 * once.temperature_
+
+
+def test_a_thousand_classes_of_one_and_two_photos():
+    rng = np.random.default_rng(0)
+    centres = rng.gamma(0.5, 1.0, (1000, 30))
+    numbers = np.concatenate([np.arange(1000), np.arange(0, 1000, 2)])
+    bags = [np.abs(centres[number] + 0.2 * rng.standard_normal((3, 30))) for number in numbers]
+    voter = MomentRidge(alpha=0.1, class_weight="balanced").fit(bags, [f"{number:04d}" for number in numbers])
+    test = [np.abs(centre + 0.2 * rng.standard_normal((3, 30))) for centre in centres]
+    assert voter.score(test, [f"{number:04d}" for number in range(1000)]) > 0.9
+    assert np.isnan(voter.left_out_[:, 0]).sum() == 500
+    probability = voter.predict_proba(test[:50])
+    assert probability.max() <= 1
+    close(probability.sum(axis=1), 1)
+
+
+def test_very_many_photos_are_expressed_by_landmarks_with_nearly_the_same_answers():
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 5, 3600)
+    values = rng.gamma(0.5, 1.0, (5, 12))[numbers] + 1.3 * rng.random((3600, 12))
+    bags = Bags.of(list(values[:, None].astype(np.float32)))
+    train, test = bags[:3500], bags[3500:]
+    voter = MomentRidge(class_weight="balanced").fit(train, numbers[:3500])
+    assert voter.score(test, numbers[3500:]) > 0.8
+    assert len(voter.solved_.landmarks) < 3500
+    assert not voter.scorer().traces  # it has no coefficients of photos
+    vectors = voter.solved_.vectors._scaled(voter.learned()).astype(np.float64)
+    exact = Ridge.solve_features(vectors, voter.solved_.ridge.targets, voter.solved_.ridge.weight)
+    left_out = exact.left_out(voter.alpha_).argmax(axis=1)
+    assert np.mean(voter.left_out_.argmax(axis=1) == left_out) > 0.97
+    assert best_strength(exact, voter.groups_) == voter.alpha_
+    answers = vectors @ (vectors.T @ exact.coefficients(voter.alpha_))
+    answers += exact.intercept - exact.weight @ answers / 3500
+    assert np.mean(voter.predict(voter.learned()) == answers.argmax(axis=1)) > 0.97
+    pair = voter.learned().rows([1, 5])
+    together = voter.solved_.ridge.left_out(voter.alpha_, _pair(3500, 1, 5))[[1, 5]]
+    close(voter.without(np.array([1, 5]))._mean_votes(pair), together, 1e-3)
+
+
+def _pair(count: int, one: int, other: int) -> np.ndarray:
+    groups = np.arange(count)
+    groups[other] = one
+    return groups
+
+
+# --- odd features -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_size_of_features_does_not_matter(factor, sign):
+    bags, labels = placed(20, shift=3)
+    scaled = Bags((bags.values * sign * factor).astype(np.float32), bags.offsets, bags.boxes)
+    assert MomentRidge().fit(scaled, labels).score(scaled, labels) > 0.95
+
+
+def test_photos_that_all_look_the_same_get_the_same_scores():
+    voter = MomentRidge().fit([np.zeros((5, 4))] * 6, list("aabbcc"))
+    assert np.ptp(voter.predict_proba([np.zeros((5, 4))])) < 0.01
+    assert MomentRidge().fit([np.full((5, 4), 0.1)] * 6, list("aabbcc")).predict([np.ones((5, 4))]).shape == (1,)
+
+
+def test_features_that_are_too_large_for_products_are_refused():
+    bags, labels = placed(4)
+    with pytest.raises(ValueError, match="too large for products"):
+        MomentRidge().fit(Bags(bags.values * np.float32(3e37), bags.offsets, bags.boxes), labels)
+
+
+@pytest.mark.parametrize("factor", [1e-25, 1e25])
+def test_products_of_very_small_and_very_large_features_still_count(factor):
+    bags, labels = placed(8)
+    voters = [
+        MomentRidge(alpha=0.1).fit(Bags((bags.values * one).astype(np.float32), bags.offsets, bags.boxes), labels)
+        for one in (1.0, factor)
+    ]
+    close(voters[1].linear_, voters[0].linear_, 1e-2)
+
+
+@pytest.mark.parametrize("setting", [{"alpha": -1.0}, {"alpha": "much"}, {"layout": -0.5}, {"rejection": 2}])
+def test_wrong_settings_are_refused(setting):
+    with pytest.raises(ValueError, match=f"{next(iter(setting))} of MomentRidge"):
+        MomentRidge(**setting).fit(*placed())
+
+
+# --- where a score comes from -----------------------------------------------------------------------------------------
+
+
+def test_pulls_of_all_photos_sum_to_the_score(fitted, test_bags):
+    scorer, weight = fitted.scorer(), np.ones(24) / 24
+    assert scorer.traces
+    vectors, scales = fitted.learned().vectors().astype(float), fitted.factor_
+    for bag in test_bags[::5]:
+        x = unit(moments(bag, BASIS), 5)[0].astype(float)
+        difference = [x[part] * scale**2 for part, scale in zip(parts_of(5), scales, strict=True)]
+        products = (vectors - _mean(fitted, weight)) @ np.concatenate(difference)
+        mean = weight @ vectors
+        constant = (vectors - mean) @ np.concatenate(
+            [mean[part] * scale**2 for part, scale in zip(parts_of(5), scales, strict=True)]
+        )
+        each = fitted.dual_ * (products - constant)[:, None]
+        intercept = weight @ np.eye(3)[fitted.class_]
+        close(each.sum(axis=0) + intercept, fitted._mean_votes(bag)[0], 1e-4)
+        for number in range(3):
+            own = fitted.class_ == number
+            pulls = scorer.pulls(bag, number)
+            close(pulls[own], each[own, number], 1e-5)
+            assert (pulls[~own] == 0).all()
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_learned_comes_back_from_its_arrays(fitted, test_bags):
+    again = MomentRidge.from_scorer(fitted.scorer(), fitted.classes_)
+    np.testing.assert_array_equal(again._mean_votes(test_bags), fitted._mean_votes(test_bags))
+    more, labels = placed(3, seed=4)
+    same_voter(again.partial_fit(more, labels), MomentRidge().fit(*placed()).partial_fit(more, labels), test_bags)
+
+
+def test_a_scorer_without_memory_votes_the_same_and_learns_nothing_more(fitted, test_bags):
+    scorer = fitted.scorer()
+    bare = scorer.without_memory()
+    bare.check_all()
+    np.testing.assert_array_equal(bare.scores(test_bags), scorer.scores(test_bags))
+    assert set(bare.arrays) == {"linear", "bias", "directions", "offset"}
+    assert (scorer.adapts, bare.adapts, bare.traces) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"linear": np.zeros((3, 34))}, "weights for 35 moments and 3 classes"),
+        ({"bias": np.zeros(2)}, "weights for 35 moments and 3 classes"),
+        ({"offset": np.zeros(4)}, "'offset'"),
+        ({"moments": np.zeros((24, 30), np.int8)}, "moments of its photos"),
+        ({"class": None}, "moments of its photos"),
+        ({"class": np.zeros(24, int)}, "no training data"),
+        ({"scale": np.full((24, 3), -1.0)}, "scales of its photos"),
+        ({"dual": np.zeros((24, 2))}, "coefficients of its photos"),
+        ({"factor": None}, "factors of its moments"),
+        ({"factor": np.ones(2)}, "factors of its moments"),
+        ({"weight": np.ones(3)}, "sample weights"),
+        ({"linear": np.full((3, 35), np.inf)}, "not finite"),
+    ],
+)
+def test_inconsistent_arrays_are_refused(change, words, fitted):
+    scorer = fitted.scorer()
+    scorer.check_all(24)
+    arrays = {name: array for name, array in (scorer.arrays | change).items() if array is not None}
+    with pytest.raises(ModelError, match=words):
+        MomentVotes(arrays, scorer.settings, 3).check_all()
+
+
+def test_a_model_of_photos_is_written_and_read_again(photo_folder, tmp_path):
+    classifier = ImageClassifier(cache=tmp_path / "cache").fit(photo_folder)
+    write_model(classifier.model, tmp_path / "m.patchvote")
+    again = read_model(tmp_path / "m.patchvote")
+    assert again.kind == "moment-ridge"
+    assert isinstance(voter_of(again), MomentRidge)
+    photos = sorted(photo_folder.rglob("*.jpg"))[:4]
+    loaded = ImageClassifier.load(tmp_path / "m.patchvote", cache=tmp_path / "cache")
+    close(loaded.predict_proba(photos), classifier.predict_proba(photos), 1e-9)

@@ -1,0 +1,248 @@
+"""Every closed form of the regression equals trainings: normal equations with an intercept that is not regularised."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from patchvote import Bags, MomentRidge
+from patchvote.models import learning_curve
+from patchvote.voters.calibration import fit_temperature, log_losses
+from patchvote.voters.ridge import DEFAULT_STRENGTH, STRENGTHS, Ridge, best_strength, may_be_left_out
+from patchvote.voters.votes import softmax
+
+SEEDS = st.integers(0, 10_000)
+
+
+@dataclasses.dataclass
+class Photos:
+    """Photos of unequal classes with weights, some of them in groups."""
+
+    features: np.ndarray
+    numbers: np.ndarray
+    weight: np.ndarray
+    groups: np.ndarray
+    alpha: float
+
+    @property
+    def targets(self) -> np.ndarray:
+        return np.eye(self.numbers.max() + 1)[self.numbers]
+
+    @property
+    def ridge(self) -> Ridge:
+        return Ridge.solve(self.features @ self.features.T, self.targets, self.weight)
+
+
+def some_photos(seed: int, count: int = 17, dim: int = 6, classes: int = 3) -> Photos:
+    rng = np.random.default_rng(seed)
+    numbers = np.concatenate(
+        [np.repeat(np.arange(classes), 2), rng.choice(classes, count - 2 * classes, p=[0.7, 0.2, 0.1])]
+    )
+    groups = np.where(rng.random(count) < 0.5, rng.integers(0, 4, count), 100 + np.arange(count))
+    features = rng.normal(size=(count, dim)) + 3 * rng.normal(size=dim)
+    return Photos(features, numbers, rng.uniform(0.2, 3, count), groups, float(10 ** rng.uniform(-3, 0)))
+
+
+def trained(features: np.ndarray, targets: np.ndarray, weight: np.ndarray, strength: float) -> tuple:
+    """Minimise the weighted squared error + strength |f|^2 over linear functions and intercepts."""
+    one = np.hstack([features, np.ones((len(features), 1))])
+    penalty = strength * np.diag([1.0] * features.shape[1] + [0.0])
+    solved = np.linalg.solve(one.T @ (weight[:, None] * one) + penalty, one.T @ (weight[:, None] * targets))
+    return solved[:-1], solved[-1]
+
+
+def left_out_by_training(photos: Photos, groups: np.ndarray) -> np.ndarray:
+    """Answers of one training per group; its other photos keep their weights, and the regularisation stays."""
+    weight, answers = photos.weight / photos.weight.mean(), np.full(photos.targets.shape, np.nan)
+    for group in np.unique(groups):
+        out = groups == group
+        if set(photos.numbers[out]) <= set(photos.numbers[~out]):
+            linear, intercept = trained(
+                photos.features[~out], photos.targets[~out], weight[~out], len(weight) * photos.alpha
+            )
+            answers[out] = photos.features[out] @ linear + intercept
+    return answers
+
+
+def close(found: np.ndarray, expected: np.ndarray, tolerance: float = 1e-8) -> None:
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_coefficients_and_intercept_are_those_of_the_normal_equations(seed):
+    photos = some_photos(seed)
+    ridge, weight = photos.ridge, photos.weight / photos.weight.mean()
+    linear, intercept = trained(photos.features, photos.targets, weight, len(weight) * photos.alpha)
+    dual = ridge.coefficients(photos.alpha)
+    mean = weight @ photos.features / len(weight)
+    close(photos.features.T @ dual, linear)
+    close(ridge.intercept - mean @ linear, intercept)
+    close(dual.sum(axis=0), 0)
+    other = np.random.default_rng(seed).normal(size=photos.targets.shape)
+    linear, _ = trained(photos.features, other, weight, len(weight) * photos.alpha)
+    close(photos.features.T @ ridge.coefficients(photos.alpha, other), linear)
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_a_left_out_photo_gets_the_answer_of_a_training_without_it(seed):
+    photos = some_photos(seed)
+    expected = left_out_by_training(photos, np.arange(len(photos.numbers)))
+    close(photos.ridge.left_out(photos.alpha), expected)
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_a_group_that_is_left_out_gets_the_answers_of_a_training_without_all_of_it(seed):
+    photos = some_photos(seed)
+    close(photos.ridge.left_out(photos.alpha, photos.groups), left_out_by_training(photos, photos.groups))
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_half_of_the_photos_may_be_left_out_at_once(seed):
+    photos = some_photos(seed, count=20)
+    kept = np.arange(20) < 10
+    groups = np.where(kept, np.arange(20), -1)
+    close(photos.ridge.left_out(photos.alpha, groups), left_out_by_training(photos, groups))
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_features_give_what_their_gram_matrix_gives(seed):
+    photos = some_photos(seed)
+    fast, slow = Ridge.solve_features(photos.features, photos.targets, photos.weight), photos.ridge
+    assert fast.vectors.shape[1] <= photos.features.shape[1]
+    close(fast.intercept, slow.intercept)
+    close(fast.left_out(photos.alpha, photos.groups), slow.left_out(photos.alpha, photos.groups))
+    close(fast.unlike(photos.alpha, photos.groups), slow.unlike(photos.alpha, photos.groups))
+    coefficients = (ridge.coefficients(photos.alpha) for ridge in (fast, slow))
+    close(*(photos.features.T @ each for each in coefficients))
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_how_unlike_the_others_a_photo_is_follows_from_their_products(seed):
+    photos = some_photos(seed)
+    weight, count = photos.weight / photos.weight.mean(), len(photos.numbers)
+    x = np.sqrt(weight)[:, None] * (photos.features - weight @ photos.features / count)
+    expected = np.empty(count)
+    for row, group in enumerate(photos.groups):
+        others = x[photos.groups != group]
+        regularised = others.T @ others + count * photos.alpha * np.eye(x.shape[1])
+        expected[row] = x[row] @ np.linalg.solve(regularised, x[row])
+    close(photos.ridge.unlike(photos.alpha, photos.groups), expected)
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_a_photo_may_be_left_out_if_each_class_of_its_group_keeps_a_photo(seed):
+    photos = some_photos(seed)
+    for groups in (np.arange(len(photos.numbers)), photos.groups):
+        expected = [
+            set(photos.numbers[groups == group]) <= set(photos.numbers[groups != group]) for group in groups.tolist()
+        ]
+        assert may_be_left_out(photos.targets, groups).tolist() == expected
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_a_photo_of_twice_the_weight_counts_as_two_photos(seed):
+    photos = some_photos(seed)
+    counts = np.random.default_rng(seed).integers(1, 4, len(photos.numbers))
+    rows = np.repeat(np.arange(len(counts)), counts)
+    repeated = dataclasses.replace(
+        photos, features=photos.features[rows], numbers=photos.numbers[rows], weight=np.ones(len(rows)), groups=rows
+    )
+    weighted = dataclasses.replace(photos, weight=counts.astype(float))
+    expected = repeated.ridge.left_out(photos.alpha, rows)[np.unique(rows, return_index=True)[1]]
+    close(weighted.ridge.left_out(photos.alpha), expected)
+
+
+# --- the strength -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=4)
+@given(SEEDS)
+def test_the_strength_is_the_largest_within_one_standard_error_of_the_best_log_loss(seed):
+    photos = some_photos(seed, count=30)
+    each = []
+    for alpha in STRENGTHS:
+        answers = left_out_by_training(dataclasses.replace(photos, alpha=float(alpha)), photos.groups)
+        asked = ~np.isnan(answers[:, 0])
+        expected = photos.numbers[asked]
+        probability = softmax(answers[asked] / fit_temperature(answers[asked], expected))
+        each.append(log_losses(probability, expected) * (photos.weight / photos.weight.mean())[asked])
+    best = each[int(np.argmin([losses.mean() for losses in each]))]
+    within = [
+        alpha
+        for alpha, losses in zip(STRENGTHS, each, strict=True)
+        if (losses - best).mean() <= (losses - best).std() / np.sqrt(len(best)) + 1e-12
+    ]
+    assert best_strength(photos.ridge, photos.groups) == max(within)
+
+
+def test_without_any_photo_to_leave_out_the_strength_is_the_default():
+    features = np.random.default_rng(0).normal(size=(3, 4))
+    ridge = Ridge.solve(features @ features.T, np.eye(3), np.ones(3))
+    assert best_strength(ridge, np.arange(3)) == DEFAULT_STRENGTH
+    assert np.isnan(ridge.left_out(0.1)).all()
+
+
+# --- what a voter does with it ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bags() -> tuple[Bags, np.ndarray]:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], [20, 12, 8])
+    values = [rng.gamma(1.0, 1.0, (7, 5)) + np.eye(5)[label] for label in labels]
+    return Bags.of(values), labels
+
+
+def vectors_of(voter: MomentRidge) -> np.ndarray:
+    """Vectors of the training photos of a voter, at its scales, in float64."""
+    return voter.solved_.vectors._scaled(voter.learned()).astype(np.float64)
+
+
+def balanced(numbers: np.ndarray) -> np.ndarray:
+    weight = 1 / np.bincount(numbers)[numbers]
+    return weight / weight.mean()
+
+
+def test_a_voter_without_some_photos_is_one_that_was_trained_with_weight_zero_for_them(bags):
+    voter = MomentRidge(alpha=0.1, class_weight="balanced").fit(*bags)
+    out = np.array([3, 4, 21, 22, 23, 39])
+    without, vectors, weight = voter.without(out), vectors_of(voter), balanced(bags[1])
+    strength = len(weight) * voter.alpha_
+    weight[out] = 0
+    linear, intercept = trained(vectors, np.eye(3)[bags[1]], weight, strength)
+    close(without._mean_votes(voter.learned()), vectors @ linear + intercept, 2e-6)
+    assert not np.allclose(without.linear_, voter.linear_, atol=1e-3)
+    close(voter.without(out[:1])._mean_votes(voter.learned())[out[0]], voter.left_out_[out[0]], 2e-6)
+
+
+def test_points_of_the_learning_curve_are_trainings_on_a_part_of_the_photos(bags):
+    voter, groups = MomentRidge(class_weight="balanced").fit(*bags), np.arange(40) // 2
+    vectors, weight, right = vectors_of(voter), balanced(bags[1]), []
+    for seed in (5, 6):
+        rng, kept = np.random.default_rng(seed), np.zeros(40, bool)
+        for rows in (np.arange(20), np.arange(20, 32), np.arange(32, 40)):
+            kept[rng.permutation(rows)[: len(rows) // 2]] = True
+        linear, intercept = trained(vectors[kept], np.eye(3)[bags[1][kept]], weight[kept], 40 * voter.alpha_)
+        asked = ~kept & ~np.isin(groups, groups[kept])
+        right.append((vectors[asked] @ linear + intercept).argmax(axis=1) == bags[1][asked])
+        found = learning_curve._right_of_part(voter, bags[1], groups, 0.5, seed)
+        np.testing.assert_array_equal(found, right[-1])
+
+
+def test_the_last_point_of_the_learning_curve_is_the_accuracy_for_left_out_photos(bags):
+    voter = MomentRidge().fit(*bags)
+    curve = learning_curve.learning_curve(voter, bags[1], np.arange(40), 0)
+    assert curve[-1]["accuracy"] == np.mean(voter.left_out_.argmax(axis=1) == bags[1])
+    assert curve[-1]["photos"] == pytest.approx(13.3)
