@@ -551,9 +551,9 @@ def _evidence_without(fitted: Fitted, scores: Scores, name: str, bag: Bags) -> E
     from .voters.outputs import votes_of
 
     assert fitted.without is not None
-    scorer, index = fitted.without(name).scorer(), scores.names.index(name)
+    voter, learned = fitted.without(name)
+    scorer, index = voter.scorer(), scores.names.index(name)
     votes, boxes = votes_of(scorer, bag).astype(np.float64), bag.boxes.astype(np.float64)
     rejected = bool(scores.rejected[index])
     evidence = Evidence(name, scores.classes, votes, boxes, scores.probability[index], rejected=rejected)
-    names = fitted.model.names if scorer.traces else ()
-    return dataclasses.replace(evidence, pulls=pulls_of(scorer, names, bag, evidence, evidence.ranking[0]))
+    return dataclasses.replace(evidence, pulls=pulls_of(scorer, learned, bag, evidence, evidence.ranking[0]))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.cache import WHOLE
 from ..errors import PatchvoteError, PhotoError
 from ..voters.outputs import blaming, named, votes_of
 from ..voters.votes import NONE
@@ -139,8 +140,10 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
             f"({_MAX_VOTES:,} votes): a model of fewer classes or with fewer parts can be explained."
         )
     votes = votes_of(model.scorer, bag)
-    probability = model.probability(bag, votes)
-    familiarity = model.familiarity_of(bag, probability)
+    needs = model.scorer.needs()
+    kept = bag if needs is WHOLE else needs.of(bag)  # the answer for the photo comes from this
+    probability = model.probability(bag, votes) if kept is bag else model.probability(kept)
+    familiarity = model.familiarity_of(kept, probability)
     evidence = Evidence(
         name,
         model.classes,
