@@ -115,7 +115,8 @@ def test_mistakes_in_reports_name_them(place, command):
 @pytest.mark.parametrize("voter", TRACING)
 def test_held_out_mistakes_name_photos_that_were_learned_from_and_never_themselves(voter, coloured):
     photos, labels = coloured
-    classifier = ImageClassifier(QUICK, voter=voter, backbone=QuickNetwork(), cache=False).fit(photos, labels)
+    classifier = ImageClassifier(QUICK, voter=voter, backbone=QuickNetwork(), cache=False)
+    classifier.fit(photos, labels, held_out=["image 24"])
     (mistake,) = [one for one in classifier._mistakes() if one.name == "image 24"]
     label_of = {f"image {index}": label for index, label in enumerate(labels)}
     assert mistake.pulls

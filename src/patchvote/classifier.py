@@ -376,11 +376,12 @@ class ImageClassifier(Parameters, Namer):
                 tell("extract", filled.done, filled.photos)
 
         self.filled, self._photos = Filled(len(photos)), {photo.name: photo for photo in photos}
-        self.skipped = self.filled.skipped
+        self.skipped = []
         more: dict[str, Any] = {"cache": self.cache, "engine": engine, "progress": show, "filled": self.filled}
         try:
             yield from described(photos, self._extractor, kept, **more)
         finally:
+            self.skipped = list(self.filled.skipped)
             self.damaged += self.filled.damaged
 
     # --- answering --------------------------------------------------------------------------------------------------

@@ -139,10 +139,14 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
             f"{len(bag.values):,} parts voting for {len(model.classes):,} classes are more than fit in memory at once "
             f"({_MAX_VOTES:,} votes): a model of fewer classes or with fewer parts can be explained."
         )
-    votes = votes_of(model.scorer, bag)
     needs = model.scorer.needs()
-    kept = bag if needs is WHOLE else needs.of(bag)  # the answer for the photo comes from this
-    probability = model.probability(bag, votes) if kept is bag else model.probability(kept)
+    try:
+        kept = needs.of(bag)  # what the answer for the photo comes from
+    except ValueError as error:
+        raise PhotoError(name, str(error)) from None
+    bag = kept if needs is WHOLE else bag
+    votes = votes_of(model.scorer, bag)
+    probability = model.probability(kept, votes if needs is WHOLE else None)
     familiarity = model.familiarity_of(kept, probability)
     evidence = Evidence(
         name,
