@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from helpers.command import network_in
-from patchvote import NBNL, NBNN, SNBNL, Bags
-from patchvote.models.choose import Candidate, choose
+from helpers.quick_network import QUICK, QuickNetwork
+from patchvote import NBNL, SNBNL, Bags, ImageClassifier
 from patchvote.utils.budget import cut_short, fit_until
+from patchvote.voters.outputs import scores_of
 
 
 def bags_of(count: int, size: int, seed: int = 0) -> tuple[Bags, np.ndarray]:
@@ -20,27 +20,15 @@ def bags_of(count: int, size: int, seed: int = 0) -> tuple[Bags, np.ndarray]:
     return Bags.of([value.astype(np.float32) for value in values]), numbers
 
 
-def test_nbnl_ends_within_the_budget_and_says_so():
-    bags, numbers = bags_of(40, 300)
-    slow = Candidate("slow", NBNL(10, max_iter=10_000))
+def test_fit_ends_within_the_budget_and_says_so(photo_folder):
+    classifier = ImageClassifier(QUICK, voter=NBNL(2, max_iter=10**6), budget=2, cache=False, backbone=QuickNetwork())
     began = time.perf_counter()
-    choice = choose([slow], bags, numbers, budget=3)
+    classifier.fit(photo_folder)
     assert time.perf_counter() - began < 30  # without the budget, hours
-    assert "of 10000 rounds" in cut_short(choice.voters[0])
-    assert choice.tried[0].accuracy > 0.4
-
-
-def test_the_command_says_what_the_budget_cut(command, photo_folder, tmp_path, monkeypatch):
-    endless = [Candidate("NBNL", NBNL(max_iter=10**6))]
-    monkeypatch.setattr("patchvote.models.fit.candidates_for", lambda voter, seed: endless)
-    done = command(
-        *("fit", photo_folder, tmp_path / "m.patchvote", "--network", network_in(tmp_path), "--no-cache"),
-        *("--voter", "nbnl", "--budget", "3"),
-    )
-    assert done.code == 0
-    assert "The budget of time cut it short" in done.out
-    assert "the training on all photos ended after" in done.out
-    assert "of 1000000 rounds" in done.out
+    (cut,) = classifier.model.about.cut
+    assert "the training on all photos ended after" in cut
+    assert "of 1000000 rounds" in cut
+    assert "The budget of time cut it short" in classifier.model.card
 
 
 @pytest.mark.parametrize("voter", [NBNL(2, max_iter=4), SNBNL(2, calibration=0)])
@@ -73,27 +61,22 @@ def test_nbnl_can_end_within_a_round_and_votes_with_what_it_has(steps, ended):
     assert voter.predict(bags).shape == (12,)
 
 
-class Sluggish(NBNN):
-    """Takes a twentieth of a second to answer for an image."""
-
-    def _mean_votes(self, X):
-        time.sleep(0.05 * len(X))
-        return super()._mean_votes(X)
-
-
-def test_slow_answers_are_asked_for_as_long_as_there_is_time_and_the_rest_is_told():
-    bags, numbers = bags_of(600, 2)
-    choice = choose([Candidate("slow", Sluggish(calibration=0))], bags, numbers, budget=3)
-    assert 16 <= len(choice.images) < 100
-    assert choice.not_asked == 120 - len(choice.images)
-    assert len(np.unique(choice.images)) == len(choice.images)
-    assert len(np.unique(numbers[choice.images])) == 4  # a random part, not the first class alone
-    assert len(choice.voter_of) == len(choice.probability) == len(choice.images)
+@pytest.mark.parametrize(("budget", "least", "most"), [(0, 16, 16), (2, 17, 79), (60, 80, 80)])
+def test_held_out_photos_are_asked_about_as_long_as_there_is_time_and_the_rest_is_told(
+    budget, least, most, monkeypatch
+):
+    monkeypatch.setattr("patchvote.models.fit.scores_of", slow)
+    rng = np.random.default_rng(0)
+    photos = [np.uint8(rng.integers(0, 60, (64, 64, 3)) + 60 * (index % 4)) for index in range(400)]
+    classifier = ImageClassifier(QUICK, voter="nbnn", budget=budget, cache=False, backbone=QuickNetwork())
+    scores = classifier.fit(photos, ["abcd"[index % 4] for index in range(400)]).scores
+    assert least <= len(scores) <= most
+    assert len(set(scores.names)) == len(scores)
+    assert len(set(scores.expected)) == 4  # a random part, not the first class alone
+    told = f"{80 - len(scores)} held-out photos were not tested"
+    assert (told in " ".join(classifier.model.about.cut)) == (len(scores) < 80)
 
 
-def test_splits_that_there_is_no_time_for_are_left_out():
-    bags, numbers = bags_of(100, 2)
-    choice = choose([Candidate("slow", Sluggish(calibration=0))], bags, numbers, budget=0)
-    assert 16 <= len(choice.images) < 100
-    assert choice.not_asked == 100 - len(choice.images)
-    assert choice.probability.shape == (len(choice.images), 4)
+def slow(scorer, bags):
+    time.sleep(0.3)
+    return scores_of(scorer, bags)

@@ -346,7 +346,7 @@ def test_the_list_that_a_check_wrote_can_be_applied_in_either_format(here, comma
 
 def test_names_that_a_spreadsheet_would_take_for_formulas_are_found_again(here, command):
     name = "=1+1;@x\n.png"
-    shutil.copy(here / "photos" / WRONG, here / "photos" / "dark" / name)
+    shutil.move(here / "photos" / WRONG, here / "photos" / "dark" / name)
     command(*CHECK, "-o", "todo.csv", "--no-report")
     (row,) = [row for row in csv.DictReader((here / "todo.csv").open(newline="")) if "+1" in row["file_name"]]
     actions(here / "todo.csv", [(row["file_name"], "relabel", "light")])

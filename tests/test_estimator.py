@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import BagSVM, Dense, Extractor, ImageClassifier, PatchvoteError, PhotoError, Recipe
+from patchvote import Dense, Extractor, ImageClassifier, MomentRidge, PatchvoteError, PhotoError, Recipe
 from patchvote.photos.find import find_photos
 
 SMALL = Recipe(sampling=Dense(sides=(96,)))
@@ -33,9 +33,9 @@ def fitted(photos, tmp_path_factory):
 
 
 def test_parameters_are_read_and_set_by_name():
-    classifier = ImageClassifier(SMALL, voter="bag-svm", budget=3, cache=False, seed=7)
+    classifier = ImageClassifier(SMALL, voter="moment-ridge", budget=3, cache=False, seed=7)
     params = classifier.get_params()
-    assert (params["voter"], params["budget"], params["cache"], params["seed"]) == ("bag-svm", 3, False, 7)
+    assert (params["voter"], params["budget"], params["cache"], params["seed"]) == ("moment-ridge", 3, False, 7)
     assert classifier.set_params(seed=8, voter="snbnl") is classifier
     assert classifier.get_params() == {**params, "seed": 8, "voter": "snbnl"}
     with pytest.raises(PatchvoteError, match="has no parameter 'sead'. Did you mean 'seed'?"):
@@ -74,15 +74,15 @@ def test_the_score_is_the_accuracy_of_evaluate(fitted, photos):
 
 def test_cross_validation_and_grid_search_take_photos_as_samples(photos, tmp_path):
     paths, labels = np.array([str(path) for path in photos[0]]), np.array(photos[1])
-    classifier = ImageClassifier(SMALL, voter="bag-svm", cache=tmp_path)
+    classifier = ImageClassifier(SMALL, voter="moment-ridge", cache=tmp_path)
     assert cross_val_score(classifier, paths, labels, cv=2).mean() > 0.7
-    search = GridSearchCV(classifier, {"voter": ["bag-svm", BagSVM(C=0.1)]}, cv=2).fit(list(paths), labels)
+    search = GridSearchCV(classifier, {"voter": ["moment-ridge", MomentRidge(0.1)]}, cv=2).fit(list(paths), labels)
     assert len(search.cv_results_["mean_test_score"]) == 2
     assert search.predict(list(paths[:2])).shape == (2,)
 
 
 def test_an_extractor_is_a_transformer_in_a_pipeline(photos):
-    pipeline = make_pipeline(Extractor(SMALL), BagSVM()).fit(*photos)
+    pipeline = make_pipeline(Extractor(SMALL), MomentRidge()).fit(*photos)
     assert pipeline.score(*photos) > 0.9
     assert clone(pipeline[0]).get_params() == pipeline[0].get_params()
     again = pickle.loads(pickle.dumps(pipeline[0]))
@@ -102,7 +102,7 @@ def test_contents_and_open_files_are_photos(fitted, photos):
 
 def test_contents_can_be_learned_from(photos, tmp_path):
     contents = [path.read_bytes() for path in photos[0]]
-    classifier = ImageClassifier(SMALL, voter="bag-svm", cache=tmp_path).fit(contents, photos[1])
+    classifier = ImageClassifier(SMALL, voter="moment-ridge", cache=tmp_path).fit(contents, photos[1])
     assert classifier.score(*photos) > 0.9
 
 

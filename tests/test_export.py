@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from helpers.command import network_in
-from patchvote import NBNN, SNBNL, BagSVM, Dense, ImageClassifier, Patch, PatchvoteError, Recipe
+from patchvote import NBNN, SNBNL, Dense, ImageClassifier, MomentRidge, Patch, PatchvoteError, Recipe
 from patchvote.models.export import export_model
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import find_photos
@@ -51,15 +51,14 @@ def exported(fitted, tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     "voter",
     [
-        BagSVM(),
-        BagSVM(power=1),
+        MomentRidge(),
         SNBNL(2),
         SNBNL(3, q=np.inf, position_weight=0),
         SNBNL(2, q=1),
         SNBNL(2, q=3, power=0.3),
         SNBNL(2, power=0.5, confidence=0.5),
     ],
-    ids=["BagSVM", "BagSVM without roots", "SNBNL", "SNBNL q=inf", "SNBNL q=1", "SNBNL q=3", "SNBNL with weights"],
+    ids=["MomentRidge", "SNBNL", "SNBNL q=inf", "SNBNL q=1", "SNBNL q=3", "SNBNL with weights"],
 )
 def test_the_graph_answers_as_the_model_does(voter, photo_folder, cache, tmp_path):
     classifier = ImageClassifier(SMALL, voter=voter, cache=cache).fit(photo_folder)

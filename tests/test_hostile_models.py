@@ -26,7 +26,7 @@ from patchvote.utils.machine import memory
 from patchvote.utils.schema import record
 from patchvote.voters.registry import kinds, scorer_class, voter_class
 
-KINDS = kinds()[:6]
+KINDS = kinds()[:5]
 RAW = "raw JSON: "  # before text that stands in the header as it is
 
 # What no header says that patchvote wrote; not in every place is it wrong.
@@ -67,7 +67,7 @@ def folder(tmp_path_factory, tiny_network):
         pixels = rng.integers(0, 90, (64, 64, 3)) + 150 * (label == "bright")
         Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / label / f"{index}.png")
     recipe = Recipe(str(folder / "tiny.onnx"), Dense((64,)))
-    voters = ("bag-svm", "moment-svm", SNBNL(2, min_steps=5, max_iter=1), NBNL(2, max_iter=1), "nbnn", "local-nbnn")
+    voters = ("moment-ridge", SNBNL(2, min_steps=5, max_iter=1), NBNL(2, max_iter=1), "nbnn", "local-nbnn")
     for kind, voter in zip(KINDS, voters, strict=True):
         ImageClassifier(recipe, voter=voter, cache=folder / "bags").fit(folder / "photos").save(folder / kind)
     return folder
@@ -160,22 +160,22 @@ def test_the_settings_that_a_file_may_have_are_those_of_the_voters():
         ({"card": "c" * 60_000_000}, "60,0.* characters, more than 33,554,432"),
         ({"fingerprint": "f" * 1_000_000}, "fingerprint must be text of at most 256"),
         ({"kind": "k" * 1_000_000}, "does not know: 'kkk"),
-        ({"version": 10**3000}, "version 1000"),
+        ({"version": 10**3000}, "made by another version"),
         ({"classes": ["a", "b" * 1001]}, "a name of at most 1,000 characters, got 'bbb"),
         ({"classes": ["a", "b\0"]}, "a name of at most 1,000 characters"),
         ({"about": {"held_out": {"images": 1}}}, "about.held_out.accuracy is missing"),
-        ({"about": {"tried": [{"words": 7}]}}, "about.tried.0..*is missing"),
+        ({"about": {"curve": [{"photos": 7}]}}, "about.curve.0..*is missing"),
         ({"about": {"seconds": {"network": "long"}}}, "about.seconds.'network'. must be a number"),
         ({"about": RAW + '{"new":' + "[" * 50 + "]" * 50 + "}"}, "nests deeper than 8 levels"),
-        ({"settings": {"power": 0.5, "device": "cuda"}}, "'device' is not a setting of bag-svm"),
+        ({"settings": {"alpha": 0.5, "device": "cuda"}}, "'device' is not a setting of moment-ridge"),
         ({"temperature": 1e-300}, "temperature 1e-300"),
         ({"temperature": 1e300}, "temperature 1e[+]300"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
 def test_a_header_beyond_all_bounds_is_refused_within_two_seconds(change, said, folder):
-    header, ((name, value),) = header_of(folder / "bag-svm"), change.items()
-    file = with_header(folder / "bag-svm", folder / "hostile", changed(header, (name,), value))
+    header, ((name, value),) = header_of(folder / "moment-ridge"), change.items()
+    file = with_header(folder / "moment-ridge", folder / "hostile", changed(header, (name,), value))
     began = time.process_time()
     with pytest.raises(ModelError, match=said) as caught:
         read_model(file)
@@ -192,10 +192,10 @@ def test_a_model_that_could_not_be_read_again_is_not_written(folder, tmp_path):
 
 
 def test_a_model_with_odd_names_of_classes_that_a_folder_may_have_still_loads(folder, network):
-    header = header_of(folder / "bag-svm")
+    header = header_of(folder / "moment-ridge")
     header["classes"] = ["\x1b[31mred\n", "\udcff" + "x" * 250]
     header["about"]["images"] = dict.fromkeys(header["classes"], 4)
-    file = with_header(folder / "bag-svm", folder / "odd", json.dumps(header))
+    file = with_header(folder / "moment-ridge", folder / "odd", json.dumps(header))
     use(file, folder, network)
 
 
@@ -207,7 +207,7 @@ def test_arrays_so_large_that_votes_overflow_are_refused(kind, size, folder):
         if array.dtype in (np.float32, np.float64) and "boxes" not in name:
             large = array.copy()
             large.flat[-1] = -size
-            with pytest.raises(ModelError, match="overflow|no scales"):
+            with pytest.raises(ModelError, match="overflow|no scales|scales of its photos"):
                 remade(model, arrays={**model.scorer.arrays, name: large})
 
 
@@ -263,7 +263,7 @@ def test_the_evidence_of_a_condensed_bank_has_no_matches(folder, network):
     assert again.explain([folder / "photos" / "dark" / "0.png"]).matches == ()
 
 
-@pytest.mark.parametrize("kind", ["bag-svm", "snbnl"])
+@pytest.mark.parametrize("kind", ["moment-ridge", "snbnl"])
 def test_exporting_a_hostile_model_ends_in_the_one_error(kind, folder):
     header = header_of(folder / kind)
     for path in ("recipe", "settings", "classes", "about", "fingerprint", "temperature"):
@@ -297,7 +297,7 @@ def claiming(source, path, name, shape):
     ],
 )
 def test_an_array_that_claims_what_cannot_be_right_takes_no_memory(shape, says, folder, tmp_path):
-    path = claiming(folder / "bag-svm", tmp_path / "m", "linear", shape)
+    path = claiming(folder / "moment-ridge", tmp_path / "m", "linear", shape)
     with pytest.raises(ModelError, match=says):
         read_model(path)
     path.unlink()

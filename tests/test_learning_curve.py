@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Bags, BagSVM, ImageClassifier, find_photos
+from patchvote import Bags, ImageClassifier, MomentRidge, find_photos
 from patchvote.models.about import check_about
-from patchvote.models.learning_curve import Split, enough_sentence, expected_gain, learning_curve
+from patchvote.models.learning_curve import enough_sentence, expected_gain, learning_curve
 from patchvote.models.report.page import _drawn
 
 
@@ -22,28 +20,30 @@ def collection(per_class, classes=4, features=40, spread=1.6, seed=0):
     return Bags.of([row[None].astype(np.float32) for row in values]), numbers
 
 
-def curve_of(per_class, until=None, **settings):
+def curve_of(per_class, **settings):
     bags, numbers = collection(per_class, **settings)
-    out = np.arange(len(numbers)) % 3 == 0
-    keep, held = np.flatnonzero(~out), np.flatnonzero(out)
-    asked: list[np.ndarray] = []
-
-    def train(images, end):
-        asked.append(images)
-        return BagSVM().fit(bags[images], numbers[images])
-
-    right = train(keep, 0).predict(bags[held]) == numbers[held]
-    end = time.perf_counter() + 60 if until is None else until
-    curve = learning_curve([Split(keep, held, right)], numbers, train, lambda images: bags[images], end, 0)
-    return curve, asked[1:], keep, numbers
+    groups = np.arange(len(numbers))
+    voter = MomentRidge(class_weight="balanced").fit(bags, numbers, groups=groups)
+    return learning_curve(voter, numbers, groups, 0), voter, numbers
 
 
 def test_points_are_a_quarter_half_and_all_of_the_photos_of_every_class():
-    curve, (half, quarter), keep, numbers = curve_of(30)
-    assert [point["photos"] for point in curve] == [5, 10, 20]
-    np.testing.assert_array_equal(np.bincount(numbers[half]), 10)
-    np.testing.assert_array_equal(np.bincount(numbers[quarter]), 5)
-    assert set(quarter) <= set(half) <= set(keep)
+    curve, voter, numbers = curve_of(30)
+    assert [point["photos"] for point in curve] == [7.5, 15, 30]
+    assert curve[-1]["accuracy"] == np.mean(voter.left_out_.argmax(axis=1) == numbers)
+
+
+def test_a_point_of_the_curve_is_the_accuracy_of_a_voter_that_learned_so_many_photos():
+    bags, numbers = collection(60)
+    curve, voter, _ = curve_of(60)
+    shares = []
+    for seed in range(20):
+        order = np.random.default_rng(seed).permutation(60)
+        half = np.flatnonzero(np.isin(np.arange(240) % 60, order[:30]))
+        rest = np.setdiff1d(np.arange(240), half)
+        learned = MomentRidge(voter.alpha_, class_weight="balanced").fit(bags[half], numbers[half])
+        shares.append(np.mean(learned.predict(bags[rest]) == numbers[rest]))
+    assert curve[1]["accuracy"] == pytest.approx(np.mean(shares), abs=0.05)
 
 
 def test_a_hard_problem_wants_more_photos_and_an_easy_one_does_not():
@@ -71,13 +71,12 @@ def test_the_class_with_the_most_missed_photos_is_named():
     assert "above all" not in enough_sentence(curve, {"cat": {"images": 3, "found": 1.0}})
 
 
-def test_without_time_or_photos_there_is_no_curve():
-    assert curve_of(30, until=0.0)[0] == []
+def test_without_photos_there_is_no_curve():
     assert curve_of(6)[0] == []
 
 
 def test_fit_keeps_the_curve_in_the_model_and_draws_it(photo_folder, tmp_path):
-    classifier = ImageClassifier(QUICK, voter="bag-svm", backbone=QuickNetwork(), cache=False).fit(photo_folder)
+    classifier = ImageClassifier(QUICK, backbone=QuickNetwork(), cache=False).fit(photo_folder)
     curve = classifier.model.about.curve
     assert [point["photos"] for point in curve] == sorted(point["photos"] for point in curve)
     assert curve[-1]["accuracy"] == pytest.approx(classifier.scores.accuracy)
@@ -91,7 +90,7 @@ def test_fit_keeps_the_curve_in_the_model_and_draws_it(photo_folder, tmp_path):
 
 
 def test_without_a_curve_the_report_says_why(photo_folder, tmp_path):
-    settings = {"voter": "bag-svm", "backbone": QuickNetwork(), "cache": False}
+    settings = {"backbone": QuickNetwork(), "cache": False}
     few = find_photos(photo_folder)[::4]
     classifier = ImageClassifier(QUICK, **settings).fit(few)
     assert len(classifier.scores) < 30
@@ -136,16 +135,12 @@ def test_a_curve_of_no_photos_in_a_file_is_drawn_as_any_other():
         assert _drawn(points).startswith('<svg class="growth"')
 
 
-@pytest.mark.filterwarnings("ignore:The number of unique classes")  # of scikit-learn: one photo per class is few
 def test_no_point_is_of_less_than_one_photo_per_class():
-    curve, asked, *_ = curve_of(4, classes=30)  # 80 of 120 photos are learned from: 2.7 per class
-    assert [point["photos"] for point in curve] == [1.3, 2.7]
-    assert len(asked) == 1
-    one, asked, *_ = curve_of(2, classes=60)  # 1.3 per class
-    assert [point["photos"] for point in one] == [1.3]
-    assert asked == []
+    curve = curve_of(3, classes=30)[0]
+    assert [point["photos"] for point in curve] == [1.5, 3]
+    one = [{"photos": 1.3, "accuracy": 0.5}]
     assert enough_sentence(one, {}) == (
         "Whether more photos would help cannot be told: while others were held out, it learned from 1.3 photos per "
         "class, and half of that is less than one photo."
     )
-    assert ">1.3</text>" in _drawn(curve)
+    assert ">1.5</text>" in _drawn(curve)

@@ -31,24 +31,16 @@ def tampered(model: Model, folder: Path, **changes) -> Path:
     return with_header(folder / "whole", folder / "tampered", text)
 
 
-def without_checksum(model: Model, folder: Path) -> Path:
-    """Write a model as files were before they had a checksum."""
-    write_model(model, folder / "whole")
-    header = header_of(folder / "whole")
-    del header["checksum"]
-    return with_header(folder / "whole", folder / "old", json.dumps(header), signed=False)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"version": 2}, "version 2 of the format; this patchvote knows up to 1. Install a newer"),
+        ({"version": 1}, "made by another version of patchvote: fit it again"),
         ({"version": "1"}, "does not say which version"),
         ({"version": ...}, "does not say which version"),
         ({"kind": "Forest"}, "a voter that this version does not know: 'Forest'"),
         ({"kind": ["SNBNL"]}, "does not know"),
-        ({"kind": "NBNN", "settings": {}}, "the array 'values' is missing"),
-        ({"kind": "NBNN"}, "'q' is not a setting of nbnn"),
+        ({"kind": "nbnn", "settings": {}}, "the array 'values' is missing"),
+        ({"kind": "nbnn"}, "'q' is not a setting of nbnn"),
         ({"classes": ["cat", "dog"]}, "do not fit 2 classes"),
         ({"classes": ["cat", "cat", "dog"]}, "one is there twice"),
         ({"classes": ["cat", 3, "dog"]}, "one that is no text"),
@@ -144,12 +136,14 @@ def test_what_is_not_a_file_is_refused(tmp_path):
         read_model(tmp_path)
 
 
-def test_five_thousand_mutated_files_load_with_valid_content_or_raise_the_one_error(tmp_path):
+def test_five_thousand_mutated_files_load_with_valid_content_or_raise_the_one_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("patchvote.models.file.checksum", lambda content: f"{len(list(content)) < 0}")
+    # With true checksums, hardly a mutated file would load.
     rng = np.random.default_rng(0)
     originals = []
-    for model in (ALL_KINDS["bag-svm"], prototypes_model(), bank_model()):
-        old = without_checksum(model, tmp_path)  # with one, hardly a mutated file would load
-        originals.append(np.frombuffer(old.read_bytes(), np.uint8))
+    for model in (ALL_KINDS["moment-ridge"], prototypes_model(), bank_model()):
+        write_model(model, tmp_path / "whole")
+        originals.append(np.frombuffer((tmp_path / "whole").read_bytes(), np.uint8))
     path, loaded, refused = tmp_path / "mutated", 0, 0
     longest = 0.0
     for index in range(5000):

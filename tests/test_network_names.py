@@ -15,13 +15,12 @@ from conftest import write_tiny_network
 from experiments.protocol import Protocol, Setting
 from experiments.results import Results
 from experiments.runner import Selection, plan
-from helpers.small_models import made
 from patchvote import (
-    BagSVM,
     Dense,
     Extractor,
     ImageClassifier,
     ModelError,
+    MomentRidge,
     NetworkError,
     PatchvoteError,
     Recipe,
@@ -90,16 +89,10 @@ def untouched(folder: Path) -> bool:
 
 
 def model_of(network: str, fingerprint: str = "abc", features: int = 6) -> Model:
-    rng = np.random.default_rng(0)
-    arrays = {
-        "linear": rng.normal(size=(4, features)).astype(np.float32),
-        "bias": np.zeros(4, np.float32),
-        "vectors": rng.normal(size=(8, features)).astype(np.float32),
-        "class": np.arange(8) % 4,
-    }
     classes = ("Straße & Café", "brick", "grass", "gravel")
-    recipe = Recipe(network, Dense((64,), whole=False))
-    return made("bag-svm", classes, recipe, fingerprint, {"power": 0.5}, False, 1.0, 0.0, arrays)
+    bags = np.random.default_rng(0).random((8, features))
+    scorer = MomentRidge().fit([bag[None] for bag in bags], np.array(classes)[np.arange(8) % 4]).scorer()
+    return Model(scorer, classes, Recipe(network, Dense((64,), whole=False)), fingerprint, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
@@ -155,7 +148,7 @@ def test_the_line_that_is_shown_works_for_a_network_of_the_users_own(photo_folde
     paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     name = "torch:helpers.torch_models:residual@last?size=64"
-    classifier = ImageClassifier(Recipe(name, Dense((64,))), voter=BagSVM(), cache=False).fit(photo_folder)
+    classifier = ImageClassifier(Recipe(name, Dense((64,))), cache=False).fit(photo_folder)
     classifier.save(tmp_path / "m.patchvote")
     photo = next((photo_folder / "brick").iterdir())
     refused = patchvote("predict", tmp_path / "m.patchvote", photo)
@@ -260,7 +253,7 @@ def test_a_name_that_joins_many_networks_is_refused():
 
 def test_a_protocol_names_embedded_networks_and_the_user_names_others(tmp_path):
     name = "torch:os:abort"
-    own = Protocol("own", "Own", "", "folders", (Setting("all", "random", 1),), ("bag-svm",), ("dense",), (name,))
+    own = Protocol("own", "Own", "", "folders", (Setting("all", "random", 1),), ("moment-ridge",), ("dense",), (name,))
     with pytest.raises(PatchvoteError, match="the protocol own names the network 'torch:os:abort'"):
         plan(own, Selection(), Results(tmp_path))
     groups, _ = plan(own, Selection(networks=(name,)), Results(tmp_path))

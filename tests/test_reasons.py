@@ -6,15 +6,11 @@ import dataclasses
 import json
 import shutil
 
-import numpy as np
 import pytest
 
 from helpers.command import network_in
-from patchvote import Bags, Voter
 from patchvote.models.about import About
-from patchvote.models.choose import Candidate, Tried, _why, choose
 from patchvote.models.report.card import accuracy_of
-from patchvote.voters.scorer import FLOATS, DescriptorScorer, Schema
 
 
 @pytest.fixture
@@ -34,60 +30,9 @@ def fitted(command, photo_folder, tmp_path):
     return tmp_path, photos, words, command(*words)
 
 
-class FixedVotes(DescriptorScorer):
-    """Votes that were given, one row per image; the only feature is the number of the row."""
-
-    kind = "fixed"
-    schema = Schema(arrays={"votes": (2, FLOATS)})
-    features = 1
-
-    def vote(self, values):
-        return self.arrays["votes"][values[:, 0].astype(int)]
-
-
-class Fixed(Voter):
-    """Answers with given votes, whatever it learned."""
-
-    scorer_class = FixedVotes
-
-    def __init__(self, votes=None):
-        self.votes_given = self.votes_ = votes
-
-    def get_params(self, deep=False):
-        return {"votes": self.votes_given}
-
-    def fit(self, bags, labels):
-        self.classes_, self.n_features_in_ = np.unique(labels), 1
-        return self
-
-
-def votes_for(labels: np.ndarray, strength: np.ndarray) -> np.ndarray:
-    votes = np.zeros((len(labels), 2))
-    votes[np.arange(len(labels)), labels] = strength
-    return votes
-
-
-def test_an_earlier_candidate_that_is_not_clearly_worse_is_not_called_the_best():
-    rng = np.random.default_rng(0)
-    labels = np.arange(40) % 2
-    strength = rng.normal(1, 1, 40)
-    earlier, later = votes_for(labels, strength), votes_for(labels, strength + rng.normal(0.02, 0.5, 40))
-    bags = Bags.of(np.arange(40.0)[:, None])
-    choice = choose([Candidate("earlier", Fixed(earlier)), Candidate("later", Fixed(later))], bags, labels, budget=60)
-    first, second = choice.tried
-    assert choice.candidate.words == "earlier"
-    assert second.loss < first.loss
-    assert choice.why == "no later one was clearly better on images held out (log loss within one standard error)"
-
-
-def test_the_best_by_log_loss_alone_is_called_that():
-    tried = [Tried("a", 0.9, 0.5, 1.0), Tried("b", 0.95, 0.6, 1.0)]
-    assert _why(tried, 0, 2) == "the best of 2 on images held out, by log loss"
-    assert _why(tried[::-1], 1, 3) == "the best of 2 on images held out, by log loss; there was no time to try 1 more"
-
-
 def test_info_says_that_the_accuracy_was_measured_before_photos_were_added(fitted, command, real_photos):
-    folder, *_ = fitted
+    folder, _, words, _ = fitted
+    assert command(*words, "--voter", "snbnl").code == 0
     assert "was measured before" not in command("info", folder / "m.patchvote").out
     (folder / "more" / "cat").mkdir(parents=True)
     shutil.copy(real_photos / "chelsea.png", folder / "more" / "cat")

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.small_models import made
 from patchvote import PatchvoteError, Recipe
+from patchvote.models.about import About
 from patchvote.models.model import Model
 from patchvote.models.report.page import Mistake, write_report
 from patchvote.models.scores import Scores
+from patchvote.voters.prototypes.votes import SnbnlVotes
 
 HOSTILE = (
     "\"'><img src=x onerror=hacked=1>",
@@ -54,14 +55,13 @@ def make_model(classes, scores, **about) -> Model:
     told = {
         "images": dict.fromkeys(classes, 20),
         "held_out": scores and scores.summary(),
-        "tried": [{"words": words, "accuracy": 0.8, "loss": 0.5, "seconds": 1.0} for words in ("one", "<i>two</i>")],
-        "chosen": {"words": "one", "why": "the best of 2 on images held out"},
+        "method": "<i>votes</i>",
         "seconds": {"extracting": 3.0, "training": 1.0},
         "made": {"patchvote": "0.0", "date": "2025-01-01"},
         "added": [],
     }
-    settings = {"n_prototypes": 1, "q": 2.0}
-    return made("snbnl", tuple(classes), Recipe(), "f" * 16, settings, False, 0.02, 0.2, arrays, told | about)
+    scorer = SnbnlVotes(arrays, {"n_prototypes": 1, "q": 2.0, "power": 0.5, "confidence": 0.5}, count)
+    return Model(scorer, tuple(classes), Recipe(), "f" * 16, 0.02, 0.2, About.from_plain(told | about))
 
 
 def make_mistakes(scores, image) -> list[Mistake]:
@@ -125,7 +125,7 @@ def test_names_from_the_data_are_text_and_nothing_else(browser, reports):
     shown = browser.evaluate("[...document.querySelectorAll('.sortable th bdi')].map(name => name.textContent)")
     assert sorted(shown) == sorted(label.encode("utf-8", "replace").decode() for label in scores.classes)
     assert "on &lt;b&gt;hostile&lt;/b&gt; photos" in seen.dom
-    assert "&lt;i&gt;two&lt;/i&gt;" in seen.dom
+    assert "&lt;i&gt;votes&lt;/i&gt;" in seen.dom
 
 
 def test_a_script_or_picture_that_slipped_in_would_be_refused(browser, reports, tmp_path):
@@ -216,7 +216,7 @@ def test_a_reader_without_eyes_finds_the_way(browser, reports):
 
 @pytest.mark.parametrize("none", [None, Scores(("a", "b"), (), np.zeros(0, int), np.zeros((0, 2)))])
 def test_without_scores_the_report_says_so(tmp_path, none):
-    model = make_model(("a", "b"), None, tried=[], seconds={})
+    model = make_model(("a", "b"), None, seconds={})
     write_report(tmp_path / "r.html", model, none, title="Few", kind="on nothing")
     text = (tmp_path / "r.html").read_text()
     assert "Not measured" in text
@@ -253,7 +253,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 
 @pytest.mark.parametrize(
     "about",
-    [{"tried": ["?"]}, {"seconds": 3}, {"images": {"a": "many"}}, {"held_out": {"accuracy": 1}}, {"added": [{}]}],
+    [{"method": ["?"]}, {"seconds": 3}, {"images": {"a": "many"}}, {"held_out": {"accuracy": 1}}, {"added": [{}]}],
 )
 def test_a_model_that_tells_nonsense_about_itself_is_refused_in_words(tmp_path, about):
     with pytest.raises(PatchvoteError, match=r"^about\.\w+"):

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from helpers.quick_network import QUICK, QuickNetwork
 from helpers.shards import flip, flip_a_value, rewrite
-from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, LocalNBNN, Recipe, Store, StoreError, fill
+from patchvote import NBNN, SNBNL, Bags, Extractor, LocalNBNN, MomentRidge, Recipe, Store, StoreError, fill
 from patchvote.bags.entries import Entry
 from patchvote.bags.shard import Shard, check_of
 from patchvote.bags.shard_writing import write_shard
@@ -98,7 +98,7 @@ def test_what_is_no_number_in_a_shard_with_the_right_checksum_is_not_taken_for_o
     store = Store.open(tmp_path / "store")
     values = [store.load([index])[0].values[0, 2] for index in range(3)]
     np.testing.assert_array_equal(values, [np.nan, np.inf, 1.0])
-    for voter in (NBNN(), LocalNBNN(), SNBNL(), BagSVM()):
+    for voter in (NBNN(), LocalNBNN(), SNBNL(), MomentRidge()):
         with pytest.raises(ValueError, match="bag 0 has a descriptor .* with NaN or infinity"):
             voter.fit(store)
 

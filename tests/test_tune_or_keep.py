@@ -76,7 +76,7 @@ def test_a_tuned_network_that_is_better_is_kept_and_every_command_can_use_it(her
     model = read_model("my.patchvote")
     assert model.recipe.network == "my.onnx"
     assert model.recipe.sampling.sides == (64, 128)
-    assert "with the tuned same.onnx: on 20 photos that were held out" in model.about.chosen["why"]
+    assert "with the tuned same.onnx: on 20 photos that were held out" in model.about.method
     assert load("my.onnx").spec.fingerprint == model.fingerprint != load("same.onnx").spec.fingerprint
     (here / "moved").mkdir()
     for name in ("my.patchvote", "my.onnx", "my.toml"):
@@ -104,7 +104,7 @@ def test_a_tuned_network_that_is_no_better_is_left(place, command):
     assert "wrote new.patchvote\n" in done.out
     assert not (place / "new.onnx").exists()
     assert read_model("new.patchvote").recipe.network == str(place / "same.onnx")
-    told = read_model("new.patchvote").about.chosen["why"]
+    told = read_model("new.patchvote").about.method
     assert "with the frozen" in told
     assert "% were right with the tuned network" in told
 

@@ -180,7 +180,7 @@ def test_the_same_folder_added_twice_counts_once(made, command):
     assert (told["images"]["cat"], told["known"], told["changed"]) == (2, 2, False)
 
 
-@pytest.mark.parametrize("voter", ["bag-svm", "snbnl", "nbnn"])
+@pytest.mark.parametrize("voter", ["auto", "snbnl", "nbnn"])
 def test_photos_that_fit_learned_are_not_counted_again(photo_folder, tmp_path, voter):
     photos = shutil.copytree(photo_folder, tmp_path / "photos")
     from patchvote import Recipe

@@ -376,11 +376,12 @@ class ImageClassifier(Parameters, Namer):
                 tell("extract", filled.done, filled.photos)
 
         self.filled, self._photos = Filled(len(photos)), {photo.name: photo for photo in photos}
-        self.skipped = self.filled.skipped
+        self.skipped = []
         more: dict[str, Any] = {"cache": self.cache, "engine": engine, "progress": show, "filled": self.filled}
         try:
             yield from described(photos, self._extractor, kept, **more)
         finally:
+            self.skipped = list(self.filled.skipped)
             self.damaged += self.filled.damaged
 
     # --- answering --------------------------------------------------------------------------------------------------
@@ -551,9 +552,9 @@ def _evidence_without(fitted: Fitted, scores: Scores, name: str, bag: Bags) -> E
     from .voters.outputs import votes_of
 
     without = cast(Callable[[str], Any], fitted.without)
-    scorer, index = without(name).scorer(), scores.names.index(name)
+    voter, learned = without(name)
+    scorer, index = voter.scorer(), scores.names.index(name)
     votes, boxes = votes_of(scorer, bag).astype(np.float64), bag.boxes.astype(np.float64)
     rejected = bool(scores.rejected[index])
     evidence = Evidence(name, scores.classes, votes, boxes, scores.probability[index], rejected=rejected)
-    names = fitted.model.names if scorer.traces else ()
-    return dataclasses.replace(evidence, pulls=pulls_of(scorer, names, bag, evidence, evidence.ranking[0]))
+    return dataclasses.replace(evidence, pulls=pulls_of(scorer, learned, bag, evidence, evidence.ranking[0]))

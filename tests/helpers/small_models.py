@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from patchvote import Recipe
+from patchvote import MomentRidge, Recipe
 from patchvote.errors import PatchvoteError
 from patchvote.models.about import About
 from patchvote.models.file import arrays_of, known_arrays, read_model
@@ -19,23 +19,8 @@ from patchvote.models.model import Model
 from patchvote.utils.checksums import checksum
 from patchvote.utils.tensors import contents
 from patchvote.voters.registry import kind_of, scorer_class
-from patchvote.voters.veto import veto_of
 
-STEERING = ("names", "descriptors", "steps")
-
-
-NEW = {"power": 0.5, "confidence": 0.5}  # settings that the files of before do not have
-
-
-def made(kind, classes, recipe, fingerprint, settings, positions, temperature, threshold, arrays, about=None, card=""):
-    """Make a model from what stands in its file."""
-    told = {name: value for name, value in (about or {}).items() if name not in STEERING}
-    steering = {name: value for name, value in (about or {}).items() if name in STEERING}
-    if "names" in steering:
-        steering["names"] = tuple(steering["names"])
-    scorer = scorer_class(kind_of(kind))(arrays, settings, len(classes), positions)
-    about = About.from_plain(told)
-    return Model(scorer, classes, recipe, fingerprint, temperature, threshold, about, card, **steering)
+SETTINGS = {"power": 0.5, "confidence": 0.5}
 
 
 def remade(model: Model, *, arrays=None, settings=None, positions=None, **fields) -> Model:
@@ -60,10 +45,9 @@ def prototypes_model(kind: str = "snbnl", **changes) -> Model:
         "memory_boxes": np.tile(np.array([0, 0.25, 0.5, 1], np.float32), (12, 1)),
         "memory_class": np.arange(12) % 3,
     }
-    about = {"images": {"cat": 5, "dog": 6, "Käse <b>": 7}, "held_out": None, "tried": [], "seconds": {}}
-    model = made(
-        kind, ("Käse <b>", "cat", "dog"), Recipe(), "abc", {"q": 2.0, **NEW}, True, 1.5, 0.3, arrays, about, "# A card"
-    )
+    about = About(images={"cat": 5, "dog": 6, "Käse <b>": 7})
+    scorer = scorer_class(kind)(arrays, {"q": 2.0, **SETTINGS}, 3, True)
+    model = Model(scorer, ("Käse <b>", "cat", "dog"), Recipe(), "abc", 1.5, 0.3, about, "# A card")
     return remade(model, **changes)
 
 
@@ -76,49 +60,30 @@ def bank_model(kind: str = "nbnn") -> Model:
         "boxes": np.tile(np.array([0, 0, 1, 1], np.float32), (9, 1)),
         "mean": np.zeros(6, np.float32),
     }
-    return made(kind, ("a", "b", "c"), Recipe(), "abc", dict(NEW), False, 1.0, 0.0, arrays)
+    return Model(scorer_class(kind)(arrays, SETTINGS, 3), ("a", "b", "c"), Recipe(), "abc", 1.0, 0.0)
 
 
-def linear_model() -> Model:
+def ridge_model() -> Model:
     rng = np.random.default_rng(0)
-    arrays = {
-        "linear": rng.normal(size=(3, 6)),
-        "bias": rng.normal(size=3),
-        "vectors": rng.random(size=(12, 6)).astype(np.float32),
-        "class": np.arange(12) % 3,
-    }
-    about = {"images": {"a": 4, "b": 4, "c": 4}, "chosen": {"words": "linear votes", "why": "as asked for"}}
-    return made("bag-svm", ("a", "b", "c"), Recipe(), "abc", {"power": 0.5, "C": 1.0}, False, 0.5, 0.1, arrays, about)
+    bags, names = [rng.random((5, 6)) + np.eye(6)[number % 3] for number in range(12)], [f"{i}.jpg" for i in range(12)]
+    scorer = MomentRidge().fit(bags, ["abc"[number % 3] for number in range(12)]).scorer()
+    about = About(images={"a": 4, "b": 4, "c": 4}, method="by features")
+    digests = tuple(f"{number:064x}" for number in range(12))
+    return Model(scorer, ("a", "b", "c"), Recipe(), "abc", 0.5, 0.1, about, names=tuple(names), digests=digests)
 
 
 def adapted_model() -> Model:
     """A model that was adapted to other photos, and keeps what it was before."""
-    model = linear_model()
+    model = ridge_model().without_memory()
     arrays = model.scorer.arrays
-    before = veto_of(arrays["linear"] + 0.1, arrays["bias"], 0.7, 0.4, np.arange(3))
-    return remade(model, arrays={**arrays, **before})
-
-
-def moment_model() -> Model:
-    rng = np.random.default_rng(0)
-    arrays = {
-        "linear": rng.normal(size=(3, 4 * 6 + 3)),
-        "bias": rng.normal(size=3),
-        "directions": rng.normal(size=(6, 2)).astype(np.float32),
-        "offset": rng.normal(size=6).astype(np.float32),
-        "vectors": rng.random(size=(12, 4 * 6 + 3)).astype(np.float16),
-        "means": rng.random(size=(12, 6)).astype(np.float16),
-        "class": np.arange(12) % 3,
-    }
-    about = {"images": {"a": 4, "b": 4, "c": 4}, "chosen": {"words": "votes by features", "why": "as asked for"}}
-    settings = {"power": 0.5, "C": 1.0, "pairs": 2}
-    return made("moment-svm", ("a", "b", "c"), Recipe(), "abc", settings, False, 0.5, 0.1, arrays, about)
+    before = {"unadapted_linear": arrays["linear"] + 0.1, "unadapted_bias": arrays["bias"]}
+    return remade(model, arrays={**arrays, **before}, about=About(adapted={"photos": 20}))
 
 
 ALL_KINDS = {
-    "bag-svm": linear_model(),
-    "adapted bag-svm": adapted_model(),
-    "moment-svm": moment_model(),
+    "moment-ridge": ridge_model(),
+    "adapted": adapted_model(),
+    "without memory": ridge_model().without_memory(),
     "snbnl": prototypes_model(),
     "nbnl": prototypes_model("nbnl"),
     "nbnn": bank_model(),

@@ -126,9 +126,7 @@ def linked(pairs: Numbers, count: int) -> Numbers:
 
 def _pairs(vectors: npt.NDArray[Any], digests: Sequence[str] | None) -> Iterator[Numbers]:
     """Yield the pairs of `copy_pairs`, some at a time."""
-    yield _equal_pairs([row.tobytes() for row in vectors])
-    if digests is not None:
-        yield _equal_pairs(digests)
+    yield _equal_pairs([row.tobytes() for row in vectors] if digests is None else digests)
     if vectors.shape[1] >= _FEWEST_FEATURES:
         yield from _near_pairs(vectors.astype(np.float32, copy=False))
 

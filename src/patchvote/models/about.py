@@ -80,7 +80,7 @@ class About:
     images : dict
         Number of training photos per class.
     seconds : dict
-        Duration of each part of the training.
+        Duration of each part of the training; files do not hold it.
     cut : list of str
         What the time budget cut short.
     curve : list of CurvePoint

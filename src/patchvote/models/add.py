@@ -23,6 +23,7 @@ from ..errors import PatchvoteError, PhotoError
 from ..utils.timing import timed
 from ..voters.outputs import blaming, is_ours
 from .about import About, Added
+from .arguments import NO_MEMORY
 from .fit import Fitted, Learned, fit_model
 from .known import known_photos, short, with_photos
 from .model import Model, voter_of
@@ -90,8 +91,8 @@ def forget(
         )
         if not found.any():
             raise PatchvoteError(
-                f"the model has learned no photo {one!r}: name a photo as `patchvote info --photos` does, a pattern of "
-                "names, the SHA-256 of its content, or a class followed by a slash."
+                f"the model has learned no photo {one!r}: give a photo's path in the folder that was learned, a pattern "
+                "of such paths, the SHA-256 of its content, or a class followed by a slash."
             )
         gone |= found
     rest = memory.only(np.flatnonzero(~gone))
@@ -124,7 +125,7 @@ def check_learns(model: Model) -> None:
             f"a model of {model.kind} with these settings cannot learn more: fit it again with all photos."
         )
     if model.scorer.adapts is False and model.kind == "moment-ridge":
-        raise PatchvoteError("the model was written without its memory (--no-memory): fit it again with all photos.")
+        raise PatchvoteError(NO_MEMORY)
 
 
 def _is_meant(chosen: str, name: str, label: str, digest: str) -> bool:

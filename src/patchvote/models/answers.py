@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
+from ..bags.cache import WHOLE
 from ..errors import PatchvoteError, PhotoError
 from ..voters.outputs import blaming, named, votes_of
 from ..voters.votes import NONE
@@ -138,9 +139,15 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
             f"{len(bag.values):,} parts voting for {len(model.classes):,} classes are more than fit in memory at once "
             f"({_MAX_VOTES:,} votes): a model of fewer classes or with fewer parts can be explained."
         )
+    needs = model.scorer.needs()
+    try:
+        kept = needs.of(bag)  # what the answer for the photo comes from
+    except ValueError as error:
+        raise PhotoError(name, str(error)) from None
+    bag = kept if needs is WHOLE else bag
     votes = votes_of(model.scorer, bag)
-    probability = model.probability(bag, votes)
-    familiarity = model.familiarity_of(bag, probability)
+    probability = model.probability(kept, votes if needs is WHOLE else None)
+    familiarity = model.familiarity_of(kept, probability)
     evidence = Evidence(
         name,
         model.classes,

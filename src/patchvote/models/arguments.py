@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from ..voters.registry import AUTO, DEFAULT, kind_of
 from ..voters.votes import NONE
 from .model import Model
 
-if TYPE_CHECKING:
-    pass
-
+NO_MEMORY = "the model was written without its memory (--no-memory): fit it again with all photos."
 MAX_SEED = 2**32 - 1  # the largest seed that scikit-learn accepts
 
 
@@ -109,6 +107,10 @@ def check_target(kind: str) -> None:
 
 def check_adapts(model: Model) -> None:
     """Refuse to adapt a model of a voter that cannot be adapted."""
+    if model.about.adapted:
+        raise PatchvoteError("the model is adapted already: adapt the one that it was made from.")
+    if model.kind == DEFAULT and not model.scorer.adapts:
+        raise PatchvoteError(NO_MEMORY)
     if not model.scorer.adapts:
         raise PatchvoteError(
             f"a model of {model.kind} does not keep what adapting needs: fit it with --voter {DEFAULT} (the default)."

@@ -75,7 +75,7 @@ class Evidence:
     boxes : array of shape (descriptors, 4)
         Box of each descriptor: left, top, right, bottom in 0..1 of the upright photo.
     probability : array of shape (classes,)
-        Probability of each class, computed from the votes.
+        Probability of each class, as in the answer for the photo.
     matches : tuple of Match
         Most similar parts of training photos, for voters that store those.
     pulls : tuple of Pull

@@ -55,6 +55,7 @@ _NOT_METADATA = ("names", "digests", "descriptors", "steps")  # entries of `abou
 def write_model(model: Model, path: str | Path) -> None:
     """Write a model and its checksum to a file, atomically."""
     about = model.about.to_plain() | {"descriptors": dict(model.descriptors), "steps": model.steps}
+    del about["seconds"]  # the same photos give the same file, however long that took
     header = {
         "version": VERSION,
         "kind": model.kind,
@@ -243,7 +244,6 @@ def _from_header(scorer: type[Scorer], header: dict[str, Any], arrays: dict[str,
     scorer.check_settings(settings)
     if (fault := check_about(stored_about)) is not None:
         raise ModelError(f"about{fault}.")
-    # Some values that affect behaviour are stored among the metadata, for compatibility with earlier files.
     about = About.from_plain({name: value for name, value in stored_about.items() if name not in _NOT_METADATA})
     classes = tuple(header["classes"])
     return Model(

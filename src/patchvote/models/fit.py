@@ -116,7 +116,7 @@ class Fitted:
     left_out : Scores, optional
         Answers for the photos that were left out, if any were.
     without : function, optional
-        Returns a voter that has not learned a photo, given its name.
+        Returns a voter that has not learned a photo, given its name, and the names of those that it was given.
     known : int
         Photos that the model had learned before, and that were not learned again.
     added : dict
@@ -128,7 +128,7 @@ class Fitted:
     model: Model
     voter: Voter
     left_out: Scores | None = None
-    without: Callable[[str], Any] | None = None
+    without: Callable[[str], tuple[Any, list[str]]] | None = None
     known: int = 0
     added: dict[str, int] = dataclasses.field(default_factory=dict)
     refused: tuple[PhotoError, ...] = ()
@@ -145,7 +145,7 @@ class LeftOut:
     scores : array of shape (photos, classes)
         Scores of the classes.
     without : function
-        Returns a voter that has not learned a photo, given its index.
+        Returns a voter that has not learned a photo, given its index, and the indices of those that it was given.
     curve : list of CurvePoint
         Learning curve.
     probability : array of shape (photos, classes), optional
@@ -156,7 +156,7 @@ class LeftOut:
 
     images: Numbers
     scores: npt.NDArray[Any]
-    without: Callable[[int], Any]
+    without: Callable[[int], tuple[Any, Numbers]]
     curve: list[CurvePoint] = dataclasses.field(default_factory=list)
     not_asked: int = 0
 
@@ -246,7 +246,12 @@ def fit_model(
     about = dataclasses.replace(about, seconds={name: round(took, 2) for name, took in seconds.items()})
     model = _model(fitted, photos, extractor, about, familiarity)
     index = {name: number for number, name in enumerate(photos.names)}
-    return Fitted(model, fitted, scores, lambda name: left_out.without(index[name]))
+
+    def without(name: str) -> tuple[Any, list[str]]:
+        other, learned = left_out.without(index[name])
+        return other, [photos.names[image] for image in learned.tolist()]
+
+    return Fitted(model, fitted, scores, without)
 
 
 def _bags_and_vectors(photos: Learned, seed: int) -> tuple[Bags, npt.NDArray[np.float32]]:
@@ -271,8 +276,9 @@ def _from_equations(
     images = np.flatnonzero(~np.isnan(scores[:, 0]))
     images = images if split is None else np.intersect1d(images, split[1])
     curve = learning_curve(voter, numbers, groups, seed) if split is None else []
+    every = np.arange(len(numbers))
     return LeftOut(
-        images, scores[images], lambda image: voter.without(np.flatnonzero(together == together[image])), curve
+        images, scores[images], lambda image: (voter.without(np.flatnonzero(together == together[image])), every), curve
     )
 
 
@@ -287,7 +293,7 @@ def _from_split(
     """Train on some photos, and ask about the others in random order while there is time."""
     keep, out = split
     if not len(out):
-        return LeftOut(out, np.zeros((0, len(np.unique(labels)))), lambda image: voter)
+        return LeftOut(out, np.zeros((0, len(np.unique(labels)))), lambda image: (voter, keep))
     trained = train(voter, until, bags[keep], labels[keep])
     store = cast(Store, photos.bags)
     order, scores, scorer = np.random.default_rng(0).permutation(out), [], trained.scorer()
@@ -299,9 +305,8 @@ def _from_split(
         scores.append(scores_of(scorer, whole.load(dtype=np.float32)[0]))
     asked = order[: sum(map(len, scores))]
     ascending = np.argsort(asked)
-    return LeftOut(
-        asked[ascending], np.concatenate(scores)[ascending], lambda image: trained, not_asked=len(out) - len(asked)
-    )
+    answers = np.concatenate(scores)[ascending]
+    return LeftOut(asked[ascending], answers, lambda image: (trained, keep), not_asked=len(out) - len(asked))
 
 
 def _trained_on_all(
@@ -375,7 +380,7 @@ def _model(
             f"they have {photos.bags.dim}."
         )
     counts = {} if isinstance(photos.bags, MomentBags) else _descriptors(photos.bags, photos.labels)
-    named_photos = scorer.remembers or (scorer.adapts and len(photos) <= MAX_NAMED)
+    named_photos = scorer.remembers or ((scorer.adapts or scorer.traces) and len(photos) <= MAX_NAMED)
     model = Model(
         scorer,
         tuple(str(label) for label in fitted.classes_),

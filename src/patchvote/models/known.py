@@ -1,7 +1,7 @@
 """Which photos a model has learned from, so that none is learned twice.
 
-A model stores a short digest of every photo, by class. Models of earlier versions and of very many photos store none;
-for them, only photos that were added later are known.
+A model stores a short digest of every photo, by class. Models of very many photos store none; for them, only photos
+that were added later are known.
 """
 
 from __future__ import annotations

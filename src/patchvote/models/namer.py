@@ -257,9 +257,11 @@ class Namer:
         for item in self._extractor.stream(photos):
             if item.bag is None:
                 yield item.error or PhotoError(item.photo.name, "could not be read.")
-            else:
-                evidence = evidence_of(self.model, item.photo.name, item.bag, label)
-                yield dataclasses.replace(evidence, photo=item.photo)
+                continue
+            try:
+                yield dataclasses.replace(evidence_of(self.model, item.photo.name, item.bag, label), photo=item.photo)
+            except PhotoError as error:
+                yield error
 
     def _repr_html_(self) -> str:
         from .notebook import model_html

@@ -1,6 +1,6 @@
 """Which training photos pulled a photo towards a class.
 
-Linear voters say how much each training photo adds to a score (`voters.support`); local NBNN, how many votes each has
+The default voter says how much each training photo adds to a score (`MomentVotes.pulls`); local NBNN, how many votes each has
 given. For NBNN, a part of a photo is pulled by the training photo that has the nearest part of the class, as strongly
 as it votes for the class rather than for another. Prototypes are learned from all photos together: none can be named.
 """
@@ -97,13 +97,13 @@ def cannot_tell(model: Model) -> str | None:
     """
     if model.names:
         return None
-    if not (model.scorer.traces or model.scorer.remembers):
+    if model.about.adapted:
+        return "Which training photos pulled it there cannot be told of an adapted model; the unadapted one can tell."
+    if type(model.scorer).traces is Scorer.traces and not model.scorer.remembers:
         return (
             f"Which training photos pulled it there cannot be told: a model of {model.kind} keeps what it learned of "
             "all photos together. One of the default voter or of nbnn can tell."
         )
-    if model.about.adapted:
-        return "Which training photos pulled it there cannot be told of an adapted model; the unadapted one can tell."
     return (
         "Which training photos pulled it there cannot be told: the model was written without its memory, or is of very "
         "many photos."

@@ -1,7 +1,7 @@
 """The contract of a voter of another package, checked when it is loaded.
 
 `docs/parts.md` has an example. What only shows when the voter is used is checked elsewhere: what `fit` leaves behind
-(`models/train.py`), what the scorer returns (`outputs`), and what a model stores (`models/model.py`).
+(`models/fit.py`), what the scorer returns (`outputs`), and what a model stores (`models/model.py`).
 """
 
 from __future__ import annotations
