@@ -153,7 +153,7 @@ class Models:
             if known is not None and not known.batcher.is_closed:
                 self._served.move_to_end(path)
                 return known
-            classifier = self._load(path)
+            classifier = self.loaded(path)
             batcher = self._batcher_of(classifier)
             served = Served(workspace.id, path, path.stat().st_size, classifier.model, batcher, workspace)
             self._served[path] = served
@@ -168,7 +168,7 @@ class Models:
         ModelError
             The file is not a model, names a network that this server does not have, or would take too long per photo.
         """
-        return self._load(path).model
+        return self.loaded(path).model
 
     def network_of(self, path: Path) -> str | None:
         """Return the name of the network that a model has in common with one of the server's own, or None."""
@@ -190,7 +190,8 @@ class Models:
             for batcher in self._batchers.values():
                 batcher.close()
 
-    def _load(self, path: Path) -> ImageClassifier:
+    def loaded(self, path: Path) -> ImageClassifier:
+        """Read a model of a workspace, with the network of a model of the server's own where it has none."""
         own = self._like(path)
         backbone = None if own is None else own.batcher.extractor.backbone  # its file may have gone meanwhile
         settings = self._settings
