@@ -34,7 +34,7 @@ def test_fit_says_what_it_did_and_writes_model_and_report(made):
     folder, said = made
     for part in (
         "40 photos of 4 classes",
-        "method: moment-svm: each part of a photo votes by its features, their products and its place (the default).",
+        "method: moment-ridge: each part of a photo votes by its features, their products and its place.",
         "95 % confidence",
         "wrote ",
         "network",
@@ -52,7 +52,7 @@ def test_a_second_fit_takes_everything_from_the_cache(made, photo_folder, tmp_pa
         *("--json", "--quiet", "--budget", "600"),  # a slow machine shows progress, and cuts short
     )
     told = json.loads(done.stdout)
-    assert told["photos"] == {"extracted": 0, "kept": 40, "reused": 0}
+    assert told["photos"] == {"extracted": 0, "kept": 40}
     assert told["held_out"]["images"] == 40
     assert done.stderr == ""
 
@@ -199,7 +199,7 @@ def test_add_teaches_a_new_class_in_place(command, made, photo_folder, tmp_path)
 def test_info_tells_what_a_model_is(command, made):
     folder, _ = made
     said = command("info", folder / "m.patchvote").out
-    for part in ("moment-svm", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
+    for part in ("moment-ridge", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
         assert part in said
 
 

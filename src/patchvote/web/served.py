@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..bags.boxes import Dense
+from ..bags.cache import reduced
 from ..bags.extract import Described
 from ..bags.recipe import Recipe
 from ..classifier import ImageClassifier
@@ -269,13 +270,14 @@ async def answered(
     """Return the answers of a model for photos, in order."""
     served.model.limit(threshold)  # refuse a wrong one before any work is done
     items = await described(served.batcher, photos, seconds)
+    kept = served.model.scorer.needs()
 
     def answers() -> list[Answer]:
         return [
             Answer(item.photo.name, None, error=item.error)
             if item.bag is None
             else answer_of(served.model, item.photo.name, item.bag, threshold)
-            for item in items
+            for item in (reduced(one, kept) for one in items)  # so answers are those of `predict`, to the last digit
         ]
 
     return await asyncio.to_thread(answers)
