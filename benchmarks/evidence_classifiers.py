@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
 from common import timed
-from evidence_measures import GRID, Map, as_drawn, grad_cam, parts_left_out, spread, vote_maps
+from evidence_measures import GRID, Map, as_drawn, grad_cam, spread, vote_maps
 from patchvote import Bags, Evidence
 from patchvote.backbones import graph_of
 from patchvote.voters.outputs import scores_of, votes_of
@@ -25,8 +25,8 @@ GRAD_CAM = "Grad-CAM"
 GRAD_CAM_OF_LOG = "Grad-CAM of the log probability"  # like our map, it is lowered by what supports other classes
 POOLED = "pooled map + linear head"
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-_CANDIDATES = ("votes", "less the mean of the others", "softmax", "finest scale")
-_WITH_CANDIDATES = ("bag-svm", "moment-svm", "snbnl")  # their other maps are measured by deletion and insertion, too
+_OTHER_MAPS = ("votes", "less the mean of the others", "softmax", "finest scale")
+_WITH_OTHERS = ("moment-ridge", "snbnl")  # their other maps are measured by deletion and insertion, too
 _SLOW = ("nbnn", "local-nbnn")  # a search takes longer than the network
 _FEWEST = 24  # descriptors per photo in training, as in `patchvote fit`
 # The search and the rounds that the project's own protocols use; exact search and 30 rounds take several times as long.
@@ -46,21 +46,20 @@ class Looked:
 
 
 class Voted:
-    """A voter of this package, trained as `patchvote fit` does, with its first candidate's settings."""
+    """A voter of this package, trained as `patchvote fit` does."""
 
     default = DEFAULT
 
     def __init__(self, kind: str, bags: Bags, labels: npt.NDArray[Any], most: int = 36_000) -> None:
         self.name, self.is_slow = kind, kind in _SLOW
-        voter = voter_class(kind).candidates(0)[0].voter
+        voter = voter_class(kind).default(0)
         known = voter.get_params(deep=False)
         calibrated = {"calibration": 0.2} if "calibration" in known else {}
         voter.set_params(**calibrated, **_SETTINGS.get(kind, {}))
-        voter.fit(bags if voter.means_only or voter.reads_store else thinned(bags, most), labels)
+        voter.fit(bags if voter.leaves_out else thinned(bags, most), labels)
         self.voter, self.scorer = voter, voter.scorer()
         self.classes = tuple(map(str, voter.classes_))
-        candidates = _CANDIDATES if kind in _WITH_CANDIDATES else ()
-        self.curves = (DEFAULT, *candidates, *(("parts left out",) if voter.means_only else ()))
+        self.curves = (DEFAULT, *(_OTHER_MAPS if kind in _WITH_OTHERS else ()))
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the scores of bags, divided by the temperature: the logarithms of probabilities but for a constant."""
@@ -74,15 +73,10 @@ class Voted:
 
     def maps(self, looked: Looked, numbers: list[int]) -> list[dict[str, Map]]:
         """Return the maps of some classes, each by name."""
-        evidence, bag, found = self.evidence(looked), looked.bag, []
+        evidence, found = self.evidence(looked), []
         for number in numbers:
-            maps = vote_maps(evidence, bag.level, number, self.voter.temperature_)
+            maps = vote_maps(evidence, looked.bag.level, number, self.voter.temperature_)
             maps["as drawn"] = as_drawn(maps[DEFAULT])
-            if self.voter.means_only:  # other voters' parts vote for themselves: leaving one out takes its vote away
-                count = len(bag.values)
-                without = np.maximum((count * bag.means() - bag.values) / (count - 1), 0)
-                drops = parts_left_out(self.scores(bag)[0], self.scores(Bags.of(without.astype(np.float32))), number)
-                maps["parts left out"] = spread(drops, bag.boxes)
             found.append(maps)
         return found
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import gaussian_filter
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from patchvote import Evidence
 
@@ -180,21 +180,6 @@ def vote_maps(evidence: Evidence, level: npt.NDArray[Any], number: int, temperat
 def as_drawn(values: Map) -> Map:
     """Return the brightness of the picture of a map: the root of its positive values, relative to the largest."""
     return np.asarray(np.sqrt(np.clip(values / max(float(values.max()), 1e-12), 0, 1)))
-
-
-def parts_left_out(scores: npt.NDArray[Any], without: npt.NDArray[Any], number: int) -> npt.NDArray[np.float64]:
-    """Return how much the log probability of a class falls when each part is left out.
-
-    Parameters
-    ----------
-    scores : array of shape (classes,)
-        Scores of the photo, divided by the temperature.
-    without : array of shape (parts, classes)
-        Scores of the photo without each part, divided by the temperature.
-    number : int
-        Number of the class.
-    """
-    return np.asarray(log_softmax(scores)[number] - log_softmax(without, axis=1)[:, number])
 
 
 # --- Grad-CAM ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evidence import Pixels, Trials
     from patchvote import Photo
 
-_ROWS = (("bag-svm", DEFAULT), ("snbnl", DEFAULT), ("bag-svm", "occlusion"), (POOLED, GRAD_CAM))
+_ROWS = (("moment-ridge", DEFAULT), ("snbnl", DEFAULT), ("moment-ridge", "occlusion"), (POOLED, GRAD_CAM))
 _PANEL, _GAP, _CAPTION = 150, 8, 22  # pixels
 _QUALITY = 85  # of the JPEG files, which stay below 150 kB
 

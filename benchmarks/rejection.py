@@ -7,7 +7,7 @@ of known photos and of strangers that each score rejects, and its AUROC. Office+
 folder, or from a store of their bags; where neither is at hand, crops of photos of scikit-image are used.
 
     python benchmarks/rejection.py --quick --json rejection.json
-    python benchmarks/rejection.py --store DIR --voters bag-svm moment-svm --seeds 100 106 --results results/rejection
+    python benchmarks/rejection.py --store DIR --voters moment-ridge snbnl --seeds 100 106 --results results/rejection
     python benchmarks/rejection.py --results results/rejection --table
 """
 
@@ -17,34 +17,29 @@ import json
 import math
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from patchvote.models.choose import choose
-from patchvote.voters.doubts import AdaptationWarning
-from patchvote.voters.pooling import bag_vectors
 
 from common import DATA, Record, options, record, write
 from experiments.made_with import commit
-from patchvote import Adapted, Bags, BagSVM, Store
-from patchvote.models.fit import candidates_for
+from patchvote import Bags, Extractor
+from patchvote.bags.copies import copy_groups
+from patchvote.bags.moments import photo_vectors
+from patchvote.models.fit import fit_model, voter_for
 from patchvote.models.strangers import Strangers
-from patchvote.models.train import train
-from patchvote.voters.familiarity import REJECTION, Familiarity, HeldOut
-from patchvote.voters.outputs import probability_of
-from patchvote.voters.registry import OWN
-from rejection_photos import CAMERAS, Collection, drawn, image_sets, shipped, very_far
+from patchvote.voters.familiarity import REJECTION
+from patchvote.voters.outputs import probability_of, scores_of
+from patchvote.voters.registry import DEFAULT, OWN
+from rejection_photos import CAMERAS, Collection, collected, drawn, image_sets, shipped, very_far
 from rejection_table import (
-    ADAPTED_FILE,
     BEFORE,
     FILE,
     KINDS,
     SCORES,
     Trial,
-    adapted_table,
     auroc_table,
     mean_of,
     read_trials,
@@ -78,56 +73,74 @@ def figures(found: np.ndarray, known: np.ndarray, limit: float) -> dict[str, flo
 
 
 class Model:
-    """A model of one trial: a voter, its held-out photos, and every score of photos."""
+    """A model of one trial: what `patchvote fit` learns, and every score of photos."""
 
-    def __init__(self, photos: Collection, rows: np.ndarray, voter: str, seed: int) -> None:
+    def __init__(self, photos: Collection, rows: np.ndarray, kind: str, extractor: Extractor, seed: int) -> None:
+        learned = photos.learned(rows, kind)
         self.classes, self.numbers = np.unique(photos.labels[rows], return_inverse=True)
-        candidate = candidates_for(voter, seed)[0]
-        self.means_only = candidate.voter.means_only
-        self.means = photos.means[rows]
-        bags = photos.bags(rows, self.means_only)
-        labels = self.classes[self.numbers]
-        self.choice = choose([candidate], bags, labels, budget=math.inf, seed=seed)
-        self.voter = train(candidate.voter, math.inf, bags.astype(np.float32), labels)
-        self.vectors = bag_vectors(self.means, 0.5)
-        self.familiarity, _ = Familiarity.learned(self.means, self.numbers, self.choice.folds())
-        parts = [self._held_out(*fold, bags) for fold in zip(self.choice.voters, self.choice.folds(), strict=True)]
+        self.vectors = photo_vectors(photos.moments.rows(rows))
+        settings: dict[str, Any] = {"budget": math.inf, "seed": seed, "progress": None, "seconds": {}}
+        fitted = fit_model(learned, voter_for(kind, seed), extractor, **settings)
+        assert fitted.left_out is not None
+        self.model, self.voter, self.left_out = fitted.model, fitted.voter, fitted.left_out
+        index = {name: number for number, name in enumerate(learned.names)}
+        images = np.array([index[name] for name in self.left_out.names])
+        if self.voter.leaves_out:
+            scores = self.voter.left_out_[images]
+        else:
+            scores = scores_of(fitted.without(learned.names[images[0]]).scorer(), loaded(photos, rows[images], kind))
+        groups = copy_groups(self.vectors, learned.digests)
+        parts = [
+            strangeness(
+                self.left_out.probability[[place]],
+                scores[[place]],
+                self.voter.temperature_,
+                self.vectors[[image]],
+                (self.vectors[groups != groups[image]], self.numbers[groups != groups[image]]),
+            )
+            for place, image in enumerate(images.tolist())
+        ]
         held_out = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         self.limits = {name: float(np.quantile(found, 1 - REJECTION)) for name, found in held_out.items()}
         self.limits["familiarity"] = -REJECTION
 
-    def _held_out(self, voter: Any, fold: HeldOut, bags: Bags) -> dict[str, np.ndarray]:
-        scores = voter._mean_votes(bags[fold.images].astype(np.float32))
-        known = self.vectors[fold.kept], self.numbers[fold.kept]
-        return strangeness(fold.probability, scores, self.choice.temperature, self.vectors[fold.images], known)
-
-    def asked(self, bags: Bags) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    def asked(self, bags: Bags, vectors: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return every score of photos, and the classes that they are named."""
-        bags, temperature = bags.astype(np.float32), self.choice.temperature
-        scores, means = self.voter._mean_votes(bags), bags.means()
-        probability = probability_of(self.voter.scorer(), scores, bags, temperature, 0.0)
-        known = self.vectors, self.numbers
-        found = strangeness(probability, scores, temperature, bag_vectors(means, 0.5), known)
-        assert self.familiarity is not None
-        found["familiarity"] = -self.familiarity.of(probability, means)
+        scorer, temperature = self.model.scorer, self.voter.temperature_
+        scores = scores_of(scorer, bags)
+        probability = probability_of(scorer, scores, bags, temperature, 0.0)
+        found = strangeness(probability, scores, temperature, vectors, (self.vectors, self.numbers))
+        assert self.model.familiarity is not None
+        found["familiarity"] = -self.model.familiarity.of(probability, vectors)
         return found, self.classes[probability.argmax(axis=1)]
 
 
-def trial(photos: Collection, farther: Store, voter: str, source: str, per_class: int, seed: int, most: int) -> Trial:
+def loaded(photos: Collection, rows: np.ndarray, kind: str) -> Bags:
+    """Return the bags of photos as a voter of this kind reads them."""
+    return photos.moments.rows(rows) if kind == DEFAULT else photos.store.load(rows, np.float32)[0]
+
+
+def trial(
+    photos: Collection, farther: Collection, voter: str, source: str, per_class: int, seed: int, most: int
+) -> Trial:
     """Train a model, and measure every score on photos of every kind."""
     began, sets = time.perf_counter(), drawn(photos, source, per_class, seed, most)
-    model = Model(photos, sets.pop("training"), voter, seed)
+    model = Model(photos, sets.pop("training"), voter, Extractor(photos.store.recipe), seed)
     found, accuracy = {}, {}
     for name, rows in sets.items():
-        found[name], named = model.asked(photos.bags(rows, model.means_only))
+        found[name], named = model.asked(loaded(photos, rows, voter), photo_vectors(photos.moments.rows(rows)))
         if "known" in name:
             accuracy[name] = round(float(np.mean(named == photos.labels[rows])), 4)
-    found["very far"], _ = model.asked(farther.load(dtype=farther.dtype)[0])
+    found["very far"], _ = model.asked(
+        loaded(farther, np.arange(len(farther.labels)), voter), photo_vectors(farther.moments)
+    )
     measured = {
         score: {name: figures(of[score], found["known"][score], model.limits[score]) for name, of in found.items()}
         for score in SCORES
     }
-    limit = -model.choice.threshold  # that of earlier versions: 19 in 20 correctly classified held-out photos reach it
+    limit = (
+        -model.voter.rejection_threshold_
+    )  # that of earlier versions: 19 in 20 correctly classified held-out photos reach it
     measured[BEFORE] = {
         name: figures(of["probability"], found["known"]["probability"], limit) for name, of in found.items()
     }
@@ -137,7 +150,7 @@ def trial(photos: Collection, farther: Store, voter: str, source: str, per_class
         "per_class": per_class,
         "seed": seed,
         "classes": model.classes.tolist(),
-        "held_out": len(model.choice.images),
+        "held_out": len(model.left_out.names),
         "photos": {name: len(of["logit"]) for name, of in found.items()},
         "accuracy": accuracy,
         "scores": measured,
@@ -145,46 +158,7 @@ def trial(photos: Collection, farther: Store, voter: str, source: str, per_class
     }
 
 
-def adapted_trial(photos: Collection, source: str, target: str, seed: int, mixed: bool) -> Trial | None:
-    """Adapt a model to another camera, with strangers among its photos or not; None if that is refused."""
-    rng, labels = np.random.default_rng([seed, mixed]), photos.labels
-    known = rng.permutation(np.unique(labels[photos.domains == source]))[:7]
-
-    def some(domain: str, inside: bool, most: int) -> np.ndarray:
-        mask = (photos.domains == domain) & (np.isin(labels, known) == inside)
-        return rng.permutation(np.flatnonzero(mask))[:most]
-
-    rows = np.concatenate(
-        [rng.permutation(np.flatnonzero((photos.domains == source) & (labels == one)))[:20] for one in known]
-    )
-    sets = {"known": some(target, True, 200), "camera": some(target, False, 100), "far": some("scene15", False, 200)}
-    voter = BagSVM(class_weight="balanced").fit(photos.means[rows], labels[rows]).to_adapt()
-    asked = np.concatenate([sets["known"], sets["camera"]]) if mixed else sets["known"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", AdaptationWarning)
-        adapted = Adapted(voter.voter).fit(
-            voter.bags, voter.labels, Bags.of(photos.means[asked]), unadapted=voter.unadapted
-        )
-    if adapted.refusal_ is not None or adapted.familiarity_ is None:
-        return None
-    rejected: dict[str, dict[str, float]] = {BEFORE: {}, "familiarity": {}}
-    for name, some_rows in sets.items():
-        means = photos.means[some_rows]
-        probability = adapted.predict_proba(Bags.of(means))
-        vetoed = probability.max(axis=1) < adapted.rejection_threshold_
-        unfamiliar = adapted.familiarity_.of(probability, means) < REJECTION
-        rejected[BEFORE][name] = round(float(vetoed.mean()), 4)
-        rejected["familiarity"][name] = round(float((vetoed | unfamiliar).mean()), 4)
-    return {
-        "pair": f"{source}-{target}",
-        "mixed": mixed,
-        "seed": seed,
-        "classes": sorted(known.tolist()),
-        "rejected": rejected,
-    }
-
-
-def trials(photos: Collection, farther: Store, args: Any) -> Iterator[Trial]:
+def trials(photos: Collection, farther: Collection, args: Any) -> Iterator[Trial]:
     """Run the trials that were asked for."""
     sources = [one for one in ("scene15", *CAMERAS[:2], "webcam", "textures") if one in photos.domains]
     for voter in args.voters:
@@ -214,11 +188,10 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder with office_caltech/ and scene15/")
     parser.add_argument("--store", type=Path, metavar="DIR", help="store of their bags, instead of photos")
-    parser.add_argument("--voters", nargs="+", choices=list(OWN), default=["bag-svm"], metavar="VOTER", help="voters")
+    parser.add_argument("--voters", nargs="+", choices=list(OWN), default=[DEFAULT], metavar="VOTER", help="voters")
     parser.add_argument("--seeds", nargs=2, type=int, default=(100, 102), metavar=("FIRST", "END"), help="of the draws")
     parser.add_argument("--per-class", nargs="+", type=int, default=[10], help="training photos per class")
     parser.add_argument("--most", type=int, default=200, help="most photos of every kind to ask about")
-    parser.add_argument("--adapted", action="store_true", help="try models that are adapted to another camera instead")
     parser.add_argument("--results", type=Path, metavar="DIR", help="add one line per trial to a file in DIR")
     parser.add_argument("--table", action="store_true", help="print the tables of the records in DIR, and run nothing")
     args = parser.parse_args()
@@ -227,7 +200,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         found = list(run(args, Path(folder)))
-    write(goals(found) if not args.adapted else [], args.json)
+    write(goals(found), args.json)
 
 
 def run(args: Any, folder: Path) -> Iterator[Trial]:
@@ -235,23 +208,9 @@ def run(args: Any, folder: Path) -> Iterator[Trial]:
     has_data = args.store is not None or all((args.data / name).is_dir() for name in ("office_caltech", "scene15"))
     quick = args.quick or not has_data
     photos = shipped(folder) if quick else image_sets(args.data, folder, args.store)
-    farther = very_far(folder, quick)
-    if args.adapted:
-        pairs = [
-            (one, other) for one in CAMERAS for other in CAMERAS if one != other and {one, other} <= set(photos.domains)
-        ]
-        runs = (
-            adapted_trial(photos, *pair, seed, mixed)
-            for pair in pairs
-            for seed in range(*args.seeds)
-            for mixed in (False, True)
-        )
-    else:
-        runs = trials(photos, farther, args)
-    path = args.results / (ADAPTED_FILE if args.adapted else FILE) if args.results else None
-    for one in runs:
-        if one is None:
-            continue
+    farther = collected(very_far(folder, quick), {})
+    path = args.results / FILE if args.results else None
+    for one in trials(photos, farther, args):
         line = json.dumps(one | {"commit": commit()})
         print(line, flush=True)
         if path is not None:
@@ -266,7 +225,6 @@ def print_tables(folder: Path) -> None:
     found = read_trials(folder / FILE)
     for table in (auroc_table(found), rejection_table(found), source_table(found, "bag-svm")):
         print(f"{table}\n")
-    print(adapted_table(read_trials(folder / ADAPTED_FILE)))
 
 
 if __name__ == "__main__":

@@ -6,29 +6,35 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
-from patchvote.voters.bag_svm import pooled
 from PIL import Image, ImageDraw
 
 from experiments.datasets import read_dataset
-from patchvote import Bags, Extractor, Photo, Recipe, Store
+from labelled import moments_of
+from patchvote import Extractor, Photo, Recipe, Store
 from patchvote.bags.fill import fill
+from patchvote.bags.moments import MomentBags
+from patchvote.models.fit import Learned
+from patchvote.voters.registry import DEFAULT
 
 CAMERAS = ("amazon", "caltech", "dslr", "webcam")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Collection:
-    """Bags in a store, with the mean, class, domain (camera) and world (scenes or objects) of each photo."""
+    """Bags in a store, with the moments, class, domain (camera) and world (scenes or objects) of each photo."""
 
     store: Store
-    means: np.ndarray
+    moments: MomentBags
     labels: np.ndarray
     domains: np.ndarray
     worlds: np.ndarray
 
-    def bags(self, rows: np.ndarray, means_only: bool) -> Bags:
-        """Return the bags of some photos, or bags of their means alone."""
-        return Bags.of(self.means[rows]) if means_only else self.store.load(rows, self.store.dtype)[0]
+    def learned(self, rows: np.ndarray, kind: str) -> Learned:
+        """Return some photos as a voter of this kind learns them: their moments, or their bags in the store."""
+        names = [self.store.names[row] for row in rows.tolist()]
+        digests = [self.store.entries[row].digest for row in rows.tolist()]
+        bags = self.moments.rows(rows) if kind == DEFAULT else self.store.only(names)
+        return Learned(names, self.labels[rows].tolist(), digests, bags)
 
 
 def collected(store: Store, domains: dict[str, str]) -> Collection:
@@ -36,7 +42,7 @@ def collected(store: Store, domains: dict[str, str]) -> Collection:
     first = [name.partition("/")[0] for name in store.names]
     found = np.array([domains.get(part, part) for part in first])
     worlds = np.where(np.isin(found, CAMERAS), "objects", found)
-    return Collection(store, pooled(store).values, store.labels.astype(str), found, worlds)
+    return Collection(store, moments_of(store), store.labels.astype(str), found, worlds)
 
 
 def image_sets(data: Path, folder: Path, store: Path | None) -> Collection:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-FILE, ADAPTED_FILE = "trials.jsonl", "adapted.jsonl"  # trials of models as they are, and of adapted ones
+FILE = "trials.jsonl"
 KINDS = ("near", "camera", "far", "very far")
 SCORES = {
     "probability": "top probability",
@@ -88,23 +88,4 @@ def source_table(trials: list[Trial], voter: str) -> str:
             cells = [cell(one) for one in figures]
             auroc = f"{mean_of(some, score, 'near', 'auroc'):.3f}"
             lines.append(f"| {source} | {photos} | {NAMES[score]} | {auroc} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def adapted_table(trials: list[Trial]) -> str:
-    """Return what is rejected once a model is adapted to photos of another camera, before and now."""
-    lines = [
-        "| source, target | target holds | rule | known | strangers of the target | far |",
-        "|---|---|---|---|---|---|",
-    ]
-    keys = dict.fromkeys((trial["pair"], trial["mixed"]) for trial in trials)
-    for pair, mixed in keys:
-        some = [trial for trial in trials if (trial["pair"], trial["mixed"]) == (pair, mixed)]
-        held = "known classes and strangers" if mixed else "known classes"
-        for rule, name in (("before", "as before: probability"), ("familiarity", "**familiarity**")):
-            cells = [
-                f"{100 * np.mean([trial['rejected'][rule][kind] for trial in some]):.1f}"
-                for kind in ("known", "camera", "far")
-            ]
-            lines.append(f"| {pair} | {held} | {name} | {' | '.join(cells)} |")
     return "\n".join(lines)

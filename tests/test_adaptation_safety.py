@@ -9,7 +9,10 @@ import json
 import numpy as np
 import onnxruntime
 import pytest
+from patchvote.voters.doubts import AdaptationWarning, collapsed, unlike
+from patchvote.voters.veto import limited
 from PIL import Image
+from test_bag_svm import photos
 
 from helpers.small_models import remade
 from patchvote import Adapted, BagSVM, Dense, ImageClassifier, ModelError, Recipe
@@ -17,10 +20,7 @@ from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
 from patchvote.photos.decode import load_image
 from patchvote.photos.find import find_photos
-from patchvote.voters.doubts import AdaptationWarning, collapsed, unlike
-from patchvote.voters.veto import limited
 from patchvote.voters.votes import NONE
-from test_bag_svm import photos
 from test_cli import patchvote
 
 SMALL = Recipe(sampling=Dense(sides=(96,)))

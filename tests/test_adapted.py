@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.base import clone
-
-from patchvote import NBNN, SNBNL, Adapted, Bags, BagSVM
 from patchvote.voters.gains import moved
 from patchvote.voters.self_training import surest
+from sklearn.base import clone
 from test_bag_svm import photos
+
+from patchvote import NBNN, SNBNL, Adapted, Bags, BagSVM
 
 GAINS = np.array([1.0, 9.0, 0.5, 1.0, 4.0, 1.0])  # another camera
 

@@ -17,13 +17,11 @@ from PIL import Image
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 PHOTOS = {
     "accuracy": "--photos",
-    "adaptation": "--data",
     "classifier": "--photos",
     "extract": "--photos",
     "growth_photos": "--photos",
     "serve": "--photos",
     "fine_tune": "--data",
-    "int8": "--photos",
     "networks": "--photos",
     "peers": "--photos",
     "peers_draws": "--photos",

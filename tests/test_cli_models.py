@@ -34,7 +34,7 @@ def test_fit_says_what_it_did_and_writes_model_and_report(made):
     folder, said = made
     for part in (
         "40 photos of 4 classes",
-        "method: moment-svm: each part of a photo votes by its features, their products and its place (the default).",
+        "method: moment-ridge: each part of a photo votes by its features, their products and its place.",
         "95 % confidence",
         "wrote ",
         "network",
@@ -52,7 +52,7 @@ def test_a_second_fit_takes_everything_from_the_cache(made, photo_folder, tmp_pa
         *("--json", "--quiet", "--budget", "600"),  # a slow machine shows progress, and cuts short
     )
     told = json.loads(done.stdout)
-    assert told["photos"] == {"extracted": 0, "kept": 40, "reused": 0}
+    assert told["photos"] == {"extracted": 0, "kept": 40}
     assert told["held_out"]["images"] == 40
     assert done.stderr == ""
 
@@ -196,10 +196,47 @@ def test_add_teaches_a_new_class_in_place(command, made, photo_folder, tmp_path)
     assert "- added" in command("info", model, "--card").out
 
 
+def test_forgetting_gives_the_model_of_a_fit_without_these_photos(command, made, photo_folder, tmp_path):
+    folder, _ = made
+    shutil.copy(folder / "m.patchvote", model := tmp_path / "m.patchvote")
+    names = command("info", model, "--photos").out.splitlines()
+    assert len(names) == 40
+    gone = sorted(name for name in names if name.startswith("brick/"))[:3]
+    done = command("forget", model, *gone, "gravel/")
+    assert done.code == 0, done.err
+    assert "forgot 13 photos; 27 photos of 3 classes are left." in done.out
+    for name in gone:
+        names.remove(name)
+    rest = tmp_path / "rest"
+    shutil.copytree(photo_folder, rest, ignore=shutil.ignore_patterns("gravel", *(Path(name).name for name in gone)))
+    again = command("fit", rest, tmp_path / "again.patchvote", "--cache", folder / "cache", "--no-report")
+    assert again.code == 0, again.err
+    ours, theirs = read_model(model).scorer.arrays, read_model(tmp_path / "again.patchvote").scorer.arrays
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    unknown = command("forget", model, *gone[:1])
+    assert (unknown.code, "has learned no photo" in unknown.err) == (1, True)
+    left = command("forget", model, "brick/", "grass/")
+    assert (left.code, "fewer than two classes would be left" in left.err) == (1, True)
+
+
+def test_a_model_without_memory_is_small_and_learns_no_more(command, made, photo_folder, tmp_path):
+    folder, _ = made
+    model = tmp_path / "small.patchvote"
+    done = command("fit", photo_folder, model, "--cache", folder / "cache", "--no-report", "--no-memory")
+    assert done.code == 0, done.err
+    assert model.stat().st_size < (folder / "m.patchvote").stat().st_size - 40 * 30_000
+    photo = next((photo_folder / "grass").iterdir())
+    assert command("predict", model, photo).out == command("predict", folder / "m.patchvote", photo).out
+    assert command("info", model, "--photos").out == ""
+    for typed in (("add", model, photo_folder), ("forget", model, "grass/")):
+        refused = command(*typed, "--output", tmp_path / "new.patchvote")
+        assert (refused.code, "written without its memory (--no-memory)" in refused.err) == (1, True)
+
+
 def test_info_tells_what_a_model_is(command, made):
     folder, _ = made
     said = command("info", folder / "m.patchvote").out
-    for part in ("moment-svm", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
+    for part in ("moment-ridge", "efficientnet-lite0", "95 % confidence", "brick (10)", "Straße & Café (10)"):
         assert part in said
 
 

@@ -31,8 +31,6 @@ ELSEWHERE = {
     "patchvote networks": "test_hub_commands.py",
     "fine-tune photos/": "test_tune_or_keep.py",
     "patchvote.nn": "test_fine_tune.py",
-    "-m experiments": "test_protocols.py",
-    "patchvote cache": "test_cache_command.py",  # it would clear the cache that tests share
     "class ClassMean(Voter)": "test_examples.py",
 }
 

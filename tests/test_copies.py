@@ -7,6 +7,8 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from patchvote.models.choose import _splits
+from patchvote.voters.bag_svm import pooled
 from PIL import Image
 
 from helpers.command import network_in
@@ -14,8 +16,6 @@ from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, ImageClassifier, Sto
 from patchvote.bags import copies
 from patchvote.bags.copies import copy_groups, describe_copies
 from patchvote.bags.fill import fill
-from patchvote.models.choose import _splits
-from patchvote.voters.bag_svm import pooled
 from patchvote.voters.labels import hold_out
 
 

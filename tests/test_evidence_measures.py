@@ -152,20 +152,7 @@ def test_maps_of_votes_are_those_of_the_evidence():
 def voted():
     """The default voter, trained on synthetic bags; and bags like those."""
     bags, labels = synthetic_bags(4, 14, 20, 32)
-    return Voted("bag-svm", bags, labels), synthetic_bags(4, 2, 20, 32, seed=5)[0]
-
-
-def test_leaving_parts_out_is_what_the_voter_says_of_the_bag_without_each_part(voted):
-    classifier, bags = voted
-    bag = bags[0]
-    drops = []
-    for part in range(len(bag.values)):
-        rest = Bags.of([np.delete(bag.values, part, axis=0)])
-        before, after = (classifier.voter.predict_proba(one)[0, 2] for one in (bag, rest))
-        drops.append(np.log(before) - np.log(after))
-    expected = measures.spread(np.array(drops), bag.boxes)
-    (maps,) = classifier.maps(Looked(np.zeros((448, 448, 3), np.uint8), bag), [2])
-    np.testing.assert_allclose(maps["parts left out"], expected, atol=1e-5)
+    return Voted("moment-ridge", bags, labels), synthetic_bags(4, 2, 20, 32, seed=5)[0]
 
 
 def test_the_classifier_that_is_asked_gives_the_probabilities_and_votes_of_its_voter(voted):
@@ -222,13 +209,13 @@ def test_grad_cam_of_the_network_in_torch_is_that_of_the_cells_of_the_bag(real_p
 def test_without_torch_grad_cam_is_left_out_in_a_sentence(monkeypatch, capsys):
     monkeypatch.setattr(evidence_classifiers, "HAS_TORCH", False)
     bags, labels = synthetic_bags(4, 14, 20, 32)
-    (only,) = evidence_classifiers.trained(bags, labels, "efficientnet-lite0", 1_000, ["bag-svm"])
-    assert only.name == "bag-svm"
+    (only,) = evidence_classifiers.trained(bags, labels, "efficientnet-lite0", 1_000, ["moment-ridge"])
+    assert only.name == "moment-ridge"
     assert "torch is not installed: Grad-CAM is left out." in capsys.readouterr().out
     measured = Measured()
     for name in ("less the strongest other", "random"):
-        measured.keep(("collages", "bag-svm", name), 0, share=0.9, pointing=1.0, smoothed=1.0)
-    records = figures(measured.lines("here", {"bag-svm": only.default}))
+        measured.keep(("collages", "moment-ridge", name), 0, share=0.9, pointing=1.0, smoothed=1.0)
+    records = figures(measured.lines("here", {"moment-ridge": only.default}))
     assert [record["peer"] for record in records] == ["random"] * 3
 
 

@@ -87,12 +87,10 @@ def test_what_a_model_says_of_itself_stays_text_in_a_card_that_add_rewrites(mode
     loaded = ImageClassifier.load(model).model
     hostile = "<img src=x>\n# Heading\x1b[2J"
     about = loaded.about
-    chosen = {**about.chosen, "words": hostile, "why": hostile}
-    tried = [{**one, "words": hostile} for one in about.tried]
     made = dict.fromkeys(about.made, hostile)
-    told = dataclasses.replace(about, chosen=chosen, tried=tried, made=made, cut=[hostile])
+    told = dataclasses.replace(about, method=hostile, made=made, cut=[hostile])
     text = card(dataclasses.replace(loaded, about=told))
-    assert text.count(r"\<img src=x\>\\n# Heading\\x1b\[2J") >= 5
+    assert text.count(r"\<img src=x\>\\n# Heading\\x1b\[2J") >= 4
     assert "<img" not in text.replace(r"\<img", "")
     assert "\n# Heading" not in text
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from patchvote.voters.bag_svm import BagSVM
+from patchvote.voters.moment_svm import MomentSVM
 
 from patchvote.errors import PatchvoteError
 from patchvote.voters import bag_svm
-from patchvote.voters.bag_svm import BagSVM
-from patchvote.voters.moment_svm import MomentSVM
 from patchvote.voters.neighbours.local_nbnn import LocalNBNN
 from patchvote.voters.neighbours.nbnn import NBNN
 from patchvote.voters.prototypes.snbnl import SNBNL

@@ -14,6 +14,7 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patchvote.voters.gains import moved
 from sklearn.base import clone
 
 from conftest import write_tiny_network
@@ -35,7 +36,6 @@ from patchvote import (
 from patchvote.bags.copies import copy_groups
 from patchvote.models.export import export_model
 from patchvote.voters.familiarity import Familiarity, HeldOut
-from patchvote.voters.gains import moved
 from patchvote.voters.registry import OWN
 
 DIM = 24

@@ -21,7 +21,7 @@ from test_cli import patchvote, words
 def model(photo_folder, tmp_path_factory):
     """A model of four classes."""
     path = tmp_path_factory.mktemp("top") / "m.patchvote"
-    ImageClassifier(cache=False, voter="bag-svm").fit(photo_folder).save(path)
+    ImageClassifier(cache=False).fit(photo_folder).save(path)
     return path
 
 

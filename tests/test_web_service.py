@@ -191,7 +191,7 @@ def test_the_network_of_the_command_line_is_for_models_that_need_one(tmp_path, s
     write_network(tmp_path / "net.onnx", backbone.graph(), backbone.spec)
     rng = np.random.default_rng(0)
     photos = [rng.integers(0, 255, (64, 64, 3), dtype=np.uint8) for _ in range(4)]
-    classifier = ImageClassifier(str(tmp_path / "net.onnx"), voter="bag-svm", cache=False).fit(photos, list("abab"))
+    classifier = ImageClassifier(str(tmp_path / "net.onnx"), cache=False).fit(photos, list("abab"))
     (tmp_path / "away").mkdir()
     classifier.save(tmp_path / "away" / "own.patchvote")
     models = (tmp_path / "away" / "own.patchvote", surface_models / "surfaces.patchvote")

@@ -45,7 +45,7 @@ def test_the_whole_story(home, surfaces, real_photos):
     assert [kind for kind, _ in told][-1] == "end"
     assert told[-1][1]["status"] == "done"
     stages = list(dict.fromkeys(state["stage"] for _, state in told))  # a short one may come and go between two events
-    assert stages == [stage for stage in ("start", "extract", "choose", "check", "suggest") if stage in stages]
+    assert stages == [stage for stage in ("start", "extract", "learn", "check", "suggest") if stage in stages]
     assert stages[-1] == "suggest"
 
     # The report: accuracy with its interval, what to look at, and what to label next.
@@ -155,6 +155,27 @@ def test_photos_and_classes_are_added_to_a_model_that_was_opened(home, surface_m
     own = classifier.predict_proba([crops(real_photos, "coffee", 1, 9)[0][1]])[0]
     told = home.get(f"{at}/photos/{photo['id']}/evidence").json()["probability"]
     np.testing.assert_allclose(told, own, atol=1e-6)
+
+
+def test_an_opened_model_forgets_photos_and_classes_and_learns_others(home, surface_models, surfaces, real_photos):
+    content = (surface_models / "surfaces.patchvote").read_bytes()
+    workspace = home.post("/v1/models", files=files([("s.patchvote", content)], "file")).json()["id"]
+    at = f"/v1/workspaces/{workspace}"
+    state = home.post(f"{at}/forget", json={"photos": ["gravel/"]}).json()["workspace"]
+    assert state["model"]["classes"] == ["brick", "grass"]
+    assert home.post(f"{at}/forget", json={"photos": ["nobody.jpg"]}).status_code == 422
+    assert home.post(f"{at}/forget", json={"photos": ["grass/"]}).status_code == 422  # one class would be left
+    home.post(f"{at}/photos", files=files(crops(real_photos, "coffee", 4, 3)), data={"class_name": "table"})
+    assert learned(home, workspace)["status"] == "done"
+    assert home.get(at).json()["model"]["classes"] == ["brick", "grass", "table"]
+    taught_here = {photo["id"] for photo in home.get(f"{at}/photos").json()["photos"]}
+    assert {one["photo"] for one in home.get(f"{at}/report").json()["mistakes"]} <= taught_here
+
+
+def test_a_workspace_without_an_opened_model_forgets_by_removing_photos(home, workspace):
+    refused = home.post(f"/v1/workspaces/{workspace}/forget", json={"photos": ["a.jpg"]})
+    assert refused.status_code == 409
+    assert "remove photos, and learn again" in refused.json()["error"]["message"]
 
 
 def test_a_job_that_is_cancelled_changes_nothing(home, surfaces):
@@ -302,7 +323,7 @@ def test_a_model_of_the_server_with_a_network_beside_it_is_asked_and_taught_in_a
     write_network(tmp_path / "net.onnx", backbone.graph(), backbone.spec)
     contents = [content for photos in surfaces.values() for _, content in photos]
     labels = [name for name, photos in surfaces.items() for _ in photos]
-    classifier = ImageClassifier(str(tmp_path / "net.onnx"), voter="bag-svm", cache=False).fit(contents, labels)
+    classifier = ImageClassifier(str(tmp_path / "net.onnx"), cache=False).fit(contents, labels)
     classifier.save(tmp_path / "own.patchvote")
     with client(settings(tmp_path / "data", models=(tmp_path / "own.patchvote",))) as made:
         opened = made.post("/v1/workspaces", json={"model": "own"})

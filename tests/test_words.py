@@ -186,7 +186,7 @@ def test_predict_says_whether_it_adapted(place, command):
 
 
 def test_predict_says_how_many_photos_it_rejects_only_because_it_adapted(place, command, monkeypatch):
-    def adapted(self, store, insist):
+    def adapted(self, items, insist, threshold):
         self._model = dataclasses.replace(self.model, threshold=1.0, familiarity=None)  # it rejects all of them
 
     monkeypatch.setattr(ImageClassifier, "_adapt_to", adapted)

@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from patchvote import NBNN, SNBNL, Bags, BagSVM, ImageClassifier, Voter
+from patchvote import NBNN, SNBNL, Bags, ImageClassifier, MomentRidge, Voter
 from patchvote.cli.demo import make_photos
 
 SHOWN = ("coins", "gravel", "brick")
@@ -81,7 +81,7 @@ def draw_voters(path: Path) -> None:
     voters: dict[str, Voter] = {
         "NBNN: the nearest descriptor of each class": NBNN(calibration=0, normalise=False),
         "SNBNL: two prototypes per class": SNBNL(n_prototypes=2, calibration=0, position_weight=0, min_steps=1000),
-        "BagSVM: linear, learned from the bags": BagSVM(calibration=0, power=1.0),
+        "MomentRidge: features and products": MomentRidge(layout=0),
     }
     axis = np.linspace(0, 1.15, 160)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)

@@ -2,7 +2,7 @@
 
 - Pages link to records, benchmarks and other files of the repository (``../results/…``). The site gets a copy of each
   file that is linked to, below ``repository/``, so that every link works without a forge.
-- CONTRIBUTING.md and CHANGELOG.md stand where forges look for them, and are pages of the site as well.
+- CONTRIBUTING.md, CHANGELOG.md and experiments/README.md stand where forges look for them, and are pages of the site.
 - Formulas are LaTeX between ``$$`` lines, or between ``$` `` and `` `$`` in a sentence, as forges read it. They become
   MathML, which browsers draw themselves: no script, no font, no other host.
 - Names of options (``--sort-into``) are marked, so that no line ends within their dashes.
@@ -22,7 +22,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "experiments/README.md": "experiments.md",
+}
 PLACES = {**PAGES, "README.md": "index.md"}  # where links to files at the top lead to
 SOURCES = {page: source for source, page in PAGES.items()}
 COPIES = "repository"  # folder of the site for files outside of docs/

@@ -88,8 +88,8 @@ class ImageClassifier(Parameters, Namer):
     ----------
     model, scores, skipped, passed_over, known
         See `Namer`. `scores` is of the last measurement: of the photos that `fit` held out (`scores.held_out` is True),
-        or of those given to `evaluate`. After `load`, `add` and `adapt` it is None, since the current model was not
-        measured; `model.about.held_out` keeps the figures of `fit`.
+        or of those given to `evaluate`; with the default voter, `add` and `forget` measure as `fit` does. After `load`,
+        `adapt`, and `add` with another voter it is None; `model.about.held_out` keeps the figures of `fit`.
     filled : Filled
         Numbers of photos that the last `fit` (of the training photos), `add` or adaptation took from the cache and from
         the network.

@@ -27,6 +27,9 @@ def furnished(folder: Path, demo_photos: Path) -> Path:
             for number in range(count):
                 shutil.copyfile(next(unseen), place / f"{label}-{number}.png")
     (folder / "more" / "cat").rename(folder / "more" / "larch")
+    for name in ("cat/2019-1.jpg", "dog/2.jpg", "oak/1.jpg", "oak/2019-1.jpg"):  # photos that pages let a model forget
+        other = Image.open(folder / "photos" / name[:3] / "01.png").convert("RGB")
+        other.rotate(90 * len(name)).save(folder / "photos" / name)
     shutil.copyfile(folder / "photos" / "cat" / "00.png", folder / "photos" / "cat" / "copy.png")
     (folder / "phone").mkdir()
     for photo in (folder / "phone-labelled").rglob("*.png"):

@@ -314,14 +314,20 @@ def _answer(item: Described, extractor: Extractor, folder: _Folder, filled: Fill
         if (bag := folder.read(item.digest, filled)) is not None:
             return Described(item.photo, item.digest, bag)
         (item,) = extractor.stream([item.photo])
+    item = reduced(item, folder.kept)
+    if item.bag is not None:
+        folder.write(item.digest, item.bag)
+    return item
+
+
+def reduced(item: Described, kept: Kept) -> Described:
+    """Return what is kept of a bag that has come from the network, or the reason why nothing can be."""
     if item.bag is None:
         return item
     try:
-        bag = folder.kept.of(item.bag)
+        return Described(item.photo, item.digest, kept.of(item.bag), whole=item.bag)
     except ValueError as error:
         return Described(item.photo, item.digest, error=PhotoError(item.photo.name, str(error)))
-    folder.write(item.digest, bag)
-    return Described(item.photo, item.digest, bag, whole=item.bag)
 
 
 # --- workers ----------------------------------------------------------------------------------------------------------

@@ -239,7 +239,7 @@ def forget(
         list[str],
         typer.Argument(
             metavar="PHOTO...",
-            help="Names of training photos, patterns such as 'cat/2019*', digests, or classes with a slash: cat/",
+            help="Names of training photos, patterns such as 'cat/2019*', SHA-256 digests, or classes: cat/",
         ),
     ],
     output: Annotated[

@@ -19,6 +19,9 @@ def info(
         Path, typer.Argument(metavar="MODEL|STORE", parser=place, help="A model, or a folder that `extract` filled.")
     ],
     card: Annotated[bool, typer.Option("--card", help="Print a model's whole card, as Markdown.")] = False,
+    photos: Annotated[
+        bool, typer.Option("--photos", help="Print the names of the training photos that a model holds.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what a model holds, or a store of descriptors (a folder that `extract` filled)."""
@@ -29,8 +32,9 @@ def info(
             f"{path} is neither a model nor a store: there is no such file or folder.{near_path(path)}"
         )
     if path.is_dir():
-        if card:
-            raise MistypedError(f"--card prints the card of a model, and {path} is a folder.")
+        if card or photos:
+            what = "--card prints the card" if card else "--photos prints the training photos"
+            raise MistypedError(f"{what} of a model, and {path} is a folder.")
         from ..bags.shard import shard_files
         from .bags import store_info
 
@@ -41,10 +45,10 @@ def info(
             )
         store_info(path, as_json)
     else:
-        model_info(path, card, as_json)
+        model_info(path, card, photos, as_json)
 
 
-def model_info(path: Path, card: bool, as_json: bool) -> None:
+def model_info(path: Path, card: bool, photos: bool, as_json: bool) -> None:
     """Print what a model holds and how accurate it is."""
     from ..models.file import checksum_of, read_model
     from ..models.report.card import accuracy_of, rejects
@@ -53,6 +57,12 @@ def model_info(path: Path, card: bool, as_json: bool) -> None:
     if card:
         for line in model.card.split("\n"):  # Markdown, whose tables must not be wrapped
             emit(printable(line))
+        return
+    if photos:
+        if as_json:
+            show_json({"model": str(path), "photos": list(model.names)})
+        for name in () if as_json else model.names:
+            emit(printable(name))
         return
     if as_json:
         record = {"kind": model.kind, "classes": list(model.classes), "recipe": json.loads(model.recipe.to_json())}

@@ -398,7 +398,8 @@ class Namer:
 
     def _evidence_of(self, scores: Scores, explained: Callable[[str, Bags], Evidence]) -> Iterator[Evidence]:
         """Yield the evidence of the worst mistakes, whose photos pass the network again; of what can still be read."""
-        worst = [self._photos[scores.names[index]] for index in scores.worst()]
+        names = [scores.names[index] for index in scores.worst()]
+        worst = [self._photos[name] for name in names if name in self._photos]  # others were learned before
         for item in self._extractor.stream(worst):
             if item.bag is not None:
                 yield explained(item.photo.name, item.bag)

@@ -97,7 +97,7 @@ class Tuned:
                 made={"patchvote": __version__, "date": datetime.date.today().isoformat()},
                 images=self.images,
                 held_out=held_out,
-                method=f"{settings['n_prototypes']} prototypes per class, trained with the last stages of {self.spec.name}",
+                method=f"{settings['n_prototypes']} prototypes per class, trained with the end of {self.spec.name}",
             ),
             steps=_STEPS,
         )

@@ -3,11 +3,11 @@
 A stranger, a photo of none of the classes, gives itself away by two signs, whatever the voter:
 
 - **Doubt.** No class is likely: the log odds against the likeliest class are high.
-- **Distance.** Its vector (`bags.moments.photo_vectors`) is far from the mean vector of every class. The mean of n photos
-  is itself uncertain, so squared distances to it are divided by 1 + 1/n.
+- **Distance.** Its vector (`bags.moments.photo_vectors`) is far from the mean vector of every class. The mean of n
+  photos is itself uncertain, so squared distances to it are divided by 1 + 1/n.
 
-Both are measured on photos of the classes that were left out, and standardised: a typical left-out photo has 0. The unit of doubt
-is the standard deviation, at least 1; that of distance is half of the way from the own class to the nearest other one,
+Both are measured on photos of the classes that were left out, and standardised: a typical left-out photo has 0. The
+unit of doubt is the standard deviation, at least 1; that of distance is half of the way from the own class to the nearest other one,
 and at least the standard deviation. The standard deviation alone would not do there: photos of one camera may be so
 much alike that those of any other look strange. The **strangeness** of a photo is the soft maximum of the two, so that
 neither sign can hide the other: some voters are confident about photos that are far from everything.
@@ -250,14 +250,14 @@ def _squared_without_group(
         members.setdefault(group, []).append(photo)
     for row, photo in enumerate(images.tolist()):
         own = np.array(members[int(groups[photo])])
-        for number in np.unique(numbers[own]).tolist():
-            same = own[numbers[own] == number]
-            left = int(counts[number]) - len(same)
+        for label in np.unique(numbers[own]).tolist():
+            same = own[numbers[own] == label]
+            left = int(counts[label]) - len(same)
             if left == 0:
-                squared[row, number] = np.inf  # the class has no other photo
+                squared[row, label] = np.inf  # the class has no other photo
                 continue
-            mean = (sums[number] - vectors[same].sum(axis=0, dtype=np.float64)) / left
-            squared[row, number] = np.square(vectors[photo] - mean).sum() / (1 + 1 / left)
+            mean = (sums[label] - vectors[same].sum(axis=0, dtype=np.float64)) / left
+            squared[row, label] = np.square(vectors[photo] - mean).sum() / (1 + 1 / left)
     return squared
 
 

@@ -1,4 +1,4 @@
-"""MomentRidge: parts that vote by what they show, where they stand and what else they show; ridge regression on the bag.
+"""MomentRidge: parts that vote by what they show, where and with what else, learned by ridge regression on bags.
 
 It undoes the paper's relaxation: one linear function is learned from one vector per photo, and the vote of a part is
 what the part adds to it. The vector (`bags.moments`) holds more than the mean of the bag, so that the vote of a part is

@@ -86,7 +86,7 @@ class MomentVotes(Scorer):
         return self._linear(bags, self.arrays["linear"], self.arrays["bias"])
 
     def unadapted(self, bags: Bags) -> npt.NDArray[np.float64] | None:
-        """Return the probabilities before the voter was adapted, by which strangers are rejected; None if it was not."""
+        """Return the probabilities before the voter was adapted, which decide on rejection; None if it was not."""
         if "unadapted_linear" not in self.arrays:
             return None
         scores = self._linear(bags, self.arrays["unadapted_linear"], self.arrays["unadapted_bias"])
@@ -141,7 +141,7 @@ class MomentVotes(Scorer):
     def pulls(self, bags: Bags, number: int) -> npt.NDArray[np.float64]:
         """Return what each training image of a class adds to the score of a bag, beside the average photo.
 
-        Image i adds a_i k(x_i - m, x - m), with its coefficient a_i and the mean m of all: all of them sum to the score.
+        Image i adds a_i k(x_i - m, x - m), with its coefficient a_i and the mean m: all of them sum to the score.
         """
         own = np.flatnonzero(self.arrays["class"] == number)
         photo = unit(moments(bags, self.basis), self.features)[0]

@@ -162,7 +162,7 @@ class Scorer(abc.ABC):
         return type(self)(arrays, self.settings, self.classes, self.positions)
 
     def unadapted(self, bags: Bags) -> npt.NDArray[np.float64] | None:
-        """Return the probabilities before the voter was adapted, by which strangers are rejected; None if it was not."""
+        """Return the probabilities before the voter was adapted, which decide on rejection; None if it was not."""
         return None
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:

@@ -1,8 +1,9 @@
-"""Open a model in a workspace: learning then adds to it."""
+"""Open a model in a workspace: learning then adds to it, and it can forget photos."""
 
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from .context import Context
 from .problems import Problem
 from .records import State
 from .workspaces import Workspace
+
+_ONE = threading.Lock()  # forgetting solves all equations again: one request at a time
 
 
 def open_model(here: Context, workspace: Workspace, source: bytes | Path) -> None:
@@ -36,6 +39,33 @@ def open_model(here: Context, workspace: Workspace, source: bytes | Path) -> Non
             here.jobs.check_free(workspace)  # a job may have begun while the file was read
             # It has learned from no photo of the workspace yet.
             workspace.commit_run(run, State("").fingerprint(), opened=True, classes=model.classes)
+    except BaseException:
+        workspace.discard_run(run)
+        raise
+
+
+def forget(here: Context, workspace: Workspace, photos: list[str]) -> None:
+    """Let the opened model of a workspace forget photos; what was learned here since is learned again by the next job.
+
+    Raises
+    ------
+    PatchvoteError
+        The model cannot forget, has not learned one of these, or fewer than two classes would be left.
+    Problem
+        No model was opened in the workspace, it is learning, or was removed.
+    """
+    base = workspace.run_folder(workspace.state.base)
+    if base is None:
+        message = "no model was opened here: to forget photos of a workspace, remove photos, and learn again."
+        raise Problem(409, "conflict", message)
+    run = workspace.new_run()
+    try:
+        with _ONE:
+            classifier = here.models.loaded(base / "model.patchvote")
+            classifier.forget(photos).save(run / "model.patchvote")
+        with workspace.lock:
+            here.jobs.check_free(workspace)
+            workspace.commit_run(run, State("").fingerprint(), opened=True)
     except BaseException:
         workspace.discard_run(run)
         raise

@@ -63,7 +63,7 @@ def report_of(
 
 
 def _mistakes(scores: Scores, ids: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the held-out photos whose likeliest class is wrong, the surest first."""
+    """Return the held-out photos of the workspace whose likeliest class is wrong, the surest first."""
     rejected = scores.rejected.tolist()
     return [
         {
@@ -74,6 +74,7 @@ def _mistakes(scores: Scores, ids: Mapping[str, str]) -> list[dict[str, Any]]:
             "rejected": rejected[index],
         }
         for index in scores.worst(_MOST).tolist()
+        if scores.names[index] in ids  # an opened model has learned others
     ]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..bags.boxes import Dense
+from ..bags.cache import reduced
 from ..bags.extract import Described
 from ..bags.recipe import Recipe
 from ..classifier import ImageClassifier
@@ -153,7 +154,7 @@ class Models:
             if known is not None and not known.batcher.is_closed:
                 self._served.move_to_end(path)
                 return known
-            classifier = self._load(path)
+            classifier = self.loaded(path)
             batcher = self._batcher_of(classifier)
             served = Served(workspace.id, path, path.stat().st_size, classifier.model, batcher, workspace)
             self._served[path] = served
@@ -168,7 +169,7 @@ class Models:
         ModelError
             The file is not a model, names a network that this server does not have, or would take too long per photo.
         """
-        return self._load(path).model
+        return self.loaded(path).model
 
     def network_of(self, path: Path) -> str | None:
         """Return the name of the network that a model has in common with one of the server's own, or None."""
@@ -190,7 +191,8 @@ class Models:
             for batcher in self._batchers.values():
                 batcher.close()
 
-    def _load(self, path: Path) -> ImageClassifier:
+    def loaded(self, path: Path) -> ImageClassifier:
+        """Read a model of a workspace, with the network of a model of the server's own where it has none."""
         own = self._like(path)
         backbone = None if own is None else own.batcher.extractor.backbone  # its file may have gone meanwhile
         settings = self._settings
@@ -268,13 +270,14 @@ async def answered(
     """Return the answers of a model for photos, in order."""
     served.model.limit(threshold)  # refuse a wrong one before any work is done
     items = await described(served.batcher, photos, seconds)
+    kept = served.model.scorer.needs()
 
     def answers() -> list[Answer]:
         return [
             Answer(item.photo.name, None, error=item.error)
             if item.bag is None
             else answer_of(served.model, item.photo.name, item.bag, threshold)
-            for item in items
+            for item in (reduced(one, kept) for one in items)  # so answers are those of `predict`, to the last digit
         ]
 
     return await asyncio.to_thread(answers)

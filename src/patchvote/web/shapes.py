@@ -60,6 +60,13 @@ class PhotosIn(_Request):
     photos: Ids
 
 
+class ForgetIn(_Request):
+    """Training photos of an opened model: names, patterns of names, digests, or classes followed by a slash."""
+
+    photos: Annotated[list[Annotated[str, Field(max_length=1000)]], Field(min_length=1, max_length=1000)]
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"photos": ["cat/1.jpg", "dog/2019*"]}]})
+
+
 class AskIn(_Request):
     """Photos of a workspace to be asked about."""
 

@@ -142,6 +142,7 @@ class SNBNL(PrototypeVoter):
     """
 
     scorer_class = SnbnlVotes
+    description = "each part of a photo votes by its likeness to learned parts (prototypes) of each class"
     _saved: Checkpoint | None = None
 
     def __init__(

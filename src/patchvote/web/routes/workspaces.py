@@ -9,10 +9,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from ..context import Here, reply
-from ..opening import open_model
+from ..opening import forget, open_model
 from ..problems import Problem
 from ..served import named
-from ..shapes import ERRORS, MODEL_BODY, Changed, ClassChanged, ClassIn, WorkspaceIn, WorkspaceOut
+from ..shapes import ERRORS, MODEL_BODY, Changed, ClassChanged, ClassIn, ForgetIn, WorkspaceIn, WorkspaceOut
 from ..uploads import read_uploads
 from ..views import workspace_view
 
@@ -66,6 +66,15 @@ async def put_model(workspace: str, request: Request, here: Here) -> Response:
     here.jobs.check_free(found)
     await run_in_threadpool(open_model, here, found, sent.files[0].content)
     return await run_in_threadpool(lambda: reply({"workspace": workspace_view(here, found)}))
+
+
+@router.post(f"{_ONE}/forget", response_model=Changed, summary="Let an opened model forget photos")
+def forget_photos(workspace: str, body: ForgetIn, here: Here) -> Response:
+    """Make the opened model the one that a fit without some of its photos gives."""
+    found = here.workspaces.get(workspace)
+    here.jobs.check_free(found)
+    forget(here, found, body.photos)
+    return reply({"workspace": workspace_view(here, found)})
 
 
 @router.post(f"{_ONE}/classes", response_model=ClassChanged, status_code=201, summary="Make a class")

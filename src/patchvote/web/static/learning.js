@@ -8,7 +8,7 @@ import { learn, modelChanged, refresh, space, subscribe } from "./workspace.js";
 const STAGES = {
   start: "Getting ready",
   extract: "Looking at the photos",
-  choose: "Learning to tell them apart",
+  learn: "Learning to tell them apart",
   check: "Checking the photos for mistakes",
   suggest: "Looking for photos worth a label",
 };
