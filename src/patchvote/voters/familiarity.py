@@ -7,10 +7,10 @@ A stranger, a photo of none of the classes, gives itself away by two signs, what
   photos is itself uncertain, so squared distances to it are divided by 1 + 1/n.
 
 Both are measured on photos of the classes that were left out, and standardised: a typical left-out photo has 0. The
-unit of doubt is the standard deviation, at least 1; that of distance is half of the way from the own class to the nearest other one,
-and at least the standard deviation. The standard deviation alone would not do there: photos of one camera may be so
-much alike that those of any other look strange. The **strangeness** of a photo is the soft maximum of the two, so that
-neither sign can hide the other: some voters are confident about photos that are far from everything.
+unit of doubt is the standard deviation, at least 1; that of distance is half of the way from the own class to the
+nearest other one, and at least the standard deviation. The standard deviation alone would not do there: photos of one
+camera may be so much alike that those of any other look strange. The **strangeness** of a photo is the soft maximum of
+the two, so that neither sign can hide the other: some voters are confident about photos that are far from everything.
 
 Its **familiarity** is the share of left-out photos that are at least as strange (the p-value of conformal prediction;
 Vovk, Gammerman and Shafer 2005), interpolated between them so that it has no steps. Beyond the strangest left-out photo

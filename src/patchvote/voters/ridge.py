@@ -141,9 +141,9 @@ def best_strength(ridge: Ridge, groups: Numbers) -> float:
 
     Each photo is left out with its copies alone here: by folds, few photos per class asked for far too much of it. The
     strength is the largest one whose log loss, at its best temperature, is within one standard error of the smallest.
-    Photos of another camera are less like the training photos than left-out ones are: where left-out photos do not decide, the
-    stronger regularisation is right more often. On six changes of camera that gained 1.0 point over the smallest
-    squared error, and cost nothing measurable on photos of the same kind.
+    Photos of another camera are less like the training photos than left-out ones are: where left-out photos do not
+    decide, the stronger regularisation is right more often. On six changes of camera that gained 1.0 point over the
+    smallest squared error, and cost nothing measurable on photos of the same kind.
     """
     numbers = ridge.targets.argmax(axis=1)
     losses = []
@@ -174,7 +174,8 @@ def folds_of(numbers: Numbers, groups: Numbers) -> Numbers:
     A fold holds one group of copies of every class, as far as its groups go, so that leaving it out takes about the
     same share of every class. A photo left out alone would face classes that all have one photo more: with two photos
     per class of Scene-15, 49 % of such answers were right where 79 % were right for new photos, and 72 % by folds (with
-    five, 81, 87 and 87 %). There are as many folds as the rarest class has groups, and ten if another class has as many.
+    five, 81, 87 and 87 %). There are as many folds as the rarest class has groups, and ten if another class has as
+    many.
     """
     leaders = np.unique(groups, return_index=True)[1]
     order = np.random.default_rng(0).permutation(leaders)
