@@ -42,6 +42,9 @@ _FEWEST = 10  # photos of the target; fewer do not tell another camera from chan
 _MOST_REJECTED = 0.75  # share of the target; of photos of another camera, up to 0.65 were rejected
 # Least ratio of the variety of answers after and before: 0.80 or more with another camera, 0.53 or less in a collapse.
 _LEAST_VARIETY = 2 / 3
+# A target may show some of the classes only: with a smaller ratio of leads, its shares of classes are estimated.
+_LEAD_RATIO = 0.95
+_SHARE_ROUNDS = 2  # of estimating them
 _OFTEN = 0.05  # share of the photos from which on a class counts as found
 
 _WHAT_TO_DO = (
@@ -169,9 +172,9 @@ class Adapted(Voter):
         """Learn from the source and from the used photos of the target, whose numbers are -1 where they are not known."""
         if len(used) > _MOST_PHOTOS:
             used = np.sort(np.random.default_rng(0).permutation(used)[:_MOST_PHOTOS])
-        domains = _Domains(self.unadapted_, photos.rows(used), numbers[used])
-        unknown = np.flatnonzero(numbers[used] < 0)
-        scores = domains.solved(unknown[:0], unknown[:0])
+        target, unknown = photos.rows(used), np.flatnonzero(numbers[used] < 0)
+        domains = _Domains(self.unadapted_, target, numbers[used])
+        scores = domains.with_shares(self.unadapted_._mean_votes(target))
         for share in self.shares:
             taken = unknown[surest(scores[unknown], share)]
             scores, self.taken_ = domains.solved(taken, scores[taken].argmax(axis=1)), len(taken)
@@ -225,11 +228,35 @@ class _Domains:
         self.is_target = np.arange(len(self.labels)) >= count
         # Rows of `means` weigh the photos of the mean of the source and of that of the target.
         self.means = np.zeros((2, len(self.labels)))
-        self.means[0, :count], self.means[1, count:] = weight / weight.sum(), 1 / len(target)
-        gram = self.vectors.products(self.vectors.bags).astype(np.float64)
-        to_means = (self.means @ gram)[self.is_target.astype(int)]
-        between = (self.means @ gram @ self.means.T)[np.ix_(self.is_target.astype(int), self.is_target.astype(int))]
-        self.gram = gram - to_means - to_means.T + between
+        self.means[1, count:] = 1 / len(target)
+        self.products = self.vectors.products(self.vectors.bags).astype(np.float64)
+        self._centre(weight)
+
+    def with_shares(self, scores: Floats) -> Floats:
+        """Centre the source for the shares of classes in the target, and learn from labelled photos alone.
+
+        The mean of a domain depends on the shares of its classes. They are those of the source, unless shares that are
+        estimated from scores of the target's photos give these clearly larger leads. Returns new scores.
+        """
+        none, weight, known = np.zeros(0, np.int64), self.means[0, self.source].copy(), self.labels[self.is_target]
+        own = self.labels[self.source]
+        same = self.solved(none, none)
+        for _ in range(_SHARE_ROUNDS):
+            found = np.bincount(np.where(known < 0, scores.argmax(axis=1), known), minlength=self.classes)
+            self._centre(weight * (found / np.bincount(own, weight, self.classes))[own])
+            scores = self.solved(none, none)
+        if leads(same).mean() < _LEAD_RATIO * leads(scores).mean():
+            return scores
+        self._centre(weight)
+        return self.solved(none, none)
+
+    def _centre(self, weight: npt.NDArray[np.float64]) -> None:
+        """Centre each domain at its mean: the source with these weights of its photos."""
+        self.means[0, self.source] = weight / weight.sum()
+        domain = self.is_target.astype(int)
+        to_means = (self.means @ self.products)[domain]
+        between = (self.means @ self.products @ self.means.T)[np.ix_(domain, domain)]
+        self.gram = self.products - to_means - to_means.T + between
 
     def solved(self, taken: Numbers, answers: Numbers) -> Floats:
         """Learn from all labelled photos and from some of the target with these answers; return the target's scores."""
@@ -263,13 +290,18 @@ class _Domains:
         return linear, self.ridge.intercept - linear.astype(np.float64) @ mean, temperature
 
 
+def leads(scores: Floats) -> Floats:
+    """Return the lead of each photo: the largest score less the second largest."""
+    ranked = np.sort(scores, axis=1)
+    return np.asarray(ranked[:, -1] - ranked[:, -2])
+
+
 def surest(scores: Floats, share: float) -> Numbers:
     """Return the photos with the largest leads, the same share of every predicted class."""
-    ranked, predicted = np.sort(scores, axis=1), scores.argmax(axis=1)
-    leads, taken = ranked[:, -1] - ranked[:, -2], [np.zeros(0, np.int64)]
+    lead, predicted, taken = leads(scores), scores.argmax(axis=1), [np.zeros(0, np.int64)]
     for number in np.unique(predicted):
         rows = np.flatnonzero(predicted == number)
-        best = rows[np.argsort(-leads[rows], kind="stable")]
+        best = rows[np.argsort(-lead[rows], kind="stable")]
         taken.append(best[: int(np.ceil(share * len(rows)))])
     return np.sort(np.concatenate(taken))
 
