@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+from patchvote.voters.veto import veto_of
 
 from patchvote import Recipe
 from patchvote.errors import PatchvoteError
@@ -19,7 +20,6 @@ from patchvote.models.model import Model
 from patchvote.utils.checksums import checksum
 from patchvote.utils.tensors import contents
 from patchvote.voters.registry import kind_of, scorer_class
-from patchvote.voters.veto import veto_of
 
 STEERING = ("names", "descriptors", "steps")
 
