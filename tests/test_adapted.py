@@ -1,53 +1,81 @@
+"""Adapting to another camera gains accuracy, and must not make a voter confidently wrong."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from patchvote.voters.gains import moved
-from patchvote.voters.self_training import surest
-from sklearn.base import clone
-from test_bag_svm import photos
 
-from patchvote import NBNN, SNBNL, Adapted, Bags, BagSVM
-
-GAINS = np.array([1.0, 9.0, 0.5, 1.0, 4.0, 1.0])  # another camera
+from helpers.photo_bags import GAINS, OFFSETS, photos, scenes, strangers
+from patchvote import Adapted, MomentRidge
+from patchvote.voters.adapted import AdaptationWarning, _Domains, collapsed, surest
+from patchvote.voters.votes import NONE
 
 
 @pytest.fixture(scope="module")
 def domains():
-    source, labels = photos(90, strength=0.6, seed=1)
-    target, expected = photos(90, strength=0.6, seed=2)
-    return source, labels, [bag * GAINS for bag in target], expected
+    source, labels = scenes(90, seed=1)
+    target, expected = scenes(90, seed=2)
+    return source, labels, [bag * GAINS + OFFSETS for bag in target], expected
 
 
-@pytest.mark.parametrize("voter", [BagSVM(C=0.3), SNBNL(2), NBNN(normalise=False)], ids=lambda v: type(v).__name__)
-def test_any_voter_names_photos_of_another_camera_better_once_adapted(voter, domains):
-    source, labels, target, expected = domains
-    before = clone(voter).fit(source, labels).score(target, expected)
-    after = Adapted(voter).fit(source, labels, target).score(target, expected)
-    assert before < 0.75
-    assert after > 0.95
+@pytest.fixture(scope="module")
+def source():
+    return photos(120, seed=1)
 
 
-def test_gains_make_the_means_of_both_domains_the_same():
-    source, labels = photos(30, seed=1)
-    target = Bags.of([bag * GAINS for bag in photos(30, seed=2)[0]])
-    there = target.means().mean(axis=0)
-    balanced = moved(Bags.of(source), labels, labels, there)
-    np.testing.assert_allclose(balanced.means().mean(axis=0), there, rtol=0.1)
-    assert (balanced.values >= 0).all()
-    signed = moved(Bags.of([bag - 0.3 for bag in source]), labels, labels, there)
-    np.testing.assert_allclose(signed.means().mean(axis=0), there, rtol=1e-4)
+# --- another camera ---------------------------------------------------------------------------------------------------
+
+
+def test_photos_of_another_camera_are_named_better_once_it_is_adapted():
+    plain, adapted = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        gains, offsets = np.exp(0.4 * rng.standard_normal(24)), rng.random(24) / 2
+        target, expected = scenes(90, seed=10 + seed)
+        target = [bag * gains + offsets for bag in target]
+        voter = Adapted().fit(*scenes(90, seed=20 + seed), target)
+        plain.append(voter.unadapted_.score(target, expected))
+        adapted.append(voter.score(target, expected))
+    assert np.mean(adapted) > np.mean(plain) + 0.1
+    assert (np.array(adapted) >= plain).all()
+
+
+def test_features_of_both_signs_are_adapted_to():
+    (source, labels), (target, expected) = scenes(90, seed=20), scenes(90, seed=10)
+    shift = 0.5 * np.random.default_rng(0).choice([-1, 1], 24)
+    moved = [bag - 1 + shift for bag in target]
+    adapted = Adapted().fit([bag - 1 for bag in source], labels, moved)
+    assert adapted.score(moved, expected) > adapted.unadapted_.score(moved, expected) + 0.05
 
 
 @pytest.mark.parametrize("shown", [["sea"], ["sea", "sky"]], ids=" and ".join)
-def test_a_target_that_shows_some_classes_only_is_not_taken_for_another_camera(shown, domains):
-    source, labels, _, _ = domains
-    target, expected = photos(90, strength=0.6, seed=3)
+@pytest.mark.parametrize("gain", [1.0, GAINS], ids=["same camera", "other camera"])
+def test_a_target_that_shows_some_classes_only_is_not_taken_for_another_camera(shown, gain):
+    target, expected = scenes(90, seed=3)
     chosen = np.isin(expected, shown)
-    target = [bag for bag, own in zip(target, chosen, strict=True) if own]
-    plain = BagSVM(C=0.3).fit(source, labels).score(target, expected[chosen])
-    assert plain > 0.9
-    assert Adapted().fit(source, labels, target).score(target, expected[chosen]) >= plain
+    target = [bag * gain for bag, own in zip(target, chosen, strict=True) if own]
+    adapted = Adapted().fit(*scenes(90, seed=1), target)
+    assert adapted.score(target, expected[chosen]) >= adapted.unadapted_.score(target, expected[chosen])
+
+
+def test_each_domain_is_centred_at_its_own_mean(domains):
+    source, labels, target, _ = domains
+    voter = MomentRidge.default(0).fit(source, labels)
+    photos_of_target = voter._moments(voter._read(target), voter.learned().basis)
+    gram = _Domains(voter, photos_of_target, np.full(90, -1)).gram
+    means = np.kron(np.eye(2), np.full(90, 1 / 90))  # classes have the same number of photos
+    np.testing.assert_allclose(means @ gram, 0, atol=1e-5)
+
+
+def test_the_linear_function_gives_the_scores_of_the_regression(domains):
+    source, labels, target, _ = domains
+    voter = MomentRidge.default(0).fit(source, labels)
+    photos_of_target = voter._moments(voter._read(target), voter.learned().basis)
+    regression = _Domains(voter, photos_of_target, np.full(90, -1))
+    taken = np.arange(0, 90, 2)
+    scores = regression.solved(taken, taken % 3)
+    linear, bias, _ = regression.linear()
+    np.testing.assert_allclose(photos_of_target.vectors() @ linear.T + bias, scores, atol=1e-5)
 
 
 def test_the_surest_photos_are_the_same_share_of_every_class():
@@ -59,52 +87,147 @@ def test_the_surest_photos_are_the_same_share_of_every_class():
 
 def test_labels_of_some_photos_of_the_target_are_used_and_kept(domains):
     source, labels, target, expected = domains
-    known = [label if i < 9 else None for i, label in enumerate(expected)]
-    adapted = Adapted().fit(source, labels, target, known)
-    assert adapted.score(target, expected) > 0.95
-    assert len(adapted.voter_.vectors_) == len(source) + 9 + adapted.history_[-1]["taken"]
-    assert adapted.history_[-1]["taken"] < 81 < len(target)  # those with labels are never named anew
+    with_labels = [str(label) for label in expected[:30]] + [None] * 60
+    adapted = Adapted().fit(source, labels, target, with_labels)
+    assert not adapted.rejected_[:30].any()  # whose classes are known
+    assert adapted.score(target[30:], expected[30:]) > 0.9
+    # Where the target calls sea what the source calls land, only labels can tell.
+    swapped = np.array([{"land": "sea", "sea": "land"}.get(label, label) for label in expected])
+    few, names = scenes(30, seed=4)
+    adapted = Adapted().fit(few, names, target, [str(label) for label in swapped[:60]] + [None] * 30)
+    plain = Adapted().fit(few, names, target)
+    assert adapted.score(target[60:], swapped[60:]) > plain.score(target[60:], swapped[60:]) + 0.2
 
 
-def test_without_rounds_and_gains_it_is_the_voter_itself(domains):
+def test_what_is_rejected_may_be_said(domains):
     source, labels, target, _ = domains
-    plain = BagSVM(C=0.3).fit(source, labels)
-    adapted = Adapted(shares=(), gains=False).fit(source, labels, target)
-    np.testing.assert_allclose(adapted.decision_function(target), plain.decision_function(target), atol=1e-5)
-    np.testing.assert_allclose(adapted.predict_proba(target).sum(axis=1), 1)
-    assert adapted.votes(target[:1]).shape == (len(target[0]), 3)
-    assert set(adapted.predict_or_none(target)) <= {"land", "sea", "sky", "none of these"}
+    rejected = np.arange(90) < 20
+    adapted = Adapted().fit(source, labels, target, rejected=rejected)
+    np.testing.assert_array_equal(adapted.rejected_, rejected)
+    assert 0.7 * 70 < adapted.taken_ < 70
+
+
+def test_a_fitted_voter_is_adapted_as_one_that_is_fitted_on_the_way(domains):
+    source, labels, target, _ = domains
+    voter = MomentRidge.default(0).fit(source, labels)
+    one, other = Adapted().fit(voter, target=target), Adapted().fit(source, labels, target)
+    np.testing.assert_array_equal(one.predict_proba(target), other.predict_proba(target))
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"target": [np.ones((2, 5))]}, "the source has 6 features per descriptor, the target 5"),
+        ({"target": [np.ones((2, 5))]}, "bags have 5 features per descriptor"),
         ({"target_y": ["sea"]}, "the target has 90 photos, but 1 labels"),
-        ({"target": [np.full((2, 6), np.nan)]}, "NaN"),
+        ({"target": [np.full((2, 24), np.nan)]}, "NaN"),
     ],
 )
 def test_photos_that_do_not_fit_are_refused(change, words, domains):
     source, labels, target, _ = domains
-    asked = {"target": target, "target_y": None} | change
     with pytest.raises(ValueError, match=words):
-        Adapted().fit(source, labels, asked["target"], asked["target_y"])
+        Adapted().fit(source, labels, **{"target": target, "target_y": None, **change})
+
+
+def test_a_label_that_the_source_does_not_have_is_refused(domains):
+    source, labels, target, _ = domains
+    with pytest.raises(ValueError, match="'town'"):
+        Adapted().fit(source, labels, target, ["town"] + [None] * 89)
+
+
+def test_wrong_settings_are_refused(domains):
+    source, labels, target, _ = domains
     with pytest.raises(ValueError, match="shares of Adapted"):
         Adapted(shares=(0.5, 2)).fit(source, labels, target)
+    with pytest.raises(ValueError, match="voter of Adapted must be a MomentRidge"):
+        Adapted("snbnl").fit(source, labels, target)
 
 
 def test_copies_of_the_source_do_not_make_an_adapted_voter_surer():
     rng = np.random.default_rng(0)
     bags = [rng.random((6, 80)) for _ in range(60)]
     labels = rng.integers(0, 2, 60).tolist()  # which mean nothing
-    adapted = Adapted(BagSVM(), insist=True).fit(bags * 2, labels * 2, [rng.random((6, 80)) for _ in range(20)])
-    strange = Bags.of([rng.random((6, 80)) for _ in range(60)])
-    assert adapted.voter_.predict_proba(strange).max(axis=1).mean() < 0.65
+    adapted = Adapted(insist=True).fit(bags * 2, labels * 2, [rng.random((6, 80)) for _ in range(20)])
+    strange = [rng.random((6, 80)) for _ in range(60)]
+    assert adapted.predict_proba(strange).max(axis=1).mean() < 0.65
 
 
-def test_a_voter_that_is_fitted_anew_has_no_veto_of_the_model_before(domains):
-    source, labels, target, _ = domains
+# --- strangers and what looks unsafe ----------------------------------------------------------------------------------
+
+
+def test_strangers_stay_rejected_and_take_no_part_where_known_photos_are_adapted_to(source):
+    known, expected = photos(60, seed=2)
+    adapted = Adapted().fit(*source, known + strangers())
+    plain = adapted.unadapted_
+    assert adapted.refusal_ is None
+    assert (plain.predict_or_none(strangers()) == NONE).all()
+    assert (adapted.predict_or_none(strangers()) == NONE).all()
+    assert adapted.rejected_[60:].all()
+    assert adapted.score(known, expected) >= plain.score(known, expected)
+    same = Adapted().fit(*source, known + strangers(seed=6))
+    np.testing.assert_allclose(adapted.decision_function(known), same.decision_function(known), atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_insisting_no_stranger_is_newly_named(seed):
+    source, labels = scenes(90, seed=seed)
+    known, _ = scenes(60, seed=10 + seed)
+    rng = np.random.default_rng(seed)
+    strange = [np.abs(rng.standard_normal((8, 24)) + 2 * rng.gamma(0.4, 1.0, 24)) for _ in range(60)]
+    target = [bag * GAINS + OFFSETS for bag in known + strange]
     adapted = Adapted().fit(source, labels, target)
-    assert adapted.scorer().has_veto
-    voter = BagSVM.from_scorer(adapted.scorer(), adapted.classes_)
-    assert not voter.fit(source, labels).scorer().has_veto
+    before, after = adapted.unadapted_.predict_or_none(target), adapted.predict_or_none(target)
+    assert (before == NONE).any()
+    np.testing.assert_array_equal(after == NONE, before == NONE)
+
+
+def test_photos_unlike_anything_learned_are_not_adapted_to_unless_one_insists(source):
+    with pytest.warns(AdaptationWarning, match=r"not adapted: 25 of the 25 photos are .*--insist"):
+        careful = Adapted().fit(*source, strangers())
+    plain = MomentRidge.default(0).fit(*source)
+    np.testing.assert_array_equal(careful.predict_proba(strangers()), plain.predict_proba(strangers()))
+    assert (careful.taken_, careful.adapted_) == (0, False)
+    assert "unadapted_linear" not in careful.scorer().arrays
+    insisting = Adapted(insist=True).fit(*source, strangers())
+    assert insisting.refusal_ is None
+    assert insisting.taken_ > 0
+    assert (insisting.predict_or_none(strangers()) != NONE).all()  # which the caller guarantees
+
+
+def test_a_few_photos_are_not_taken_for_another_camera(source):
+    target, _ = photos(9, seed=2)
+    with pytest.warns(AdaptationWarning, match="9 photos that the model names are too few"):
+        adapted = Adapted().fit(*source, target)
+    np.testing.assert_array_equal(adapted.predict_proba(target), adapted.unadapted_.predict_proba(target))
+    assert Adapted(insist=True).fit(*source, target).adapted_
+
+
+def test_a_collapse_is_refused_and_the_plain_answers_are_given(source, monkeypatch):
+    target, _ = photos(60, seed=2)
+
+    def all_land(self):
+        linear, bias, temperature = original(self)
+        return linear, bias + np.array([100.0, 0, 0]), temperature
+
+    original = _Domains.linear
+    monkeypatch.setattr(_Domains, "linear", all_land)
+    with pytest.warns(AdaptationWarning, match=r"would name \d+ of the \d+ photos 'land', where .* finds 3 classes"):
+        adapted = Adapted().fit(*source, target)
+    np.testing.assert_array_equal(adapted.predict_proba(target), adapted.unadapted_.predict_proba(target))
+    assert set(Adapted(insist=True).fit(*source, target).predict(target)) == {"land"}
+
+
+def test_a_target_of_one_class_is_no_collapse():
+    assert collapsed(np.array(["mug"] * 30 + ["cup"] * 2), np.array(["mug"] * 32)) is None
+    assert collapsed(np.array(["mug", "cup", "jar"] * 9), np.array(["mug"] * 25 + ["cup"] * 2)) is not None
+
+
+def test_probabilities_under_another_camera_are_not_much_larger_than_they_should_be():
+    sure, right = [], []
+    for seed in range(4):
+        target, fresh, named = scenes(150, 10 + seed)[0], *scenes(150, 20 + seed)
+        adapted = Adapted().fit(*scenes(150, seed), [bag * GAINS for bag in target])
+        probability = adapted.predict_proba([bag * GAINS for bag in fresh])
+        sure.append(probability.max(axis=1).mean())
+        right.append(np.mean(adapted.classes_[probability.argmax(axis=1)] == named))
+    assert np.mean(right) > np.mean(sure) - 0.02
+    assert np.mean(right) < np.mean(sure) + 0.15

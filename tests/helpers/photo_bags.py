@@ -7,7 +7,8 @@ import numpy as np
 from patchvote import Bags
 
 NAMES = np.array(["land", "sea", "sky", "town"])
-OTHER_CAMERA = np.array([1.0, 9.0, 0.5, 1.0, 4.0, 1.0])  # gains of the features of `photos`
+# Gains and offsets of the features of `scenes` with another camera.
+GAINS, OFFSETS = np.exp(0.8 * np.random.default_rng(9).standard_normal(24)), np.random.default_rng(8).random(24) / 2
 
 
 def photos(
@@ -31,3 +32,19 @@ def placed(images: int = 8, seed: int = 0, shift: float = 1.5) -> tuple[Bags, np
         boxes = np.hstack([corner, corner + 0.2]).astype(np.float32)
         bags.append(Bags(values.astype(np.float32), np.array([0, size]), boxes))
     return Bags.join(bags), np.repeat(NAMES[:3], images)
+
+
+def scenes(count: int, seed: int, strength: float = 0.8) -> tuple[list[np.ndarray], np.ndarray]:
+    """Bags of three classes that have each of many features, more or less, as photos have."""
+    rng = np.random.default_rng(seed)
+    centres = np.random.default_rng(0).gamma(0.4, 1.0, (3, 24))
+    labels = np.arange(count) % 3
+    bags = [np.abs(strength * centres[label] + rng.standard_normal((int(rng.integers(3, 12)), 24))) for label in labels]
+    return bags, NAMES[labels]
+
+
+def strangers(count: int = 25, seed: int = 5) -> list[np.ndarray]:
+    """Bags of strong features that no class of `photos` has."""
+    rng = np.random.default_rng(seed)
+    other = 2.5 / 3 * np.array([0, 0, 0, 1, 1, 1])
+    return [rng.random((int(rng.integers(3, 12)), 6)) ** 3 + other for _ in range(count)]

@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+from patchvote.voters.veto import veto_of
 
 from patchvote import MomentRidge, Recipe
 from patchvote.errors import PatchvoteError
