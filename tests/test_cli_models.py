@@ -193,7 +193,7 @@ def test_add_teaches_a_new_class_in_place(command, made, photo_folder, tmp_path)
     assert "New: gravel. It now knows 3 classes." in done.out
     told = json.loads(command("info", model, "--json").out)
     assert told["classes"] == ["brick", "grass", "gravel"]
-    assert "- added" in command("info", model, "--card").out
+    assert "| gravel | 10 |" in command("info", model, "--card").out
 
 
 def test_forgetting_gives_the_model_of_a_fit_without_these_photos(command, made, photo_folder, tmp_path):
