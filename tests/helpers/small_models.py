@@ -10,7 +10,6 @@ import struct
 from pathlib import Path
 
 import numpy as np
-from patchvote.voters.veto import veto_of
 
 from patchvote import MomentRidge, Recipe
 from patchvote.errors import PatchvoteError
