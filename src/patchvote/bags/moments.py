@@ -40,7 +40,7 @@ Pack = npt.NDArray[np.int8]
 
 PLACES = 4  # means of r, a r, b r and a b r
 _STEPS = 127  # of one sign in a number of 8 bits
-_AT_ONCE = 256  # photos whose vectors are in memory at once: 31 MB with 1,280 features
+_AT_ONCE = 64  # photos whose vectors are in memory at once: 8 MB with 1,280 features
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -81,9 +81,12 @@ class MomentBags(Bags):
     def vectors(self) -> Floats:
         """Return the vector of each bag."""
         values = np.empty(self.packed.shape, np.float32)
-        for column, part in enumerate(parts_of(self.dim)):
-            values[:, part] = _unpacked(self.packed[:, part], self.scale[:, column : column + 1])
-        return unit(values, self.dim)
+        for start in range(0, len(values), _AT_ONCE):
+            rows = slice(start, start + _AT_ONCE)
+            for column, part in enumerate(parts_of(self.dim)):
+                values[rows, part] = _unpacked(self.packed[rows, part], self.scale[rows, column : column + 1])
+            unit(values[rows], self.dim)
+        return values
 
     def blocks_of_vectors(self) -> Iterator[tuple[slice, Floats]]:
         """Yield the vectors in blocks that fit into little memory, with their rows."""
@@ -194,6 +197,11 @@ def lengths(values: npt.NDArray[Any], dim: int) -> npt.NDArray[np.float64]:
     squares = [np.einsum("bm,bm->b", *2 * (values[:, part],), dtype=np.float64) for part in (what, together)]
     both = np.sqrt(np.stack(squares, axis=1))
     return np.asarray(np.where(both > 0, both, 1.0))
+
+
+def squares(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return the sum of the squares of each row."""
+    return np.array([row @ row for row in values.astype(np.float64, copy=False)])
 
 
 def unit(values: Floats, dim: int) -> Floats:

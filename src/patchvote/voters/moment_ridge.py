@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..backbones.bases import Basis, random_basis
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
-from ..bags.moments import KeptMoments, MomentBags, parts_of, photo_vectors
+from ..bags.moments import KeptMoments, MomentBags, parts_of, photo_vectors, squares
 from ..bags.store import Store
 from .base import Voter
 from .calibration import fit_temperature, threshold_for
@@ -90,15 +90,15 @@ class Vectors:
     @classmethod
     def of(cls, bags: MomentBags, weight: npt.NDArray[np.float64], layout: float) -> Vectors:
         """Scale vectors so that each kind has its share of the mean squared length of the centred vectors, 1 in all."""
-        mean, squares = np.zeros(bags.packed.shape[1]), np.zeros(3)
+        mean, lengths = np.zeros(bags.packed.shape[1]), np.zeros(3)
         share = weight / weight.sum()
         for rows, block in bags.blocks_of_vectors():
             mean += share[rows] @ block
             for kind, part in enumerate(parts_of(bags.dim)):
-                squares[kind] += share[rows] @ np.square(block[:, part]).sum(axis=1, dtype=np.float64)
-        squares -= [float(mean[part] @ mean[part]) for part in parts_of(bags.dim)]
-        importance = np.array([1.0, layout, 1.0]) * (squares > _LEAST_SIZE)
-        safe = np.where(importance > 0, squares, 1.0)
+                lengths[kind] += share[rows] @ squares(block[:, part])
+        lengths -= [float(mean[part] @ mean[part]) for part in parts_of(bags.dim)]
+        importance = np.array([1.0, layout, 1.0]) * (lengths > _LEAST_SIZE)
+        safe = np.where(importance > 0, lengths, 1.0)
         return cls(bags, np.sqrt(importance / safe / (importance.sum() or 1.0)))
 
     def products(self, columns: MomentBags) -> npt.NDArray[np.float32]:
