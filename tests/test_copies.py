@@ -7,15 +7,14 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from patchvote.models.choose import _splits
-from patchvote.voters.bag_svm import pooled
 from PIL import Image
 
 from helpers.command import network_in
-from patchvote import NBNN, SNBNL, Bags, BagSVM, Extractor, ImageClassifier, Store, find_photos
+from patchvote import NBNN, SNBNL, Bags, Extractor, ImageClassifier, MomentRidge, Store, find_photos
 from patchvote.bags import copies
 from patchvote.bags.copies import copy_groups, describe_copies
 from patchvote.bags.fill import fill
+from patchvote.bags.moments import photo_vectors
 from patchvote.voters.labels import hold_out
 
 
@@ -46,6 +45,10 @@ def encoded(image: Image.Image, quality: int) -> Image.Image:
     return Image.open(file)
 
 
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
 CHANGES = {
     "encoded again": lambda image: encoded(image, 60),
     "smaller": lambda image: image.resize((image.width * 2 // 3, image.height * 2 // 3)),
@@ -58,8 +61,8 @@ def test_photos_encoded_again_resized_cropped_or_mirrored_are_near_copies_and_ot
     chosen = [path for path in different_photos if path.stem in ("astronaut", "chelsea", "coffee", "rocket")]
     images = [Image.open(path).convert("RGB") for path in different_photos]
     images += [change(Image.open(path).convert("RGB")) for path in chosen for change in CHANGES.values()]
-    means = np.array([item.bag.means()[0] for item in Extractor().stream(find_photos(images))])
-    groups = copy_groups(means)
+    vectors = np.concatenate([photo_vectors(item.bag) for item in Extractor().stream(find_photos(images))])
+    groups = copy_groups(vectors)
     originals = [different_photos.index(path) for path in chosen for _ in CHANGES]
     assert groups.tolist() == [*range(len(different_photos)), *originals]
 
@@ -68,19 +71,20 @@ def test_photos_encoded_again_resized_cropped_or_mirrored_are_near_copies_and_ot
 def test_a_series_of_one_camera_does_not_become_one_group(data, tmp_path):
     photos = [photo for photo in find_photos(data / "office_caltech" / "webcam") if photo.label in ("mug", "mouse")]
     fill(tmp_path / "store", photos, Extractor())
-    groups = copy_groups(pooled(Store.open(tmp_path / "store")).values)
+    groups = copy_groups(photo_vectors(Store.open(tmp_path / "store").load()[0]))
     assert np.bincount(groups).max() <= 5
     assert len(np.unique(groups)) > 0.75 * len(groups)
 
 
 def test_few_features_make_no_near_copies():
-    values = np.random.default_rng(0).random((200, 4))
+    values = unit(np.random.default_rng(0).random((200, 4)))
     assert (copy_groups(values) == np.arange(200)).all()
 
 
 def test_photos_are_compared_in_blocks_as_if_at_once(monkeypatch):
     values = np.random.default_rng(0).random((100, 80))
     values[60:] = values[:40] + 0.001
+    values = unit(values)
     at_once = copy_groups(values)
     monkeypatch.setattr(copies, "_ROWS", 7)
     np.testing.assert_array_equal(copy_groups(values), at_once)
@@ -91,7 +95,7 @@ def test_photos_are_compared_in_blocks_as_if_at_once(monkeypatch):
 
 def test_photos_that_are_all_alike_are_linked_in_little_memory(monkeypatch):
     monkeypatch.setattr(copies, "_ROWS", 64)
-    photos = 1 + np.random.default_rng(0).random((5000, 64)) / 1000
+    photos = unit(1 + np.random.default_rng(0).random((5000, 64)) / 1000)
     tracemalloc.start()
     groups = copy_groups(photos)
     peak = tracemalloc.get_traced_memory()[1]
@@ -108,8 +112,9 @@ def test_copies_stay_on_one_side_of_every_split(count):
     groups[count // 2 :] = groups[: count - count // 2]  # with classes mixed
     groups = np.array([np.flatnonzero(groups == group)[0] for group in groups])
     order = rng.permutation(count)
-    for keep, out in _splits(numbers[order], 0, relabelled(groups[order])):
-        own = relabelled(groups[order])
+    own = relabelled(groups[order])
+    for seed in range(5):
+        keep, out = hold_out(np.arange(count), numbers[order], 0.2, seed, own)
         assert not set(own[keep]) & set(own[out])
         assert set(numbers[order][keep]) == {0, 1, 2}
         assert len(keep) + len(out) == count
@@ -141,7 +146,7 @@ def test_copied_photos_do_not_flatter_the_accuracy(arbitrary, tmp_path):
     assert copied.model.about.copies["groups"] == 16
 
 
-@pytest.mark.parametrize("voter", [BagSVM(), SNBNL(1, max_iter=1), NBNN()])
+@pytest.mark.parametrize("voter", [MomentRidge(), SNBNL(1, max_iter=1), NBNN()])
 def test_probabilities_are_not_set_on_copies_of_what_was_learned(voter):
     rng = np.random.default_rng(0)
     bags = [rng.random((6, 80)) for _ in range(60)]

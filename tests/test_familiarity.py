@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from patchvote.errors import ModelError, PatchvoteError
 from patchvote.models.file import read_model, write_model
-from patchvote.voters.familiarity import Familiarity, HeldOut, doubt_of
+from patchvote.voters.familiarity import Familiarity, doubt_of
 
 CLASSES, DIM = 3, 8
 # Of the classes, which have something in common, and of strangers, which do not.
@@ -21,24 +21,29 @@ PLACES = np.concatenate([[2.0, 2.0, 0, 0, 0, 0, 0, 0] + 2 * np.eye(DIM)[2 : 2 + 
 
 
 def photos(count, rng, numbers=None):
-    """Means of photos around the places of their classes, and probabilities that are right most of the time."""
+    """Vectors of photos around the places of their classes, and probabilities that are right most of the time."""
     numbers = rng.integers(0, CLASSES, count) if numbers is None else numbers
     means = PLACES[numbers] + 0.5 * rng.random((count, DIM))
     odds = rng.normal(0, 1, (count, CLASSES)) + 3 * (np.arange(CLASSES) == numbers[:, None])
     probability = np.exp(odds) / np.exp(odds).sum(axis=1, keepdims=True)
-    return means, numbers, probability
+    return unit(means), numbers, probability
 
 
-def in_folds(means, numbers, probability, folds=5):
-    parts = np.array_split(np.random.default_rng(0).permutation(len(means)), folds)
-    every = np.arange(len(means))
-    return [HeldOut(np.setdiff1d(every, part), part, probability[part]) for part in parts]
+def unit(vectors):
+    vectors = np.sign(vectors) * np.sqrt(np.abs(vectors))
+    size = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(size > 0, size, 1)
+
+
+def learn(vectors, numbers, probability, groups=None, **settings):
+    every = np.arange(len(numbers))
+    return Familiarity.learned(vectors, numbers, every if groups is None else groups, every, probability, **settings)
 
 
 def learned(count=200, seed=0, rejection=0.05):
     means, numbers, probability = photos(count, np.random.default_rng(seed))
     numbers[:CLASSES] = np.arange(CLASSES)
-    return Familiarity.learned(means, numbers, in_folds(means, numbers, probability), rejection)[0]
+    return learn(means, numbers, probability, rejection=rejection)[0]
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +56,8 @@ def test_strangeness_is_that_of_the_definition(familiarity):
     means, _, probability = photos(20, np.random.default_rng(1))
     (doubt_centre, doubt_unit), (centre, unit) = familiarity.scales
     for mean, row, found in zip(means, probability, familiarity.strangeness(probability, means), strict=True):
-        vector = np.sqrt(mean) / np.linalg.norm(np.sqrt(mean))
         distances = [
-            np.sqrt(np.sum((vector - class_mean) ** 2) / (1 + 1 / count))
+            np.sqrt(np.sum((mean - class_mean) ** 2) / (1 + 1 / count))
             for class_mean, count in zip(familiarity.means.astype(float), familiarity.counts, strict=True)
         ]
         doubt = np.log((1 - row.max()) / row.max())
@@ -62,21 +66,19 @@ def test_strangeness_is_that_of_the_definition(familiarity):
 
 
 def test_what_is_learned_is_that_of_the_definition():
-    means, numbers, probability = photos(60, np.random.default_rng(2))
-    folds = in_folds(means, numbers, probability)
-    familiarity, shares = Familiarity.learned(means, numbers, folds)
-    vectors = np.sqrt(means) / np.linalg.norm(np.sqrt(means), axis=1, keepdims=True)
+    vectors, numbers, probability = photos(60, np.random.default_rng(2))
+    groups = np.arange(60) // 2  # of which no photo is compared with another
+    familiarity, shares = learn(vectors, numbers, probability, groups)
     own, other = [], []
-    for fold in folds:
-        for image in fold.images:
-            distances = []
-            for number in range(CLASSES):
-                rows = fold.kept[numbers[fold.kept] == number]
-                distance = np.sum((vectors[image] - vectors[rows].mean(axis=0)) ** 2) / (1 + 1 / len(rows))
-                distances.append(np.sqrt(distance))
-            own.append(min(distances))
-            other.append(min(d for number, d in enumerate(distances) if number != numbers[image]))
-    doubt = doubt_of(np.concatenate([fold.probability for fold in folds]))
+    for image in range(60):
+        distances = []
+        for number in range(CLASSES):
+            rows = np.flatnonzero((numbers == number) & (groups != groups[image]))
+            distance = np.sum((vectors[image] - vectors[rows].mean(axis=0)) ** 2) / (1 + 1 / len(rows))
+            distances.append(np.sqrt(distance))
+        own.append(min(distances))
+        other.append(min(d for number, d in enumerate(distances) if number != numbers[image]))
+    doubt = doubt_of(probability)
     doubt_unit = max(doubt.std(), 1)
     unit = max(0.5 * (np.mean(other) - np.mean(own)), np.std(own))
     np.testing.assert_allclose(familiarity.scales, [[doubt.mean(), doubt_unit], [np.mean(own), unit]], atol=1e-9)
@@ -104,7 +106,7 @@ def test_doubt_and_distance_each_make_a_photo_strange(familiarity):
     means, _, probability = photos(30, np.random.default_rng(3))
     base = familiarity.strangeness(probability, means)
     equal = np.full_like(probability, 1 / CLASSES)
-    far = PLACES[[CLASSES] * 30] + np.random.default_rng(4).random((30, DIM))
+    far = unit(PLACES[[CLASSES] * 30] + np.random.default_rng(4).random((30, DIM)))
     assert (familiarity.strangeness(equal, means) > base).all()
     assert (familiarity.of(probability, far) < 0.05).all()  # however sure the voter is
     assert (familiarity.of(np.eye(CLASSES)[[0] * 30], far) < 0.05).all()
@@ -118,9 +120,9 @@ def test_the_share_of_known_photos_that_is_rejected_is_what_was_asked_for(reject
         means, numbers, probability = photos(450, np.random.default_rng(seed))
         # Class means that come from elsewhere, so that held-out and new photos are treated alike.
         kept, out, new = np.arange(150), np.arange(150, 300), np.arange(300, 450)
-        folds = [HeldOut(kept, out, probability[out])]
-        familiarity, _ = Familiarity.learned(means, numbers, folds, rejection)
-        elsewhere, _ = Familiarity.learned(means[kept], numbers[kept], [HeldOut(kept, kept, probability[kept])])
+        single = np.arange(450)
+        familiarity, _ = Familiarity.learned(means[:300], numbers[:300], single[:300], out, probability[out], rejection)
+        elsewhere, _ = learn(means[kept], numbers[kept], probability[kept])
         familiarity = dataclasses.replace(familiarity, means=elsewhere.means, counts=elsewhere.counts)
         shares.append(np.mean(familiarity.of(probability[new], means[new]) < rejection))
     error = np.std(shares) / np.sqrt(len(shares))
@@ -130,7 +132,7 @@ def test_the_share_of_known_photos_that_is_rejected_is_what_was_asked_for(reject
 def test_of_few_held_out_photos_those_far_beyond_are_rejected_all_the_same():
     familiarity = learned(count=12)
     assert len(familiarity.held_out) < 19  # too few to promise 1 in 20
-    stranger = PLACES[[CLASSES]] + 0.5
+    stranger = unit(PLACES[[CLASSES]] + 0.5)
     assert familiarity.of(np.eye(CLASSES)[:1], stranger)[0] < 0.05
 
 
@@ -138,43 +140,35 @@ def test_photos_learned_later_are_as_familiar_as_if_they_had_been_there():
     rng = np.random.default_rng(5)
     means, numbers, probability = photos(120, rng)
     numbers[:60] %= 2
-    means[:60] = PLACES[numbers[:60]] + 0.5 * rng.random((60, DIM))
-    folds = in_folds(means[:60], numbers[:60], probability[:60])
-    before, _ = Familiarity.learned(means[:60], numbers[:60], folds)
+    means[:60] = unit(PLACES[numbers[:60]] + 0.5 * rng.random((60, DIM)))
+    before, _ = learn(means[:60], numbers[:60], probability[:60])
     names, more = np.array(["b", "c"]), np.array(["a", "b", "c"])  # the new class comes first
     as_more = np.array([1, 2, 0])[numbers]
     after = before.with_photos(means[60:], as_more[60:], np.searchsorted(more, names), 3)
-    vectors = np.sqrt(means) / np.linalg.norm(np.sqrt(means), axis=1, keepdims=True)
     for number in range(3):
-        np.testing.assert_allclose(after.means[number], vectors[as_more == number].mean(axis=0), atol=1e-6)
+        np.testing.assert_allclose(after.means[number], means[as_more == number].mean(axis=0), atol=1e-6)
     assert after.counts.tolist() == np.bincount(as_more).tolist()
     new = means[60:][as_more[60:] == 0]
     sure = np.eye(3)[[0] * len(new)]
     assert np.median(before.of(sure[:, :2], new)) < np.median(after.of(sure, new)) / 2
 
 
-def test_features_of_any_size_and_sign_are_measured():
+def test_vectors_of_any_size_and_sign_are_measured():
     means, numbers, probability = photos(60, np.random.default_rng(6))
     for change in (lambda m: m * 1e-6, lambda m: m * 1e6, lambda m: m - 2, lambda m: np.ones_like(m), np.zeros_like):
         changed = change(means)
-        familiarity, shares = Familiarity.learned(changed, numbers, in_folds(changed, numbers, probability))
-        assert familiarity.power == (1.0 if (changed < 0).any() else 0.5)
+        familiarity, shares = learn(changed, numbers, probability)
         assert familiarity.fault(CLASSES, DIM) is None
         assert np.isfinite(familiarity.of(probability, changed)).all()
         assert np.mean(shares < 0.05) <= 0.05
-    certain = np.eye(CLASSES)[numbers]
-    familiarity, _ = Familiarity.learned(means, numbers, in_folds(means, numbers, certain))
+    familiarity, _ = learn(means, numbers, np.eye(CLASSES)[numbers])
     assert familiarity.fault(CLASSES, DIM) is None
 
 
-def test_without_held_out_photos_there_is_no_familiarity():
+def test_without_left_out_photos_there_is_no_familiarity():
     means, numbers, probability = photos(20, np.random.default_rng(7))
     nothing = np.zeros(0, np.int64)
-    assert Familiarity.learned(means, numbers, []) == (None, None)
-    assert Familiarity.learned(means, numbers, [HeldOut(np.arange(20), nothing, probability[:0])]) == (None, None)
-    whole_class = np.flatnonzero(numbers == 1)
-    fold = HeldOut(np.setdiff1d(np.arange(20), whole_class), whole_class, probability[whole_class])
-    assert Familiarity.learned(means, numbers, [fold]) == (None, None)
+    assert Familiarity.learned(means, numbers, np.arange(20), nothing, probability[:0]) == (None, None)
 
 
 def test_a_model_keeps_a_bounded_number_of_held_out_photos(monkeypatch):
@@ -206,7 +200,7 @@ def test_a_model_is_read_as_it_was_written(familiarity, tmp_path):
     write_model(model, tmp_path / "m")
     again = read_model(tmp_path / "m")
     assert same(model, again)
-    assert again.familiarity.settings == {"power": 0.5, "rejection": 0.05}
+    assert again.familiarity.settings == {"rejection": 0.05}
 
 
 HOSTILE = {
@@ -220,7 +214,6 @@ HOSTILE = {
     ],
     "scales": [np.ones((2, 3)), np.zeros((2, 2)), np.array([[0, 1], [0, -1.0]]), np.full((2, 2), np.inf)],
     "held_out": [np.zeros(0), np.array([2.0, 1.0]), np.array([np.nan]), np.ones((2, 2)), np.array([1, 2])],
-    "power": [0.0, 2.0, float("nan")],
     "rejection": [-0.1, 1.5, float("nan")],
 }
 
@@ -255,8 +248,8 @@ def test_a_file_that_lacks_a_part_is_refused(familiarity, tmp_path):
         7,
         {},
         {"power": 0.5},
-        {"power": "0.5", "rejection": 0.05},
-        {"power": 0.5, "rejection": None},
+        {"rejection": "0.05"},
+        {"rejection": None},
     ):
         text = json.dumps(header | {"familiarity": wrong})
         with pytest.raises(ModelError, match="familiarity"):

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from helpers.command import network_in
-from patchvote import Bags, BagSVM, Dense, ImageClassifier, MomentSVM, PatchvoteError, Photo, Recipe
+from patchvote import Bags, Dense, ImageClassifier, MomentRidge, PatchvoteError, Photo, Recipe
 from patchvote.photos.labels import label_texts
 
 
@@ -45,7 +45,7 @@ def test_labels_of_mixed_types_are_refused():
 
 def test_labels_that_are_all_none_are_called_missing():
     with pytest.raises(ValueError, match="labels are None for every image"):
-        BagSVM().fit(np.ones((6, 3)), [None] * 6)
+        MomentRidge().fit(np.ones((6, 3)), [None] * 6)
 
 
 @pytest.mark.parametrize(
@@ -59,13 +59,13 @@ def test_labels_that_are_all_none_are_called_missing():
 )
 def test_weights_that_no_solver_can_use_are_refused(weight, says):
     with pytest.raises(ValueError, match=says):
-        BagSVM(calibration=0).fit(np.arange(18.0).reshape(6, 3), ["a", "a", "a", "b", "b", "b"], weight)
+        MomentRidge().fit(np.arange(18.0).reshape(6, 3), ["a", "a", "a", "b", "b", "b"], weight)
 
 
 def test_boxes_in_pixels_are_refused():
     bags = Bags(np.ones((4, 3)), np.array([0, 2, 4]), np.array([[0, 0, 70, 70]] * 4, np.float32))
     with pytest.raises(ValueError, match="Are they in pixels"):
-        MomentSVM(calibration=0).fit(bags, ["a", "b"])
+        MomentRidge().fit(bags, ["a", "b"])
 
 
 def test_labels_of_one_type_come_back_as_text():

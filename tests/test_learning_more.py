@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from patchvote.voters.bag_svm import BagSVM
-from patchvote.voters.moment_svm import MomentSVM
 
+from patchvote import Bags
 from patchvote.errors import PatchvoteError
-from patchvote.voters import bag_svm
+from patchvote.voters import moment_ridge
+from patchvote.voters.moment_ridge import MomentRidge
 from patchvote.voters.neighbours.local_nbnn import LocalNBNN
 from patchvote.voters.neighbours.nbnn import NBNN
 from patchvote.voters.prototypes.snbnl import SNBNL
@@ -27,7 +27,7 @@ def arrays_of(voter) -> dict[str, list]:
 @pytest.mark.parametrize(
     ("voter", "images", "weight"),
     [
-        pytest.param(MomentSVM(pairs=2, calibration=0), [-bag for bag in MORE], None, id="moment-svm"),
+        pytest.param(MomentRidge(), MORE, [-1, 1], id="moment-ridge"),
         pytest.param(NBNN(calibration=0), MORE, [-1, 1], id="nbnn"),
         pytest.param(LocalNBNN(calibration=0), MORE, [-1, 1], id="local-nbnn"),
         pytest.param(SNBNL(2, calibration=0), MORE, [-1, 1], id="snbnl"),
@@ -47,9 +47,9 @@ def test_ctrl_c_while_more_is_learned_leaves_the_voter_as_it_was(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    voter = BagSVM(calibration=0).fit(IMAGES, LABELS)
+    voter = MomentRidge().fit(IMAGES, LABELS)
     before = arrays_of(voter)
-    monkeypatch.setattr(bag_svm, "fit_linear", interrupted)
+    monkeypatch.setattr(moment_ridge, "solve", interrupted)
     with pytest.raises(KeyboardInterrupt):
         voter.partial_fit(MORE, NEW)
     assert (voter.classes_.tolist(), arrays_of(voter)) == (["boat", "cat"], before)
@@ -73,14 +73,14 @@ def test_learning_more_does_not_change_the_model_that_a_voter_came_from(labels):
 
 def test_a_model_of_prototypes_without_memory_says_that_it_cannot_learn_more():
     voter = SNBNL(2, calibration=0).fit(IMAGES, LABELS)
-    bags = BagSVM()._read(MORE, fitting=True)
+    bags = Bags.of(MORE)
     with pytest.raises(PatchvoteError, match="cannot learn more: fit it again"):
         voter.learn_more(bags, np.array(NEW), {}, np.random.default_rng(0))
 
 
 def test_balanced_classes_old_and_new_have_the_same_weight_when_more_is_learned(monkeypatch):
     voter = SNBNL(2, calibration=0, class_weight="balanced").fit(IMAGES, LABELS)
-    bags = BagSVM()._read(IMAGES, fitting=True)
+    bags = Bags.of(IMAGES)
     voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
     read, weights = SNBNL._training_data, []
 
@@ -90,7 +90,7 @@ def test_balanced_classes_old_and_new_have_the_same_weight_when_more_is_learned(
         return data
 
     monkeypatch.setattr(SNBNL, "_training_data", noted)
-    new, labels = BagSVM()._read([*MORE, *MORE], fitting=True), np.array(["ape", "ape", "ape", "dog"])
+    new, labels = Bags.of([*MORE, *MORE]), np.array(["ape", "ape", "ape", "dog"])
     voter.learn_more(new, labels, {}, np.random.default_rng(0))
     np.testing.assert_allclose(weights, 12)  # descriptors: the 24 new ones are of two classes
     assert voter.class_weight == "balanced"
@@ -99,10 +99,10 @@ def test_balanced_classes_old_and_new_have_the_same_weight_when_more_is_learned(
 def test_descriptors_beyond_float16_are_remembered_as_they_are():
     large = [1e5 * bag for bag in IMAGES]
     voter = SNBNL(2, calibration=0).fit(large, LABELS)
-    bags = BagSVM()._read(large, fitting=True)
+    bags = Bags.of(large)
     voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
     voter.scorer().check_all()
-    more = BagSVM()._read([1e5 * bag for bag in MORE], fitting=True)
+    more = Bags.of([1e5 * bag for bag in MORE])
     voter.learn_more(more, np.array(NEW), {}, np.random.default_rng(0))
     voter.scorer().check_all()
     assert voter.memory_values_.max() > 1e5
@@ -110,6 +110,6 @@ def test_descriptors_beyond_float16_are_remembered_as_they_are():
 
 def test_a_voter_that_is_fitted_anew_remembers_nothing_of_other_images():
     voter = SNBNL(2, calibration=0).fit([*IMAGES, *MORE], [*LABELS, *NEW])
-    bags = BagSVM()._read([*IMAGES, *MORE], fitting=True)
+    bags = Bags.of([*IMAGES, *MORE])
     voter.remember(bags, np.searchsorted(voter.classes_, [*LABELS, *NEW]), np.random.default_rng(0))
     voter.fit(IMAGES, LABELS).scorer().check_all()

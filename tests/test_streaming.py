@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import NBNN, Bags, BagSVM, ImageClassifier, Store
+from patchvote import NBNN, Bags, ImageClassifier, MomentRidge, Store
 from patchvote.bags.extract import _Pipeline
 from patchvote.models.scores import WORST
 from patchvote.voters import base
@@ -37,7 +37,7 @@ def photos(count: int) -> tuple[list[np.ndarray], list[str]]:
     return [(rng.integers(0, 160, (64, 64, 3)) + 90 * (label == "light")).astype(np.uint8) for label in labels], labels
 
 
-@pytest.mark.parametrize("voter", ["bag-svm", "nbnn"])
+@pytest.mark.parametrize("voter", ["moment-ridge", "nbnn"])
 def test_predicting_and_evaluating_hold_as_many_bags_for_many_photos_as_for_few(voter, alive):
     classifier = ImageClassifier(QUICK, voter=voter, backbone=QuickNetwork(), cache=False, jobs=1).fit(*photos(12))
     most = {}
@@ -59,21 +59,19 @@ def test_predicting_and_evaluating_hold_as_many_bags_for_many_photos_as_for_few(
     assert most["evaluate", 40] == most["evaluate", 160] <= WORST + 4
 
 
-@pytest.mark.parametrize("voter", [NBNN(calibration=0), BagSVM()], ids=str)
+@pytest.mark.parametrize("voter", [NBNN(calibration=0), MomentRidge()], ids=str)
 def test_a_store_is_predicted_block_by_block(voter, tmp_path, monkeypatch):
     store, loaded = make_store(tmp_path), []
     voter.fit(store)
     expected = voter.predict_proba(store.load()[0])
-    original = Store._load
+    original = Store.load
 
-    def spy(self, chosen, dtype):
-        loaded.append(int(self.sizes[chosen].sum()))
-        return original(self, chosen, dtype)
+    def spy(self, indices=None, dtype=np.float32):
+        bags, labels = original(self, indices, dtype)
+        loaded.append(len(bags.values))
+        return bags, labels
 
-    monkeypatch.setattr(Store, "_load", spy)
+    monkeypatch.setattr(Store, "load", spy)
     monkeypatch.setattr(base, "_AT_ONCE", 100)
     np.testing.assert_allclose(voter.predict_proba(store), expected, atol=1e-6)
     assert (max(loaded), sum(loaded)) == (100, 1200)
-
-
-# --- protocols --------------------------------------------------------------------------------------------------------

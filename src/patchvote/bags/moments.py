@@ -194,14 +194,13 @@ def parts_of(dim: int) -> tuple[slice, slice, slice]:
 def lengths(values: npt.NDArray[Any], dim: int) -> npt.NDArray[np.float64]:
     """Return the length of what, and that of together, of each bag ``(bags, 2)``; 1 where it is 0."""
     what, _, together = parts_of(dim)
-    squares = [np.einsum("bm,bm->b", *2 * (values[:, part],), dtype=np.float64) for part in (what, together)]
-    both = np.sqrt(np.stack(squares, axis=1))
+    both = np.sqrt(np.stack([squares(values[:, part]) for part in (what, together)], axis=1))
     return np.asarray(np.where(both > 0, both, 1.0))
 
 
 def squares(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Return the sum of the squares of each row."""
-    return np.array([row @ row for row in values.astype(np.float64, copy=False)])
+    return np.asarray(np.einsum("bm,bm->b", values, values, dtype=np.float64))
 
 
 def unit(values: Floats, dim: int) -> Floats:

@@ -20,6 +20,7 @@ from ..bags.bags import Bags
 from ..bags.copies import copy_groups
 from ..bags.moments import KeptMoments, MomentBags, parts_of, photo_vectors, squares
 from ..bags.store import Store
+from .atomic import atomic
 from .base import Voter
 from .calibration import fit_temperature, threshold_for
 from .labels import check_weights, image_weights
@@ -219,11 +220,13 @@ class MomentRidge(Voter):
         """
         self._check_settings()
         source, labels = self._read_labelled(X, y, reset=True)
-        numbers = self._set_classes(labels)
         weight = check_weights(sample_weight, len(source))
+        self._set_classes(labels[weight > 0])
+        numbers = np.searchsorted(self.classes_, labels)
         self._learn(self._moments(source, None), numbers, weight, groups)
         return self
 
+    @atomic
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn more images, of any class, together with those learned before: as a fit to all of them does.
 
@@ -242,7 +245,8 @@ class MomentRidge(Voter):
         known = self.learned()
         new = self._moments(source, known.basis)
         before, old = self.classes_, getattr(self, "weight_", np.ones(len(known)))
-        numbers = self._set_classes(labels, before)
+        self._set_classes(labels[weight > 0], before)
+        numbers = np.searchsorted(self.classes_, labels)
         numbers = np.concatenate([np.searchsorted(self.classes_, before)[self.class_], numbers])
         self._learn(MomentBags.joined([known, new]), numbers, np.concatenate([old, weight]), None)
         return self

@@ -158,7 +158,7 @@ def best_strength(ridge: Ridge, groups: Numbers) -> float:
         losses.append(log_losses(probability, expected) * ridge.weight[asked])
     each = np.stack(losses)
     difference = each - each[each.mean(axis=1).argmin()]
-    error = difference.std(axis=1) / np.sqrt(each.shape[1])
+    error = difference.std(axis=1) / np.sqrt(len(np.unique(groups[asked])))  # copies are no further evidence
     return float(STRENGTHS[np.flatnonzero(difference.mean(axis=1) <= error + 1e-12).max()])
 
 
