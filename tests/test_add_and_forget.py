@@ -125,7 +125,9 @@ def test_a_model_without_memory_answers_and_says_why_it_changes_no_more(made, tm
     whole.save(tmp_path / "small.patchvote", memory=False)
     small = loaded(tmp_path / "small.patchvote")
     np.testing.assert_array_equal(small.predict_proba(made / "all"), whole.predict_proba(made / "all"))
-    assert [one.rejected for one in small.answers(made / "all")] == [one.rejected for one in whole.answers(made / "all")]
+    assert [one.rejected for one in small.answers(made / "all")] == [
+        one.rejected for one in whole.answers(made / "all")
+    ]
     before = small.model
     for change in (small.add, small.adapt, lambda photos: small.forget("grey/")):
         with pytest.raises(PatchvoteError, match="written without its memory .--no-memory.: fit it again"):

@@ -14,7 +14,6 @@ from patchvote import ImageClassifier, PatchvoteError, find_photos
 from patchvote.models.scores import Scores
 from patchvote.utils.pace import as_progress
 
-
 ADDED = {"date": "2025-01-01", "images": {"red": 1}, "new_classes": ["red"]}
 
 

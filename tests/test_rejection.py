@@ -171,7 +171,9 @@ def test_an_adapted_model_rejects_what_it_rejected_before_and_nothing_else(tmp_p
     assert classifier.refusal is None
     after = list(classifier.answers([*target, *strangers]))
     assert [answer.rejected for answer in after] == [answer.rejected for answer in before]
-    assert [answer.familiarity for answer in after] == pytest.approx([answer.familiarity for answer in before], rel=1e-4)
+    assert [answer.familiarity for answer in after] == pytest.approx(
+        [answer.familiarity for answer in before], rel=1e-4
+    )
     named = [(answer.label, label) for answer, label in zip(after, labels, strict=False) if not answer.rejected]
     assert len(named) >= 10
     assert np.mean([found == label for found, label in named]) > 0.8

@@ -12,7 +12,13 @@ from patchvote import ImageClassifier
 # Processes are forks of one that has imported all, so that most of the time of each is its work.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
-    ["patchvote.classifier", "patchvote.models.fit", "patchvote.models.add", "patchvote.bags.cache", "PIL.PngImagePlugin"]
+    [
+        "patchvote.classifier",
+        "patchvote.models.fit",
+        "patchvote.models.add",
+        "patchvote.bags.cache",
+        "PIL.PngImagePlugin",
+    ]
 )
 
 
