@@ -1,8 +1,8 @@
 """How time and memory of training grow with the number of descriptors, and with the number of classes.
 
-One pass of sNBNL (15 x 10 prototypes) reads stores of growing size; sNBNL (10 prototypes per class) and BagSVM learn
+One pass of sNBNL (15 x 10 prototypes) reads stores of growing size; sNBNL (10 prototypes per class) and MomentRidge learn
 the same photos, divided into more and more classes. Each point is a process of its own: its time is that of the
-training alone, from opening the store to the end of `fit` (for BagSVM, with making the photos, a twentieth of it), and
+training alone, from opening the store to the end of `fit` (for MomentRidge, with making the photos, a twentieth of it), and
 its memory the peak of the whole process. A store that fits into `memory` of SNBNL is kept there, so its memory grows up
 to that budget; a second curve has a smaller budget.
 
@@ -30,7 +30,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from common import Record, options, record, save_plot, synthetic_bags, write
-from patchvote import SNBNL, BagSVM, Store
+from patchvote import SNBNL, MomentRidge, Store
 from patchvote.utils.machine import forget_peak_memory, peak_memory
 from stores import SIZE, first_shards, make_store
 
@@ -51,11 +51,11 @@ def trained_on_store(folder: str, classes: str, settings: str) -> int:
 
 
 def trained_on_means(photos: str, features: str, classes: str) -> int:
-    """Train a BagSVM on synthetic photos, of which only the means matter; return their number."""
+    """Train a MomentRidge on synthetic photos, of which only the means matter; return their number."""
     bags, _ = synthetic_bags(10, int(photos) // 10, 1, int(features))
     forget_peak_memory()
     labels = [f"{index % int(classes):04d}" for index in range(len(bags))]
-    BagSVM(calibration=0).fit(bags, labels)
+    MomentRidge().fit(bags, labels)
     return len(bags)
 
 
@@ -135,12 +135,12 @@ def by_descriptors(store: Store, folder: Path, largest: int, args: Any) -> dict[
 
 
 def by_classes(store: Store, folder: Path, args: Any) -> dict[str, list[Point]]:
-    """Measure sNBNL and BagSVM with 10 to 1,000 classes of the same photos."""
+    """Measure sNBNL and MomentRidge with 10 to 1,000 classes of the same photos."""
     part = first_shards(store, folder / "classes", args.class_photos * SIZE)
-    curves: dict[str, list[Point]] = {"sNBNL": [], "BagSVM": []}
+    curves: dict[str, list[Point]] = {"sNBNL": [], "MomentRidge": []}
     for classes in [count for count in CLASSES if count <= args.class_photos]:
         work: tuple[Any, ...] = (("sNBNL", "store", part, classes, "{}"),)
-        work += (("BagSVM", "means", 5 * args.class_photos, args.features, classes),)
+        work += (("MomentRidge", "means", 5 * args.class_photos, args.features, classes),)
         for name, *words in work:
             curves[name].append(measured(*words, repeats=args.repeats) | {"size": classes})
             tell(f"{name}, {classes:,} classes", curves[name][-1])

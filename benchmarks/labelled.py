@@ -1,7 +1,7 @@
 """Labelled photos for the benchmarks of `patchvote check` and `suggest`: from stores, photos, or synthetic ones.
 
 In a store, a photo whose name begins with its class (`coast/1.jpg`) belongs to Scene-15, any other (`amazon/mug/1.jpg`)
-to the set that its name begins with. Only the means of bags are used.
+to the set that its name begins with. Only the moments of bags are used.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import numpy as np
 
 from common import synthetic_bags
 from experiments.made_with import here
-from patchvote import Bags, Extractor, Recipe, Store, find_photos
+from patchvote import Extractor, Recipe, Store, find_photos
+from patchvote.backbones.bases import basis_of, random_basis
 from patchvote.bags.copies import copy_groups
-from patchvote.voters.bag_svm import pooled
-from patchvote.voters.pooling import bag_vectors
-from patchvote.voters.power import resolved
+from patchvote.bags.moments import KeptMoments, MomentBags, photo_vectors
 
+_AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 OFFICE = ("amazon", "caltech", "dslr", "webcam")
 TITLES = {"scene15": "Scene-15", "office": "Office, all domains", "synthetic": "synthetic", "photos": "photos"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Labelled:
-    """Photos of one set: means of their bags, class numbers, and groups of copies."""
+    """Photos of one set: moments of their bags, class numbers, and groups of copies."""
 
-    means: np.ndarray
+    bags: MomentBags
     numbers: np.ndarray
     groups: np.ndarray
     classes: int
@@ -42,14 +42,14 @@ class Labelled:
 
     @property
     def vectors(self) -> np.ndarray:
-        """Vectors of the bags, of length 1."""
-        return bag_vectors(self.means, resolved("auto", bool((self.means < 0).any())))
+        """Vectors of the photos, of length 1."""
+        return photo_vectors(self.bags)
 
     @classmethod
-    def of(cls, means: np.ndarray, labels: Iterable[str], digests: Sequence[str] | None = None) -> Labelled:
+    def of(cls, bags: MomentBags, labels: Iterable[str], digests: Sequence[str] | None = None) -> Labelled:
         """Return photos with numbered classes and groups of copies."""
         classes, numbers = np.unique(np.array(list(labels), str), return_inverse=True)
-        return cls(means, numbers, copy_groups(means, digests), len(classes))
+        return cls(bags, numbers, copy_groups(photo_vectors(bags), digests), len(classes))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -65,26 +65,31 @@ def read_sets(bags: Sequence[Path] | None, photos: Path | None) -> dict[str, Lab
     if bags:
         return _from_stores(bags)
     if photos is not None:
-        items = [item for item in Extractor(Recipe()).stream(find_photos(photos)) if item.bag is not None]
-        means = Bags.join(item.bag for item in items if item.bag is not None).means()
-        return {"photos": Labelled.of(means, [str(item.photo.label) for item in items])}
+        extractor = Extractor(Recipe())
+        keep = KeptMoments(basis_of(extractor.backbone.spec))
+        items = [(str(i.photo.label), keep.of(i.bag)) for i in extractor.stream(find_photos(photos)) if i.bag]
+        return {"photos": Labelled.of(MomentBags.joined([bag for _, bag in items]), [label for label, _ in items])}
     made, labels = synthetic_bags(5, 40, 12, 96)
-    return {"synthetic": Labelled.of(made.means(), labels)}
+    return {"synthetic": Labelled.of(KeptMoments(random_basis(96)).of(made), labels)}
 
 
 def _from_stores(paths: Sequence[Path]) -> dict[str, Labelled]:
-    rows: dict[str, list[tuple[np.ndarray, str, str]]] = {}
+    rows: dict[str, list[tuple[MomentBags, str, str]]] = {}
     for path in paths:
         store = Store.open(path)
-        for entry, mean in zip(store.entries, pooled(store).values, strict=True):
+        keep = KeptMoments(basis_of(Extractor(store.recipe).backbone.spec))
+        bags = MomentBags.joined([keep.of(block) for block, _ in store.blocks(_AT_ONCE)])
+        for number, entry in enumerate(store.entries):
             first, label = entry.name.split("/")[0], str(entry.label)
-            rows.setdefault("scene15" if first == label else first, []).append((mean, label, entry.digest))
+            rows.setdefault("scene15" if first == label else first, []).append(
+                (bags.rows([number]), label, entry.digest)
+            )
     if (domains := [name for name in OFFICE if name in rows]) and len(domains) > 1:
         rows["office"] = [row for name in domains for row in rows[name]]
     sets = {}
     for name, found in sorted(rows.items()):
-        means, labels, digests = zip(*found, strict=True)
-        sets[name] = Labelled.of(np.stack(means), labels, digests)
+        bags_of, labels, digests = zip(*found, strict=True)
+        sets[name] = Labelled.of(MomentBags.joined(bags_of), labels, digests)
         print(f"{name}: {len(found):,} photos of {sets[name].classes} classes", flush=True)
     return sets
 

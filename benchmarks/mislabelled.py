@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from common import Record, options, record, timed, write
 from labelled import OFFICE, Labelled, add_options, mean, read_sets, read_trials, renew, table, title, write_trials
+from patchvote.bags.moments import MomentBags, photo_vectors
 from patchvote.models.check.held_out import HeldOut, hold_out_each
 from patchvote.models.check.suspects import doubtful_labels, label_doubts, outliers
 
@@ -43,7 +44,7 @@ def plant(photos: Labelled, wrong: str, seed: int) -> tuple[np.ndarray, np.ndarr
     planted[rng.permutation(len(right))[: round(RATE * len(right))]] = True
     labels = (right + rng.integers(1, photos.classes, len(right))) % photos.classes
     if wrong == "alike":
-        labels = label_doubts(hold_out_each(photos.means, right, photos.groups).probability, right)[1]
+        labels = label_doubts(hold_out_each(photos.bags, right, photos.groups).probability, right)[1]
     return np.where(planted, labels, right), planted
 
 
@@ -79,7 +80,7 @@ def listed(chosen: np.ndarray, planted: np.ndarray) -> dict[str, int]:
 def label_trials(name: str, photos: Labelled, wrong: str, seed: int) -> Iterator[Trial]:
     """Yield the result of each rule for one draw."""
     labels, planted = plant(photos, wrong, seed)
-    seconds, held_out = timed(lambda: hold_out_each(photos.means, labels, photos.groups))
+    seconds, held_out = timed(lambda: hold_out_each(photos.bags, labels, photos.groups))
     own = np.nan_to_num(held_out.probability[np.arange(len(labels)), labels], nan=1.0)
     by_neighbours, found = timed(lambda: neighbours(photos, labels))
     ranks = {"check": label_doubts(held_out.probability, labels)[0], "self-confidence": -own, "neighbours": found}
@@ -94,7 +95,7 @@ def label_trials(name: str, photos: Labelled, wrong: str, seed: int) -> Iterator
 
 def clean_trial(name: str, photos: Labelled) -> Trial:
     """Return what is listed of a set as it was published."""
-    held_out = hold_out_each(photos.means, photos.numbers, photos.groups)
+    held_out = hold_out_each(photos.bags, photos.numbers, photos.groups)
     labels, _ = doubtful_labels(held_out.probability, photos.numbers)
     return {
         "part": "clean",
@@ -110,13 +111,13 @@ def clean_trial(name: str, photos: Labelled) -> Trial:
 def stranger_trials(name: str, photos: Labelled, others: Labelled, seed: int) -> Iterator[Trial]:
     """Add photos of another set under random labels, and yield how well they are found."""
     rng, count = np.random.default_rng(seed), max(2, round(STRANGERS * len(photos)))
-    strangers = others.means[rng.permutation(len(others))[:count]]
-    means = np.concatenate([photos.means, strangers])
+    strangers = others.bags.rows(rng.permutation(len(others))[:count])
+    bags = MomentBags.joined([photos.bags, strangers])
     labels = np.concatenate([photos.numbers, rng.integers(0, photos.classes, count)])
     groups = np.concatenate([photos.groups, len(photos) + np.arange(count)])
-    planted = np.arange(len(means)) >= len(photos)
-    held_out: HeldOut = hold_out_each(means, labels, groups)
-    vectors = Labelled(means, labels, groups, photos.classes).vectors.astype(np.float32)
+    planted = np.arange(len(bags)) >= len(photos)
+    held_out: HeldOut = hold_out_each(bags, labels, groups)
+    vectors = photo_vectors(bags).astype(np.float32)
     similarity = vectors @ vectors.T
     np.fill_diagonal(similarity, -np.inf)
     distance = 1 - np.partition(similarity, -10, axis=1)[:, -10]  # to the tenth neighbour, the best of 1, 3, 5 and 10

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from common import Record, options, record, write
 from labelled import OFFICE, Labelled, add_options, read_sets, read_trials, renew, table, title, write_trials
-from patchvote import Bags, BagSVM
+from patchvote import MomentRidge
 from patchvote.models.next_labels import next_labels, uncertainty
 
 CHOSEN_ON = ("amazon", "webcam")  # sets on which the rule was chosen
@@ -40,14 +40,14 @@ def divide(photos: Labelled, rng: np.random.Generator) -> tuple[np.ndarray, np.n
     return first, order[~np.isin(order, first)], np.flatnonzero(test)
 
 
-def chosen(rule: str, voter: BagSVM, photos: Labelled, pool: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def chosen(rule: str, voter: MomentRidge, photos: Labelled, pool: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return the photos of the pool that a rule would label next."""
     if rule == "random":
         return rng.permutation(pool)[:PER_ROUND]
-    probability = voter.predict_proba(Bags.of(photos.means[pool]))
+    probability = voter.predict_proba(photos.bags.rows(pool))
     if rule == "uncertain":
         return pool[np.argsort(-uncertainty(probability), kind="stable")[:PER_ROUND]]
-    return pool[next_labels(probability, photos.means[pool], PER_ROUND, photos.groups[pool])]
+    return pool[next_labels(probability, photos.vectors[pool], PER_ROUND, photos.groups[pool])]
 
 
 def curve(name: str, photos: Labelled, rule: str, seed: int, rounds: int) -> Trial:
@@ -56,10 +56,10 @@ def curve(name: str, photos: Labelled, rule: str, seed: int, rounds: int) -> Tri
     labelled, pool, test = divide(photos, rng)
     counts, accuracy = [], []
     for _ in range(rounds):
-        voter = BagSVM(class_weight="balanced", random_state=0)
-        voter.fit(Bags.of(photos.means[labelled]), photos.numbers[labelled])
+        voter = MomentRidge(class_weight="balanced")
+        voter.fit(photos.bags.rows(labelled), photos.numbers[labelled])
         counts.append(len(labelled))
-        accuracy.append(100 * float(voter.score(Bags.of(photos.means[test]), photos.numbers[test])))
+        accuracy.append(100 * float(voter.score(photos.bags.rows(test), photos.numbers[test])))
         if len(pool) < PER_ROUND:
             break
         more = chosen(rule, voter, photos, pool, rng)

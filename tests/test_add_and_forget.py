@@ -40,7 +40,7 @@ def content(path: Path) -> tuple[str, dict[str, bytes]]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """The photos of a collection: `all`, those that are there at `first`, and `more`; and models of `all` and `first`."""
+    """The photos of a collection, those that are there at `first`, and `more`; and models of `all` and `first`."""
     folder = tmp_path_factory.mktemp("collection")
     photos_in(folder / "first", 8)
     photos_in(folder / "more", 4, 8)

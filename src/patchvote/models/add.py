@@ -91,8 +91,8 @@ def forget(
         )
         if not found.any():
             raise PatchvoteError(
-                f"the model has learned no photo {one!r}: give a photo's path in the folder that was learned, a pattern "
-                "of such paths, the SHA-256 of its content, or a class followed by a slash."
+                f"the model has learned no photo {one!r}: give a photo's path in the folder that was learned, a "
+                "pattern of such paths, the SHA-256 of its content, or a class followed by a slash."
             )
         gone |= found
     rest = memory.only(np.flatnonzero(~gone))

@@ -72,7 +72,7 @@ class Learned:
 
     @classmethod
     def of_moments(cls, items: Iterable[Described]) -> Learned:
-        """Collect photos of which moments are kept, in the order of their digests: so a model depends on no other order."""
+        """Collect photos of which moments are kept, ordered by digest: so a model depends on no other order."""
         found = sorted(
             (item for item in items if item.bag is not None), key=lambda item: (item.digest, item.photo.name)
         )
