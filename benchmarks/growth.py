@@ -1,10 +1,10 @@
 """How time and memory of training grow with the number of descriptors, and with the number of classes.
 
-One pass of sNBNL (15 x 10 prototypes) reads stores of growing size; sNBNL (10 prototypes per class) and MomentRidge learn
-the same photos, divided into more and more classes. Each point is a process of its own: its time is that of the
-training alone, from opening the store to the end of `fit` (for MomentRidge, with making the photos, a twentieth of it), and
-its memory the peak of the whole process. A store that fits into `memory` of SNBNL is kept there, so its memory grows up
-to that budget; a second curve has a smaller budget.
+One pass of sNBNL (15 x 10 prototypes) reads stores of growing size; sNBNL (10 prototypes per class) and MomentRidge
+learn the same photos, divided into more and more classes. Each point is a process of its own: its time is that of the
+training alone, from opening the store to the end of `fit` (for MomentRidge, with making the photos, a twentieth of it),
+and its memory the peak of the whole process. A store that fits into `memory` of SNBNL is kept there, so its memory
+grows up to that budget; a second curve has a smaller budget.
 
 A training has a constant start: the headers of the shards, the first block, the first steps. It makes small sizes look
 worse, and the exponent over all sizes better, than they are. So three exponents are given: that of the two largest
