@@ -1,8 +1,9 @@
 """Which training photos pulled a photo towards a class.
 
 The default voter says how much each training photo adds to a score (`MomentVotes.pulls`); local NBNN, how many votes
-each has given. For NBNN, a part of a photo is pulled by the training photo that has the nearest part of the class, as strongly
-as it votes for the class rather than for another. Prototypes are learned from all photos together: none can be named.
+each has given. For NBNN, a part of a photo is pulled by the training photo that has the nearest part of the class, as
+strongly as it votes for the class rather than for another. Prototypes are learned from all photos together: none can
+be named.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _collection(
             progress("extract", filled.done, filled.photos)
 
     filled, kept = Filled(len(photos)), KeptMoments(basis_of(extractor.backbone.spec))
-    items = [item for item in described(photos, extractor, kept, cache=cache, progress=show, filled=filled)]
+    items = list(described(photos, extractor, kept, cache=cache, progress=show, filled=filled))
     read = [(item, item.bag) for item in items if isinstance(item.bag, MomentBags)]
     if not read:
         raise PatchvoteError(f"{none_readable(len(photos))} {filled.skipped[0]}")
