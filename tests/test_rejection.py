@@ -245,7 +245,7 @@ def files(tmp_path, monkeypatch, command):
     network_in(tmp_path)
     folder_of(tmp_path / "photos", COLOURS, 10, 0)
     folder_of(tmp_path / "test", COLOURS, 6, 1)
-    folder_of(tmp_path / "strange", {"print": (250, 245, 60), "static": (240, 60, 250)}, 5, 2)
+    folder_of(tmp_path / "strange", {"static": (240, 60, 250), "print": (250, 245, 60)}, 5, 2)
     words = ("fit", "photos", "m.patchvote", "--network", "tiny.onnx", "--no-cache", "--voter", "moment-ridge")
     done = command(*words)
     assert done.code == 0, done.err

@@ -225,7 +225,8 @@ def test_a_voter_without_some_photos_is_one_that_was_trained_with_weight_zero_fo
     linear, intercept = trained(vectors, np.eye(3)[bags[1]], weight, strength)
     close(without._mean_votes(voter.learned()), vectors @ linear + intercept, 2e-6)
     assert not np.allclose(without.linear_, voter.linear_, atol=1e-3)
-    close(voter.without(out[:1])._mean_votes(voter.learned())[out[0]], voter.left_out_[out[0]], 2e-6)
+    alone = voter.solved_.ridge.left_out(voter.alpha_)
+    close(voter.without(out[:1])._mean_votes(voter.learned())[out[0]], alone[out[0]], 2e-6)
 
 
 def test_points_of_the_learning_curve_are_trainings_on_a_part_of_the_photos(bags):
