@@ -148,7 +148,7 @@ class Elsewhere(LocalEngine):
 
     def run(self, job, items):
         self.folder.mkdir()
-        return super().run(dataclasses.replace(job, path=self.folder), items)
+        return super().run(dataclasses.replace(job, folder=self.folder), items)
 
 
 def test_a_cache_that_workers_write_elsewhere_is_an_error_that_says_so(photo_folder, tmp_path, trace):
