@@ -40,12 +40,9 @@ def test_of_three_hundred_flipped_bits_none_changes_a_checkpoint_unnoticed(tmp_p
     assert refused > 250
 
 
-def test_a_checkpoint_without_a_checksum_is_taken_as_it_is_and_one_with_a_strange_history_is_not(tmp_path):
-    for history, sound in ((HISTORY, True), ({"pass": 1}, False), ([{"pass": "first"}], False), (7, False)):
-        told = {"patchvote_fine_tuning": "mark", "history": json.dumps(history)}
-        (tmp_path / "c").write_bytes(save(TENSORS, told))
-        if sound:
-            assert read_checkpoint(tmp_path / "c", "mark")[1] == HISTORY
-        else:
-            with pytest.raises(PatchvoteError, match="is damaged: remove it to begin anew"):
-                read_checkpoint(tmp_path / "c", "mark")
+@pytest.mark.parametrize("history", [HISTORY, {"pass": 1}, [{"pass": "first"}], 7])
+def test_a_checkpoint_without_a_checksum_is_refused(history, tmp_path):
+    told = {"patchvote_fine_tuning": "mark", "history": json.dumps(history)}
+    (tmp_path / "c").write_bytes(save(TENSORS, told))
+    with pytest.raises(PatchvoteError, match="is damaged: remove it to begin anew"):
+        read_checkpoint(tmp_path / "c", "mark")

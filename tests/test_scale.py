@@ -123,12 +123,12 @@ def test_the_measured_peak_stays_below_the_budget(tmp_path):
     assert float(done.stdout) < 100
 
 
-def test_means_of_very_many_photos_keep_only_some_features(tmp_path):
+def test_vectors_of_very_many_photos_keep_only_some_features(tmp_path):
     store = make_store(tmp_path, dim=256)
     data = SNBNL()._training_data(store, None, None)
-    assert data.means().shape == (60, 256)
+    assert data.vectors().shape == (60, 256)
     data.limits = blocks.Limits(1000, 1000, features=60 * 100)
-    assert 64 <= data.means().shape[1] <= 100
+    assert 64 <= data.vectors().shape[1] <= 100
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
@@ -339,15 +339,12 @@ def test_whole_shards_need_no_pass_and_others_are_read(tmp_path, monkeypatch, po
         np.testing.assert_allclose(moments.deviation(), expected.moments().deviation(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("change", ["power", "weight", "old shards"])
+@pytest.mark.parametrize("change", ["power", "weight"])
 def test_moments_that_do_not_apply_are_computed_in_a_pass(tmp_path, monkeypatch, change):
     store = make_store(tmp_path)
     bags, labels = store.load()
     weight = np.linspace(1, 2, 60) if change == "weight" else None
     voter = SNBNL(block=100, power=0.5 if change == "power" else 1)
-    if change == "old shards":
-        for shard in store.shards:
-            object.__setattr__(shard, "moments", None)
     data = voter._training_data(store, None, weight)
     loads = loads_of(monkeypatch)
     moments = data.moments()

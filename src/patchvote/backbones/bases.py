@@ -47,12 +47,17 @@ class Basis:
 
 def basis_of(spec: NetworkSpec) -> Basis:
     """Return the basis of a network."""
-    file = basis_file(spec.name)
+    return basis_for(spec.name, spec.fingerprint, spec.dim)
+
+
+def basis_for(network: str, fingerprint: str, features: int) -> Basis:
+    """Return the basis of the network of this name, fingerprint, and number of features."""
+    file = basis_file(network)
     if file.is_file():
         with safe_open(file, "numpy") as stored:
-            if stored.metadata()["fingerprint"] == spec.fingerprint:
+            if stored.metadata()["fingerprint"] == fingerprint:
                 return Basis(stored.get_tensor("offset"), stored.get_tensor("directions"))
-    return random_basis(spec.dim)
+    return random_basis(features)
 
 
 @functools.lru_cache(4)

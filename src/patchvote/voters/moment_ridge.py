@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..backbones.bases import Basis, random_basis
+from ..backbones.bases import Basis, basis_for, random_basis
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
 from ..bags.moments import KeptMoments, MomentBags, parts_of, photo_vectors, squares
@@ -308,13 +308,13 @@ class MomentRidge(Voter):
     # --- reading images ---------------------------------------------------------------------------------------------
 
     def _moments(self, source: Bags | Store, basis: Basis | None) -> MomentBags:
-        """Return the moments of images; without a basis that is given or their own, those along a random one."""
+        """Return the moments of images in a basis; by default that of a store's network, or a random one."""
         if isinstance(source, MomentBags):
             return source
-        keep = KeptMoments(basis or random_basis(self.n_features_in_))
         if isinstance(source, Bags):
-            return keep.of(source)
-        parts = []
+            return KeptMoments(basis or random_basis(self.n_features_in_)).of(source)
+        network = source.recipe.network, source.fingerprint, source.dim
+        keep, parts = KeptMoments(basis or basis_for(*network)), []
         for bags, _ in source.blocks(_AT_ONCE, dtype=source.dtype):
             check_bags(bags)
             parts.append(keep.of(bags))
