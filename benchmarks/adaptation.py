@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 from common import DATA, Record, options, record, write
-from patchvote import ImageClassifier, Photo
+from patchvote import Answer, ImageClassifier, Photo
 from patchvote.photos.decode import SHOWN, load_image
 from patchvote.voters.adapted import AdaptationWarning
 
@@ -46,6 +46,8 @@ class Row:
     named: int
     before: float
     after: float
+    all_before: float
+    all_after: float
     newly_named: int
     newly_rejected: int
     strangers_named: tuple[int, int]
@@ -147,16 +149,20 @@ def measured(target: Target, classifier: ImageClassifier, model: object) -> Row:
     labels = {photo.name: str(photo.label) for photo in target.photos}
     named = [name for name, answer in before.items() if not answer.rejected and labels[name] != STRANGE]
     strangers = [name for name, label in labels.items() if label == STRANGE]
-    right = [
-        100 * float(np.mean([one[name].likeliest == labels[name] for name in named] or [np.nan]))
-        for one in (before, after)
-    ]
+    known = [name for name, label in labels.items() if label != STRANGE]
+
+    def right(answers: dict[str, Answer], names: list[str]) -> float:
+        return 100 * float(np.mean([answers[name].likeliest == labels[name] for name in names] or [np.nan]))
+
     return Row(
         target.name,
         len(target.photos),
         classifier.refusal is not None,
         len(named),
-        *right,
+        right(before, named),
+        right(after, named),
+        right(before, known),
+        right(after, known),
         classifier.newly_named,
         classifier.newly_rejected,
         (sum(not before[n].rejected for n in strangers), sum(not after[n].rejected for n in strangers)),
@@ -165,18 +171,23 @@ def measured(target: Target, classifier: ImageClassifier, model: object) -> Row:
 
 def as_table(rows: Sequence[Row]) -> str:
     """Return the rows as a table in Markdown."""
-    lines = [
-        "| target | photos | adapted | named | right before, % | right after, % | newly named | newly rejected | "
-        "strangers named |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    titles = (
+        "target",
+        "photos",
+        "adapted",
+        "named",
+        "right before, %",
+        "right after, %",
+        "all before, %",
+        "all after, %",
+    )
+    lines = [f"| {' | '.join((*titles, 'newly named', 'newly rejected', 'strangers named'))} |", "|---" * 11 + "|"]
     for row in rows:
-        shown = [f"{value:.1f}" if np.isfinite(value) else "" for value in (row.before, row.after)]
+        values = (row.before, row.after, row.all_before, row.all_after)
+        shown = [f"{value:.1f}" if np.isfinite(value) else "" for value in values]
         adapted, (was, now) = "refused" if row.refused else "yes", row.strangers_named
-        lines.append(
-            f"| {row.target} | {row.photos} | {adapted} | {row.named} | {shown[0]} | {shown[1]} | {row.newly_named} | "
-            f"{row.newly_rejected} | {was} to {now} |"
-        )
+        cells = [row.target, row.photos, adapted, row.named, *shown, row.newly_named, row.newly_rejected]
+        lines.append(f"| {' | '.join(map(str, [*cells, f'{was} to {now}']))} |")
     return "\n".join(lines) + "\n"
 
 
@@ -209,7 +220,11 @@ def main() -> None:
         record("targets", len(rows), "targets", 16),
         record("strangers newly named", new, "photos", 0),
         record("largest loss on named photos", -min(gains), "points", 1),
-        record("mean gain on other cameras", float(np.mean([r.after - r.before for r in rows[:6]])), "points"),
+        record(
+            "mean gain on all photos of other cameras",
+            float(np.mean([r.all_after - r.all_before for r in rows[:6]])),
+            "points",
+        ),
     ]
     write(records, arguments.json)
 
