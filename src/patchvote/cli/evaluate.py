@@ -156,7 +156,10 @@ def _change(before: Scores, after: Scores, refusal: str | None) -> str:
         f'{100 * scores.accuracy:.1f} % classified correctly, {int(scores.rejected.sum()):,} "none of these"'
         for scores in (before, after)
     ]
-    return f"before adapting {parts[0]}; " + (f"after adapting {parts[1]}" if refusal is None else "not adapted")
+    change = f"before adapting {parts[0]}; " + (f"after adapting {parts[1]}" if refusal is None else "not adapted")
+    if refusal is None and after.accuracy < before.accuracy:
+        change += ". Adapting made it worse: use the model without --adapt for such photos, or teach it some of them"
+    return change
 
 
 def _scores_lines(scores: Scores) -> list[str]:

@@ -190,15 +190,17 @@ class _Counter:
                 say(f"skipped {answer.error}")
             self.rejected += answer.rejected
             yield answer
-        if adapted and self.rejected:
+        if adapted and (self.rejected or self.classifier.newly_named):
             self._tell_rejected()
 
     def _tell_rejected(self) -> None:
-        """Say how many photos the adapted model rejects, and that the model before had named some of them."""
+        """Say how many photos the adapted model rejects, and for how many that has changed, in both directions."""
         from ..voters.votes import NONE
 
         named = self.classifier.newly_rejected
         before = f" Without --adapt, {named:,} of these would have been named." if named else ""
+        if new := self.classifier.newly_named:
+            before += f" Without --adapt, {new:,} more would have been rejected."
         say(
             f'{self.rejected:,} of {counted(self.total, "photo")} {"is" if self.rejected == 1 else "are"} "{NONE}".'
             f"{before} --threshold 0 names every photo, if you know that all of them show the model's classes."
