@@ -21,7 +21,7 @@ def adapt_model(
 ) -> tuple[Model, str | None]:
     """Adapt a model to photos of another domain, whose classes need not be known.
 
-    What the model rejects before, by the same rule and threshold as in its answers, takes no part and stays rejected,
+    What the model rejects before, by the same rule and threshold as in its answers, stays rejected,
     unless the caller insists.
 
     Parameters
