@@ -41,6 +41,7 @@ OTHERS = (
     "voters",
 )
 SHARED = (
+    "adaptation",  # it needs the image sets
     "common",
     "crops",
     "evidence_classifiers",

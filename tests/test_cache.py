@@ -284,10 +284,20 @@ def test_a_torn_file_is_made_again(photos, cache, content):
 def test_a_file_with_a_right_checksum_and_a_wrong_content_is_made_again(photos, cache):
     expected = run(photos, cache)
     for path, content in zip(files(cache), (b"{}", bytes(50), (1 << 62).to_bytes(8, "little") + b"x"), strict=False):
-        path.write_bytes(xxhash.xxh3_128_digest(content) + content)
+        name = f"{path.parent.name}/{path.stem}".encode()
+        path.write_bytes(xxhash.xxh3_128_digest(name + content) + content)
     filled = Filled(COUNT)
     same_items(run(photos, cache, filled=filled), expected)
     assert (len(filled.damaged), filled.extracted) == (3, 3)
+
+
+def test_a_file_of_another_photo_is_damage(photos, cache):
+    expected = run(photos, cache)
+    one, other = files(cache)[:2]
+    shutil.copy(one, other)
+    filled = Filled(COUNT)
+    same_items(run(photos, cache, filled=filled), expected)
+    assert (len(filled.damaged), filled.extracted) == (1, 1)
 
 
 def test_a_pipe_in_the_place_of_a_file_blocks_nobody(photos, cache):

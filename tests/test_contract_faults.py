@@ -623,13 +623,13 @@ def test_matches_of_a_scorer_that_remembers_name_the_training_photos(voters):
     assert {match.name for match in evidence.matches} == {classifier.model.names[1]}
 
 
-def test_matches_of_a_voter_that_was_trained_on_a_part_name_no_photo(voters):
+def test_matches_of_a_voter_that_was_trained_on_a_part_name_the_photos_of_that_part(voters):
     photos, labels = photos_and_labels()
     labels[1] = labels[0]  # a mistake when it is held out; the scorer always matches the second photo it was given
     classifier = ImageClassifier(QUICK, voter="remembering", backbone=QuickNetwork(), cache=False)
     classifier.fit(photos, labels, held_out={"image 1"})
     (mistake,) = [one for one in classifier._mistakes() if one.name == "image 1"]
-    assert not mistake.pulls  # the numbers are those of the part, and the names would be wrong
+    assert [pull.name for pull in mistake.pulls] == ["image 2"]  # the second of those that it was given
 
 
 def test_wrong_matches_are_refused(voters):

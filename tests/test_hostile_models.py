@@ -101,9 +101,9 @@ def use(path, folder, network):
     """Do with a model whatever a command does."""
     photo = folder / "photos" / "dark" / "0.png"
     with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), errors="replace")):  # as the command line does
-        model_info(path, card=False, as_json=False)
-        model_info(path, card=False, as_json=True)
-        model_info(path, card=True, as_json=False)
+        model_info(path, card=False, photos=False, as_json=False)
+        model_info(path, card=False, photos=False, as_json=True)
+        model_info(path, card=True, photos=True, as_json=False)
     classifier = ImageClassifier.load(path, network=str(folder / "tiny.onnx"), backbone=network, cache=folder / "bags")
     (answer,) = classifier.answers([photo])
     assert np.isfinite(answer.likeliest_probability)

@@ -63,9 +63,9 @@ def test_a_checksum_that_was_taken_off_is_missed(tmp_path):
 
 def test_info_tells_the_checksum_that_was_verified(tmp_path, capsys):
     path = written(ALL_KINDS["moment-ridge"], tmp_path)
-    model_info(path, card=False, as_json=False)
+    model_info(path, card=False, photos=False, as_json=False)
     assert f"checksum   {checksum_of(path)}, verified" in capsys.readouterr().out
-    model_info(path, card=False, as_json=True)
+    model_info(path, card=False, photos=False, as_json=True)
     assert json.loads(capsys.readouterr().out)["checksum"] == checksum_of(path)
 
 

@@ -56,7 +56,9 @@ class Stuck(QuickNetwork):
         sys.stdin.readline()
         return super().__call__(images)
 """
-FITS_WITHOUT_A_CACHE = f"{WORKS}\nImageClassifier(QUICK, cache=False, backbone=Stuck(), jobs=1).fit(sys.argv[2])"
+FITS_WITHOUT_A_CACHE = (
+    f"{WORKS}\nImageClassifier(QUICK, voter='nbnn', cache=False, backbone=Stuck(), jobs=1).fit(sys.argv[2])"
+)
 FILLS = f"{WORKS}\nfill(sys.argv[3], sys.argv[2], Extractor(QUICK, backbone=Stuck(), jobs=1))"
 
 
@@ -159,7 +161,7 @@ def test_the_folder_of_a_killed_fit_without_a_cache_is_removed_by_the_next_and_t
     before = names(temporary)
 
     def fit():
-        ImageClassifier(QUICK, cache=False, backbone=QuickNetwork(), budget=0).fit(photos)
+        ImageClassifier(QUICK, voter="nbnn", cache=False, backbone=QuickNetwork(), budget=0).fit(photos)
 
     with at_work(FITS_WITHOUT_A_CACHE, Path(__file__).parent, photos) as process:
         (folder,) = names(temporary) - before
@@ -217,7 +219,9 @@ def test_a_full_temporary_folder_is_told_in_one_sentence(place, command, monkeyp
         yield
 
     monkeypatch.setattr("patchvote.bags.shard_writing.write_and_hold", full)
-    done = command("fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--no-cache", "--no-report", "-q")
+    done = command(
+        "fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--no-cache", "--no-report", "-q", "--voter", "nbnn"
+    )
     assert done.code == 1
     assert done.err == (
         f"patchvote: the temporary folder {place} is full. Free some space there, or name another folder by the "

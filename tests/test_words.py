@@ -179,7 +179,7 @@ def test_predict_says_whether_it_adapted(place, command):
     assert "adapted to 12 photos." in done.err
     assert all(json.loads(line)["adapted"] for line in done.out.splitlines())
     done = command("predict", "m.patchvote", "photos/iris/1.jpg", "--adapt", "--json")
-    assert "not adapted: 1 photo" in done.err
+    assert "of 1 photo, too few" in done.err
     assert "so the model answers as it was learned" in done.err
     assert json.loads(done.out)["adapted"] is False
     assert "adapted" not in json.loads(command("predict", "m.patchvote", "photos/iris/1.jpg", "--json").out)
@@ -204,7 +204,7 @@ def test_a_photo_that_is_there_often_counts_once_when_adapting(place, command):
     for index in range(12):
         shutil.copy("photos/iris/1.jpg", f"many/{index}.jpg")
     done = command("predict", "m.patchvote", "many", "--adapt")
-    assert "not adapted: 1 photo" in done.err
+    assert "of 1 photo, too few" in done.err
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 Each photo has one file, named after the digest of its content, in the folder of its kind: network, recipe, and what is
 kept of a bag. So there is no index and no lock. Any number of processes may use the cache at once: two that do the same
-work write the same bytes. A file is written under a temporary name and renamed, and begins with a checksum of the rest.
+work write the same bytes. A file is written under a temporary name and renamed, and begins with a checksum of its name and content.
 A damaged file is removed, and its photo extracted again. The time of change of a file is that of its last use: the
 files that were used longest ago are removed first.
 
@@ -222,7 +222,7 @@ class _Folder(Container[str]):
         with contextlib.suppress(OSError):
             os.utime(path)
         try:
-            if xxhash.xxh3_128_digest(data[_CHECKSUM_BYTES:]) != data[:_CHECKSUM_BYTES]:
+            if self._checksum(digest, data[_CHECKSUM_BYTES:]) != data[:_CHECKSUM_BYTES]:
                 raise ValueError("another checksum")
             return self.kept.unpack(load(bytes(data[_CHECKSUM_BYTES:])))
         except (ValueError, SafetensorError):
@@ -255,7 +255,7 @@ class _Folder(Container[str]):
         temporary = Path(name)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(xxhash.xxh3_128_digest(data))
+                file.write(self._checksum(path.stem, data))
                 file.write(data)
             temporary.replace(path)
         except BaseException:
@@ -267,6 +267,12 @@ class _Folder(Container[str]):
         if self.path is not None:
             for folder in (self.path.parent.parent, self.path.parent, self.path):
                 folder.mkdir(0o700, parents=True, exist_ok=True)
+
+    def _checksum(self, digest: str, data: bytes | memoryview) -> bytes:
+        """Return the checksum of a file, which is of its place as well: what is of another photo or kind is damage."""
+        checksum = xxhash.xxh3_128(f"{self.kept.name}/{digest}".encode())
+        checksum.update(data)
+        return checksum.digest()
 
     def _file(self, digest: object) -> Path:
         return Path(f"{self.path}/{digest}.bag")

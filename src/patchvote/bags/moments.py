@@ -27,6 +27,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from ..backbones.bases import DIRECTIONS, Basis
 from ..utils.float16 import to_float32
@@ -73,6 +74,13 @@ class MomentBags(Bags):
         """Return the bags of several collections, one after the other."""
         packed, scale = np.concatenate([p.packed for p in parts]), np.concatenate([p.scale for p in parts])
         return cls.of_packed(packed, scale, parts[0].basis)
+
+    def keys(self) -> list[str]:
+        """Return a digest of the moments of each bag: photos that the network cannot tell apart have the same."""
+        return [
+            xxhash.xxh3_128_hexdigest(packed.tobytes() + scale.tobytes())
+            for packed, scale in zip(self.packed, self.scale, strict=True)
+        ]
 
     def rows(self, indices: npt.NDArray[np.int64] | slice | list[int]) -> MomentBags:
         """Return some of the bags."""

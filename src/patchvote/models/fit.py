@@ -218,7 +218,8 @@ def fit_model(
     start = time.perf_counter()
     with timed(seconds, "training"):
         bags, vectors = _bags_and_vectors(photos, seed)
-        groups = copy_groups(vectors, photos.digests)
+        keys = photos.bags.keys() if isinstance(photos.bags, MomentBags) else photos.digests
+        groups = copy_groups(vectors, keys)
         split = None if held_out is None else _split(held_out, photos.names, numbers, groups, seed)
         if progress is not None:
             progress("learn", 0, 1)

@@ -38,7 +38,7 @@ def next_labels(probability: Floats, vectors: npt.NDArray[Any], count: int, grou
     Examples
     --------
     >>> probability = np.array([[0.5, 0.5], [0.51, 0.49], [0.55, 0.45], [0.99, 0.01]])
-    >>> vectors = np.array([[1.0, 0.0], [1.0, 0.01], [0.0, 1.0], [0.0, 1.0]])
+    >>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     >>> next_labels(probability, vectors, 2).tolist()
     [0, 2]
     """

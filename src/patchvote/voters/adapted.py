@@ -27,6 +27,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..bags.moments import MomentBags
+from ..utils.counting import counted
 from .base import Voter
 from .calibration import fit_temperature
 from .labels import known_labels
@@ -50,6 +51,7 @@ _LEAST_VARIETY = 2 / 3
 # them; of photos of one class in ten, 94 % or more are then named rightly, instead of a quarter.
 _LEAD_RATIO = 0.95
 _SHARE_ROUNDS = 2  # of estimating them
+_TRUSTED = 0.5  # share of the target about which the voter is confident, from which on its answers tell the shares
 _OFTEN = 0.05  # share of the photos from which on a class counts as found
 
 _WHAT_TO_DO = (
@@ -164,7 +166,7 @@ class Adapted(Voter):
         if self.refusal_ is None:
             numbers = np.full(len(photos), -1)
             numbers[known] = np.searchsorted(self.classes_, labels)
-            self._learn(photos, numbers, used)
+            self._learn(photos, numbers, used, bool(np.mean(confident) >= _TRUSTED))
             after = self.predict(photos)
             asked = used[~known[used]]
             if not self.insist and len(asked):
@@ -174,13 +176,13 @@ class Adapted(Voter):
             self.temperature_, self.taken_, self.adapted_ = self.unadapted_.temperature_, 0, False
             warnings.warn(self.refusal_, AdaptationWarning, stacklevel=4)
 
-    def _learn(self, photos: MomentBags, numbers: Numbers, used: Numbers) -> None:
+    def _learn(self, photos: MomentBags, numbers: Numbers, used: Numbers, trusted: bool) -> None:
         """Learn from the source and the used photos of the target, whose numbers are -1 where they are not known."""
         if len(used) > _MOST_PHOTOS:
             used = np.sort(np.random.default_rng(0).permutation(used)[:_MOST_PHOTOS])
         target, unknown = photos.rows(used), np.flatnonzero(numbers[used] < 0)
         domains = _Domains(self.unadapted_, target, numbers[used])
-        scores = domains.with_shares(self.unadapted_._mean_votes(target))
+        scores = domains.with_shares(self.unadapted_._mean_votes(target) if trusted else None)
         for share in self.shares:
             taken = unknown[surest(scores[unknown], share)]
             scores, self.taken_ = domains.solved(taken, scores[taken].argmax(axis=1)), len(taken)
@@ -238,15 +240,18 @@ class _Domains:
         self.products = self.vectors.products(self.vectors.bags).astype(np.float64)
         self._centre(weight)
 
-    def with_shares(self, scores: Floats) -> Floats:
+    def with_shares(self, scores: Floats | None) -> Floats:
         """Centre the source for the shares of classes in the target, and learn from labelled photos alone.
 
         The mean of a domain depends on the shares of its classes. They are those of the source, unless shares that are
-        estimated from scores of the target's photos give these clearly larger leads. Returns new scores.
+        estimated from scores of the target's photos, if there are any to trust, give these clearly larger leads.
+        Returns new scores.
         """
         none, weight, known = np.zeros(0, np.int64), self.means[0, self.source].copy(), self.labels[self.is_target]
         own = self.labels[self.source]
         same = self.solved(none, none)
+        if scores is None:
+            return same
         for _ in range(_SHARE_ROUNDS):
             found = np.bincount(np.where(known < 0, scores.argmax(axis=1), known), minlength=self.classes)
             self._centre(weight * (found / np.bincount(own, weight, self.classes))[own])
@@ -318,9 +323,9 @@ def _unsafe(rejected: npt.NDArray[np.bool_], confident: npt.NDArray[np.bool_]) -
     if not len(confident) or count >= least:
         return None
     return (
-        f"not adapted: the model as it was learned is confident about {count:,} of the {len(confident):,} photos, too "
-        f'few to tell another camera from photos of other things ({int(rejected.sum()):,} are "none of these"), '
-        f"{_WHAT_TO_DO}"
+        f"not adapted: the model as it was learned is confident about {count:,} of "
+        f"{counted(len(confident), 'photo')}, too few to tell another camera from photos of other things "
+        f'({int(rejected.sum()):,} are "none of these"), {_WHAT_TO_DO}'
     )
 
 

@@ -7,7 +7,7 @@ A stranger, a photo of none of the classes, gives itself away by two signs, what
   photos is itself uncertain, so squared distances to it are divided by 1 + 1/n.
 
 Both are measured on photos of the classes that were left out, and standardised: a typical left-out photo has 0. The
-unit of doubt is the standard deviation, at least 1; that of distance is two thirds of the way from the own class to the
+unit of doubt is the standard deviation, at least 1; that of distance is half of the way from the own class to the
 nearest other one, and at least the standard deviation. The standard deviation alone would not do there: photos of one
 camera may be so much alike that those of any other look strange. The **strangeness** of a photo is the soft maximum of
 the two, so that neither sign can hide the other: some voters are confident about photos that are far from everything.
@@ -37,7 +37,7 @@ REJECTION = 0.05  # share of the photos of known classes that may be rejected, b
 LEAST_ODDS = 1e-6  # smallest odds that are told apart: exported graphs compute in float32
 # Unit of distance, as a share of the way from the own class to the nearest other one. A smaller unit rejects more
 # strangers of similar classes, and more photos of known classes from another camera (docs/rejection.md).
-_UNIT = 0.65
+_UNIT = 0.5
 _LEAST_UNIT, _MAX_NUMBER = 1e-12, 1e15  # bounds of the numbers in a file: nothing overflows between them
 _MOST_HELD_OUT = 10_000  # left-out photos that a model keeps: with more, shares would not be seen to differ
 _FLOATS = ("float16", "float32", "float64")
@@ -77,7 +77,7 @@ class Familiarity:
     >>> familiarity, _ = Familiarity.learned(vectors, numbers, np.arange(40), np.arange(40), sure)
     >>> known, stranger = vectors[:1], np.array([[0.1, 0.1, 1.0]])
     >>> [round(float(familiarity.of(sure[:1], photo)[0]), 1) for photo in (known, stranger)]
-    [0.8, 0.0]
+    [0.3, 0.0]
     """
 
     means: npt.NDArray[Any]

@@ -263,6 +263,8 @@ class MomentRidge(Voter):
         groups = copy_groups(photo_vectors(bags)) if groups is None else np.unique(groups, return_inverse=True)[1]
         folds = folds_of(numbers, groups)
         balanced = image_weights(self.classes_, numbers, self.class_weight, weight)
+        if not (balanced > 0).all():
+            raise ValueError("class_weight of MomentRidge must be above 0: leave photos out by a sample_weight of 0.")
         targets = np.eye(len(self.classes_))[numbers]
         vectors = Vectors.of(bags, balanced, self.layout)
         self.solved_ = solution = solve(vectors, targets, balanced)
@@ -313,8 +315,8 @@ class MomentRidge(Voter):
             return source
         if isinstance(source, Bags):
             return KeptMoments(basis or random_basis(self.n_features_in_)).of(source)
-        network = source.recipe.network, source.fingerprint, source.dim
-        keep, parts = KeptMoments(basis or basis_for(*network)), []
+        basis = basis or basis_for(source.recipe.network, source.fingerprint, source.dim)
+        keep, parts = KeptMoments(basis), []
         for bags, _ in source.blocks(_AT_ONCE, dtype=source.dtype):
             check_bags(bags)
             parts.append(keep.of(bags))

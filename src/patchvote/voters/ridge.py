@@ -186,7 +186,8 @@ def folds_of(numbers: Numbers, groups: Numbers) -> Numbers:
     start = 0
     for number in np.unique(numbers[leaders]):
         rows = order[numbers[order] == number]
-        fold_of[groups[rows]] = (start + np.arange(len(rows))) % folds
+        # The only group of a class is never left out: it has a fold of its own.
+        fold_of[groups[rows]] = (start + np.arange(len(rows))) % folds if len(rows) > 1 else folds + number
         start += len(rows)  # so that rare classes are spread over the folds
     return fold_of[groups]
 

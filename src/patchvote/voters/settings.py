@@ -43,7 +43,7 @@ def _power(value: Any) -> str | None:
 
 
 POWER = either(one_of("auto"), _power)
-AUTO_STRENGTH = either(one_of("auto"), number(0, 1e12))
+AUTO_STRENGTH = either(one_of("auto"), number(1e-9, 1e12))  # with less, rounding decides
 
 
 def plain(value: Any) -> Any:

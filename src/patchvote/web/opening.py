@@ -13,6 +13,7 @@ from .problems import Problem
 from .records import State
 from .workspaces import Workspace
 
+_MOST_PATTERNS = 100  # in one request to forget: each is compared with the names of all photos
 _ONE = threading.Lock()  # forgetting solves all equations again: one request at a time
 
 
@@ -54,21 +55,26 @@ def forget(here: Context, workspace: Workspace, photos: list[str]) -> None:
     Problem
         No model was opened in the workspace, it is learning, or was removed.
     """
-    base = workspace.run_folder(workspace.state.base)
-    if base is None:
-        message = "no model was opened here: to forget photos of a workspace, remove photos, and learn again."
-        raise Problem(409, "conflict", message)
-    run = workspace.new_run()
-    try:
-        with _ONE:
+    if len(photos := list(dict.fromkeys(photos))) > _MOST_PATTERNS:
+        raise Problem(422, "invalid", f"at most {_MOST_PATTERNS} photos or patterns can be forgotten at once.")
+    with _ONE:
+        name = workspace.state.base
+        base = workspace.run_folder(name)
+        if base is None:
+            message = "no model was opened here: to forget photos of a workspace, remove photos, and learn again."
+            raise Problem(409, "conflict", message)
+        run = workspace.new_run()
+        try:
             classifier = here.models.loaded(base / "model.patchvote")
             classifier.forget(photos).save(run / "model.patchvote")
-        with workspace.lock:
-            here.jobs.check_free(workspace)
-            workspace.commit_run(run, State("").fingerprint(), opened=True)
-    except BaseException:
-        workspace.discard_run(run)
-        raise
+            with workspace.lock:
+                here.jobs.check_free(workspace)
+                if workspace.state.base != name:
+                    raise Problem(409, "conflict", "another model was opened meanwhile: nothing was forgotten.")
+                workspace.commit_run(run, State("").fingerprint(), opened=True)
+        except BaseException:
+            workspace.discard_run(run)
+            raise
 
 
 def _check_room(here: Context, workspace: Workspace, source: bytes | Path, classes: Iterable[str]) -> None:

@@ -138,10 +138,11 @@ def check_collection(photos: Collection, test: Collection | None = None) -> Chec
     """
     classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
     count, own_vectors, digests = len(photos.names), photo_vectors(photos.bags), list(photos.digests)
-    vectors = own_vectors
+    vectors, keys = own_vectors, photos.bags.keys()
     if test is not None:
         vectors, digests = np.concatenate([vectors, photo_vectors(test.bags)]), [*digests, *test.digests]
-    pairs = copy_pairs(vectors, digests)
+        keys += test.bags.keys()
+    pairs = copy_pairs(vectors, keys)
     # Photos that look alike are held out together, also those that only a chain of others links. Two photos are called
     # copies where they are alike themselves.
     groups = linked(pairs, len(vectors))[:count]
