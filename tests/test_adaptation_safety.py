@@ -147,4 +147,4 @@ def test_fit_keeps_the_plain_model_where_the_target_is_unlike_anything_learned(p
     assert classifier.refusal is None  # this call was not asked to adapt
     insisting = ImageClassifier(SMALL, cache=tmp_path / "c").fit(photo_folder, target=other_photos, insist=True)
     assert insisting.refusal is None
-    assert insisting.model.about.adapted["rejected"] > 6
+    assert insisting.model.about.adapted["rejected"] == 0  # the caller says that all show its classes

@@ -141,4 +141,5 @@ def test_the_protocol_runs_and_is_summarised(tmp_path, demo_photos, capsys):
     where = ["--data", str(demo_photos / "train"), "--bags", str(tmp_path / "bags")]
     assert experiments(["run", protocol, *where, *results]) == 0
     assert experiments(["summary", protocol, "--json", *results]) == 0
-    assert all(voter in capsys.readouterr().out for voter in ("default", "nbnn", "whole-svm"))
+    shown = capsys.readouterr().out
+    assert all(voter in shown for voter in ("default", "nbnn", "whole-svm"))

@@ -165,7 +165,8 @@ def test_a_model_of_signed_features_answers_after_export_as_before(voter, signed
     exact = classifier.model.probability(classifier._extractor([pixels]))  # of numbers that were not rounded
     np.testing.assert_allclose(answers["probability"], exact, atol=1e-4)
     np.testing.assert_allclose(answers["scores"], evidence.decision, atol=1e-4 * np.abs(evidence.votes).max())
-    if evidence.familiarity is not None:
-        np.testing.assert_allclose(answers["familiarity"], [evidence.familiarity], atol=1e-3)
+    familiarity = classifier.model.familiarity_of(classifier._extractor([pixels]), exact)
+    if familiarity is not None:
+        np.testing.assert_allclose(answers["familiarity"], [familiarity], atol=1e-3)
     total = evidence.map(evidence.ranking[0], 20, 14).sum()
     assert total == pytest.approx(evidence.decision[evidence.number(evidence.ranking[0])], abs=1e-6)

@@ -2,9 +2,9 @@
 
 Each photo has one file, named after the digest of its content, in the folder of its kind: network, recipe, and what is
 kept of a bag. So there is no index and no lock. Any number of processes may use the cache at once: two that do the same
-work write the same bytes. A file is written under a temporary name and renamed, and begins with a checksum of its name and content.
-A damaged file is removed, and its photo extracted again. The time of change of a file is that of its last use: the
-files that were used longest ago are removed first.
+work write the same bytes. A file is written under a temporary name and renamed, and begins with a checksum of its name
+and content. A damaged file is removed, and its photo extracted again. The time of change of a file is that of its last
+use: the files that were used longest ago are removed first.
 
     <root>/<network>-<mode>-<12 hex digits>/<kept.name>/<SHA-256 of the photo>.bag
 """

@@ -201,9 +201,10 @@ class _Counter:
         before = f" Without --adapt, {named:,} of these would have been named." if named else ""
         if new := self.classifier.newly_named:
             before += f" Without --adapt, {new:,} more would have been rejected."
+        advice = " --threshold 0 names every photo, if you know that all of them show the model's classes."
         say(
             f'{self.rejected:,} of {counted(self.total, "photo")} {"is" if self.rejected == 1 else "are"} "{NONE}".'
-            f"{before} --threshold 0 names every photo, if you know that all of them show the model's classes."
+            f"{before}{advice if self.rejected else ''}"
         )
 
 

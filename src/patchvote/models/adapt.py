@@ -57,7 +57,7 @@ def adapt_model(
         "date": datetime.date.today().isoformat(),
         "photos": len(target),
         "taken": adapted.taken_,
-        "rejected": int(rejected.sum()),
+        "rejected": 0 if insist else int(rejected.sum()),
     }
     new = dataclasses.replace(
         model,

@@ -53,9 +53,9 @@ def learning_curve(voter: Any, numbers: Numbers, groups: Numbers, seed: int) -> 
         if share * per_class < 1:
             continue
         right = [_right_of_part(voter, numbers, groups, share, seed + draw) for draw in range(_DRAWS)]
-        if all(len(one) >= _FEWEST for one in right):
-            accuracy = float(np.concatenate(right).mean())
-            points.append(CurvePoint(photos=round(per_class * share, 1), accuracy=accuracy))
+        if sum(map(len, right)) < _FEWEST:
+            return []
+        points.append(CurvePoint(photos=round(per_class * share, 1), accuracy=float(np.concatenate(right).mean())))
     full = float((answers[asked].argmax(axis=1) == numbers[asked]).mean())
     return [*points, CurvePoint(photos=round(per_class, 1), accuracy=full)]
 

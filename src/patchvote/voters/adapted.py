@@ -11,8 +11,8 @@ what tells these from the others, so the source is centred for the target's shar
 
 A target may also hold photos of none of the classes, and learning from its own mistakes would make a voter confidently
 wrong about them. So what the unadapted voter rejects stays rejected, whatever the adapted one says, and photos about
-which the unadapted voter is not confident take no part. Where few take part, or the answers collapse onto fewer
-classes, the voter is not adapted.
+which the unadapted voter is not confident take no part, nor do rejected ones where enough others are left. Where few
+take part, or the answers collapse onto fewer classes, the voter is not adapted.
 """
 
 from __future__ import annotations
@@ -159,7 +159,9 @@ class Adapted(Voter):
             raise ValueError(f"the target has a label {str(unlearned[0])!r}, which no photo of the source has.")
         confident = self.unadapted_.predict_proba(photos).max(axis=1) >= self.unadapted_.rejection_threshold_
         self.rejected_ = (~confident if rejected is None else rejected) & ~known
-        used = np.flatnonzero(confident | known | self.insist)
+        named = confident & ~self.rejected_
+        part = named if named.sum() >= max(_FEWEST, _LEAST_PART * len(photos)) else confident
+        used = np.flatnonzero(part | known | self.insist)
         before = self.unadapted_.predict(photos)
         if not self.insist and not known.any():  # labels of the target tell that it shows the classes
             self.refusal_ = _unsafe(self.rejected_[~known], confident[~known])

@@ -42,6 +42,7 @@ Numbers = npt.NDArray[np.int64]
 STRENGTHS = 10.0 ** np.arange(-4, 1.01, 0.25)
 DEFAULT_STRENGTH = 0.1  # where no photo can be left out; with one photo per class, it hardly matters
 _LEAST_FOLDS = 10
+_DECIMALS = 10  # of answers for left-out photos
 _EPSILON = 1e-12  # least 1 - h: a photo that alone decides its own answer has none when it is left out
 _MOST_TO_COMPARE = 100_000  # answers by which a temperature is found, for each strength that is tried
 
@@ -114,7 +115,8 @@ class Ridge:
         for rows in several(groups):
             block = np.outer(mean[rows], mean[rows]) + (self.vectors[rows] * kept) @ self.vectors[rows].T
             scaled[rows] = np.linalg.solve((1 + _EPSILON) * np.eye(len(rows)) - block, residual[rows])
-        answers = self.targets - scaled / self._root
+        # Rounded, so that the answers for equal photos of two classes are equal, and not decided by their own labels.
+        answers = np.round(self.targets - scaled / self._root, _DECIMALS)
         answers[~may_be_left_out(self.targets, groups)] = np.nan
         return np.asarray(answers)
 
