@@ -153,7 +153,7 @@ class Elsewhere(LocalEngine):
 
 def test_a_cache_that_workers_write_elsewhere_is_an_error_that_says_so(photo_folder, tmp_path, trace):
     classifier = ImageClassifier(QUICK, backbone=TracedNetwork(trace), cache=tmp_path / "cache")
-    with pytest.raises(StoreError, match="does not hold here what the workers have written .* PATCHVOTE_CACHE"):
+    with pytest.raises(StoreError, match="does not hold here what the workers have written.* PATCHVOTE_CACHE"):
         classifier.fit(photo_folder, engine=Elsewhere(tmp_path / "elsewhere"))
 
 
