@@ -47,6 +47,7 @@ SHARED = (
     "evidence_classifiers",
     "evidence_measures",
     "evidence_pictures",
+    "evidence_table",
     "labelled",
     "networks_bags",
     "networks_table",

@@ -50,7 +50,7 @@ def unit(vectors):
 
 
 CHANGES = {
-    "encoded again": lambda image: encoded(image, 60),
+    "encoded again": lambda image: encoded(image, 75),
     "smaller": lambda image: image.resize((image.width * 2 // 3, image.height * 2 // 3)),
     "cropped": lambda image: image.crop((8, 8, image.width - 8, image.height - 8)),
     "mirrored": lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
