@@ -379,7 +379,8 @@ class ImageClassifier(Parameters, Namer):
         self.skipped = []
         more: dict[str, Any] = {"cache": self.cache, "engine": engine, "progress": show, "filled": self.filled}
         try:
-            yield from described(photos, self._extractor, kept, **more)
+            for item in described(photos, self._extractor, kept, **more):
+                yield dataclasses.replace(item, whole=None)  # a megabyte per photo, of which only moments are kept
         finally:
             self.skipped = list(self.filled.skipped)
             self.damaged += self.filled.damaged

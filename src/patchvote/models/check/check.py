@@ -117,8 +117,8 @@ def _collection(
             progress("extract", filled.done, filled.photos)
 
     filled, kept = Filled(len(photos)), KeptMoments(basis_of(extractor.backbone.spec))
-    items = list(described(photos, extractor, kept, cache=cache, progress=show, filled=filled))
-    read = [(item, item.bag) for item in items if isinstance(item.bag, MomentBags)]
+    items = described(photos, extractor, kept, cache=cache, progress=show, filled=filled)
+    read = [(dataclasses.replace(item, whole=None), item.bag) for item in items if isinstance(item.bag, MomentBags)]
     if not read:
         raise PatchvoteError(f"{none_readable(len(photos))} {filled.skipped[0]}")
     labels = ["" if item.photo.label is None else str(item.photo.label) for item, _ in read]
