@@ -356,7 +356,9 @@ def test_a_process_that_is_killed_at_any_moment_leaves_nothing_wrong(photos, cac
         process = started(photos, cache, 0.01)
         process.stdin.write("begin\n")
         process.stdin.flush()
-        time.sleep(chance.uniform(0, 0.15))
+        wanted, until = chance.randrange(COUNT), time.monotonic() + 60
+        while len(files(cache)) < wanted and time.monotonic() < until:
+            time.sleep(0.001)
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
         partly += 0 < len(files(cache)) < COUNT
