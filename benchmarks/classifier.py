@@ -20,7 +20,7 @@ from PIL import Image
 
 from common import Record, options, record, write
 from patchvote import ImageClassifier, find_photos
-from patchvote.backbones import load
+from patchvote.networks import load
 from patchvote.photos.find import Photo
 from search import split
 

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from common import timed
 from evidence_measures import GRID, Map, as_drawn, grad_cam, spread, vote_maps
 from patchvote import Bags, Evidence
-from patchvote.backbones import graph_of
+from patchvote.networks import graph_of
 from patchvote.voters.outputs import scores_of, votes_of
 from patchvote.voters.registry import OWN, voter_class
 

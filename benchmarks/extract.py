@@ -26,7 +26,7 @@ import numpy as np
 
 from common import DATA, Record, options, record, write
 from patchvote import Dense, Extractor, Patch, Photo, Recipe, fill, find_photos
-from patchvote.backbones import load
+from patchvote.networks import load
 from patchvote.utils.machine import cores, peak_memory
 
 # By mode: recipe, photos per round, rounds, rounds with --quick, goal of the ratio.

@@ -19,7 +19,7 @@ import numpy as np
 from common import synthetic_bags
 from experiments.made_with import here
 from patchvote import Extractor, Recipe, Store, find_photos
-from patchvote.backbones.bases import basis_of, random_basis
+from patchvote.networks.bases import basis_of, random_basis
 from patchvote.bags.copies import copy_groups
 from patchvote.bags.moments import KeptMoments, MomentBags, photo_vectors
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from networks_tokens import CLASS, write_token_maps
 from patchvote import Bags, Extractor, Photo, Recipe, Store, fill
-from patchvote.backbones.joined import unit
+from patchvote.networks.joined import unit
 
 LITE = {"lite0": "efficientnet-lite0", "lite2": "efficientnet-lite2"}
 POOLED = {"vit": 1, "vit32": 2}  # cells per side over which tokens are averaged

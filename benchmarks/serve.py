@@ -29,7 +29,7 @@ import numpy as np
 from common import Record, options, record, write
 from extract import Recording, bare_forward
 from patchvote import Extractor, ImageClassifier, Photo, Recipe, find_photos
-from patchvote.backbones import load
+from patchvote.networks import load
 from patchvote.utils.machine import cores
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]

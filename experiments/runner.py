@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from patchvote.backbones.names import EMBEDDED, parts_of
+from patchvote.networks.names import EMBEDDED, parts_of
 from patchvote.bags.bags import Bags
 from patchvote.bags.cache import Filled
 from patchvote.bags.store import Store

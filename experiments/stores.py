@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from patchvote.backbones.cache import cache_folder
-from patchvote.backbones.names import parts_of
+from patchvote.networks.cache import cache_folder
+from patchvote.networks.names import parts_of
 from patchvote.bags.cache import Filled
 from patchvote.bags.extract import Extractor
 from patchvote.bags.fill import up_to_date

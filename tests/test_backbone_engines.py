@@ -12,8 +12,8 @@ import pytest
 
 from helpers.packages import install
 from patchvote import Dense, Extractor, ImageClassifier, ModelError, NetworkError, PhotoError, Recipe
-from patchvote.backbones import EMBEDDED, NetworkName, engines, graph_of, load
-from patchvote.backbones.network_files import network_files
+from patchvote.networks import EMBEDDED, NetworkName, engines, graph_of, load
+from patchvote.networks.network_files import network_files
 
 COLOURS = '''
 """Describes every cell of 32 px by the mean of its colours, and by a constant."""
@@ -22,7 +22,7 @@ import hashlib
 
 import numpy as np
 
-from patchvote.backbones import NetworkName, NetworkSpec, Preprocessing
+from patchvote.networks import NetworkName, NetworkSpec, Preprocessing
 
 
 class Colours:
@@ -89,7 +89,7 @@ def nothing(name, **settings):
 '''
 
 ENTRY_POINTS = """
-[patchvote.backbones]
+[patchvote.networks]
 colours = colour_networks:load
 broken = colour_networks:broken
 nothing = colour_networks:nothing
@@ -181,7 +181,7 @@ def test_a_network_without_a_graph_is_neither_exported_nor_fine_tuned(package):
 
 
 def test_two_packages_that_bring_one_name_are_told_apart_by_nobody(package, tmp_path, monkeypatch):
-    other = install(tmp_path / "other", "more_networks", COLOURS, "[patchvote.backbones]\ncolours = more_networks:load")
+    other = install(tmp_path / "other", "more_networks", COLOURS, "[patchvote.networks]\ncolours = more_networks:load")
     monkeypatch.syspath_prepend(other)
     with pytest.raises(NetworkError, match="several packages .* 'colours' .colour_networks:load, more_networks:load."):
         load("colours")

@@ -18,7 +18,7 @@ from PIL import Image
 
 from helpers.command import in_terminal
 from patchvote import Extractor, find_photos
-from patchvote.backbones.cache import built_graphs
+from patchvote.networks.cache import built_graphs
 from patchvote.bags.cache import described, files_in, kinds_in
 
 

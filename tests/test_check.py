@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchvote import Bags, MomentRidge
-from patchvote.backbones.bases import random_basis
+from patchvote.networks.bases import random_basis
 from patchvote.bags.moments import KeptMoments, MomentBags, photo_vectors
 from patchvote.models.check.check import Collection, check_collection
 from patchvote.models.check.findings import Checked, Kind

@@ -42,7 +42,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 warnings.simplefilter("ignore")
 from patchvote import Dense, Extractor, Photo, PhotoError, Recipe
-from patchvote.backbones import open_onnx
+from patchvote.networks import open_onnx
 from patchvote.photos import decode as images
 from helpers.decoding import decode
 from patchvote.utils.machine import forget_peak_memory, peak_memory

@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from patchvote import NetworkError
-from patchvote.backbones import load
+from patchvote.networks import load
 from patchvote.cli import _COMMANDS, _demo, make_app
 from test_outputs import FIT
 

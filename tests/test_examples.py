@@ -15,7 +15,7 @@ from PIL import Image
 from experiments.__main__ import main as experiments
 from helpers.packages import install_project
 from patchvote import ImageClassifier, NetworkError
-from patchvote.backbones import load
+from patchvote.networks import load
 from patchvote.voters import registry
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -19,7 +19,7 @@ from patchvote import (
     Recipe,
     find_photos,
 )
-from patchvote.backbones import load, open_onnx
+from patchvote.networks import load, open_onnx
 from patchvote.bags import extract as module
 from patchvote.photos.decode import load_image
 

@@ -353,7 +353,7 @@ def test_a_store_of_another_recipe_or_network_is_refused(photos, tmp_path, extra
 
 
 def load_tiny(path):
-    from patchvote.backbones import open_onnx
+    from patchvote.networks import open_onnx
 
     return open_onnx(path, output="features")
 

@@ -18,7 +18,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from patchvote import ImageClassifier, PatchvoteError  # noqa: E402
-from patchvote.backbones import graph_of, load  # noqa: E402
+from patchvote.networks import graph_of, load  # noqa: E402
 from patchvote.nn import TuningSettings, VoteHead, fine_tune  # noqa: E402
 from patchvote.nn.trunk import Seen  # noqa: E402
 from patchvote.nn.trunk import pixels as pixels_of  # noqa: E402

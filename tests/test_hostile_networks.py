@@ -18,7 +18,7 @@ from PIL import Image
 from conftest import write_tiny_network
 from helpers.waiting import wait_for
 from patchvote import NetworkError
-from patchvote.backbones import graph_of, open_onnx, session
+from patchvote.networks import graph_of, open_onnx, session
 from patchvote.utils.machine import memory
 
 SECONDS = 30  # generous: each of these is refused in a fraction of a second on a machine that does nothing else
@@ -131,7 +131,7 @@ def test_a_preparation_that_takes_too_long_is_given_up(tmp_path, photo_folder):
     path = chain(tmp_path / "constant.onnx", [helper.make_node("MatMul", ["w", "w"], ["x0"])], 700, 20_000)
     code = """
 import sys
-from patchvote.backbones import session
+from patchvote.networks import session
 from patchvote.cli import main
 session._PREPARING_SECONDS, session._GRACE_SECONDS = 1.0, 0.1
 main()
@@ -168,7 +168,7 @@ def extract_white_photos(tmp_path: Path, seconds: float) -> subprocess.Popen[str
         Image.new("RGB", (32, height), "white").save(photos / name)
     code = f"""
 import sys
-from patchvote.backbones import session
+from patchvote.networks import session
 from patchvote.cli import main
 session._CALL_SECONDS, session._GRACE_SECONDS = {seconds}, 0.1
 main()

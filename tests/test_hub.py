@@ -15,11 +15,11 @@ import torch
 
 from helpers.hub_networks import DINO, TIMM, Only, convnet, exported, repository, vit
 from patchvote import Dense, Extractor, NetworkError, Recipe
-from patchvote.backbones import graph_of, load, load_pinned
-from patchvote.backbones.hub_cache import repository_folder
-from patchvote.backbones.hub_names import HubName
-from patchvote.backbones.names import CachedName
-from patchvote.backbones.network_files import network_files
+from patchvote.networks import graph_of, load, load_pinned
+from patchvote.networks.hub_cache import repository_folder
+from patchvote.networks.hub_names import HubName
+from patchvote.networks.names import CachedName
+from patchvote.networks.network_files import network_files
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 64, 96, 3), dtype=np.uint8)
 SQUARE = IMAGES[:, :, :64]

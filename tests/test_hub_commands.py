@@ -17,9 +17,9 @@ from helpers.hub_networks import DINO, exported, repository, vit
 from helpers.packages import install
 from helpers.unmeasured import unmeasured
 from patchvote import ImageClassifier, ModelError, NetworkError
-from patchvote.backbones import load
-from patchvote.backbones.at_hand import ListedNetwork, list_networks, names_at_hand
-from patchvote.backbones.known import KnownNetwork, known_networks
+from patchvote.networks import load
+from patchvote.networks.at_hand import ListedNetwork, list_networks, names_at_hand
+from patchvote.networks.known import KnownNetwork, known_networks
 from patchvote.cli.networks import _lines
 from patchvote.models.file import read_model
 from test_cli import patchvote
@@ -157,7 +157,7 @@ BROKEN = {"repository": "tiny/vit", "licence": 3, "features": 24, "stride": 8}
 
 
 def test_another_package_adds_a_short_name_by_a_table(hub, network, tmp_path, monkeypatch):
-    points = "[patchvote.backbones]\ntiny-vit = tiny_rows:NETWORK\nbroken-row = tiny_rows:BROKEN\n"
+    points = "[patchvote.networks]\ntiny-vit = tiny_rows:NETWORK\nbroken-row = tiny_rows:BROKEN\n"
     monkeypatch.syspath_prepend(install(tmp_path / "site", "tiny_rows", ROW, points))
     try:
         assert not {row.name: row for row in list_networks()}["tiny-vit"].at_hand
@@ -226,7 +226,7 @@ def test_the_list_breaks_no_name_and_no_word_in_a_narrow_terminal(columns):
 
 
 def test_the_cost_per_photo_is_measured_on_request(hub, network, command, monkeypatch):
-    from patchvote.backbones import at_hand
+    from patchvote.networks import at_hand
 
     monkeypatch.setattr(at_hand, "_embedded", lambda: iter(()))  # they take ten seconds
     name = load(network).spec.name.partition("?")[0]
@@ -245,7 +245,7 @@ def test_the_core_starts_without_any_of_it():
     code = """
 import sys, numpy, patchvote
 patchvote.Extractor()(numpy.zeros((64, 64, 3), numpy.uint8))
-wrong = [name for name in sys.modules if name.startswith(("huggingface_hub", "patchvote.backbones.hub", "tomllib"))]
+wrong = [name for name in sys.modules if name.startswith(("huggingface_hub", "patchvote.networks.hub", "tomllib"))]
 print(wrong)
 """
     words = [sys.executable, "-c", code]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from patchvote import NetworkError
-from patchvote.backbones.hub_pixels import named_pixels, pixels_of, read_settings
+from patchvote.networks.hub_pixels import named_pixels, pixels_of, read_settings
 
 CLIP = {
     "crop_size": 224,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from helpers.photo_bags import placed
 from patchvote import Bags, ImageClassifier, ModelError, MomentRidge, Recipe, Store
-from patchvote.backbones.bases import Basis, random_basis
+from patchvote.networks.bases import Basis, random_basis
 from patchvote.bags.moments import (
     KeptMoments,
     MomentBags,

@@ -28,8 +28,8 @@ from patchvote import (
     fill,
     find_photos,
 )
-from patchvote.backbones import load, open_onnx
-from patchvote.backbones.names import beside
+from patchvote.networks import load, open_onnx
+from patchvote.networks.names import beside
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import Model

@@ -10,7 +10,7 @@ from PIL import Image
 
 from conftest import tiny_weights, write_tiny_network
 from patchvote import Dense, Extractor, NetworkError, Photo, Recipe
-from patchvote.backbones import EMBEDDED, Preprocessing, cache, efficientnet, embedded, load, open_onnx
+from patchvote.networks import EMBEDDED, Preprocessing, cache, efficientnet, embedded, load, open_onnx
 from patchvote.photos.decode import load_image
 
 # What ImageNet calls the things on these photos, and the packages whose wheels carry the photos.

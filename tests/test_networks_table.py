@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from patchvote import Dense, Extractor, Recipe
-from patchvote.backbones.joined import unit
+from patchvote.networks.joined import unit
 
 ROOT = Path(__file__).parent.parent
 

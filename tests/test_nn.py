@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from patchvote import SNBNL, Dense, Extractor, NetworkError, PatchvoteError, Recipe, Store, fill  # noqa: E402
-from patchvote.backbones import efficientnet, load  # noqa: E402
-from patchvote.backbones.graph import cut, tail  # noqa: E402
+from patchvote.networks import efficientnet, load  # noqa: E402
+from patchvote.networks.graph import cut, tail  # noqa: E402
 from patchvote.nn import ML3, SMM, ML3Conv2d, VoteHead  # noqa: E402
 from patchvote.nn.onnx_module import OnnxModule  # noqa: E402
 from patchvote.photos.find import find_photos  # noqa: E402

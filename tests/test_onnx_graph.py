@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from patchvote.backbones.feature_tensor import scales_by_batch
+from patchvote.networks.feature_tensor import scales_by_batch
 from patchvote.utils.onnx_graph import GraphBuilder, all_nodes, inputs_of, needed_for, nodes_of
 
 

@@ -117,7 +117,7 @@ def test_a_shard_that_is_no_ordinary_file_is_named_as_damaged(tmp_path, make):
 
 @pytest.mark.parametrize("make", [pipe, endless])
 def test_a_network_that_is_no_ordinary_file_says_what_it_is(tmp_path, make):
-    from patchvote.backbones import open_onnx
+    from patchvote.networks import open_onnx
 
     path = make(tmp_path / "net.onnx")
     with pytest.raises(OSError, match="not an ordinary file"):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from patchvote import NetworkError
-from patchvote.backbones import EMBEDDED, efficientnet
-from patchvote.backbones.tensor_pickle import read_tensors
+from patchvote.networks import EMBEDDED, efficientnet
+from patchvote.networks.tensor_pickle import read_tensors
 
 
 @pytest.mark.parametrize("network", EMBEDDED)

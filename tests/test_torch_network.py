@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from helpers import torch_models  # noqa: E402
 from patchvote import Dense, Extractor, NetworkError, Patch, Recipe  # noqa: E402
-from patchvote.backbones import NetworkName, load  # noqa: E402
+from patchvote.networks import NetworkName, load  # noqa: E402
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
 
@@ -146,7 +146,7 @@ def test_it_is_converted_once_and_then_needs_no_torch(monkeypatch):
 import sys
 sys.modules["torch"] = None
 import numpy as np
-from patchvote.backbones import load
+from patchvote.networks import load
 net = load("torch:helpers.torch_models:alexnet@fc6")
 print(net.spec.fingerprint)
 """

@@ -15,8 +15,8 @@ pytest.importorskip("fastapi")
 from helpers.waiting import wait_for
 from helpers.web import client, crops, events, files, learned, settings, taught
 from patchvote import ImageClassifier
-from patchvote.backbones import load
-from patchvote.backbones.write_network import write_network
+from patchvote.networks import load
+from patchvote.networks.write_network import write_network
 from patchvote.models.file import read_model
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from patchvote import Extractor, find_photos
-from patchvote.backbones.bases import basis_file
+from patchvote.networks.bases import basis_file
 from patchvote.bags.moments import DIRECTIONS, signed_root
 
 PHOTOS = 400  # of every folder

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from .backbones.bases import basis_of
+from .networks.bases import basis_of
 from .bags.bags import Bags
 from .bags.extract import Described, Extractor
 from .bags.recipe import Recipe
@@ -50,8 +50,8 @@ from .utils.timing import Progress
 from .voters.registry import scorer_class
 
 if TYPE_CHECKING:
-    from .backbones import Backbone
-    from .backbones.bases import Basis
+    from .networks import Backbone
+    from .networks.bases import Basis
     from .bags.cache import Filled, Kept
     from .models.fit import Fitted, Learned
 

@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from patchvote import Dense, Recipe
-from patchvote.backbones.base import NetworkSpec, Preprocessing
+from patchvote.networks.base import NetworkSpec, Preprocessing
 
 QUICK = Recipe("quick", Dense(sides=(64,)))
 

@@ -10,8 +10,8 @@ import hashlib
 
 import numpy as np
 
-from patchvote.backbones.base import NetworkSpec, Preprocessing
-from patchvote.backbones.names import NetworkName
+from patchvote.networks.base import NetworkSpec, Preprocessing
+from patchvote.networks.names import NetworkName
 from patchvote.errors import NetworkError
 
 VERSION = "1"  # raise it whenever descriptors change: caches and models are known by it

@@ -32,7 +32,7 @@ import xxhash
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from ..backbones.cache import cache_folder
+from ..networks.cache import cache_folder
 from ..errors import CacheWarning, PatchvoteError, PhotoError, StoreError
 from ..photos.find import Photo
 from ..utils.counting import counted

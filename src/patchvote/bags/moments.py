@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from ..backbones.bases import DIRECTIONS, Basis
+from ..networks.bases import DIRECTIONS, Basis
 from ..utils.float16 import to_float32
 from ..utils.threads import one_blas_thread
 from .bags import Bags

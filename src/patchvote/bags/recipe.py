@@ -10,8 +10,8 @@ import dataclasses
 import json
 from typing import Any, Literal
 
-from ..backbones import EMBEDDED, Activation, NetworkSpec
-from ..backbones.names import NameFromFile
+from ..networks import EMBEDDED, Activation, NetworkSpec
+from ..networks.names import NameFromFile
 from ..errors import PatchvoteError
 from ..utils.schema import brief
 from ..utils.suggest import nearest
@@ -29,7 +29,7 @@ class Recipe:
     Parameters
     ----------
     network : str, default "efficientnet-lite0"
-        Name of an embedded network, path of an ONNX file, or any other name that `backbones.load` accepts.
+        Name of an embedded network, path of an ONNX file, or any other name that `networks.load` accepts.
     sampling : Dense or Patch
         Regions of the image from which descriptors are extracted.
     activation : {"after", "before"}, default "after"

@@ -172,7 +172,7 @@ def main() -> NoReturn:
     finally:
         say(*replaced_sentences())
         close_streams()
-    if session := sys.modules.get("patchvote.backbones.session"):  # only if a network was loaded
+    if session := sys.modules.get("patchvote.networks.session"):  # only if a network was loaded
         session.exit_past_work(code if isinstance(code, int) else FAILED)
     sys.exit(code)
 

@@ -45,7 +45,7 @@ def cache(
 
 def _check_folder(folder: Path | None) -> None:
     """Refuse something that is no folder, in which commands keep nothing."""
-    from ..backbones.cache import cache_folder
+    from ..networks.cache import cache_folder
     from ..bags.cache import bags_folder
 
     for path in [folder] if folder else [cache_folder(), bags_folder()]:
@@ -57,7 +57,7 @@ def _check_folder(folder: Path | None) -> None:
 
 
 def _show(folder: Path | None, as_json: bool) -> None:
-    from ..backbones.cache import cache_folder
+    from ..networks.cache import cache_folder
     from ..bags.cache import bags_folder, bound_of, kinds_in
 
     root, bound = folder or bags_folder(), bound_of(folder)
@@ -84,7 +84,7 @@ def _show(folder: Path | None, as_json: bool) -> None:
 
 def _agreed(folder: Path | None) -> bool:
     """Ask whether to clear the cache."""
-    from ..backbones.cache import cache_folder
+    from ..networks.cache import cache_folder
 
     if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed before the command began
         raise MistypedError("--clear asks before it removes anything, and there is nobody to ask: add --yes.")
@@ -114,7 +114,7 @@ def _clear(folder: Path | None, as_json: bool) -> None:
 
 
 def _networks() -> list[tuple[Path, int]]:
-    from ..backbones.cache import built_graphs
+    from ..networks.cache import built_graphs
 
     return [(path, path.stat().st_size) for path in built_graphs()]
 

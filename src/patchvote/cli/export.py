@@ -22,7 +22,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write MODEL as one ONNX graph, for any runtime: from a photo to class scores and maps of votes."""
-    from ..backbones.network_files import network_files
+    from ..networks.network_files import network_files
     from ..models.export import export_model
     from ..models.file import read_model
     from ..models.model import network_of

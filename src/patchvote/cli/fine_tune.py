@@ -73,7 +73,7 @@ def fine_tune(
     The tuned network is kept if it is better than the frozen one on photos that were held out, and is then written
     beside MODEL. Tuning pays with many photos, about a hundred per class.
     """
-    from ..backbones.network_files import network_files
+    from ..networks.network_files import network_files
     from ..bags.boxes import Dense
     from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier

@@ -107,7 +107,7 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Learn to tell apart the classes in PHOTOS (one folder per class), and write MODEL and a report."""
-    from ..backbones.network_files import network_files
+    from ..networks.network_files import network_files
     from ..classifier import ImageClassifier
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
@@ -179,7 +179,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Train MODEL with more PHOTOS, of its classes or of new ones. The earlier photos are not needed."""
-    from ..backbones.network_files import network_files
+    from ..networks.network_files import network_files
     from ..models.updating import add_and_save
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind

@@ -53,7 +53,7 @@ def serve(
     except ImportError as error:
         message = "the page needs some packages more. Install them with: pip install 'patchvote[web]'"
         raise PatchvoteError(message) from error
-    from ..backbones.session import check_device
+    from ..networks.session import check_device
     from ..web.server import serve as run
     from ..web.settings import Limits, Settings, data_folder
 

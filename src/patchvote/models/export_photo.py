@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backbones import graph_of
-from ..backbones.base import Activation
-from ..backbones.joined import joined_spec
-from ..backbones.names import parts_of
+from ..networks import graph_of
+from ..networks.base import Activation
+from ..networks.joined import joined_spec
+from ..networks.names import parts_of
 from ..errors import PatchvoteError
 from ..utils.onnx_graph import OPSET, GraphBuilder, subgraphs
 

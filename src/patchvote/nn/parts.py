@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..backbones import EMBEDDED, NetworkSpec, Preprocessing, graph_of
-from ..backbones.graph import cut, tail
-from ..backbones.onnx_backbone import OnnxBackbone
+from ..networks import EMBEDDED, NetworkSpec, Preprocessing, graph_of
+from ..networks.graph import cut, tail
+from ..networks.onnx_backbone import OnnxBackbone
 from ..errors import NetworkError, PatchvoteError
 from .onnx_module import OnnxModule
 

@@ -17,7 +17,7 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from ..backbones.onnx_backbone import OnnxBackbone
+from ..networks.onnx_backbone import OnnxBackbone
 from ..bags.boxes import Dense
 from ..errors import PatchvoteError, PhotoError
 from ..photos.decode import opened, resized

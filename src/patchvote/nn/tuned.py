@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 from torch import nn
 
-from ..backbones import NetworkSpec, open_onnx
-from ..backbones.write_network import write_network
+from ..networks import NetworkSpec, open_onnx
+from ..networks.write_network import write_network
 from ..bags.boxes import Dense
 from ..bags.recipe import Recipe
 from ..errors import PatchvoteError, PhotoError

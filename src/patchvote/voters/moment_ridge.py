@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..backbones.bases import Basis, basis_for, random_basis
+from ..networks.bases import Basis, basis_for, random_basis
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
 from ..bags.moments import KeptMoments, MomentBags, parts_of, photo_vectors, squares

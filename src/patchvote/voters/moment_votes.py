@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..backbones.bases import Basis
+from ..networks.bases import Basis
 from ..bags.bags import Bags
 from ..bags.moments import (
     PLACES,

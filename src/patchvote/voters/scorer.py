@@ -28,7 +28,7 @@ from .outputs import checked, votes_of
 from .votes import mean_votes, softmax, votes_in_chunks
 
 if TYPE_CHECKING:
-    from ..backbones.bases import Basis
+    from ..networks.bases import Basis
     from ..bags.cache import Kept
 
 Arrays = Mapping[str, npt.NDArray[Any]]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ...backbones.bases import basis_of
+from ...networks.bases import basis_of
 from ...bags.cache import Filled, described
 from ...bags.copies import are_certain, copy_pairs, groups_of_several, linked
 from ...bags.extract import Extractor

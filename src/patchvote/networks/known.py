@@ -1,7 +1,7 @@
 """Short names of networks on the Hugging Face hub: a table in networks.toml, and tables of other packages.
 
 ``dinov2-small`` stands for ``hf:owner/name@commit/file.onnx?sha256=…``; options may follow, as in
-``dinov2-small?whole=class``. A package adds a name by an entry point in the group ``patchvote.backbones`` that leads to
+``dinov2-small?whole=class``. A package adds a name by an entry point in the group ``patchvote.networks`` that leads to
 a mapping with the fields of `KnownNetwork`.
 """
 

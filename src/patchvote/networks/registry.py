@@ -1,10 +1,10 @@
 """The engines that load networks by their names: ours, and those of other packages.
 
 An engine is a function ``load(name, *, activation, threads, device)`` that returns a `base.Backbone`. It gets the whole
-name, which `names.NetworkName.parse` splits into its parts, and the parameters of `patchvote.backbones.load`. A package
-adds an engine by an entry point in the group ``patchvote.backbones``; in its pyproject.toml:
+name, which `names.NetworkName.parse` splits into its parts, and the parameters of `patchvote.networks.load`. A package
+adds an engine by an entry point in the group ``patchvote.networks``; in its pyproject.toml:
 
-    [project.entry-points."patchvote.backbones"]
+    [project.entry-points."patchvote.networks"]
     colours = "my_package.colours:load"
 
 From then on ``colours``, and every name that begins with ``colours:``, ``colours@`` or ``colours?``, is a network:
@@ -38,7 +38,7 @@ from .base import Activation, Backbone, NetworkSpec
 from .names import EMBEDDED, NetworkName
 from .outputs import fault_of_spec
 
-GROUP = "patchvote.backbones"  # name of the group of entry points
+GROUP = "patchvote.networks"  # name of the group of entry points
 
 # Modules of this package whose function `load` is an engine, by the beginning of a name; imported when needed.
 OURS = {
