@@ -61,10 +61,8 @@ bench: .venv/installed-dev,bench
 	mkdir -p "$(RECORDS)"
 	$(BIN)/python benchmarks/peers.py $(if $(PHOTOS),--photos "$(PHOTOS)") \
 		--json "$(RECORDS)"/peers.json --table "$(RECORDS)"/peers.md --plot "$(RECORDS)"/peers
-	$(BIN)/python benchmarks/growth_photos.py $(if $(PHOTOS),--photos "$(PHOTOS)") \
-		--json "$(RECORDS)"/growth-photos.json --table "$(RECORDS)"/growth-photos.md --plot "$(RECORDS)"/growth-photos
-	$(BIN)/python benchmarks/growth.py --largest 320000 --class-photos 320 --folder "$(RECORDS)" \
-		--json "$(RECORDS)"/growth-training.json --plot "$(RECORDS)"/growth-training
+	$(BIN)/python benchmarks/growth.py $(if $(PHOTOS),--photos "$(PHOTOS)") \
+		--json "$(RECORDS)"/growth.json --plot "$(RECORDS)"/growth
 	$(if $(PHOTOS),,$(BIN)/python benchmarks/crops.py build/crops)
 	$(BIN)/python benchmarks/extract.py --quick --photos "$(or $(PHOTOS),build/crops)" --json "$(RECORDS)"/extract-quick.json
 	$(BIN)/python benchmarks/classifier.py --quick --photos "$(or $(PHOTOS),build/crops)" --json "$(RECORDS)"/classifier-quick.json

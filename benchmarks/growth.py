@@ -1,91 +1,93 @@
-"""How time and memory of training grow with the number of descriptors, and with the number of classes.
+"""How time and memory of the whole commands `fit` and `predict` grow with the number of photos, and of classes.
 
-One pass of sNBNL (15 x 10 prototypes) reads stores of growing size; sNBNL (10 prototypes per class) and MomentRidge
-learn the same photos, divided into more and more classes. Each point is a process of its own: its time is that of the
-training alone, from opening the store to the end of `fit` (for MomentRidge, with making the photos), and
-its memory the peak of the whole process. A store that fits into `memory` of SNBNL is kept there, so its memory grows up
-to that budget; a second curve has a smaller budget.
+Each point is a command of its own that finds nothing in a cache: `patchvote fit` of so many photos, and `patchvote
+predict` of the same photos with the model that they gave. Photos come from a folder of class folders, or from
+scikit-image as random crops. For the number of classes, the same photos are divided into more and more classes,
+whatever they show: nothing can be learned from that, which is the slowest case. (`scale.py` measures training alone, by
+descriptors and by classes.)
 
-A training has a constant start: the headers of the shards, the first block, the first steps. It makes small sizes look
-worse, and the exponent over all sizes better, than they are. So three exponents are given: that of the two largest
-sizes, where the start hardly counts; that of ``time = start + factor * size^exponent``, fitted to all sizes by the
-least relative error; and that of a straight line through all points, which ignores the start.
+A command has a constant start, which makes an exponent over all sizes look better than it is. So two are given: between
+the two largest sizes, and of ``start + factor * size^exponent``, fitted to all sizes by the least relative error.
 
-    python benchmarks/growth.py --folder DISK --json growth.json --plot docs/growth
+    python benchmarks/growth.py --photos scene15 --json growth.json --plot growth
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
+import dataclasses
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from common import Record, options, record, save_plot, synthetic_bags, write
-from patchvote import SNBNL, MomentRidge, Store
-from patchvote.utils.machine import forget_peak_memory, peak_memory
-from stores import SIZE, first_shards, make_store
+from common import Record, options, record, run_command, save_plot, write
+from crops import make_crops
+from patchvote import find_photos
 
-CLASSES = (10, 32, 100, 316, 1000)
-LARGEST = 1.05  # goal of the exponents of time, and of peak memory of one size over that of the size before
+SIZES = (30, 100, 300, 1000)
+CLASSES = (3, 10, 30, 100)
+CLASS_PHOTOS = 300  # which are divided into classes
+LARGEST = 1.05  # goal of the exponents of time
+Labelled = list[tuple[Path, str]]
 Point = dict[str, float]
 
 
-# --- one point: a process of its own ----------------------------------------------------------------------------------
+def found(source: Path) -> Labelled:
+    """Return all photos with their labels in a fixed random order, so that every part has photos of most classes."""
+    photos = [(Path(str(photo.source)).resolve(), str(photo.label)) for photo in find_photos(source)]
+    return [photos[index] for index in np.random.default_rng(0).permutation(len(photos))]
 
 
-def trained_on_store(folder: str, classes: str, settings: str) -> int:
-    """Make one pass of sNBNL over a store, whose photos count as of so many classes; return its descriptors."""
-    store = Store.open(folder)
-    labels = [f"{index % int(classes):04d}" for index in range(len(store))]
-    SNBNL(**json.loads(settings), max_iter=1, min_steps=0, calibration=0).fit(store, labels)
-    return int(store.sizes.sum())
+def linked(photos: Labelled, folder: Path) -> Path:
+    """Make class folders of links to photos."""
+    for number, (file, label) in enumerate(photos):
+        target = folder / label / f"{number:06d}{file.suffix}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(file)
+    return folder
 
 
-def trained_on_moments(photos: str, features: str, classes: str) -> int:
-    """Train MomentRidge on synthetic photos of one descriptor each; return their number."""
-    bags, _ = synthetic_bags(10, int(photos) // 10, 1, int(features))
-    forget_peak_memory()
-    labels = [f"{index % int(classes):04d}" for index in range(len(bags))]
-    MomentRidge().fit(bags, labels)
-    return len(bags)
+def commands(photos: Labelled, size: int, by: str) -> dict[str, Point]:
+    """Run `fit` and `predict` on photos; return what each took."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source, model = linked(photos, folder / "photos"), folder / "model.patchvote"
+        start, rest = [sys.executable, "-m", "patchvote"], ["--no-cache", "--quiet"]
+        work = {
+            "fit": [*start, "fit", str(source), str(model), *rest],
+            "predict": [*start, "predict", str(model), str(source), *rest, "-o", str(folder / "answers.csv")],
+        }
+        points = {
+            name: dataclasses.asdict(run_command(command, folder)) | {"size": size} for name, command in work.items()
+        }
+    for name, point in points.items():
+        print(f"{name}, {size:,} {by}: {point['seconds']:.2f} s, {point['gigabytes']:.2f} GB", flush=True)
+    return points
 
 
-WORK = {"store": trained_on_store, "moments": trained_on_moments}
+def curves_of(photos: Labelled, quick: bool) -> dict[str, dict[str, list[Point]]]:
+    """Measure both commands with more and more photos, and with more and more classes of the same photos."""
+    sizes, counts, divided = ((12, 24), (2, 6), 12) if quick else (SIZES, CLASSES, CLASS_PHOTOS)
+    if len(photos) < sizes[0]:
+        raise SystemExit(f"there are {len(photos)} photos: growth is measured from {sizes[0]} on.")
+    by_photos = [commands(photos[:size], size, "photos") for size in sizes if size <= len(photos)]
+    files = [file for file, _ in photos[:divided]]
+    by_classes = [
+        commands([(file, f"{index % count:03d}") for index, file in enumerate(files)], count, "classes")
+        for count in counts
+        if 2 * count <= len(files)
+    ]
+    return {
+        by: {name: [point[name] for point in points] for name in ("fit", "predict")}
+        for by, points in (("photos", by_photos), ("classes", by_classes))
+    }
 
 
-def measured(kind: str, *words: object, repeats: int) -> Point:
-    """Measure one training in processes of its own; of several, the fastest counts."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))}
-    points: list[Point] = []
-    for _ in range(repeats):
-        command = [sys.executable, __file__, "--point", kind, *map(str, words)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-        points.append(json.loads(done.stdout.splitlines()[-1]))
-    return min(points, key=lambda point: point["seconds"])
-
-
-def one_point(kind: str, words: list[str]) -> None:
-    """Do the work of a point, and print what it took."""
-    start, busy = time.perf_counter(), time.process_time()
-    size = WORK[kind](*words)
-    seconds, processor = time.perf_counter() - start, time.process_time() - busy
-    print(json.dumps({"size": size, "seconds": seconds, "processor": processor, "gigabytes": peak_memory() / 1e9}))
-
-
-# --- exponents --------------------------------------------------------------------------------------------------------
-
-
-def fitted(sizes: Any, seconds: Any) -> tuple[float, float, float]:
-    """Fit ``start + factor * size^exponent`` by the least relative error; return the three."""
+def fitted(sizes: Any, seconds: Any) -> tuple[float, float]:
+    """Fit ``start + factor * size^exponent`` by the least relative error; return start and exponent."""
     x, y = np.log(np.asarray(sizes, float)), np.asarray(seconds, float)
     middle = x.mean()
 
@@ -94,72 +96,30 @@ def fitted(sizes: Any, seconds: Any) -> tuple[float, float, float]:
 
     first = [y.min() / 2, np.log(np.median(y)), 1.0]
     best = least_squares(off, first, bounds=([0, -50, 0], [y.min(), 50, 3]), xtol=1e-12, ftol=1e-12)
-    start, scale, exponent = best.x
-    return float(start), float(np.exp(scale - exponent * middle)), float(exponent)
+    return float(best.x[0]), float(best.x[2])
 
 
-def exponents(what: str, by: str, points: list[Point]) -> list[Record]:
-    """Return the exponents of time and of processor time, and what becomes of peak memory."""
-    records, sizes = [], [point["size"] for point in points]
-    logs = np.log(sizes)
-    for name, key in (("time", "seconds"), ("processor time", "processor")):
-        values = [point[key] for point in points]
-        start, _, exponent = fitted(sizes, values)
-        last = float(np.diff(np.log(values[-2:]))[0] / np.diff(logs[-2:])[0])
-        line = float(np.polyfit(logs, np.log(values), 1)[0])
-        records += [
-            record(f"exponent of {name} by {by}, {what}, two largest sizes", last, "", LARGEST),
-            record(f"exponent of {name} by {by}, {what}, with a constant start", exponent, "", LARGEST),
-            record(f"constant start in {name} by {by}, {what}", start, "s"),
-            record(f"exponent of {name} by {by}, {what}, straight line", line, ""),
-        ]
-    peak, before = points[-1]["gigabytes"], points[-2]["gigabytes"]
-    flat = LARGEST if by == "descriptors" else None  # prototypes grow with the classes, whatever the code does
-    return [*records, record(f"peak memory by {by}, {what}, largest over second largest", peak / before, "ratio", flat)]
-
-
-# --- the curves -------------------------------------------------------------------------------------------------------
-
-
-def by_descriptors(store: Store, folder: Path, largest: int, args: Any) -> dict[str, list[Point]]:
-    """Measure one pass over stores of 10^4 descriptors and more, half a decade apart, with two budgets of memory."""
-    counts = 10 ** np.arange(4, np.log10(largest) + 0.01, 0.5)
-    curves: dict[str, list[Point]] = {f"sNBNL, memory={budget}": [] for budget in (1500, args.budget)}
-    for number, count in enumerate(counts):
-        part = first_shards(store, folder / f"part-{number}", int(count))
-        for name, points in curves.items():
-            settings = json.dumps({"memory": float(name.partition("=")[2])})
-            points.append(measured("store", part, 15, settings, repeats=args.repeats))
-            tell(f"{name}, {points[-1]['size']:,.0f} descriptors", points[-1])
-    return curves
-
-
-def by_classes(store: Store, folder: Path, args: Any) -> dict[str, list[Point]]:
-    """Measure sNBNL and MomentRidge with 10 to 1,000 classes of the same photos."""
-    part = first_shards(store, folder / "classes", args.class_photos * SIZE)
-    curves: dict[str, list[Point]] = {"sNBNL": [], "MomentRidge": []}
-    for classes in [count for count in CLASSES if count <= args.class_photos]:
-        work: tuple[Any, ...] = (("sNBNL", "store", part, classes, "{}"),)
-        work += (("MomentRidge", "moments", 5 * args.class_photos, args.features, classes),)
-        for name, *words in work:
-            curves[name].append(measured(*words, repeats=args.repeats) | {"size": classes})
-            tell(f"{name}, {classes:,} classes", curves[name][-1])
-    return curves
-
-
-def tell(name: str, point: Point) -> None:
-    """Print a point."""
-    print(f"{name}: {point['seconds']:.2f} s, {point['processor']:.2f} s of processor, {point['gigabytes']:.2f} GB")
-
-
-def point_records(name: str, points: list[Point]) -> list[Record]:
-    """Return the records of a curve's points."""
-    units = {"seconds": ("time", "s"), "processor": ("processor time", "s"), "gigabytes": ("peak memory", "GB")}
-    return [
-        {"name": f"{what}, {name} {point['size']:,.0f}", "value": point[key], "unit": unit, "goal": None, "peer": None}
+def records_of(command: str, by: str, points: list[Point]) -> list[Record]:
+    """Return the records of a curve: its points, and the exponents of time and of processor time."""
+    records = [
+        record(f"{what}, {command}, {by} {point['size']:,.0f}", point[key], unit)
         for point in points
-        for key, (what, unit) in units.items()
+        for key, what, unit in (
+            ("seconds", "time", "s"),
+            ("processor", "processor time", "s"),
+            ("gigabytes", "peak memory", "GB"),
+        )
     ]
+    sizes = [point["size"] for point in points]
+    for key, what in (("seconds", "time"), ("processor", "processor time")) if len(points) > 1 else ():
+        values = [point[key] for point in points]
+        start, exponent = fitted(sizes, values)
+        last = float(np.log(values[-1] / values[-2]) / np.log(sizes[-1] / sizes[-2]))
+        name = f"exponent of {what} by {by}, {command}"
+        records.append(record(f"{name}, two largest sizes", last, "", LARGEST))
+        records.append(record(f"{name}, with a constant start", exponent, "", LARGEST))
+        records.append(record(f"constant start in {what} by {by}, {command}", start, "s"))
+    return records
 
 
 def draw(curves: dict[str, dict[str, list[Point]]], file: Path) -> None:
@@ -189,39 +149,21 @@ def draw(curves: dict[str, dict[str, list[Point]]], file: Path) -> None:
 
 
 def main() -> None:
-    """Run the benchmark, or one point of it."""
+    """Run the benchmark."""
     parser = options(__doc__)
-    parser.add_argument("--largest", type=int, help="descriptors of the largest store (default: 10 million, 26 GB)")
-    parser.add_argument("--class-photos", type=int, help="photos that are divided into classes (default: 1,000)")
-    parser.add_argument("--repeats", type=int, default=1, help="processes per point, of which the fastest counts")
-    parser.add_argument("--folder", type=Path, default=Path.cwd(), help="folder on a disk with room for the stores")
+    parser.add_argument(
+        "--photos", type=Path, help="folder of class folders; without it, crops of scikit-image's photos"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves as FILE.png and FILE.svg")
-    parser.add_argument("--point", nargs="+", help="do one point, and print it (used by the benchmark itself)")
     args = parser.parse_args()
-    if args.point:
-        one_point(args.point[0], args.point[1:])
-        return
-    args.features = 64 if args.quick else 1280
-    largest = args.largest or (100_000 if args.quick else 10_000_000)
-    args.class_photos = args.class_photos or (32 if args.quick else 1000)
-    args.budget = 100 if args.quick else 300
-    folder = Path(tempfile.mkdtemp(dir=args.folder, prefix="growth-"))
-    try:
-        store = make_store(folder / "whole", max(largest, args.class_photos * SIZE), 15, args.features)
-        curves = {
-            "descriptors": by_descriptors(store, folder, largest, args),
-            "classes": by_classes(store, folder, args),
-        }
-    finally:
-        shutil.rmtree(folder)
-    records: list[Record] = []
-    for by, lines in curves.items():
-        for name, points in lines.items():
-            records += point_records(f"{name}, {by}", points)
-            records += exponents(name, by, points)
+    with tempfile.TemporaryDirectory() as name:
+        photos = found(args.photos or make_crops(Path(name) / "crops", 24 if args.quick else SIZES[-1]))
+        curves = curves_of(photos, args.quick)
     if args.plot is not None:
         draw(curves, args.plot)
-    write(records, args.json)
+    write(
+        [one for by, lines in curves.items() for name in lines for one in records_of(name, by, lines[name])], args.json
+    )
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ import numpy as np
 from common import synthetic_bags
 from experiments.made_with import here
 from patchvote import Extractor, Recipe, Store, find_photos
-from patchvote.networks.bases import basis_of, random_basis
 from patchvote.bags.copies import copy_groups
 from patchvote.bags.moments import KeptMoments, MomentBags, photo_vectors
+from patchvote.networks.bases import basis_of, random_basis
 
 OFFICE = ("amazon", "caltech", "dslr", "webcam")
 TITLES = {"scene15": "Scene-15", "office": "Office, all domains", "synthetic": "synthetic", "photos": "photos"}

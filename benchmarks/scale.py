@@ -5,13 +5,14 @@ pass of 15 x 10 prototypes reads it; a part that fits is trained in memory in th
 descriptors in a file and answers photos, in a process of its own. Then a problem of the size of SUN-397, and how time
 and memory grow with descriptors and with classes.
 
-    python benchmarks/scale.py --folder DISK --json scale.json
+    python benchmarks/scale.py --folder DISK --json scale.json --plot docs/scale
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -24,11 +25,30 @@ from unittest import mock
 
 import numpy as np
 
-from common import Record, options, record, timed, write
-from patchvote import NBNN, SNBNL, Store
+from common import Record, options, record, save_plot, synthetic_bags, timed, write
+from patchvote import NBNN, SNBNL, Recipe, Store
+from patchvote.bags.entries import Entry
+from patchvote.bags.shard_writing import ShardWriter
 from patchvote.utils.machine import forget_peak_memory, give_back_memory, peak_memory
 from patchvote.voters.prototypes.stoml3 import Stoml3
-from stores import SIZE, make_store
+
+SIZE = 254  # descriptors per photo, as the default recipe has them for square photos
+POOL = 200  # different bags in a store; the others are copies of them under other names
+
+
+def make_store(folder: Path, descriptors: int, classes: int, features: int) -> Store:
+    """Write a store of synthetic bags, in float16 as extraction does; photos of a class are spread over it."""
+    per_class = max(1, POOL // classes)
+    bags, _ = synthetic_bags(classes, per_class, SIZE, features)
+    halves = bags.astype(np.float16)
+    folder.mkdir()
+    shard = 25 * SIZE * features * 2  # bytes: with 1,280 features those of real shards
+    writer = ShardWriter(folder, Recipe(), "0" * 16, features, "float16", shard_bytes=shard)
+    for index in range(max(classes, descriptors // SIZE)):
+        label, copy = index % classes, index // classes % per_class
+        writer.add(Entry(f"{index:08d}.jpg", f"{label:04d}", f"{index:064d}"), halves[label * per_class + copy])
+    writer.close()
+    return Store.open(folder)
 
 
 class Steps:
@@ -198,6 +218,36 @@ def growth_with_classes(features: int, batch: int, steps: int) -> list[Record]:
     return records + exponents("classes", counts, results)
 
 
+def draw(results: dict[str, list[tuple[int, float, float]]], file: Path) -> None:
+    """Draw times beside a line of exponent 1, and peaks, as PNG and SVG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    panels = figure.subplots(2, 2, sharex="col")
+    for (times, peaks), (by, points) in zip(panels.T, results.items(), strict=True):
+        sizes, seconds, gigabytes = map(np.array, zip(*points, strict=True))
+        times.loglog(sizes, seconds, "o-", label="time of sNBNL")
+        times.loglog(sizes, seconds[-1] * sizes / sizes[-1], ":", color="gray", label="exponent 1")
+        times.set_ylabel("seconds")
+        peaks.semilogx(sizes, gigabytes, "o-", label="peak memory")
+        peaks.set_ylabel("peak memory, GB")
+        peaks.set_ylim(bottom=0)
+        peaks.set_xlabel(by)
+        for panel in (times, peaks):
+            panel.grid(alpha=0.3)
+            panel.legend(fontsize=8)
+    save_plot(figure, file)
+
+
+def points_of(records: list[Record]) -> dict[str, list[tuple[int, float, float]]]:
+    """Return size, time and peak memory of the records of growth."""
+    found: dict[str, dict[int, list[float]]] = {"descriptors": {}, "classes": {}}
+    for one in records:
+        if match := re.fullmatch(r"(?:time|peak memory) of .*, ([\d,]+) (descriptors|classes)", str(one["name"])):
+            found[match[2]].setdefault(int(match[1].replace(",", "")), []).append(float(str(one["value"])))
+    return {by: [(size, *values) for size, values in sizes.items()] for by, sizes in found.items()}  # type: ignore[misc]
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__)
@@ -206,6 +256,7 @@ def main() -> None:
     parser.add_argument("--sun", type=int, help="descriptors of the store with 397 classes (default: 1.6 million)")
     parser.add_argument("--folder", type=Path, default=Path.cwd(), help="folder on a disk with room for the stores")
     parser.add_argument("--keep", action="store_true", help="do not remove the stores")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw growth as FILE.png and FILE.svg")
     args = parser.parse_args()
     features, batch, repeats = (64, 500, 3) if args.quick else (1280, 2500, 5)
     descriptors = args.descriptors or (20_000 if args.quick else 10_000_000)
@@ -220,6 +271,8 @@ def main() -> None:
         if not args.keep:
             shutil.rmtree(folder)
     records += growth_with_classes(features + 2, batch, repeats)
+    if args.plot is not None:
+        draw(points_of(records), args.plot)
     write(records, args.json)
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from patchvote.errors import NetworkError
 from patchvote.networks import load
 from patchvote.networks.base import Activation, Backbone, NetworkSpec, Preprocessing, stride_of
 from patchvote.networks.joined import JoinedBackbone
 from patchvote.networks.names import NetworkName, parts_of
-from patchvote.errors import NetworkError
 from patchvote.utils.files import file_digest
 
 _ACTIVATIONS = {"ReLU", "PReLU", "Sigmoid", "TanH", "ELU", "ReLU6"}

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from patchvote.networks.names import EMBEDDED, parts_of
 from patchvote.bags.bags import Bags
 from patchvote.bags.cache import Filled
 from patchvote.bags.store import Store
 from patchvote.errors import PatchvoteError, UntypedNetworkError
 from patchvote.models.scores import Scores
+from patchvote.networks.names import EMBEDDED, parts_of
 from patchvote.utils.machine import forget_peak_memory, peak_memory
 
 from .datasets import Dataset, read_dataset

@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from patchvote.networks.cache import cache_folder
-from patchvote.networks.names import parts_of
 from patchvote.bags.cache import Filled
 from patchvote.bags.extract import Extractor
 from patchvote.bags.fill import up_to_date
 from patchvote.bags.store import Store
+from patchvote.networks.cache import cache_folder
+from patchvote.networks.names import parts_of
 from patchvote.photos.find import Photo
 
 from .caffe import load_with_caffe

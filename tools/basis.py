@@ -16,8 +16,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from patchvote import Extractor, find_photos
-from patchvote.networks.bases import basis_file
 from patchvote.bags.moments import DIRECTIONS, signed_root
+from patchvote.networks.bases import basis_file
 
 PHOTOS = 400  # of every folder
 PARTS = 20  # of every photo

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ...networks.bases import basis_of
 from ...bags.cache import Filled, described
 from ...bags.copies import are_certain, copy_pairs, groups_of_several, linked
 from ...bags.extract import Extractor
 from ...bags.moments import KeptMoments, MomentBags, photo_vectors
 from ...errors import PatchvoteError, PhotoError
+from ...networks.bases import basis_of
 from ...photos.find import Found, Source, find_photos, labelled
 from ...photos.labels import is_missing
 from ...utils.counting import none_readable
