@@ -18,8 +18,8 @@ from PIL import Image
 
 from helpers.command import in_terminal
 from patchvote import Extractor, find_photos
-from patchvote.networks.cache import built_graphs
 from patchvote.bags.cache import described, files_in, kinds_in
+from patchvote.networks.cache import built_graphs
 
 
 def bytes_in(cache: Path) -> int:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patchvote import Bags, MomentRidge
-from patchvote.networks.bases import random_basis
 from patchvote.bags.moments import KeptMoments, MomentBags, photo_vectors
 from patchvote.models.check.check import Collection, check_collection
 from patchvote.models.check.findings import Checked, Kind
@@ -18,6 +17,7 @@ from patchvote.models.check.held_out import HeldOut, hold_out_each
 from patchvote.models.check.small_sets import outliers_of
 from patchvote.models.check.suspects import doubtful_labels, label_doubts, label_sentences, outliers, plain_labels
 from patchvote.models.scores import Scores
+from patchvote.networks.bases import random_basis
 from patchvote.photos.passed_over import PassedOver
 
 

@@ -7,8 +7,8 @@ import inspect
 import pytest
 
 from patchvote import NetworkError
-from patchvote.networks import load
 from patchvote.cli import _COMMANDS, _demo, make_app
+from patchvote.networks import load
 from test_outputs import FIT
 
 RUNS = {

@@ -19,8 +19,8 @@ from patchvote import (
     Recipe,
     find_photos,
 )
-from patchvote.networks import load, open_onnx
 from patchvote.bags import extract as module
+from patchvote.networks import load, open_onnx
 from patchvote.photos.decode import load_image
 
 DENSE = Recipe(sampling=Dense(sides=(64, 128)))

@@ -45,11 +45,11 @@ def plain(value: Any) -> Any:
 def assert_same(got: Any, wanted: Any, where: str, absolute: float = ABSOLUTE) -> None:
     """Compare nested values: floats approximately, everything else exactly."""
     if isinstance(wanted, dict):
-        assert isinstance(got, dict) and sorted(got) == sorted(wanted), where
+        assert sorted(got) == sorted(wanted), where
         for key in wanted:
             assert_same(got[key], wanted[key], f"{where}/{key}", absolute)
     elif isinstance(wanted, list):
-        assert isinstance(got, list) and len(got) == len(wanted), where
+        assert len(got) == len(wanted), where
         for index, (one, other) in enumerate(zip(got, wanted, strict=True)):
             assert_same(one, other, f"{where}/{index}", absolute)
     elif isinstance(wanted, float) and isinstance(got, int | float):

@@ -18,10 +18,10 @@ from PIL import Image
 
 from helpers.small_models import header_of, remade, with_header
 from patchvote import NBNL, NBNN, SNBNL, Dense, ImageClassifier, ModelError, PatchvoteError, Recipe
-from patchvote.networks import load
 from patchvote.cli.info import model_info
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
+from patchvote.networks import load
 from patchvote.utils.machine import memory
 from patchvote.utils.schema import record
 from patchvote.voters.registry import kinds, scorer_class, voter_class

@@ -17,11 +17,11 @@ from helpers.hub_networks import DINO, exported, repository, vit
 from helpers.packages import install
 from helpers.unmeasured import unmeasured
 from patchvote import ImageClassifier, ModelError, NetworkError
+from patchvote.cli.networks import _lines
+from patchvote.models.file import read_model
 from patchvote.networks import load
 from patchvote.networks.at_hand import ListedNetwork, list_networks, names_at_hand
 from patchvote.networks.known import KnownNetwork, known_networks
-from patchvote.cli.networks import _lines
-from patchvote.models.file import read_model
 from test_cli import patchvote
 
 

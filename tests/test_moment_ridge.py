@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from helpers.photo_bags import placed
 from patchvote import Bags, ImageClassifier, ModelError, MomentRidge, Recipe, Store
-from patchvote.networks.bases import Basis, random_basis
 from patchvote.bags.moments import (
     KeptMoments,
     MomentBags,
@@ -26,6 +25,7 @@ from patchvote.bags.moments import (
 )
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import voter_of
+from patchvote.networks.bases import Basis, random_basis
 from patchvote.voters import moment_ridge
 from patchvote.voters.moment_votes import MomentVotes
 from patchvote.voters.ridge import Ridge, best_strength

@@ -28,11 +28,11 @@ from patchvote import (
     fill,
     find_photos,
 )
-from patchvote.networks import load, open_onnx
-from patchvote.networks.names import beside
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import Model
+from patchvote.networks import load, open_onnx
+from patchvote.networks.names import beside
 from test_cli import patchvote
 
 HOSTILE = {

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 
 from helpers.torch_libraries import torch_libraries  # noqa: E402
 from patchvote import Dense, Extractor, ImageClassifier, NetworkError, Patch, Recipe  # noqa: E402
-from patchvote.networks import load  # noqa: E402
 from patchvote.models.export import export_model  # noqa: E402
+from patchvote.networks import load  # noqa: E402
 from patchvote.photos.decode import resized  # noqa: E402
 
 timm, torchvision = torch_libraries()

@@ -16,8 +16,8 @@ from PIL import Image
 torch = pytest.importorskip("torch")
 
 from patchvote import Dense, ImageClassifier, Patch, PatchvoteError, Recipe  # noqa: E402
-from patchvote.networks import load  # noqa: E402
 from patchvote.models.file import read_model  # noqa: E402
+from patchvote.networks import load  # noqa: E402
 from patchvote.nn import TuningSettings, fine_tune, tune_or_keep  # noqa: E402
 from patchvote.nn.learner import Learner  # noqa: E402
 from patchvote.nn.trunk import variant  # noqa: E402

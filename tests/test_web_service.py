@@ -12,9 +12,9 @@ pytest.importorskip("fastapi")
 
 from helpers.web import ENDLESS, client, crops, events, files, let_jobs_run, live, settings, taught
 from patchvote import ImageClassifier
+from patchvote.errors import PatchvoteError
 from patchvote.networks import load
 from patchvote.networks.write_network import write_network
-from patchvote.errors import PatchvoteError
 from patchvote.web.app import make_app
 from patchvote.web.client import Client, ServerError
 

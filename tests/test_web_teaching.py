@@ -15,9 +15,9 @@ pytest.importorskip("fastapi")
 from helpers.waiting import wait_for
 from helpers.web import client, crops, events, files, learned, settings, taught
 from patchvote import ImageClassifier
+from patchvote.models.file import read_model
 from patchvote.networks import load
 from patchvote.networks.write_network import write_network
-from patchvote.models.file import read_model
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 import numpy.typing as npt
 
-from .networks.bases import basis_of
 from .bags.bags import Bags
 from .bags.extract import Described, Extractor
 from .bags.recipe import Recipe
@@ -40,6 +39,7 @@ from .models.model import network_of
 from .models.namer import Namer
 from .models.saved import Saved
 from .models.scores import Scores
+from .networks.bases import basis_of
 from .photos.find import Photo, Source, find_photos, labelled
 from .utils.counting import none_readable
 from .utils.engine import Engine
@@ -50,10 +50,10 @@ from .utils.timing import Progress
 from .voters.registry import scorer_class
 
 if TYPE_CHECKING:
-    from .networks import Backbone
-    from .networks.bases import Basis
     from .bags.cache import Filled, Kept
     from .models.fit import Fitted, Learned
+    from .networks import Backbone
+    from .networks.bases import Basis
 
 
 class ImageClassifier(Parameters, Namer):

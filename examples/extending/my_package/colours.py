@@ -10,9 +10,9 @@ import hashlib
 
 import numpy as np
 
+from patchvote.errors import NetworkError
 from patchvote.networks.base import NetworkSpec, Preprocessing
 from patchvote.networks.names import NetworkName
-from patchvote.errors import NetworkError
 
 VERSION = "1"  # raise it whenever descriptors change: caches and models are known by it
 

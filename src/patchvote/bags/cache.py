@@ -32,8 +32,8 @@ import xxhash
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from ..networks.cache import cache_folder
 from ..errors import CacheWarning, PatchvoteError, PhotoError, StoreError
+from ..networks.cache import cache_folder
 from ..photos.find import Photo
 from ..utils.counting import counted
 from ..utils.engine import Engine, Lost, in_order

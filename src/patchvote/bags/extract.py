@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError
 from ..networks import Backbone, load_pinned
 from ..networks.joined import mean_of_cells
 from ..networks.outputs import with_whole
-from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError
 from ..photos.decode import opened, resized
 from ..photos.find import Photo, Source, find_photos
 from ..utils.float16 import all_finite

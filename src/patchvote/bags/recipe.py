@@ -10,9 +10,9 @@ import dataclasses
 import json
 from typing import Any, Literal
 
+from ..errors import PatchvoteError
 from ..networks import EMBEDDED, Activation, NetworkSpec
 from ..networks.names import NameFromFile
-from ..errors import PatchvoteError
 from ..utils.schema import brief
 from ..utils.suggest import nearest
 from .boxes import Dense, Patch

@@ -45,8 +45,8 @@ def cache(
 
 def _check_folder(folder: Path | None) -> None:
     """Refuse something that is no folder, in which commands keep nothing."""
-    from ..networks.cache import cache_folder
     from ..bags.cache import bags_folder
+    from ..networks.cache import cache_folder
 
     for path in [folder] if folder else [cache_folder(), bags_folder()]:
         if path.exists() and not path.is_dir():
@@ -57,8 +57,8 @@ def _check_folder(folder: Path | None) -> None:
 
 
 def _show(folder: Path | None, as_json: bool) -> None:
-    from ..networks.cache import cache_folder
     from ..bags.cache import bags_folder, bound_of, kinds_in
+    from ..networks.cache import cache_folder
 
     root, bound = folder or bags_folder(), bound_of(folder)
     kinds = kinds_in(root)

@@ -22,10 +22,10 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write MODEL as one ONNX graph, for any runtime: from a photo to class scores and maps of votes."""
-    from ..networks.network_files import network_files
     from ..models.export import export_model
     from ..models.file import read_model
     from ..models.model import network_of
+    from ..networks.network_files import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
 

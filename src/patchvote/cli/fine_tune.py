@@ -73,10 +73,10 @@ def fine_tune(
     The tuned network is kept if it is better than the frozen one on photos that were held out, and is then written
     beside MODEL. Tuning pays with many photos, about a hundred per class.
     """
-    from ..networks.network_files import network_files
     from ..bags.boxes import Dense
     from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
+    from ..networks.network_files import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine

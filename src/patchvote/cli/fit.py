@@ -107,8 +107,8 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Learn to tell apart the classes in PHOTOS (one folder per class), and write MODEL and a report."""
-    from ..networks.network_files import network_files
     from ..classifier import ImageClassifier
+    from ..networks.network_files import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine
@@ -179,8 +179,8 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Train MODEL with more PHOTOS, of its classes or of new ones. The earlier photos are not needed."""
-    from ..networks.network_files import network_files
     from ..models.updating import add_and_save
+    from ..networks.network_files import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import PatchvoteError
 from ..networks import graph_of
 from ..networks.base import Activation
 from ..networks.joined import joined_spec
 from ..networks.names import parts_of
-from ..errors import PatchvoteError
 from ..utils.onnx_graph import OPSET, GraphBuilder, subgraphs
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..networks.names import beside
 from ..bags.bags import Bags
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
+from ..networks.names import beside
 from ..utils.schema import brief, text
 from ..voters.familiarity import Familiarity
 from ..voters.outputs import blaming, probability_of, scores_of

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from ..errors import NetworkError, PatchvoteError
 from ..networks import EMBEDDED, NetworkSpec, Preprocessing, graph_of
 from ..networks.graph import cut, tail
 from ..networks.onnx_backbone import OnnxBackbone
-from ..errors import NetworkError, PatchvoteError
 from .onnx_module import OnnxModule
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
-from ..networks.onnx_backbone import OnnxBackbone
 from ..bags.boxes import Dense
 from ..errors import PatchvoteError, PhotoError
+from ..networks.onnx_backbone import OnnxBackbone
 from ..photos.decode import opened, resized
 from ..photos.find import Photo
 from ..utils.machine import cores

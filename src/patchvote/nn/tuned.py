@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 from torch import nn
 
-from ..networks import NetworkSpec, open_onnx
-from ..networks.write_network import write_network
 from ..bags.boxes import Dense
 from ..bags.recipe import Recipe
 from ..errors import PatchvoteError, PhotoError
@@ -20,6 +18,8 @@ from ..models.file import write_model
 from ..models.model import Model
 from ..models.report.card import card
 from ..models.scores import Scores
+from ..networks import NetworkSpec, open_onnx
+from ..networks.write_network import write_network
 from ..version import __version__
 from ..voters.prototypes.snbnl import SNBNL
 from ..voters.prototypes.votes import SnbnlVotes

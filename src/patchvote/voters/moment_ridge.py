@@ -15,11 +15,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..networks.bases import Basis, basis_for, random_basis
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
 from ..bags.moments import KeptMoments, MomentBags, parts_of, photo_vectors, squares
 from ..bags.store import Store
+from ..networks.bases import Basis, basis_for, random_basis
 from .atomic import atomic
 from .base import Voter
 from .calibration import fit_temperature, threshold_for

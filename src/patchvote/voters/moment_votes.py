@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..networks.bases import Basis
 from ..bags.bags import Bags
 from ..bags.moments import (
     PLACES,
@@ -24,6 +23,7 @@ from ..bags.moments import (
     unit,
 )
 from ..errors import ModelError
+from ..networks.bases import Basis
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.threads import blas_threads_for
 from .onnx_nodes import Exported, added, as_map, cells, centres_of, length, mean_cell, size, softmax_of

@@ -28,8 +28,8 @@ from .outputs import checked, votes_of
 from .votes import mean_votes, softmax, votes_in_chunks
 
 if TYPE_CHECKING:
-    from ..networks.bases import Basis
     from ..bags.cache import Kept
+    from ..networks.bases import Basis
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Spec = tuple[int, tuple[str, ...]]  # number of axes, and the accepted dtypes
