@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from .moments import photo_vectors
 from .store import Store
@@ -118,10 +116,13 @@ def linked(pairs: Numbers, count: int) -> Numbers:
     [0, 1, 0, 0, 4]
     """
     one, other = pairs.T
-    links = coo_array((np.ones(len(one), bool), (one, other)), shape=(count, count))
-    _, group = connected_components(links, directed=False)
-    _, leader = np.unique(group, return_index=True)
-    return np.asarray(leader[group], np.int64)
+    first, before = np.arange(count), None
+    while before is None or not np.array_equal(first, before):
+        before, lowest = first.copy(), np.minimum(first[one], first[other])
+        np.minimum.at(first, one, lowest)
+        np.minimum.at(first, other, lowest)
+        first = first[first]  # so that long chains take few rounds
+    return first
 
 
 def _pairs(vectors: npt.NDArray[Any], digests: Sequence[str] | None) -> Iterator[Numbers]:

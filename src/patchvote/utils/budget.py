@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sklearn.base import clone
-
 
 def fit_until(voter: Any, until: float, *data: Any, method: str = "fit", **more: Any) -> Any:
     """Train a copy of a voter; the training stops after the first pass that ends later than `until`.
@@ -27,6 +25,8 @@ def fit_until(voter: Any, until: float, *data: Any, method: str = "fit", **more:
     *data, **more
         Arguments of the method.
     """
+    from sklearn.base import clone
+
     copy = clone(voter)
     before = {name: value for name, value in copy.get_params().items() if name.split("__")[-1] == "callback"}
     for name, callback in before.items():  # also those of its members

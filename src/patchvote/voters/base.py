@@ -7,14 +7,12 @@ calibrate probabilities (`calibration`), and predicting. How a descriptor votes 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
@@ -22,7 +20,9 @@ from ..bags.store import Store
 from ..bags.thinning import Thinning
 from ..errors import PatchvoteError
 from ..utils.engine import Engine
+from ..utils.parameters import Parameters
 from ..utils.row_file import RowFile
+from ..utils.suggest import nearest
 from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from .labels import check_labels, hold_out, labels_of
 from .outputs import is_ours, probability_of, scores_of, votes_of
@@ -36,10 +36,12 @@ Numbers = npt.NDArray[np.int64]
 _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
 
 
-class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Voter(Parameters):
     """Base of the estimators that vote; subclasses define `scorer_class` and `fit`.
 
-    A fitted voter has an attribute ``name_`` for every array ``name`` of its scorer's schema.
+    A fitted voter has an attribute ``name_`` for every array ``name`` of its scorer's schema. Voters pass
+    scikit-learn's checks of classifiers without inheriting from it: its import takes longer than learning some hundred
+    photos, and more memory.
 
     Attributes
     ----------
@@ -55,6 +57,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Smallest probability that is accepted: bags whose largest probability is below it are "none of these".
     """
 
+    estimator_type = "classifier"
     scorer_class: ClassVar[type[Scorer]]
     leaves_out: ClassVar[bool] = False  # whether `fit` sets `left_out_`, its answers for left-out photos
     description: ClassVar[str] = ""  # how the parts of a photo vote, for people; by default, the name of the voter
@@ -63,6 +66,11 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     positions_: bool = False
     temperature_: float = 1.0
     rejection_threshold_: float = 0.0
+
+    if TYPE_CHECKING:  # parameters and learned arrays differ from voter to voter
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
 
     # --- what a model needs -----------------------------------------------------------------------------------------
 
@@ -81,8 +89,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def uncalibrated(self) -> Self:
         """Return an unfitted copy that holds no images out: its caller calibrates it."""
-        copy: Self = clone(self)
-        return copy.set_params(calibration=0) if "calibration" in copy.get_params(deep=False) else copy
+        voter = self.__sklearn_clone__()
+        return voter.set_params(calibration=0) if "calibration" in voter.get_params(deep=False) else voter
 
     def check_for_model(self) -> None:
         """Refuse a voter of which no model can be made, before it is trained.
@@ -99,7 +107,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def scorer(self) -> Scorer:
         """Return the scorer: arrays and settings, without the estimator."""
-        check_is_fitted(self)
+        self._check_fitted()
         schema = self.scorer_class.schema
         names = [name for name in (*schema.arrays, *schema.kept) if hasattr(self, f"{name}_")]
         arrays = {name: getattr(self, f"{name}_") for name in names}
@@ -188,7 +196,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         array of shape (descriptors, classes)
             Votes of the descriptors of all bags, one bag after the other.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         scorer = self.scorer()
         return joined([votes_of(scorer, bags) for bags in self._blocks(X)])
 
@@ -204,9 +212,15 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> npt.NDArray[Any]:
         """Return the probability of each class, for each bag."""
-        check_is_fitted(self)
+        self._check_fitted()
         scorer, calibration = self.scorer(), (self.temperature_, self.rejection_threshold_)
         return joined([probability_of(scorer, scores_of(scorer, bags), bags, *calibration) for bags in self._blocks(X)])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of bags whose label is predicted."""
+        from sklearn.metrics import accuracy_score
+
+        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
     def predict_or_none(self, X: Any, none: Any = NONE) -> npt.NDArray[Any]:
         """Return the class of each bag, or `none` where no class reaches the rejection threshold."""
@@ -235,6 +249,8 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Store):
             raise ValueError(f"{type(self).__name__} needs the bags of the store here: pass `store.load()[0]`.")
         if not _holds_bags(X):
+            from sklearn.utils.validation import validate_data
+
             array = validate_data(self, X, reset=fitting, dtype=[np.float32, np.float64, np.float16])
             return Bags.of(array) if is_ours(self) else Bags.of(array).frozen()
         bags = Bags.of(X) if is_ours(self) else Bags.of(X).frozen()
@@ -280,7 +296,7 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.searchsorted(known, labels).astype(np.int64)
 
     def _mean_votes(self, X: Any) -> npt.NDArray[Any]:
-        check_is_fitted(self)
+        self._check_fitted()
         scorer = self.scorer()
         return joined([scores_of(scorer, bags) for bags in self._blocks(X)])
 
@@ -333,9 +349,51 @@ class Voter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return a seed from `random_state`, which may be a seed, a `RandomState` or None, as in scikit-learn."""
         if isinstance(self.random_state, (int, np.integer)):
             return int(self.random_state)
+        from sklearn.utils import check_random_state
+
         return int(check_random_state(self.random_state).randint(2**31))
 
     # --- settings ---------------------------------------------------------------------------------------------------
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; with `deep`, also those of a voter among them."""
+        params = super().get_params()
+        members = {name: value for name, value in params.items() if deep and isinstance(value, Voter)}
+        return params | {
+            f"{name}__{key}": value for name, member in members.items() for key, value in member.get_params().items()
+        }
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also those of a voter among them; what was learned stays."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}.{nearest(name, known)}")
+            owner, _, rest = name.partition("__")
+            if rest:
+                getattr(self, owner).set_params(**{rest: value})
+            else:
+                setattr(self, name, value)
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        params = self.get_params(deep=False)
+        return type(self)(
+            **{n: v.__sklearn_clone__() if isinstance(v, Voter) else copy.deepcopy(v) for n, v in params.items()}
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags
+
+        tags = super().__sklearn_tags__()
+        tags.input_tags = InputTags()  # arrays are accepted as well as bags
+        return tags
+
+    def _check_fitted(self) -> None:
+        if not any(name.endswith("_") and not name.startswith("_") for name in vars(self)):
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet: call `fit` first.")
 
     def _check_settings(self) -> None:
         """Refuse settings that the scorer's schema refuses; estimator and model file share the one table."""

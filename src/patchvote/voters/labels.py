@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 
 # Bounds of the weights of images: outside of them, solvers do not converge.
 _LEAST_WEIGHT, _LARGEST_WEIGHT = 1e-12, 1e12
@@ -19,6 +16,11 @@ _LEAST_WEIGHT, _LARGEST_WEIGHT = 1e-12, 1e12
 
 def check_labels(y: Any, count: int) -> npt.NDArray[Any]:
     """Check the labels of images: one per image, all of one type, none missing."""
+    if isinstance(y, np.ndarray) and y.shape == (count,) and y.dtype.kind == "U":
+        return y
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import column_or_1d
+
     labels = column_or_1d(y, warn=True)
     if labels.dtype == object and len(labels) and all(label is None for label in labels):
         raise ValueError("labels are None for every image: every training image needs a label.")
@@ -94,9 +96,8 @@ def image_weights(
     if isinstance(class_weight, dict):  # classes that are not in it have weight 1, as in scikit-learn
         of_class = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
     else:
-        of_class, used = np.ones(len(classes)), numbers[weight > 0]
-        present = np.unique(used)
-        of_class[present] = compute_class_weight(class_weight, classes=present, y=used)
+        counts = np.bincount(numbers[weight > 0], minlength=len(classes))
+        of_class = counts.sum() / (np.maximum(counts, 1) * np.count_nonzero(counts))  # "balanced", as in scikit-learn
     return np.asarray(weight * of_class[numbers])
 
 

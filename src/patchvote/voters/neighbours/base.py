@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from ...bags.bags import Bags
 from ...bags.store import Store
@@ -138,7 +137,7 @@ class BankVoter(Voter):
 
     def scorer(self) -> BankVotes:
         """Return the scorer, which holds the index of the bank."""
-        check_is_fitted(self)
+        self._check_fitted()
         self._scorer.memory = self.memory  # it may be changed at any time
         return self._scorer
 
@@ -267,5 +266,5 @@ class BankVoter(Voter):
     @property
     def recall_(self) -> float:
         """Share of the neighbours that the search finds."""
-        check_is_fitted(self)
+        self._check_fitted()
         return self._scorer.recall
