@@ -95,7 +95,7 @@ def accuracy(tuned: Tuned, photos: list[Photo]) -> float:
     """Return the accuracy of the network, in ONNX Runtime, with the head, in percent."""
     with tempfile.TemporaryDirectory() as folder:
         network = tuned.save_network(Path(folder) / "net.onnx")
-        extractor = Extractor(Recipe(str(network), Dense((tuned.side,), whole=False)))
+        extractor = Extractor(Recipe(str(network), Dense((tuned.settings.side,), whole=False)))
         head, hits = tuned.head.eval(), []
         for item in extractor.stream(photos):
             boxes = item.bag.boxes

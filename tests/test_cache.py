@@ -23,6 +23,7 @@ from PIL import Image
 
 from helpers.full_disk import full_disk
 from helpers.kept_mean import KeptMean
+from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK, QuickNetwork
 from helpers.same_bags import assert_same_bags
 from helpers.unmeasured import unmeasured
@@ -43,7 +44,6 @@ from patchvote.bags.cache import (
     trim,
 )
 from patchvote.bags.fill import store_of
-from patchvote.engines.local import LocalEngine
 from patchvote.errors import CacheWarning
 
 KINDS = [WHOLE, KeptMean()]

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 
 from patchvote import PatchvoteError
-from patchvote.nn.checkpoints import read_checkpoint, write_checkpoint
+from patchvote.nn.learner import read_checkpoint, write_checkpoint
 
 TENSORS = {"now.tail.w": torch.arange(60.0).reshape(3, 20), "optimiser.0.step": torch.tensor(7.0)}
 HISTORY = [{"pass": 1, "loss": 0.5, "held_out_accuracy": 0.75}]

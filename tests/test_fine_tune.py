@@ -266,7 +266,7 @@ def test_a_model_cannot_have_the_name_of_a_file_of_its_network(name, small_netwo
 
 
 def test_a_network_of_ones_own_must_say_where_its_tail_begins(small_network, few_photos):
-    with pytest.raises(PatchvoteError, match="say from which tensor of .*small.onnx on it shall learn"):
+    with pytest.raises(PatchvoteError, match="the tensor of .*small.onnx .* is required"):
         fine_tune(small_network, few_photos, settings=SMALL)
 
 

@@ -14,13 +14,13 @@ import pytest
 from PIL import Image
 
 from helpers.command import network_in
+from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK
 from helpers.same_bags import assert_same_bags
 from helpers.waiting import wait_for
 from helpers.worker_jobs import Doubling, Ending, Fainting, Refusing
 from helpers.worker_networks import DeadlyNetwork, FaintingNetwork, LameNetwork, TracedNetwork
 from patchvote import Extractor, ImageClassifier, PatchvoteError, Photo, Store, StoreError, fill
-from patchvote.engines.local import LocalEngine
 from patchvote.utils.engine import Engine
 
 RayEngine = pytest.importorskip("patchvote.engines.ray").RayEngine

@@ -20,17 +20,16 @@ import pytest
 from PIL import Image
 
 from helpers.command import network_in
+from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK
 from helpers.worker_networks import TracedNetwork
 from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Store, StoreError, fill
 from patchvote.bags.thinning import Thinning, thinned
-from patchvote.engines.local import LocalEngine
 from patchvote.models.file import read_model
 from patchvote.utils.engine import Engine, TeamEngine
 from patchvote.voters.prototypes.parted import fit_on_workers
 
-pytest.importorskip("patchvote.engines.ray")
-ray_cluster = pytest.importorskip("patchvote.engines.ray_cluster")
+rays = pytest.importorskip("patchvote.engines.ray")
 
 SMALL = {"batch_size": 40, "min_steps": 30, "n_prototypes": 3}
 
@@ -310,5 +309,5 @@ def test_an_address_at_which_nothing_listens_is_told_at_once():
         address = f"127.0.0.1:{free.getsockname()[1]}"
         for wrong in (address, f"ray://{address}", "nowhere.invalid:6379", "127.0.0.1:99999999"):
             told = pytest.raises(PatchvoteError, match=f"nothing answers at the address '{wrong}' .*ray start --head")
-            with told, ray_cluster.connected(wrong):
+            with told, rays.connected(wrong):
                 pytest.fail("connected")

@@ -7,9 +7,9 @@ import functools
 import numpy as np
 import pytest
 
+from helpers.local_engine import LocalEngine, LocalTeam
 from helpers.worker_banks import FaintingBankJob
 from patchvote import NBNN, PatchvoteError
-from patchvote.engines.local import LocalEngine, LocalTeam
 from patchvote.voters.neighbours import parted
 from patchvote.voters.neighbours.parted import BankJob, fit_on_workers, shared_out
 from test_scale import make_store

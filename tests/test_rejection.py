@@ -14,10 +14,10 @@ import onnxruntime
 import pytest
 from PIL import Image
 
+from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import ImageClassifier, PatchvoteError, export_model
 from patchvote.bags.moments import photo_vectors
-from patchvote.engines.local import LocalEngine
 from patchvote.models.file import write_model
 from patchvote.models.scores import Scores
 from patchvote.models.strangers import Strangers

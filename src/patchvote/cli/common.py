@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..engines.choose import EngineName, opened_engine
+from ..engines import EngineName, opened_engine
 from ..errors import PatchvoteError
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import flush_output, say

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..engines.choose import EngineName
+from ..engines import EngineName
 from ..utils.columns import padded, width
 from ..utils.counting import counted
 from ..utils.remote import RemotePath, place

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..engines.choose import EngineName
+from ..engines import EngineName
 from ..utils.counting import counted
 from ..utils.remote import place
 from ..utils.terminal import show, show_json

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..engines.choose import EngineName
+from ..engines import EngineName
 from ..utils.counting import counted
 from ..utils.remote import place
 from ..utils.terminal import columns_of, emit, say

@@ -12,12 +12,10 @@ try:
 except ImportError:
     raise PatchvoteError("patchvote.nn needs torch. Install it with: pip install 'patchvote[torch]'") from None
 
-from .fine_tune import fine_tune
+from .fine_tune import Tuned, TuningSettings, fine_tune
 from .layers import ML3, ML3Conv2d, VoteHead
-from .settings import TuningSettings
 from .smm import SMM
 from .tune_or_keep import TuneOrKeep, tune_or_keep
-from .tuned import Tuned
 
 __all__ = ["ML3", "SMM", "ML3Conv2d", "TuneOrKeep", "Tuned", "TuningSettings", "VoteHead", "fine_tune", "tune_or_keep"]
 

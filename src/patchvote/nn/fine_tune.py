@@ -1,42 +1,185 @@
 """Fine-tuning: the last stages of a network are trained together with the votes, from photos.
 
-The network is cut in two. The trunk is frozen: it runs once on a few augmented variants of every photo (crop, mirror,
-brightness, contrast), and its outputs are kept on disk. The tail and the head are trained on these outputs, pass after
-pass, without running the trunk again, which saves most of the time on a laptop. The result is the same graph with new
-weights in its tail, and prototypes: a model for ONNX Runtime, without torch.
+The trunk of the network is frozen: it runs once on a few augmented variants of every photo. The tail and the head are
+trained on its outputs, pass after pass. The result is the same graph with new weights in its tail, and prototypes: a
+model for ONNX Runtime, without torch.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
+from ..bags.boxes import Dense
 from ..bags.copies import equal_groups
-from ..errors import PhotoError
+from ..bags.recipe import Recipe
+from ..errors import PatchvoteError, PhotoError
+from ..models.about import About
 from ..models.arguments import check_classes
+from ..models.file import write_model
+from ..models.model import Model
+from ..models.report.card import card
+from ..models.scores import Scores
+from ..networks import NetworkSpec, open_onnx
+from ..networks.write_network import write_network
 from ..photos.decode import digest_of
 from ..photos.find import Photo, Source, labelled
 from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
 from ..utils.timing import Progress
+from ..version import __version__
 from ..voters.labels import hold_out
-from .checkpoints import read_checkpoint
+from ..voters.prototypes.snbnl import SNBNL
+from ..voters.prototypes.votes import SnbnlVotes
 from .layers import VoteHead
-from .learner import Learner
-from .parts import default_start, tail_of, trunk_of, tunable_graph
-from .settings import TuningSettings
-from .trunk import Seen
-from .tuned import Tuned
+from .learner import Learner, read_checkpoint
+from .trunk import Seen, default_start, tail_of, trunk_of, tunable_graph
+
+if TYPE_CHECKING:
+    import onnx
 
 _MOMENTUM = 0.1  # of the statistics of the tail's features, which drift in training; the default of batch normalisation
+_STEPS = 400  # steps that a training of sNBNL makes; they set the size of further steps, when photos are added later
+
+
+@dataclasses.dataclass(frozen=True)
+class TuningSettings:
+    """Settings of fine-tuning.
+
+    Parameters
+    ----------
+    start : str
+        Tensor of the graph after which the tail begins; by default, the tail of an embedded network is its last stage.
+    side : int, default 224
+        Longest side of a photo in pixels; variants are squares of this side.
+    sides : tuple of int
+        Longest sides of a photo at the scales at which the network will be used, as `Dense` has them; by default `side`
+        alone. Variants take turns at these scales: at twice the side, they show half as much of a photo.
+    variants : int, default 4
+        Number of augmented variants of every training photo.
+    passes : int, default 20
+        Maximum number of passes over the photos.
+    batch : int, default 32
+        Number of photos per step.
+    rate : float, default 0.0003
+        Learning rate of the tail (AdamW, with a cosine schedule that ends at 0).
+    head_rate : float, default 0.003
+        Learning rate of the head, with the same schedule.
+    decay : float
+        Weight decay of tail and head.
+    prototypes : int, default 4
+        Number of prototypes per class.
+    q : float, default 2
+        Order of the norm that turns the products with the prototypes into a vote.
+    held_out : float, default 0.15
+        Share of the photos that are held out, for early stopping and calibration.
+    patience : int, default 10
+        Number of passes without an accuracy as good as the best after which training stops.
+    seed : int, default 0
+        Seed of all random numbers.
+    """
+
+    start: str = ""
+    side: int = 224
+    sides: tuple[int, ...] = ()
+    variants: int = 4
+    passes: int = 20
+    batch: int = 32
+    rate: float = 3e-4
+    head_rate: float = 3e-3
+    decay: float = 1e-2
+    prototypes: int = 4
+    q: float = 2.0
+    held_out: float = 0.15
+    patience: int = 10
+    seed: int = 0
+
+    @property
+    def all_sides(self) -> tuple[int, ...]:
+        """Longest sides of a photo at all scales."""
+        return self.sides or (self.side,)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tuned:
+    """A network and a head that were trained together; `spec` is that of the network before.
+
+    `history` has the loss and held-out accuracy of every pass, `memory` some descriptors of each class as a model
+    stores them, `images` the number of photos per class that could be read, in the order of the votes.
+    """
+
+    graph: onnx.ModelProto
+    head: nn.Module
+    spec: NetworkSpec
+    settings: TuningSettings
+    history: list[dict[str, float]]
+    skipped: list[PhotoError]
+    held_out: Scores | None
+    temperature: float
+    memory: dict[str, npt.NDArray[Any]]
+    images: dict[str, int]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the votes."""
+        return tuple(self.images)
+
+    def save(self, path: str | Path) -> None:
+        """Write a model for `ImageClassifier.load`, and its network to an ONNX file of the same name beside it."""
+        head = self.head
+        if not isinstance(head, VoteHead) or head.positions or len(head.level_weight) != 1:
+            raise PatchvoteError("a model needs a VoteHead of one level without positions.")
+        network = self.save_network(network_beside(path))
+        settings = SNBNL(head.vote.weight.shape[0], q=head.vote.q)._plain_settings()
+        learned = {"weights": head.vote.weight, "mean": head.mean, "scale": head.scale}
+        arrays = {name: value.detach().numpy() for name, value in learned.items()} | self.memory
+        held_out: Any = self.held_out.summary() if self.held_out else None
+        model = Model(
+            SnbnlVotes(arrays, settings, len(self.classes)),
+            self.classes,
+            Recipe(network.name, Dense(self.settings.all_sides, whole=False)),  # relative: it stays beside the model
+            open_onnx(network).spec.fingerprint,
+            self.temperature,
+            self.held_out.threshold if self.held_out else 0.0,
+            About(
+                made={"patchvote": __version__, "date": datetime.date.today().isoformat()},
+                images=self.images,
+                held_out=held_out,
+                method=f"{settings['n_prototypes']} prototypes per class, trained with the end of {self.spec.name}",
+            ),
+            steps=_STEPS,
+        )
+        write_model(dataclasses.replace(model, card=card(model)), path)
+
+    def save_network(self, path: str | Path) -> Path:
+        """Write the network to an ONNX file, and its settings to a TOML file beside it."""
+        return write_network(path, self.graph, self.spec)
+
+
+def network_beside(path: str | Path) -> Path:
+    """Return the ONNX file of a model's network, which has its settings in a TOML file of the same name.
+
+    Examples
+    --------
+    >>> network_beside("birds.patchvote").name
+    'birds.onnx'
+    """
+    if Path(path).suffix.lower() in (".onnx", ".toml"):
+        raise PatchvoteError(
+            f"{path} cannot be a model: its network is written beside it, to a file of that name. Name it otherwise, "
+            f"such as {Path(path).with_suffix('.patchvote').name}."
+        )
+    return Path(path).with_suffix(".onnx")
 
 
 def fine_tune(
@@ -88,9 +231,12 @@ def fine_tune(
     _, held = hold_out(np.arange(len(labelled_photos)), numbers, settings.held_out, settings.seed, copies)
     torch.manual_seed(settings.seed)
     tail = tail_of(graph, start, trunk.spec.dim).to(torch_device)
-    top = (head or _vote_head(settings))(spec.dim, len(classes)).to(torch_device)
-    others = [spec.fingerprint, start, dataclasses.asdict(settings), repr(top)]
-    mark = _fingerprint(labelled_photos, digests, others)
+    if head is None:
+        top: nn.Module = VoteHead(spec.dim, len(classes), settings.prototypes, q=settings.q, momentum=_MOMENTUM)
+    else:
+        top = head(spec.dim, len(classes))
+    top.to(torch_device)
+    mark = _mark(labelled_photos, digests, [spec.fingerprint, start, dataclasses.asdict(settings), repr(top)])
     if checkpoint and Path(checkpoint).exists():  # refuse that of another training before the trunk runs for minutes
         read_checkpoint(Path(checkpoint), mark)
     with temporary_folder() as folder:
@@ -101,16 +247,9 @@ def fine_tune(
         held_out, temperature = learner.held_out_scores(tuple(classes.tolist()), names)
         memory = learner.memory(len(classes))
     tail.write_back(graph)
-    read = [*seen.training, *seen.held_out]
-    images = dict(zip(classes.tolist(), np.bincount(numbers[read], minlength=len(classes)).tolist(), strict=True))
-    top, side = top.cpu(), settings.side
-    found = history, seen.skipped, held_out, temperature, memory, images
-    return Tuned(graph, top, spec, tuple(images), side, *found, settings.sides)
-
-
-def _vote_head(settings: TuningSettings) -> Callable[[int, int], nn.Module]:
-    """Return the function that makes the default head from the numbers of features and classes."""
-    return lambda features, classes: VoteHead(features, classes, settings.prototypes, q=settings.q, momentum=_MOMENTUM)
+    counts = np.bincount(numbers[[*seen.training, *seen.held_out]], minlength=len(classes))
+    images = dict(zip(classes.tolist(), counts.tolist(), strict=True))
+    return Tuned(graph, top.cpu(), spec, settings, history, seen.skipped, held_out, temperature, memory, images)
 
 
 def _digest(photo: Photo) -> str | None:
@@ -121,7 +260,7 @@ def _digest(photo: Photo) -> str | None:
         return None
 
 
-def _fingerprint(photos: Sequence[Photo], digests: Sequence[str | None], others: list[Any]) -> str:
+def _mark(photos: Sequence[Photo], digests: Sequence[str | None], others: list[Any]) -> str:
     """Return a short hash by which a training recognises its checkpoint: of all readable photos, and of `others`."""
     readable = [[photo.name, str(photo.label), digest] for photo, digest in zip(photos, digests, strict=True) if digest]
     return hashlib.sha256(json.dumps([readable, *others]).encode()).hexdigest()[:16]

@@ -64,10 +64,7 @@ class ML3(nn.Module):
     ) -> None:
         super().__init__()
         if min(features, classes, prototypes) < 1 or not q >= 1:
-            raise ValueError(
-                f"features, classes, prototypes and q must be at least 1; got {features}, {classes}, {prototypes} "
-                f"and {q}."
-            )
+            raise ValueError("features, classes, prototypes and q must be at least 1.")
         self.q = q
         self.weight = nn.Parameter(torch.randn(prototypes, classes, features) * start_scale)
 
@@ -145,10 +142,7 @@ class VoteHead(nn.Module):
     ) -> None:
         super().__init__()
         if not 0 <= momentum <= 1 or (momentum and levels > 1):
-            raise ValueError(
-                "momentum must be from 0 to 1, and 0 for several levels, which share one mean and scale; "
-                f"got {momentum} for {levels}."
-            )
+            raise ValueError("momentum must be from 0 to 1, and 0 for several levels, which share one mean and scale.")
         self.positions, self.momentum = positions, momentum
         width = features + 2 * positions
         self.vote = ML3Conv2d(width, classes, prototypes, q=q, start_scale=start_scale)

@@ -1,48 +1,45 @@
-"""The training loop of fine-tuning: tail and head learn from the outputs of the trunk, pass after pass."""
+"""The training loop of fine-tuning: tail and head learn from the outputs of the trunk, with exact resume."""
 
 from __future__ import annotations
 
 import copy
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from ..bags.boxes import cell_boxes
+from ..errors import PatchvoteError
 from ..models.scores import Scores
+from ..utils.checksums import checksum
+from ..utils.files import write_file
+from ..utils.reading import check_regular
+from ..utils.tensors import contents
 from ..utils.timing import Progress
 from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION
 from ..voters.prototypes.memory import REMEMBERED, compact
 from ..voters.votes import softmax
-from .checkpoints import read_checkpoint, write_checkpoint
 from .layers import VoteHead
 from .onnx_module import OnnxModule
-from .settings import TuningSettings
 from .trunk import Seen
+
+if TYPE_CHECKING:
+    from .fine_tune import TuningSettings
+
+_MARK, _HISTORY, _CHECKSUM = "patchvote_fine_tuning", "history", "checksum"
+_STANDARDISED = 256  # photos from which the head learns mean and deviation of the features
 
 
 class Learner:
-    """Trains tail and head, pass after pass.
-
-    Parameters
-    ----------
-    rest : OnnxModule
-        Tail of the network.
-    head : module
-        Module that computes scores from feature maps.
-    seen : Seen
-        Outputs of the trunk for all photos.
-    numbers : array of int
-        Class number of every photo.
-    settings : TuningSettings
-        Settings of the training.
-    device : torch.device
-        Device on which tail and head are trained.
-    """
+    """Trains tail and head, pass after pass; `numbers` has the class of every photo."""
 
     def __init__(
         self,
@@ -118,16 +115,15 @@ class Learner:
         votes = []
         self.head.eval()
         for maps in self.seen.held_out.values():
-            of_maps, cells = [], []
+            of_maps = []
             for features in maps:
                 x = torch.from_numpy(features.astype(np.float32)).movedim(-1, 0)[None].to(self.device)
                 of_maps.append(self.head(self.rest(x))[0].cpu().double().numpy())
-                cells.append(features.shape[0] * features.shape[1])
+            cells = [features.shape[0] * features.shape[1] for features in maps]
             votes.append(np.average(of_maps, axis=0, weights=cells))  # every cell counts the same, as in a bag
         return np.array(votes)
 
     def _accuracy(self) -> float:
-        """Return the accuracy on the held-out photos."""
         expected = self.numbers[list(self.seen.held_out)]
         return float(np.mean(self._held_out_votes().argmax(axis=1) == expected)) if len(expected) else 0.0
 
@@ -140,8 +136,8 @@ class Learner:
         temperature = fit_temperature(votes, expected)
         probability = softmax(votes / temperature)
         threshold = threshold_for(probability, expected, REJECTION)
-        answers = expected, probability, threshold
-        return Scores(classes, tuple(names[i] for i in images), *answers, held_out=True), temperature
+        held_out = tuple(names[i] for i in images)
+        return Scores(classes, held_out, expected, probability, threshold, held_out=True), temperature
 
     @torch.no_grad()
     def memory(self, classes: int) -> dict[str, npt.NDArray[Any]]:
@@ -168,20 +164,17 @@ class Learner:
     @torch.no_grad()
     def _standardise(self, head: VoteHead) -> None:
         """Set mean and deviation of the head from the outputs of the untrained tail."""
-        rows = np.sort(np.random.default_rng(self.settings.seed).permutation(len(self.labels))[:256])
+        rows = np.sort(np.random.default_rng(self.settings.seed).permutation(len(self.labels))[:_STANDARDISED])
         parts = np.array_split(rows, max(1, round(len(rows) / self.settings.batch)))  # Ctrl-C waits for one part only
         head.standardise([self.rest(self.seen.batch(part, np.zeros_like(part)).to(self.device)) for part in parts])
-
-    # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, Tensor]:
         state = {f"tail.{name}": value for name, value in self.rest.state_dict().items()}
         return state | {f"head.{name}": value for name, value in self.head.state_dict().items()}
 
     def _load(self, state: dict[str, Tensor]) -> None:
-        for module, prefix in ((self.rest, "tail."), (self.head, "head.")):
-            values = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-            module.load_state_dict(values)
+        self.rest.load_state_dict(_within(state, "tail."))
+        self.head.load_state_dict(_within(state, "head."))
 
     def _write(self, path: Path, mark: str) -> None:
         tensors = {f"now.{name}": value for name, value in self._state().items()}
@@ -192,11 +185,47 @@ class Learner:
 
     def _read(self, path: Path, mark: str) -> None:
         tensors, self.history = read_checkpoint(path, mark)
-        self._load({name.removeprefix("now."): value for name, value in tensors.items() if name.startswith("now.")})
-        self.best = {name.removeprefix("best."): v for name, v in tensors.items() if name.startswith("best.")}
+        self._load(_within(tensors, "now."))
+        self.best = _within(tensors, "best.")
         state = copy.deepcopy(self.optimiser.state_dict())
-        for name, value in tensors.items():
-            if name.startswith("optimiser."):
-                _, number, key = name.split(".")
-                state["state"].setdefault(int(number), {})[key] = value
+        for name, value in _within(tensors, "optimiser.").items():
+            number, key = name.split(".")
+            state["state"].setdefault(int(number), {})[key] = value
         self.optimiser.load_state_dict(state)
+
+
+def _within(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], mark: str, history: list[dict[str, float]]) -> None:
+    """Write a checkpoint atomically; `mark` is the hash of photos, network and settings."""
+    stored = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    metadata = {_MARK: mark, _HISTORY: json.dumps(history)}
+    write_file(path, [save(stored, metadata | {_CHECKSUM: _checksum(stored, metadata)})])
+
+
+def read_checkpoint(path: Path, mark: str) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
+    """Read and verify a checkpoint of the training with this `mark`."""
+    try:
+        check_regular(path)
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        computed = _checksum(tensors, metadata)
+    except Exception as error:  # what safetensors raises differs between its versions
+        raise PatchvoteError(f"{path} is not a checkpoint of fine-tuning: {error}.") from None
+    if metadata.get(_CHECKSUM) != computed:
+        raise PatchvoteError(f"{path} is damaged: remove it to begin anew, or restore it from a backup.")
+    if metadata.get(_MARK) != mark:
+        raise PatchvoteError(
+            f"{path} is of another fine-tuning (other photos, network or settings): run that one again to continue it, "
+            "or remove the file to begin anew."
+        )
+    return tensors, json.loads(metadata[_HISTORY])
+
+
+def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    texts = [metadata.get(_MARK, ""), metadata.get(_HISTORY, "")]
+    return checksum([*contents({name: value.numpy() for name, value in tensors.items()}), json.dumps(texts).encode()])

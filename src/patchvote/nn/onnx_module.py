@@ -26,16 +26,8 @@ _Operation = Callable[[list[Any], dict[str, Any]], Tensor]  # from inputs and at
 class OnnxModule(nn.Module):
     """Runs a graph with one input and one output.
 
-    Parameters
-    ----------
-    model : onnx.ModelProto
-        Graph to run. Weights and biases of its convolutions, matrix products and normalisations become parameters;
-        other constants are not trained.
-
-    Raises
-    ------
-    NetworkError
-        The graph has an unsupported operation.
+    Weights and biases of convolutions, matrix products and normalisations become parameters; other constants are not
+    trained.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:

@@ -1,7 +1,8 @@
-"""The outputs of the frozen part of a network for all photos: computed once, kept on disk, read in every pass."""
+"""A network in two parts: the trunk is frozen and runs once per photo, the tail is trained on its outputs."""
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import math
 import os
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,41 +20,65 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from ..bags.boxes import Dense
-from ..errors import PatchvoteError, PhotoError
+from ..errors import NetworkError, PatchvoteError, PhotoError
+from ..networks import EMBEDDED, NetworkSpec, Preprocessing, graph_of
+from ..networks.graph import cut, tail
 from ..networks.onnx_backbone import OnnxBackbone
 from ..photos.decode import opened, resized
 from ..photos.find import Photo
 from ..utils.machine import cores
 from ..utils.timing import Progress
-from .settings import TuningSettings
+from .onnx_module import OnnxModule
+
+if TYPE_CHECKING:
+    import onnx
+
+    from .fine_tune import TuningSettings
+
+
+def tunable_graph(network: str) -> tuple[onnx.ModelProto, NetworkSpec]:
+    """Return the graph of a network that can be fine-tuned, and its specification."""
+    graph, spec = graph_of(network)
+    if spec.stride is None or spec.preprocessing.layout != "NCHW":
+        raise NetworkError(f"{network} does not return a feature map in the layout NCHW, so it cannot be fine-tuned.")
+    return graph, spec
+
+
+def default_start(network: str, graph: onnx.ModelProto) -> str:
+    """Return the tensor after which the tail of an embedded network begins: the end of its last but one stage."""
+    if network not in EMBEDDED:
+        raise PatchvoteError(f"the tensor of {network} after which training begins is required: set start.")
+    return str([node for node in graph.graph.node if node.op_type == "Add"][-1].output[0])
+
+
+def trunk_of(graph: onnx.ModelProto, start: str, spec: NetworkSpec, device: str = "cpu") -> OnnxBackbone:
+    """Return the frozen part, from pixels to the tensor `start`; a trial run shows how many features it has."""
+    trunk = OnnxBackbone(spec, cut(graph, start).SerializeToString(), device=device)
+    output = trunk.session.run(np.zeros((1, 3, spec.size, spec.size), np.float32))
+    trunk.spec = dataclasses.replace(spec, dim=output.shape[1])
+    return trunk
+
+
+def tail_of(graph: onnx.ModelProto, start: str, width: int) -> OnnxModule:
+    """Return the trained part, from the tensor `start` on, and verify that it computes the same as in ONNX Runtime."""
+    part = tail(graph, start)
+    module, blank = OnnxModule(part), NetworkSpec("tail", 0, 0, None, Preprocessing(), "after", "", "")
+    x = np.random.default_rng(0).normal(size=(1, width, 4, 6)).astype(np.float32)
+    expected = OnnxBackbone(blank, part.SerializeToString()).session.run(x)
+    with torch.no_grad():
+        output = module(torch.from_numpy(x)).numpy()
+    if output.shape != expected.shape or np.abs(output - expected).max() > 1e-3 * max(1.0, np.abs(expected).max()):
+        raise NetworkError(
+            f"the part after {start!r} returns other numbers in torch than in ONNX Runtime: begin at a later tensor."
+        )
+    return module
 
 
 class Seen:
-    """The trunk's feature maps: several variants of each training photo, on disk, and one per scale of held-out photos.
+    """The trunk's feature maps: several variants per training photo, on disk, and one per scale of held-out photos.
 
-    Parameters
-    ----------
-    folder : path
-        Folder for the maps.
-    photos : list of Photo
-        All photos.
-    held : set of int
-        Indices of the held-out photos; the others are training photos.
-    trunk : OnnxBackbone
-        Frozen part of the network, whose spec has the stride of the whole network.
-    settings : TuningSettings
-        Settings for the size of photos and the number of variants.
-    progress : function, optional
-        Function that is called with "look", the number of finished photos, and the total.
-
-    Attributes
-    ----------
-    training : list of int
-        Indices of the training photos that could be read, in the order of the rows of `batch`.
-    held_out : dict of lists of arrays
-        Maps ``(rows, columns, d)`` of the held-out photos, one per scale, by index.
-    skipped : list of PhotoError
-        Errors of the photos that could not be read.
+    `training` has the indices of the training photos that could be read, in the order of the rows of `batch`;
+    `held_out` the maps ``(rows, columns, d)`` of held-out photos by index; `skipped` the errors of all others.
     """
 
     def __init__(
@@ -74,8 +100,7 @@ class Seen:
                 self.held_out[index] = outputs
                 continue
             if maps is None:
-                shape = (len(photos) - len(held), len(outputs), *outputs[0].shape)
-                maps = _new_maps(folder / "maps.npy", shape)
+                maps = _new_maps(folder / "maps.npy", (len(photos) - len(held), len(outputs), *outputs[0].shape))
             maps[len(self.training)] = outputs
             self.training.append(index)
         if maps is None:
@@ -102,16 +127,16 @@ class Seen:
                     waiting[index + ahead] = pool.submit(self._maps, index + ahead, stop)
                 if progress is not None:
                     progress("look", index + 1, count)
-        finally:  # after Ctrl-C, nothing more is begun than what runs
+        finally:  # after Ctrl-C, no further photo is begun
             stop.set()
             pool.shutdown(cancel_futures=True)
 
     def _maps(self, index: int, stop: threading.Event) -> list[npt.NDArray[np.float16]]:
         """Return the maps ``(rows, columns, d)`` of a photo: one per variant; of a held-out photo, one per scale."""
-        photo, settings, stride = self._photos[index], self._settings, self._trunk.spec.stride or 1
-        with opened(photo) as (image, _):
-            if image is None:
-                raise PhotoError(photo.name, "was not decoded.")  # `opened` does so only for known digests
+        settings, stride = self._settings, self._trunk.spec.stride or 1
+        with opened(self._photos[index]) as (image, _):
+            if image is None:  # so for photos of known digests only
+                raise PhotoError(self._photos[index].name, "was not decoded.")
             if index in self._held:
                 sampling = Dense(settings.all_sides)
                 sizes = [sampling.input_size(image.width, image.height, side, stride) for side in sampling.sides]
@@ -131,8 +156,7 @@ class Seen:
 
 def _new_maps(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float16]:
     """Make the file of the maps, with room for all of them: a mapped file on a full disk would end the process."""
-    size = math.prod(shape) * np.dtype(np.float16).itemsize
-    if shutil.disk_usage(path.parent).free < size:
+    if shutil.disk_usage(path.parent).free < math.prod(shape) * np.dtype(np.float16).itemsize:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     maps: npt.NDArray[np.float16] = np.lib.format.open_memmap(path, "w+", np.float16, shape)
     if hasattr(os, "posix_fallocate"):  # not on macOS and Windows, where others may fill the disk meanwhile
@@ -150,8 +174,7 @@ def variant(image: Image.Image, side: int, rng: np.random.Generator, share: floa
     """Augment a photo: random square crop of a share of its side, mirroring, brightness and contrast."""
     edge = max(1, int(min(image.size) * min(share, 1.0) * rng.uniform(0.75, 1)))
     left, top = (int(rng.integers(length - edge + 1)) for length in image.size)
-    part = resized(image.crop((left, top, left + edge, top + edge)), (side, side))
-    part = part.convert("RGB")
+    part = resized(image.crop((left, top, left + edge, top + edge)), (side, side)).convert("RGB")
     if rng.random() < 0.5:
         part = ImageOps.mirror(part)
     part = ImageEnhance.Brightness(part).enhance(rng.uniform(0.8, 1.2))

@@ -1,16 +1,12 @@
-"""Fine-tune the network of a model, and keep the result only if photos that were held out say that it is better.
+"""Fine-tune the network of a model, and keep it only if it answers held-out photos better than the frozen one.
 
-A fifth of the photos is held out. A voter learns from the others with the frozen network; the network is tuned on the
-others; a voter learns from the others with the tuned network. Neither the tuned network nor the voters have seen the
-held-out photos, so their answers for these can be compared. The tuned network is kept if its accuracy or its log loss
-is better by more than the standard error, the accuracy is not lower, and the log loss is not clearly worse: with few
-photos, tuning loses more often than it wins. In the end, the voter of the network that is kept learns from all photos.
+The tuned network is kept if its accuracy or its log loss is better by more than the standard error, the accuracy is not
+lower, and the log loss is not clearly worse: with few photos, tuning loses more often than it wins.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,41 +25,22 @@ from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
 from ..utils.timing import Progress
 from ..voters.calibration import clearly_less, log_losses
-from .fine_tune import fine_tune
-from .parts import default_start, tunable_graph
-from .settings import TuningSettings
-from .tuned import Tuned, network_beside
+from .fine_tune import Tuned, TuningSettings, fine_tune, network_beside
+from .trunk import default_start, tunable_graph
 
 _HELD_OUT = 0.2  # share of the photos on which tuned and frozen network are compared
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Comparison:
-    """The tuned and the frozen network on the same held-out photos.
-
-    Parameters
-    ----------
-    photos : int
-        Number of held-out photos.
-    tuned, frozen : float
-        Accuracies on them.
-    better : bool
-        Whether the tuned network is clearly better, and is kept.
-    tuned_loss, frozen_loss : float
-        Mean log losses on them.
-
-    Examples
-    --------
-    >>> Comparison(300, 0.963, 0.95, True).sentence
-    'On 300 photos that were held out, 96.3 % were right with the tuned network and 95.0 % with the frozen one: the ...
-    """
+    """Accuracies and mean log losses of the tuned and the frozen network on the same held-out photos."""
 
     photos: int
     tuned: float
     frozen: float
     better: bool
-    tuned_loss: float = math.nan
-    frozen_loss: float = math.nan
+    tuned_loss: float
+    frozen_loss: float
 
     @classmethod
     def of(cls, tuned: Scores, frozen: Scores) -> Comparison:
@@ -98,16 +75,9 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TuneOrKeep:
-    """What came of fine-tuning.
+    """What came of fine-tuning: the classifier that is kept, with the tuned or the frozen network.
 
-    Parameters
-    ----------
-    classifier : ImageClassifier
-        Classifier that is kept, with the tuned or the frozen network.
-    comparison : Comparison or None
-        Tuned and frozen network on held-out photos; None if there were too few photos to hold any out.
-    network : Tuned or None
-        Result of the tuning, whether it is kept or not.
+    `comparison` is None if there were too few photos to hold any out; then nothing was tuned.
     """
 
     classifier: ImageClassifier
@@ -132,14 +102,10 @@ class TuneOrKeep:
         if self.is_tuned and self.network is not None:
             network = self.network.save_network(network_beside(path))
             written = [network, network.with_suffix(".toml")]
-            self._name_network(network.name)  # relative: it stays beside the model
+            model = self.classifier.model  # the name is relative: the network stays beside the model
+            _replace_model(self.classifier, recipe=dataclasses.replace(model.recipe, network=network.name))
         self.classifier.save(path)
         return [path, *written]
-
-    def _name_network(self, name: str) -> None:
-        model = self.classifier.model
-        model = dataclasses.replace(model, recipe=dataclasses.replace(model.recipe, network=name))
-        self.classifier._model = dataclasses.replace(model, card=card(model))
 
 
 def tune_or_keep(
@@ -165,11 +131,6 @@ def tune_or_keep(
         As for `fine_tune`.
     progress : function, optional
         Called with the current step, the number of finished items, and the total.
-
-    Raises
-    ------
-    PatchvoteError
-        The network cannot be tuned, or the photos cannot be learned from.
     """
     recipe, seed = classifier.recipe, classifier.seed
     if not isinstance(recipe.sampling, Dense):
@@ -186,9 +147,15 @@ def tune_or_keep(
         return TuneOrKeep(classifier)
     held_out = set(frozen.names)
     rest = Found([photo for photo in found if photo.name not in held_out])
-    devices: dict[str, Any] = {"device": classifier.device, "trunk_device": classifier.device}
-    more: dict[str, Any] = {"settings": settings, "checkpoint": checkpoint, "progress": progress}
-    network = fine_tune(recipe.network, rest, **more, **devices)
+    network = fine_tune(
+        recipe.network,
+        rest,
+        settings=settings,
+        checkpoint=checkpoint,
+        device=classifier.device,
+        trunk_device=classifier.device,
+        progress=progress,
+    )
     with temporary_folder() as folder:
         path = network.save_network(folder / "tuned.onnx")
         changed = {"recipe": dataclasses.replace(recipe, network=str(path))}
@@ -196,20 +163,16 @@ def tune_or_keep(
         other.fit(found, held_out=frozen.names, progress=progress)
     if other.scores is None:
         raise PatchvoteError("the held-out photos cannot be read any more. Run it again.")
-    result = TuneOrKeep(classifier, Comparison.of(other.scores, frozen), network)
-    return _told(dataclasses.replace(result, classifier=other) if result.is_tuned else result, recipe.network)
+    comparison = Comparison.of(other.scores, frozen)
+    kept = other if comparison.better else classifier
+    about, name = kept.model.about, f"the {'tuned' if comparison.better else 'frozen'} {recipe.network}"
+    _replace_model(kept, about=dataclasses.replace(about, method=f"{about.method}; with {name}: {comparison.figures}"))
+    return TuneOrKeep(kept, comparison, network)
 
 
-def _told(result: TuneOrKeep, network: str) -> TuneOrKeep:
-    """Write both accuracies into the metadata of the model."""
-    model, comparison = result.classifier.model, result.comparison
-    if comparison is None:
-        return result
-    kept = f"the tuned {network}" if result.is_tuned else f"the frozen {network}"
-    about = dataclasses.replace(model.about, method=f"{model.about.method}; with {kept}: {comparison.figures}")
-    model = dataclasses.replace(model, about=about)
-    result.classifier._model = dataclasses.replace(model, card=card(model))
-    return result
+def _replace_model(classifier: ImageClassifier, **changes: Any) -> None:
+    model = dataclasses.replace(classifier.model, **changes)
+    classifier._model = dataclasses.replace(model, card=card(model))
 
 
 def _right_and_losses(scores: Scores, names: Sequence[str]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:

@@ -1,7 +1,7 @@
 """Engine: the interface through which a room has its work done by many workers.
 
 A room describes its work as a job and consumes the results. Where the job runs is decided by the engine that the caller
-passes (`engines/`: this process, or a cluster). Items and results travel between machines, so they have to be small:
+passes (`engines/`). Items and results travel between machines, so they have to be small:
 paths and row numbers, never pixels or training descriptors.
 """
 
@@ -22,18 +22,12 @@ class Job(Protocol[Item_contra, Result_co]):
     """Work on items that are independent of one another. A job can be pickled; what it needs is opened by `start`.
 
     Doing an item twice must give the same as doing it once: a worker may end after it has done an item and before it
-    has reported the result.
-
-    Attributes
-    ----------
-    name : str
-        Name of the stage, which a dashboard shows.
-    per_task : int
-        Largest number of items that a worker gets at once.
+    has reported the result. `name` is that of the stage, for a dashboard; `per_task` is the largest number of items
+    that a worker gets at once.
     """
 
     @property
-    def name(self) -> str: ...  # noqa: D102 - described above
+    def name(self) -> str: ...  # noqa: D102
 
     @property
     def per_task(self) -> int: ...  # noqa: D102
@@ -44,13 +38,7 @@ class Job(Protocol[Item_contra, Result_co]):
 
 @dataclasses.dataclass(frozen=True)
 class Lost:
-    """In the place of a result: the item ended its worker twice, so it is not tried again.
-
-    Parameters
-    ----------
-    reason : str
-        Cause of the worker's end, as far as the engine knows it.
-    """
+    """In place of a result: the item ended its worker twice, with the reason as far as it is known."""
 
     reason: str
 
@@ -69,21 +57,15 @@ class Engine(Protocol):
 
 
 class TeamJob(Protocol):
-    """Work in which every worker keeps what it has read, and all are asked again and again. It can be pickled.
-
-    Attributes
-    ----------
-    name : str
-        Name of the stage, which a dashboard shows.
-    """
+    """Work in which every worker keeps what it has read, and all are asked again and again. It can be pickled."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102 - described above
+    def name(self) -> str: ...  # noqa: D102
 
     def start(self) -> Callable[[Any, Any], Any]:
-        """Open what the job needs; return the function that answers a question: what all are told, and its own part.
+        """Open what the job needs; return the function from a broadcast and a per-worker argument to an answer.
 
-        An answer depends on the question and on files alone, not on earlier questions: it may be asked twice.
+        An answer depends on the arguments and on files alone, not on earlier questions: it may be asked twice.
         """
 
 

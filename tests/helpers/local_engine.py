@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from ..utils.engine import Item, Job, Lost, Result, TeamJob, tasks_of
+from patchvote.utils.engine import Item, Job, Lost, Result, TeamJob, tasks_of
 
 
 class LocalEngine:
