@@ -61,15 +61,6 @@ def _made_with() -> dict[str, Any]:
     return made
 
 
-def save_plot(figure: Any, file: Path) -> None:
-    """Write a figure of matplotlib as PNG and SVG; the same figure gives identical files."""
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.hashsalt": "patchvote"}):
-        for ending, metadata in (("png", {}), ("svg", {"Date": None})):
-            figure.savefig(file.with_suffix(f".{ending}"), dpi=110, metadata=metadata)
-
-
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     """Return the seconds that `work` takes, and its result."""
     start = time.perf_counter()

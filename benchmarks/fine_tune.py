@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from common import DATA, Record, options, record, save_plot, write
+from common import DATA, Record, options, record, write
 from experiments.datasets import read_dataset
 from experiments.protocol import Protocol
 from experiments.splits import make_split
@@ -123,7 +123,7 @@ def draw(curves: dict[str, list[list[float]]], path: Path) -> None:
     panel.legend(fontsize=7, loc="lower right")
     panel.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_plot(figure, path)
+    figure.savefig(path.with_suffix(".png"), dpi=110)
 
 
 def split_photos(folder: Path, quick: bool) -> tuple[list[Photo], list[Photo]]:
@@ -144,7 +144,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--data", type=Path, default=DATA / "scene15", help="folder of Scene-15")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the curves of --json to FILE, as .png and .svg")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="plot the curves of --json to FILE.png")
     parser.add_argument("--page", type=Path, metavar="FILE", help="renew the table of this page, and run nothing")
     args = parser.parse_args()
     if args.page or args.plot:

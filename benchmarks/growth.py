@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from common import Record, options, record, run_command, save_plot, write
+from common import Record, options, record, run_command, write
 from crops import make_crops
 from patchvote import find_photos
 
@@ -145,7 +145,7 @@ def draw(curves: dict[str, dict[str, list[Point]]], file: Path) -> None:
         for panel in (times, peaks):
             panel.grid(alpha=0.3)
             panel.legend(fontsize=7)
-    save_plot(figure, file)
+    figure.savefig(file.with_suffix(".png"), dpi=110)
 
 
 def main() -> None:
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument(
         "--photos", type=Path, help="folder of class folders; without it, crops of scikit-image's photos"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves as FILE.png and FILE.svg")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves as FILE.png")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         photos = found(args.photos or make_crops(Path(name) / "crops", 24 if args.quick else SIZES[-1]))

@@ -3,7 +3,7 @@
 Everything is made from the records alone, so that a page can be compared with them (tests/test_peers_table.py).
 
     python benchmarks/peers_table.py results/bench/peers.json          # prints what README.md has between its marks
-    python benchmarks/peers_table.py peers.json --plot peers           # draws peers.png and peers.svg
+    python benchmarks/peers_table.py peers.json --plot peers           # draws peers.png
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common import Record, save_plot
+from common import Record
 
 OURS = "patchvote"  # the default, with which every other method is compared
 CHANCE = 0.05  # differences with a larger p are called chance
@@ -163,7 +163,7 @@ def draw(records: list[Record], file: Path) -> None:
         text = f"{row + 1}  {name} ({methods[name]['accuracy']:.1f})"
         weight = "bold" if name == OURS else "normal"
         words.text(0, row, text, va="center", fontsize=8, color=colour_of(name), weight=weight)
-    save_plot(figure, file)
+    figure.savefig(file.with_suffix(".png"), dpi=110)
 
 
 def colour_of(name: str) -> str:
@@ -200,7 +200,7 @@ def main() -> None:
     """Print the table of a file of records, and draw its plot if asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("records", type=Path, help="what peers.py --json wrote")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw FILE.png and FILE.svg")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw FILE.png")
     args = parser.parse_args()
     records = json.loads(args.records.read_text())
     print("\n".join(lines_of(records)))

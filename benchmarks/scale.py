@@ -25,7 +25,7 @@ from unittest import mock
 
 import numpy as np
 
-from common import Record, options, record, save_plot, synthetic_bags, timed, write
+from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import NBNN, SNBNL, Recipe, Store
 from patchvote.bags.entries import Entry
 from patchvote.bags.shard_writing import ShardWriter
@@ -236,7 +236,7 @@ def draw(results: dict[str, list[tuple[int, float, float]]], file: Path) -> None
         for panel in (times, peaks):
             panel.grid(alpha=0.3)
             panel.legend(fontsize=8)
-    save_plot(figure, file)
+    figure.savefig(file.with_suffix(".png"), dpi=110)
 
 
 def points_of(records: list[Record]) -> dict[str, list[tuple[int, float, float]]]:
@@ -256,7 +256,7 @@ def main() -> None:
     parser.add_argument("--sun", type=int, help="descriptors of the store with 397 classes (default: 1.6 million)")
     parser.add_argument("--folder", type=Path, default=Path.cwd(), help="folder on a disk with room for the stores")
     parser.add_argument("--keep", action="store_true", help="do not remove the stores")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw growth as FILE.png and FILE.svg")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw growth as FILE.png")
     args = parser.parse_args()
     features, batch, repeats = (64, 500, 3) if args.quick else (1280, 2500, 5)
     descriptors = args.descriptors or (20_000 if args.quick else 10_000_000)

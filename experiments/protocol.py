@@ -45,34 +45,6 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gain:
-    """A row of the table that shows the gain of each change."""
-
-    words: str
-    voter: str
-    recipe: str = "dense"
-    network: str = "efficientnet-lite0"
-    cost: float = 1.0  # time of extraction relative to the default (`benchmarks/accuracy.py`)
-
-
-@dataclasses.dataclass(frozen=True)
-class Quoted:
-    """A row of the paper's tables with numbers of another paper, in per cent, by pair ("all" without pairs)."""
-
-    name: str
-    setting: str
-    figures: dict[str, Any]
-
-    def figure(self, pair: str | None) -> tuple[float, float] | None:
-        """Return mean and deviation in per cent; None where the paper has a dash."""
-        figure = self.figures.get(pair or "all")
-        if figure is None:
-            return None
-        mean, deviation = figure if isinstance(figure, list) else (figure, 0.0)
-        return float(mean), float(deviation)
-
-
-@dataclasses.dataclass(frozen=True)
 class Protocol:
     """What is compared on which images."""
 
@@ -87,12 +59,8 @@ class Protocol:
     also: tuple[Part, ...] = ()
     voter_settings: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     paper: dict[str, Any] = dataclasses.field(default_factory=dict)  # mean, deviation by setting, voter, pair or "all"
-    paper_times: dict[str, Any] = dataclasses.field(default_factory=dict)  # accuracy, training, testing by voter
-    paper_notes: dict[str, str] = dataclasses.field(default_factory=dict)  # by setting
-    quoted: tuple[Quoted, ...] = ()
-    report: str = "scenes"  # part of the page: scenes, domains, patches, settings, few, parts, time
+    paper_times: dict[str, Any] = dataclasses.field(default_factory=dict)  # accuracy and seconds of training by voter
     calibrated: bool = False  # whether voters hold training images out to calibrate their probabilities
-    gains: tuple[Gain, ...] = ()
 
     @classmethod
     def load(cls, name: str | Path) -> Protocol:
@@ -109,7 +77,7 @@ class Protocol:
             raise PatchvoteError(f"there is no protocol {str(name)!r}.{nearest(str(name), PROTOCOLS)}")
         try:
             values = {"name": path.stem, **tomllib.loads(path.read_text(encoding="utf-8"))}
-            for key, kind in (("settings", Setting), ("gains", Gain), ("also", Part), ("quoted", Quoted)):
+            for key, kind in (("settings", Setting), ("also", Part)):
                 values[key] = [_make(kind, part) for part in values.get(key, ())]
             protocol: Protocol = _make(cls, values)
         except (OSError, ValueError, TypeError) as error:

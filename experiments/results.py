@@ -1,15 +1,16 @@
 """Results: a folder per protocol with all finished cells, and what is needed to reproduce them.
 
-`cells.jsonl` has a line per cell, `made_with.json` the records of how cells were made, by short hash, and
-`splits.jsonl` the photos of every split that was drawn here. A finished cell is never computed again.
+`cells.jsonl.gz` has a line per cell, `made_with.json` the records of how cells were made, by short hash, and
+`splits.jsonl.gz` the photos of every split that was drawn here. A finished cell is never computed again.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from patchvote.utils.locking import locked
 
 from .splits import Split
 
-CELLS, MADE_WITH, SPLITS = "cells.jsonl", "made_with.json", "splits.jsonl"
+CELLS, MADE_WITH, SPLITS = "cells.jsonl.gz", "made_with.json", "splits.jsonl.gz"
 FORMAT = 2
 _PER_CELL = ("versions", "machine", "commit")  # parts of a record that may differ between cells of one run
 _RESOURCES = {"block", "memory"}  # settings that limit memory
@@ -138,7 +139,7 @@ class Results:
                     {**stored, **draws}.items(), key=lambda one: (one[0].setting, one[0].pair or "", one[0].split)
                 )
                 records = (dataclasses.asdict(draw) | dataclasses.asdict(split) for draw, split in every)
-                write_file(folder / SPLITS, (f"{json.dumps(record)}\n".encode() for record in records))
+                _write_lines(folder / SPLITS, map(json.dumps, records))
 
     def _runs(self, protocol: str) -> dict[Run, list[_Line]]:
         """Return all cells of a protocol by run, in order."""
@@ -158,7 +159,7 @@ class Results:
 def read_draws(folder: Path) -> dict[Draw, Split]:
     """Read the splits in the folder of a protocol; none where there is no such file."""
     path = folder / SPLITS
-    records = map(json.loads, path.read_text(encoding="utf-8").splitlines() if path.exists() else ())
+    records = map(json.loads, _read_lines(path) if path.exists() else ())
     return {
         Draw(record["setting"], record["pair"], record["split"]): Split(record["train"], record["test"])
         for record in records
@@ -168,7 +169,7 @@ def read_draws(folder: Path) -> dict[Draw, Split]:
 def _read(path: Path) -> list[_Line]:
     try:
         # A writer writes the records first. They are read last, so that no cell is without its record.
-        cells = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        cells = [json.loads(line) for line in _read_lines(path)]
         made_with = json.loads(path.with_name(MADE_WITH).read_text(encoding="utf-8"))
         records = made_with["records"] if made_with["format"] == FORMAT else {}
         names = [field.name for field in dataclasses.fields(Run)]
@@ -176,7 +177,7 @@ def _read(path: Path) -> list[_Line]:
             (_Line(Run(*(cell.pop(name) for name in names)), records[cell.pop("made_with")], cell) for cell in cells),
             key=lambda line: line.key,
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise PatchvoteError(f"{path} is not a result of a protocol ({error!r}). Move it away.") from None
 
 
@@ -190,7 +191,16 @@ def _write(folder: Path, lines: list[_Line]) -> None:
     header = f'{{\n "format": {FORMAT},\n "records": {{\n'
     body = ",\n".join(f"  {json.dumps(name)}: {json.dumps(record)}" for name, record in sorted(records.items()))
     write_file(folder / MADE_WITH, [f"{header}{body}\n }}\n}}\n".encode()])
-    write_file(folder / CELLS, [f"{cell}\n".encode() for cell in cells])
+    _write_lines(folder / CELLS, cells)
+
+
+def _read_lines(path: Path) -> list[str]:
+    return gzip.decompress(path.read_bytes()).decode().splitlines()
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    data = "".join(f"{line}\n" for line in lines).encode()
+    write_file(path, [gzip.compress(data, mtime=0)])  # without a time, so that the same lines give the same file
 
 
 def _combined(lines: list[_Line]) -> dict[str, Any]:

@@ -60,7 +60,7 @@ VOTERS: dict[str, VoterKind] = {
 }
 _RETIRED = {  # of stored results alone
     "moment-svm": "MomentSVM",
-    "product": "the product's choice",
+    "product": "MomentSVM",
     "whole-nearest-mean": "whole image + nearest class mean",
 }
 

@@ -1,1 +1,1 @@
-"""From results to the page: summaries, findings, tables, plots."""
+"""From results to the page: comparisons, tables, plots."""

@@ -2,105 +2,135 @@
 
 A voter that adapts to the test photos is compared with the best pooled image that adapts in the same way, any other
 with the best that does not. The best baseline is chosen by its accuracy on the test photos, in favour of the baseline.
+
+Splits share photos, so their accuracies are not independent, and a photo that is tested in five splits is not five
+photos. The sign test therefore counts every photo once: for the voter that classified it correctly in more splits. With
+pairs of domains, a photo of the target counts once for all sources, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..protocol import Protocol, Setting
-from ..results import Results, Run
+from ..results import Draw, Results, Run, read_draws
 from ..voters import VOTERS, parse_voter, title
-from .comparison import compare
-from .tables import markdown
+from .tables import NETWORK, markdown
 
 BASELINES = ("whole-svm", "pooled-svm", "mean-svm")  # kinds of voters that see the image without parts
-_RELIABILITY = {
-    "calibration_error": "calibration error",
-    "rejected": "rejected",
-    "accepted_accuracy": "accuracy on the rest",
-}
+Cells = dict[tuple[str | None, int], dict[str, Any]]  # by pair and split
 
 
-def table(protocol: Protocol, results: Results) -> str:
-    """Return for each setting the accuracy of every voter, and its comparison with the best pooled image."""
-    parts = []
-    for setting in protocol.settings:
-        runs = _runs(protocol, setting, results)
-        if runs:
-            if len(protocol.settings) > 1:
-                parts.append(f"### {protocol.title}, {setting.name}")
-            parts.append(_table(setting, runs, results))
-    words = (
-        "A row is compared with the best pooled image of the same recipe and network (marked best), one that adapts to "
-        "the test photos with the best that adapts as well; every photo counts once, for the voter that had it right "
-        "in more splits. With pairs of domains, accuracies are means over the pairs, ± the deviation over splits of "
-        "that mean; a pair is below the best pooled image where the difference is below -2 standard errors."
-    )
-    calibrated = (
-        " Temperature and threshold of rejection come from a fifth of the training photos, in a training of their own. "
-        "The calibration error is in points, the other two columns are the per cent of test photos that are rejected "
-        "and the accuracy on those that are not."
-    )
-    return "\n\n".join([*parts, words + (calibrated if protocol.calibrated else "")])
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Two voters on the same splits."""
+
+    difference: float  # mean difference of accuracies, in points; every pair of domains has the same weight
+    error: float  # its standard error over splits; 0 for a single split
+    splits: int
+    first: int  # photos that the first classified correctly in more splits than the second
+    second: int
+    p: float  # of such counts, or more extreme ones, if both were equally good (two-sided sign test)
 
 
-def _runs(protocol: Protocol, setting: Setting, results: Results) -> dict[Run, list[dict[str, Any]]]:
-    """Return the runs of a setting with their cells, by recipe and network and then in the order of the voters."""
-    voters = [*protocol.voters, *(voter for part in protocol.also for voter in part.voters)]
-    order = {voter: number for number, voter in reversed(list(enumerate(voters)))}
-    found = [(run, kept["cells"]) for run, kept in results.all(protocol.name) if run.setting == setting.name]
-    found.sort(key=lambda item: (item[0].recipe, item[0].network, order.get(item[0].voter, len(order))))
-    return dict(found)
+def common_cells(results: Results, *runs: Run, pairs: Collection[str] = ()) -> list[Cells]:
+    """Return the cells of every run, those alone that all of them have; where `pairs` are named, those of these."""
+    stored = [(results.read(run) or {"cells": []})["cells"] for run in runs]
+    cells: list[Cells] = [{(cell["pair"], cell["split"]): cell for cell in one} for one in stored]
+    common = set.intersection(*(set(one) for one in cells))
+    places = sorted((place for place in common if not pairs or place[0] in pairs), key=str)
+    return [{place: one[place] for place in places} for one in cells]
 
 
-def _table(setting: Setting, runs: dict[Run, list[dict[str, Any]]], results: Results) -> str:
-    header = ["voter", "recipe", "network", "splits", "accuracy"]
-    header += ["points above the best pooled image (± standard error)"]
-    header += ["pairs below it"] if setting.pairs else []
-    header += ["photos won : lost", "p"]
-    reliable = [key for key in _RELIABILITY if any(key in cell for cells in runs.values() for cell in cells)]
-    means = {run: _mean_over_pairs(cells)[0] for run, cells in runs.items()}
+def compare(results: Results, first: Run, second: Run, pairs: Collection[str] = ()) -> Comparison | None:
+    """Compare two runs on the (named) pairs and splits that both have; None where there is none."""
+    from scipy.stats import binomtest
+
+    cells = common_cells(results, first, second, pairs=pairs)
+    if not cells[0]:
+        return None
+    by_pair: dict[str | None, dict[int, float]] = {}
+    for (pair, split), cell in cells[0].items():
+        by_pair.setdefault(pair, {})[split] = cell["accuracy"] - cells[1][pair, split]["accuracy"]
+    mean, error, splits = _over_splits(list(by_pair.values()))
+    ahead, behind = _photos(results, first, cells)
+    p = float(binomtest(ahead, ahead + behind).pvalue) if ahead + behind else 1.0
+    return Comparison(mean, error, splits, ahead, behind, p)
+
+
+def _over_splits(by_pair: Sequence[dict[int, float]]) -> tuple[float, float, int]:
+    """Return the mean over pairs and splits, its standard error over splits, and the number of splits.
+
+    Pairs of one split share photos: they are averaged first. Splits that lack a pair are left out where others have
+    them all.
+    """
+    complete = sorted(set.intersection(*(set(one) for one in by_pair)))
+    if complete:
+        mean, error = _mean_and_error([float(np.mean([one[split] for one in by_pair])) for split in complete])
+        return mean, error, len(complete)
+    return float(np.mean([np.mean(list(one.values())) for one in by_pair])), 0.0, max(map(len, by_pair))
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+    return float(np.mean(values)), error
+
+
+def _photos(results: Results, run: Run, cells: Sequence[Cells]) -> tuple[int, int]:
+    """Return how many photos each of two voters classified correctly in more splits than the other.
+
+    The photos of published lists are not among the results; there, each split counts its own.
+    """
+    draws = read_draws(results.folder / run.protocol)
+    lead: Counter[Hashable] = Counter()
+    for (pair, split), cell in cells[0].items():
+        other, draw = cells[1][pair, split], Draw(run.setting, pair, split)
+        photos: Sequence[Hashable] = [(draw, number) for number in range(len(cell["hits"]))]
+        if draw in draws:
+            skipped = set(cell.get("skipped", ()))
+            photos = [name for name in draws[draw].test if name not in skipped]
+        for photo, one, two in zip(photos, cell["hits"], other["hits"], strict=True):
+            lead[photo] += int(one) - int(two)
+    return sum(value > 0 for value in lead.values()), sum(value < 0 for value in lead.values())
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def table(protocol: Protocol, setting: Setting, results: Results) -> str:
+    """Return the best pooled images, and every voter with its comparison; `dense` bags of the main network."""
+    runs = {
+        run: kept["cells"]
+        for run, kept in results.all(protocol.name)
+        if (run.setting, run.recipe, run.network) == (setting.name, "dense", NETWORK)
+    }
+    means = {run: _mean_over_pairs(cells) for run, cells in runs.items()}
     rows = []
     for run, cells in runs.items():
-        mean, deviation = _mean_over_pairs(cells)
-        splits = len({cell["split"] for cell in cells})
-        accuracy = f"{mean:.2f}" + (f" ± {deviation:.2f}" if splits > 1 else "")
-        row = [title(run.voter), run.recipe, run.network, str(splits), accuracy]
-        row += _compared(run, means, results, bool(setting.pairs))
-        rows.append([*row, *(_mean_of(cells, key) for key in reliable)])
-    return markdown([*header, *(_RELIABILITY[key] for key in reliable)], rows)
+        best = _best_baseline(means, run)
+        if best is None or (run != best and (_is_baseline(run) or "(" in run.voter)):
+            continue  # of baselines the best alone, of voters those with their own settings
+        splits = str(len({cell["split"] for cell in cells}))
+        found = compare(results, run, best)
+        comparison = ["best", "", ""]
+        if run != best and found is not None:
+            error = f" ± {found.error:.2f}" if found.splits > 1 else ""
+            comparison = [f"{found.difference:+.2f}{error}", f"{found.first} : {found.second}", f"{found.p:.2g}"]
+        rows.append([title(run.voter), splits, f"{means[run]:.2f}", *comparison])
+    return markdown(["voter", "splits", "accuracy", "beside the best image without parts", "won : lost", "p"], rows)
 
 
-def _compared(run: Run, means: dict[Run, float], results: Results, pairs: bool) -> list[str]:
-    """Return the comparison of a run with the best pooled image; of pooled images, the best is marked."""
-    best = _best_baseline(means, run)
-    found = compare(results, run, best) if best is not None and not _is_baseline(run) else None
-    if found is None:
-        return ["best" if run == best else "", *[""] * (2 + pairs)]
-    row = [f"{found.difference:+.2f}" + (f" ± {found.error:.2f}" if found.splits > 1 else "")]
-    row += [f"{found.below} of {found.pairs}" if found.pairs else ""] if pairs else []
-    return [*row, f"{found.first} : {found.second}", f"{found.p:.2g}"]
-
-
-def _mean_over_pairs(cells: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """Return the mean accuracy, every pair with the same weight, and the deviation over splits of the pairs' mean."""
-    by_pair: dict[str | None, dict[int, float]] = {}
+def _mean_over_pairs(cells: Sequence[dict[str, Any]]) -> float:
+    """Return the mean accuracy, every pair with the same weight."""
+    by_pair: dict[str | None, list[float]] = {}
     for cell in cells:
-        by_pair.setdefault(cell["pair"], {})[cell["split"]] = cell["accuracy"]
-    mean = float(np.mean([np.mean(list(one.values())) for one in by_pair.values()]))
-    complete = set.intersection(*(set(one) for one in by_pair.values()))
-    by_split = [np.mean([one[split] for one in by_pair.values()]) for split in complete]
-    return mean, float(np.std(by_split, ddof=1)) if len(by_split) > 1 else 0.0
-
-
-def _mean_of(cells: Sequence[dict[str, Any]], key: str) -> str:
-    """Return the mean of a value over the cells that have it; nothing where a voter is not calibrated."""
-    values = [cell[key] for cell in cells if cell.get(key) is not None]
-    return f"{np.mean(values):.1f}" if values else ""
+        by_pair.setdefault(cell["pair"], []).append(cell["accuracy"])
+    return float(np.mean([np.mean(one) for one in by_pair.values()]))
 
 
 def _adapts(run: Run) -> bool:

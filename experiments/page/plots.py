@@ -14,10 +14,7 @@ from patchvote.utils.figures import new_figure
 from ..protocol import Protocol
 from ..results import Results
 from ..voters import title
-from .speed import Budget
-from .tables import Row, main_rows, summarise, voters_of
-
-_COLOURS = {"whole-svm": "#7f7f7f", "mean-svm": "#b0b0b0", "mop": "#d6c08a"}
+from .tables import NETWORK, Budget, Row, summarise
 
 
 def plot_patches(protocol: Protocol, results: Results, path: Path) -> None:
@@ -45,31 +42,12 @@ def plot_patches(protocol: Protocol, results: Results, path: Path) -> None:
     _write(figure, axes, path)
 
 
-def plot_domains(protocol: Protocol, results: Results, path: Path) -> None:
-    """Draw the accuracy on the paper's pairs: one panel per setting, one line per voter, the paper's sNBNL dotted."""
-    rows = main_rows(protocol, results)
-    figure, axes = _figure(len(protocol.settings), 5)
-    for setting, panel in zip(protocol.settings, axes, strict=True):
-        for number, voter in enumerate(protocol.voters):
-            means = {r["pair"]: r["mean"] for r in rows if (r["setting"], r["voter"]) == (setting.name, voter)}
-            values = [means.get(pair, np.nan) for pair in setting.main]
-            style, colour = "s--" if voter in _COLOURS else "o-", _COLOURS.get(voter, f"C{number}")
-            if means:
-                panel.plot(setting.main, values, style, color=colour, label=title(voter), markersize=4, linewidth=1)
-        paper = [protocol.figure(setting.name, "snbnl", pair) or (np.nan, 0) for pair in setting.main]
-        panel.plot(setting.main, [mean for mean, _ in paper], "x:", color="#c03030", label="CNN-sNBNL, paper")
-        panel.set_xticks(range(len(setting.main)), setting.main, rotation=30, ha="right", fontsize=7)
-        panel.set_title(f"{setting.name}, dense bags", fontsize=9)
-    axes[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    _write(figure, axes, path)
-
-
 def plot_few(protocols: Sequence[Protocol], results: Results, path: Path) -> None:
     """Draw accuracy by the number of training images per class: one panel per image set, one line per voter."""
     figure, axes = _figure(len(protocols), 4.2)
     for protocol, panel in zip(protocols, axes, strict=True):
-        rows = main_rows(protocol, results)
-        for number, voter in enumerate(voters_of(protocol, rows)):
+        rows = [row for row in summarise(protocol, results) if (row["recipe"], row["network"]) == ("dense", NETWORK)]
+        for number, voter in enumerate(dict.fromkeys(row["voter"] for row in rows)):
             same: list[Row] = sorted((r for r in rows if r["voter"] == voter), key=lambda row: int(row["setting"]))
             counts, means = [int(row["setting"]) for row in same], [row["mean"] for row in same]
             errors = [row["deviation"] / row["splits"] ** 0.5 for row in same]
@@ -91,7 +69,7 @@ def plot_times(found: Sequence[Budget], path: Path) -> None:
     for number, kind in enumerate(dict.fromkeys(one.kind for one in found)):
         same = [one for one in found if one.kind == kind]
         seconds, accuracy = [one.seconds for one in same], [one.accuracy for one in same]
-        _line(axes[0], seconds, accuracy, [one.error for one in same], f"C{number}", title(kind))
+        _line(axes[0], seconds, accuracy, [0.0] * len(same), f"C{number}", title(kind))
         for one in same:
             place = (one.seconds, one.accuracy)
             axes[0].annotate(str(one.rounds), place, (4, -9), textcoords="offset points", fontsize=7)
@@ -111,11 +89,7 @@ def _line(panel: Any, x: list[Any], y: list[float], errors: list[float], colour:
 
 
 def _write(figure: Any, axes: Any, path: Path) -> None:
-    import matplotlib
-
     for panel in axes:
         panel.grid(axis="y", alpha=0.3)
     axes[0].set_ylabel("accuracy, %")
-    with matplotlib.rc_context({"svg.hashsalt": "patchvote"}):  # the same results give an identical file
-        for ending, metadata in (("png", {}), ("svg", {"Date": None})):
-            figure.savefig(path.with_suffix(f".{ending}"), dpi=110, metadata=metadata)
+    figure.savefig(path.with_suffix(".png"), dpi=110)
