@@ -26,7 +26,7 @@ import numpy as np
 
 from common import DATA, SHARED, Record, options, record, write
 from experiments.datasets import Dataset, read_dataset
-from experiments.made_with import commit
+from experiments.made_with import commit, machine
 from experiments.protocol import Protocol, Setting
 from experiments.splits import Split, make_split
 from experiments.voters import make_voter
@@ -36,7 +36,6 @@ from networks_table import COST, METHODS, NAME, key_of, lines_of, read_records, 
 from patchvote import Extractor, Photo, Recipe, find_photos
 from patchvote.cli.demo import make_photos
 from patchvote.photos.decode import load_image
-from patchvote.utils.machine import describe
 
 SETS = {"scene15": ("scene15", "scene15"), "office": ("office-caltech", "office_caltech")}  # protocol, folder
 QUICK = ("lite0", "vit-last", "lite0+vit")
@@ -152,7 +151,7 @@ def cost_of(network: str, photos: list[Photo], transformer: Path, folder: Path) 
         "photos": len(images),
         "features": bag.dim,
         "descriptors": len(bag.values),
-        "machine": describe(),
+        "machine": machine(),
     }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from patchvote.errors import PatchvoteError, PhotoError
 from patchvote.photos.find import Photo, find_photos
-from patchvote.utils.suggest import nearest
+from patchvote.utils.terminal import nearest
 
 Lists = list[tuple[list[str], list[str]]]
 

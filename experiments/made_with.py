@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from patchvote.bags.store import Store
-from patchvote.utils.machine import describe
+from patchvote.utils.machine import cores
 
 # Packages whose versions matter, each with the names of builds that may be installed in its place.
 _PACKAGES = (
@@ -47,8 +47,18 @@ def here() -> dict[str, Any]:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[name] = importlib.metadata.version(name)
                 break
-    record = {"versions": versions, "machine": describe(), "commit": commit()}
+    record = {"versions": versions, "machine": machine(), "commit": commit()}
     return {key: value for key, value in record.items() if value is not None}
+
+
+def machine() -> dict[str, Any]:
+    """Return processor, cores and system: they matter for times, and do not identify the machine."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+    except OSError:
+        processor = platform.processor()
+    return {"processor": processor, "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
 
 
 @functools.cache

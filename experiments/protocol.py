@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from patchvote.errors import PatchvoteError
-from patchvote.utils.suggest import nearest
+from patchvote.utils.terminal import nearest
 
 _DEFINITIONS = Path(__file__).with_name("definitions")
 PROTOCOLS = tuple(sorted(path.stem for path in _DEFINITIONS.glob("*.toml")))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from patchvote.errors import PatchvoteError
-from patchvote.utils.suggest import nearest
+from patchvote.utils.terminal import nearest
 from patchvote.voters import registry
 
 from .baselines.adapted import AdaptedDefault, AdaptedVoter

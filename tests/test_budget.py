@@ -9,7 +9,7 @@ import pytest
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNL, SNBNL, Bags, ImageClassifier
-from patchvote.utils.budget import cut_short, fit_until
+from patchvote.models.train import cut_short, fit_until
 from patchvote.voters.outputs import scores_of
 
 

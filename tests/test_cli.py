@@ -161,7 +161,7 @@ def test_after_ctrl_c_nobody_waits_until_torch_is_taken_apart(pressed, left):
 import atexit, sys, types
 from patchvote import cli
 from patchvote.__main__ import main
-from patchvote.utils.interrupts import PRESSED
+from patchvote.utils.terminal import PRESSED
 sys.modules["torch"] = types.ModuleType("torch")
 atexit.register(print, "taken apart")
 def run():

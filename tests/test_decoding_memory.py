@@ -31,8 +31,7 @@ from patchvote import Dense, Extractor, Photo, PhotoError, Recipe
 from patchvote.photos import decode as images
 from patchvote.photos.decode import load_image
 from patchvote.photos.headers import read_header
-from patchvote.utils.machine import give_back_memory
-from patchvote.utils.room import Room
+from patchvote.utils.machine import MemoryLimit, give_back_memory
 
 linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs /proc of Linux")
 
@@ -153,7 +152,7 @@ def test_what_stands_beside_the_pixels_takes_no_more_memory_than_was_foreseen(tm
 
 
 def test_a_photo_with_hundreds_of_megabytes_beside_its_pixels_is_refused_in_words(monkeypatch):
-    monkeypatch.setattr(images, "MEMORY", Room(64_000_000))  # a fifteenth of all, for photos of a fifteenth
+    monkeypatch.setattr(images, "MEMORY", MemoryLimit(64_000_000))  # a fifteenth of all, for photos of a fifteenth
     monkeypatch.setattr(Image, "open", lambda *_, **__: pytest.fail("a decoder saw it"))
     for name, content in with_data_beside(24_000_000).items():
         with pytest.raises(PhotoError, match=rf"{name}: would take 1\d\d MB of memory to decode"):
@@ -216,7 +215,7 @@ def test_bags_are_the_same_where_photos_have_to_wait_for_room(tmp_path, photo_fo
     photos = find_photos(photo_folder)[::3]
     recipe = Recipe(sampling=Dense(sides=(64, 128)))
     plenty = Extractor(recipe, jobs=4)(photos)
-    monkeypatch.setattr(images, "MEMORY", Room(34_000_000))  # one at a time
+    monkeypatch.setattr(images, "MEMORY", MemoryLimit(34_000_000))  # one at a time
     monkeypatch.setattr(images, "_USUAL", 1 << 20)  # and most of them twice
     scarce = Extractor(recipe, jobs=4)(photos)
     np.testing.assert_array_equal(plenty.values, scarce.values)
@@ -245,7 +244,7 @@ def test_a_file_that_changes_between_two_looks_is_read_again_with_more_room(tmp_
 
 
 def test_those_who_wait_for_room_get_it_and_never_more_than_there_is():
-    room, held, most = Room(100), [0], [0]
+    room, held, most = MemoryLimit(100), [0], [0]
     lock = threading.Lock()
 
     def work(count: int) -> None:
@@ -269,7 +268,7 @@ def test_those_who_wait_for_room_get_it_and_never_more_than_there_is():
 
 
 def test_a_large_request_is_not_overtaken_by_small_ones():
-    room, order = Room(10), []
+    room, order = MemoryLimit(10), []
 
     def want(count: int) -> None:
         with room.take(count):
@@ -288,7 +287,7 @@ def test_a_large_request_is_not_overtaken_by_small_ones():
 
 
 def test_more_than_there_is_is_an_error_and_not_a_wait():
-    with pytest.raises(MemoryError), Room(10).take(11):
+    with pytest.raises(MemoryError), MemoryLimit(10).take(11):
         pass
 
 

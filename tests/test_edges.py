@@ -15,7 +15,7 @@ from PIL import Image
 from helpers.command import network_in
 from helpers.full_disk import full_disk
 from patchvote import ImageClassifier, PatchvoteError, Recipe
-from patchvote.utils.interrupts import ANYTIME
+from patchvote.utils.terminal import ANYTIME
 from test_cli import words
 
 FIT = ("--network", "tiny.onnx", "--no-cache")

@@ -12,7 +12,7 @@ from PIL import Image
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import ImageClassifier, PatchvoteError, find_photos
 from patchvote.models.scores import Scores
-from patchvote.utils.pace import as_progress
+from patchvote.utils.terminal import as_progress
 
 ADDED = {"date": "2025-01-01", "images": {"red": 1}, "new_classes": ["red"]}
 

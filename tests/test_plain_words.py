@@ -19,7 +19,7 @@ from patchvote.errors import PhotoError
 from patchvote.models.answers import Answer
 from patchvote.models.file import read_model
 from patchvote.models.report.card import accuracy_of
-from patchvote.utils.columns import padded, shortened, width, wrapped
+from patchvote.utils.terminal import padded, shortened, width, wrapped
 from patchvote.voters.registry import OWN, voter_class
 
 WORDS = re.compile(r"\b(bags?|recipes?|fingerprints?|shards?|moments)\b(?!-)", re.IGNORECASE)

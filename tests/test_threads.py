@@ -7,8 +7,8 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from patchvote import Extractor, Photo
-from patchvote.utils import threads
-from patchvote.utils.threads import blas_threads_for, one_blas_thread
+from patchvote.utils import machine
+from patchvote.utils.machine import blas_threads_for, one_blas_thread
 
 
 def blas_threads():
@@ -67,7 +67,7 @@ def test_blocks_of_two_threads_may_end_in_any_order():
 
 
 def test_it_comes_back_also_after_an_interrupt_while_threads_were_being_limited(monkeypatch):
-    library = threads._libraries()[0]
+    library = machine._blas_libraries()[0]
     set_num_threads = library.set_num_threads
 
     def interrupted(number):

@@ -20,7 +20,7 @@ from helpers.command import network_in
 from patchvote import ImageClassifier, PatchvoteError, PhotoError, Recipe
 from patchvote.cli.demo import run as run_demo
 from patchvote.models.file import read_model, write_model
-from patchvote.utils.interrupts import ANYTIME
+from patchvote.utils.terminal import ANYTIME
 from test_outputs import FIT
 
 USAGE = 2

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from patchvote.utils.figures import new_figure
-
 from ..protocol import Protocol
 from ..results import Results
 from ..voters import title
@@ -80,7 +78,9 @@ def plot_times(found: Sequence[Budget], path: Path) -> None:
 
 
 def _figure(panels: int, width: float) -> tuple[Any, Any]:
-    figure = new_figure(width * panels, 3.6)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * panels, 3.6), layout="constrained")
     return figure, figure.subplots(1, panels, squeeze=False)[0]
 
 

@@ -9,7 +9,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from .utils.interrupts import ANYTIME, BEFORE, PRESSED
+from .utils.terminal import ANYTIME, BEFORE, PRESSED
 
 # Allocations between two searches for cyclic garbage. Imports allocate much and leave no garbage: with Python's 700,
 # the searches take a twentieth of the start of a command. An array counts as one allocation, whatever its size.

@@ -41,12 +41,10 @@ from .models.saved import Saved
 from .models.scores import Scores
 from .networks.bases import basis_of
 from .photos.find import Photo, Source, find_photos, labelled
-from .utils.counting import none_readable
 from .utils.engine import Engine
-from .utils.pace import as_progress
 from .utils.parameters import Parameters
 from .utils.remote import place
-from .utils.timing import Progress
+from .utils.terminal import Progress, as_progress, none_readable
 from .voters.registry import scorer_class
 
 if TYPE_CHECKING:

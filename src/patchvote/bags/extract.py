@@ -27,10 +27,9 @@ from ..networks.outputs import with_whole
 from ..photos.decode import opened, resized
 from ..photos.find import Photo, Source, find_photos
 from ..utils.float16 import all_finite
-from ..utils.machine import cores
+from ..utils.machine import cores, one_blas_thread
 from ..utils.parameters import Parameters
 from ..utils.schema import brief
-from ..utils.threads import one_blas_thread
 from .bags import Bags
 from .boxes import MAX_DESCRIPTORS, WHOLE, Dense, Patch, cell_boxes, check_pixels, relative
 from .recipe import Recipe, as_recipe, fitting

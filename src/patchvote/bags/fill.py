@@ -23,11 +23,11 @@ from pathlib import Path
 
 from ..errors import ForeignStoreError, PatchvoteError, StoreError
 from ..photos.find import Photo, Source, find_photos
-from ..utils.counting import none_readable
 from ..utils.engine import Engine, Lost
 from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.temporary import remove_leavings
+from ..utils.terminal import none_readable
 from .cache import Filled
 from .entries import Entry
 from .extract import Described, Extractor

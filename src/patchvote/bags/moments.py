@@ -31,7 +31,7 @@ import xxhash
 
 from ..networks.bases import DIRECTIONS, Basis
 from ..utils.float16 import to_float32
-from ..utils.threads import one_blas_thread
+from ..utils.machine import one_blas_thread
 from .bags import Bags
 
 __all__ = ["DIRECTIONS", "PLACES", "Basis", "KeptMoments", "MomentBags", "moments", "signed_root"]

@@ -14,7 +14,7 @@ from ..errors import PatchvoteError
 from ..networks import EMBEDDED, Activation, NetworkSpec
 from ..networks.names import NameFromFile
 from ..utils.schema import brief
-from ..utils.suggest import nearest
+from ..utils.terminal import nearest
 from .boxes import Dense, Patch
 
 _MAX_NETWORK = 1 << 16  # characters in the name of a network: room for several of the longest paths

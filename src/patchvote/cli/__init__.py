@@ -22,8 +22,7 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from ..errors import CacheWarning, PatchvoteError, UntypedNetworkError, WaitWarning, first_line
-from ..utils.interrupts import ANYTIME
-from ..utils.terminal import ReaderGone, flush_output, say, show
+from ..utils.terminal import ANYTIME, ReaderGone, flush_output, say, show
 from ..version import __version__
 from .checked import Checked
 from .common import FAILED, INTERRUPTED, MISTYPED, Device, Force, MistypedError

@@ -14,9 +14,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..models.answers import Answer
-from ..utils.columns import padded, shortened, width
-from ..utils.counting import counted
-from ..utils.terminal import muted, printable
+from ..utils.terminal import counted, muted, padded, printable, shortened, width
 from .answers import LIKELIEST, SHOWN, Wanted
 
 _LEAST_LIKELIEST, _MOST_LABEL = 22, 40  # columns

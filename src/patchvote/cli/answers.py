@@ -1,6 +1,6 @@
 """Answers as text for programs: rows of CSV, lines of JSON. `answer_table` has the table for people.
 
-JSON holds names exactly. CSV is read by spreadsheets and shown by terminals (`utils.csv_text`).
+JSON holds names exactly. CSV is read by spreadsheets and shown by terminals (`utils.terminal`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any
 from ..models.answers import Answer
 from ..models.rows import row
 from ..models.scores import Scores
-from ..utils.csv_text import csv_of
-from ..utils.terminal import printable_json
+from ..utils.terminal import csv_of, printable_json
 
 SHOWN = 0.005  # probability from which on a table of all classes lists a class: less would be shown as 0 %
 

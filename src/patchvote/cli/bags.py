@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..engines import EngineName
-from ..utils.columns import padded, width
-from ..utils.counting import counted
 from ..utils.remote import place
-from ..utils.terminal import printable, say, show, show_json
+from ..utils.terminal import counted, padded, printable, say, show, show_json, width
 from .common import (
     SKIPPED,
     Address,

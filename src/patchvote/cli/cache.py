@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import PatchvoteError
-from ..utils.counting import counted
-from ..utils.terminal import emit, printable, say, show, show_json
+from ..utils.terminal import counted, emit, printable, say, show, show_json
 from .common import Json, MistypedError
 from .streams import Interrupted
 

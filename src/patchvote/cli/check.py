@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..utils.counting import counted
 from ..utils.remote import RemotePath, place
-from ..utils.terminal import say, show, show_json
+from ..utils.terminal import counted, say, show, show_json
 from .common import (
     SKIPPED,
     Cache,
@@ -246,9 +245,8 @@ def _write_page(page: Path, checked: Checked, photos: Path, source: Path | Found
 
 
 def _write_list(output: Path, checked: Checked) -> None:
-    from ..utils.csv_text import csv_of
     from ..utils.files import write_file
-    from ..utils.terminal import printable_json
+    from ..utils.terminal import csv_of, printable_json
 
     rows = [suspect.row() for suspect in checked.suspects]
     if output.suffix.lower() == ".jsonl":
@@ -274,7 +272,7 @@ def _edited(photos: Path, into: Path | None, apply: Path | None, undo: Path | No
     from ..models.check.actions import moves_of
     from ..photos.find import find_photos
     from ..photos.moves import read_record
-    from ..utils.csv_text import cell
+    from ..utils.terminal import cell
 
     _check_folders(photos, into)
     if undo is not None:

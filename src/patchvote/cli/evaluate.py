@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..engines import EngineName
-from ..utils.columns import padded, width
-from ..utils.counting import counted
 from ..utils.remote import RemotePath, place
-from ..utils.terminal import printable, show, show_json
+from ..utils.terminal import counted, padded, printable, show, show_json, width
 from .common import (
     Address,
     Cache,

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import PatchvoteError
-from ..utils.counting import counted
 from ..utils.remote import place
-from ..utils.terminal import show, show_json
+from ..utils.terminal import counted, show, show_json
 from .common import (
     Cache,
     ColumnsOption,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..engines import EngineName
-from ..utils.counting import counted
 from ..utils.remote import place
-from ..utils.terminal import show, show_json
+from ..utils.terminal import counted, show, show_json
 from ..voters.registry import OWN
 from .common import (
     Address,

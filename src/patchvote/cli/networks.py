@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..utils.columns import padded, width, wrapped
-from ..utils.terminal import columns_of, printable, show, show_json
+from ..utils.terminal import columns_of, padded, printable, show, show_json, width, wrapped
 from .common import Device, Jobs, Json
 
 _GAP, _INDENT = 2, 4  # columns between two cells, and before what continues on a line of its own

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 
 from ..errors import PatchvoteError
-from ..utils.counting import counted
 from ..utils.remote import RemotePath, place
-from ..utils.terminal import say
+from ..utils.terminal import counted, say
 from .common import MistypedError
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..engines import EngineName
-from ..utils.counting import counted
 from ..utils.remote import place
-from ..utils.terminal import columns_of, emit, say
+from ..utils.terminal import columns_of, counted, emit, say
 from .common import (
     FAILED,
     SKIPPED,

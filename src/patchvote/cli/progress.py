@@ -11,8 +11,7 @@ import time
 from types import TracebackType
 from typing import Any
 
-from ..utils.pace import Pace
-from ..utils.terminal import printable, say
+from ..utils.terminal import Pace, printable, say
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import PhotoError
-from ..utils.counting import counted
-from ..utils.terminal import say
+from ..utils.terminal import counted, say
 from .common import MistypedError
 from .paths import outside
 

@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 
-from ..utils.interrupts import ANYTIME, PRESSED
+from ..utils.terminal import ANYTIME, PRESSED
 
 _REPLACED: dict[str, str] = {}  # encoding of each standard stream in which letters were replaced
 

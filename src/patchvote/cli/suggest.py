@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import PhotoError
-from ..utils.counting import counted
 from ..utils.remote import place
-from ..utils.terminal import columns_of, emit, say
+from ..utils.terminal import columns_of, counted, emit, say
 from .common import (
     FAILED,
     SKIPPED,

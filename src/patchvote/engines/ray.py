@@ -25,8 +25,8 @@ from ray._private import ray_constants
 from ray.exceptions import RayError, RayTaskError
 
 from ..errors import PatchvoteError, first_line
-from ..utils.counting import counted
 from ..utils.engine import Item, Job, Lost, Result, TeamJob, tasks_of
+from ..utils.terminal import counted
 
 _DEATHS_OF_ITEM = 2  # of its worker, when the item is alone; after that it is given up
 # Deaths in a row, per worker, without any finished task: then it is not an item that ends the workers. To find one item

@@ -20,7 +20,7 @@ from ..bags.extract import Extractor
 from ..bags.moments import MomentBags, photo_vectors
 from ..bags.store import Store
 from ..errors import PatchvoteError, PhotoError
-from ..utils.timing import timed
+from ..utils.terminal import timed
 from ..voters.outputs import blaming, is_ours
 from .about import About, Added
 from .arguments import NO_MEMORY

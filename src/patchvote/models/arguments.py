@@ -9,8 +9,8 @@ import numpy as np
 
 from ..errors import PatchvoteError, PhotoError
 from ..photos.find import Photo
-from ..utils.counting import counted
 from ..utils.schema import brief
+from ..utils.terminal import counted
 from ..voters.registry import AUTO, DEFAULT, kind_of
 from ..voters.votes import NONE
 from .model import Model

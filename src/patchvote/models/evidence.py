@@ -15,7 +15,7 @@ from PIL import Image
 
 from ..errors import PatchvoteError
 from ..photos.find import Photo
-from ..utils.suggest import nearest
+from ..utils.terminal import nearest
 from ..version import __version__
 
 

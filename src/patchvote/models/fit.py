@@ -22,11 +22,9 @@ from ..bags.moments import MomentBags, photo_vectors
 from ..bags.store import Store
 from ..bags.thinning import Thinning, thinned
 from ..errors import ModelError, PatchvoteError, PhotoError
-from ..utils.budget import cut_short
-from ..utils.counting import counted
 from ..utils.engine import Engine
 from ..utils.schema import brief
-from ..utils.timing import Progress, timed
+from ..utils.terminal import Progress, counted, timed
 from ..version import __version__
 from ..voters.base import Voter
 from ..voters.calibration import fit_temperature, threshold_for
@@ -41,7 +39,7 @@ from .learning_curve import learning_curve
 from .model import Model
 from .report.card import card
 from .scores import Scores
-from .train import train
+from .train import cut_short, train
 
 _HELD_OUT = 0.2  # of the photos of every class, for voters that do not know their answers for left-out photos
 _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once

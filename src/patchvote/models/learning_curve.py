@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..utils.counting import counted
+from ..utils.terminal import counted
 from .about import CurvePoint
 from .report.card import FEW, some
 

@@ -17,11 +17,8 @@ from ..errors import ModelError, PatchvoteError, PhotoError, not_fitted
 from ..photos.decode import SHOWN, load_image
 from ..photos.find import Found, Photo, Source, find_photos, labelled
 from ..photos.passed_over import PassedOver
-from ..utils.counting import none_readable
 from ..utils.engine import Engine, in_order
-from ..utils.pace import as_progress
-from ..utils.suggest import nearest
-from ..utils.timing import Progress
+from ..utils.terminal import Progress, as_progress, nearest, none_readable
 from ..voters.votes import NONE
 from .answering import Answered, AnsweringJob, answered
 from .answers import Answer, answer_from, answer_of, evidence_of

@@ -9,6 +9,7 @@ import base64
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from ..errors import PatchvoteError
 from ..photos.decode import SHOWN, load_image
 from ..utils.terminal import printable
 from ..voters.votes import NONE
@@ -96,11 +97,13 @@ def confusion_figure(scores: Scores) -> Any:
     """Return a figure of matplotlib with the confusion matrix, each row divided by its photos."""
     import numpy as np
 
-    from ..utils.figures import new_figure
-
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise PatchvoteError("plots need matplotlib: pip install 'patchvote[plots]'.") from None
     table, classes = scores.confusion, [printable(label) for label in scores.classes]
     side = min(12.0, 2.5 + 0.35 * len(classes))
-    figure = new_figure(side, side)
+    figure = Figure(figsize=(side, side), layout="constrained")
     axes = figure.subplots()
     axes.imshow(table / np.maximum(table.sum(axis=1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
     axes.set_xticks(range(len(classes)), classes, rotation=90, parse_math=False)

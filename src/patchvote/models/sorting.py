@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..photos.folder_names import folder_names
 from ..photos.placing import How, Placer
-from ..utils.counting import counted
+from ..utils.terminal import counted
 from ..voters.votes import NONE
 from .answers import Answer
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from ..errors import ModelChangedError
 from ..photos.find import Source
 from ..utils.engine import Engine
-from ..utils.timing import Progress
+from ..utils.terminal import Progress
 
 
 class Learner(Protocol):

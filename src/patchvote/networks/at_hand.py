@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 
 from ..errors import NetworkError, first_line
-from ..utils.plugins import plugins
+from ..utils.machine import plugins
 from .efficientnet import DIM, STRIDE, VARIANTS, weights_file
 from .hub_cache import Snapshot, cached_repositories, snapshot_of
 from .hub_files import usual_graph

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
 from ..utils.onnx_graph import makers, needed_for
-from ..utils.suggest import nearest
+from ..utils.terminal import nearest
 from .base import Activation
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ..errors import NetworkError
 from ..utils.reading import parse_toml, read_toml
 from ..utils.schema import brief
-from ..utils.suggest import nearest
+from ..utils.terminal import nearest
 from .base import Activation, NetworkSpec, Preprocessing, stride_of
 from .graph import cut, output_names
 from .graph_file import check_operations, read_graph

@@ -32,8 +32,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ..errors import NetworkError, PatchvoteError, first_line
-from ..utils.plugins import plugins
-from ..utils.suggest import nearest
+from ..utils.machine import plugins
+from ..utils.terminal import nearest
 from .base import Activation, Backbone, NetworkSpec
 from .names import EMBEDDED, NetworkName
 from .outputs import fault_of_spec

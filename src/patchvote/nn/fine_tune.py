@@ -36,7 +36,7 @@ from ..photos.decode import digest_of
 from ..photos.find import Photo, Source, labelled
 from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
-from ..utils.timing import Progress
+from ..utils.terminal import Progress
 from ..version import __version__
 from ..voters.labels import hold_out
 from ..voters.prototypes.snbnl import SNBNL

@@ -22,7 +22,7 @@ from ..utils.checksums import checksum
 from ..utils.files import write_file
 from ..utils.reading import check_regular
 from ..utils.tensors import contents
-from ..utils.timing import Progress
+from ..utils.terminal import Progress
 from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION
 from ..voters.prototypes.memory import REMEMBERED, compact

@@ -27,7 +27,7 @@ from ..networks.onnx_backbone import OnnxBackbone
 from ..photos.decode import opened, resized
 from ..photos.find import Photo
 from ..utils.machine import cores
-from ..utils.timing import Progress
+from ..utils.terminal import Progress
 from .onnx_module import OnnxModule
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from ..errors import PatchvoteError
 from ..models.report.card import card
 from ..models.scores import Scores
 from ..photos.find import Found, Source, labelled
-from ..utils.counting import counted
 from ..utils.devices import on_device
 from ..utils.temporary import temporary_folder
-from ..utils.timing import Progress
+from ..utils.terminal import Progress, counted
 from ..voters.calibration import clearly_less, log_losses
 from .fine_tune import Tuned, TuningSettings, fine_tune, network_beside
 from .trunk import default_start, tunable_graph

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ..errors import PatchvoteError
 from ..utils.schema import brief
-from ..utils.suggest import nearest
+from ..utils.terminal import nearest
 
 _KEYS = ("file", "label")
 _FORM = "file=COLUMN,label=COLUMN"

@@ -23,10 +23,9 @@ import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 from ..errors import PhotoError
-from ..utils.machine import give_back_memory
+from ..utils.machine import MemoryLimit, give_back_memory
 from ..utils.reading import open_regular
 from ..utils.remote import RemotePath
-from ..utils.room import Room
 from .find import MAX_BYTES, Photo
 from .footprint import Longest, footprint
 from .formats import formats_of, reason_of
@@ -35,7 +34,7 @@ from .upright import BAND, from_array, upright
 
 MAX_PIXELS = 100_000_000
 # Bytes for files and decoding, of all threads together: a gigabyte, less a tenth that the C library may keep.
-MEMORY = Room(900_000_000)
+MEMORY = MemoryLimit(900_000_000)
 SHOWN = 1024  # longest side in pixels at which a photo is drawn in pictures and reports
 _LARGE = 16_000_000  # pixels above which an image is reduced before it is resized
 _USUAL = 32 << 20  # bytes that suffice to decode nearly every photo; the others are read again with more

@@ -19,10 +19,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..errors import PatchvoteError, PhotoError
-from ..utils.counting import counted
 from ..utils.marks import Kind, kind_of
 from ..utils.remote import RemotePath, place
 from ..utils.schema import brief
+from ..utils.terminal import counted
 from .columns import Columns
 from .formats import endings, how_to_read, is_photo
 from .hints import SPREADSHEETS, folder_above, folder_of_classes, how_to_label, near_path

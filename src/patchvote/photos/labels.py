@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import PatchvoteError
-from ..utils.counting import counted
 from ..utils.schema import brief
+from ..utils.terminal import counted
 
 # Types of labels. Every label becomes text, so that with mixed types 1 and "1" would become the same class.
 _TYPES = {

@@ -1,15 +1,26 @@
-"""Cores, memory and processor of the machine, and the memory that this process uses."""
+"""What the machine has (cores, memory, BLAS threads, installed plugins), and how this process shares it."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
-import platform
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_BRING_BLAS = ("numpy", "scipy.linalg", "faiss")  # each loads a BLAS library of its own
+_FEW_PRODUCTS = 2e10  # multiplications up to which threads of BLAS cost more by waiting than they save: half a second
+
+_lock = threading.Lock()
+_holders = 0  # blocks that limit BLAS to one thread at the moment
+_before: list[tuple[Any, int]] | None = None  # BLAS libraries and their numbers of threads, while these are limited
 
 
 def cores() -> int:
@@ -29,25 +40,10 @@ def memory() -> int:
         return total
 
 
-def describe() -> dict[str, Any]:
-    """Return processor, cores and system: they matter for times, and do not identify the machine."""
-    return {"processor": _processor(), "cores": cores(), "system": f"{platform.system()} {platform.machine()}"}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
-
-
 def forget_peak_memory() -> None:
     """Reset the peak memory of this process, where the system supports it (Linux)."""
-    try:
+    with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    except OSError:
-        return
 
 
 def peak_memory() -> int:
@@ -81,3 +77,102 @@ def _malloc_trim() -> Callable[[int], object]:
         return ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError, TypeError):  # another C library, or Windows
         return lambda _: None
+
+
+class MemoryLimit:
+    """A number of bytes that all threads share: a thread waits until what it needs is free.
+
+    A thread that holds bytes must not take more: then no thread waits while it holds bytes, and there is no deadlock.
+
+    Examples
+    --------
+    >>> limit = MemoryLimit(100)
+    >>> with limit.take(60):
+    ...     limit.free
+    40
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = self.free = size
+        self._turn = threading.Lock()
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def take(self, count: int) -> Iterator[None]:
+        """Wait until `count` bytes are free, and hold them while the block runs."""
+        if count > self.size:
+            raise MemoryError(f"{count:,} bytes are more than the total of {self.size:,}")
+        with self._turn, self._changed:  # only one thread waits for bytes: small requests cannot starve a large one
+            self._changed.wait_for(lambda: self.free >= count)
+            self.free -= count
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.free += count
+                self._changed.notify()
+
+
+def plugins(group: str) -> list[EntryPoint]:
+    """Return the entry points of a group, of all installed packages."""
+    import importlib.metadata  # takes a twentieth of the start of a command, and is rarely needed
+
+    return list(importlib.metadata.entry_points(group=group))
+
+
+def blas_threads_for(multiplications: float) -> contextlib.AbstractContextManager[None]:
+    """Let BLAS libraries use all threads for a large amount of work within the block, and one for a small amount."""
+    return contextlib.nullcontext() if multiplications > _FEW_PRODUCTS else one_blas_thread()
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let BLAS libraries use one thread, in the whole process, until the last of all such blocks has ended.
+
+    Threads of BLAS wait actively for their next product, and take a third of the processor from the network. A limit of
+    threadpoolctl restores the number that it found, so two that overlap in different threads would leave one thread
+    behind for good. Therefore limits are counted: the first sets one thread, and the last restores.
+    """
+    global _holders, _before
+    with _lock:
+        if _holders == 0:
+            if _before is None:  # else an interrupt left some libraries limited, and these numbers are still right
+                _before = [(library, library.get_num_threads()) for library in _blas_libraries()]
+            _set_threads([(library, 1) for library, _ in _before])
+        _holders += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _holders -= 1
+            if _holders == 0 and _before is not None:
+                _set_threads(_before)
+                _before = None
+                _take_control()  # and leave it: other packages may set limits from any thread
+
+
+def _set_threads(numbers: list[tuple[Any, int]]) -> None:
+    _take_control()
+    for library, number in numbers:
+        library.set_num_threads(number)
+
+
+def _take_control() -> None:
+    """Let the calling thread set numbers of threads, whichever thread did so before (see threadpoolctl 3.8)."""
+    import threadpoolctl
+
+    controllers: Any = getattr(threadpoolctl, "OpenBLASController", None)
+    if hasattr(controllers, "clear_controlling_thread"):
+        controllers.clear_controlling_thread(force=True)
+
+
+def _blas_libraries() -> Any:
+    return _found(tuple(name for name in _BRING_BLAS if name in sys.modules))
+
+
+@functools.cache
+def _found(loaded: tuple[str, ...]) -> Any:
+    """Return the BLAS libraries, looked for again only where a package brought another one: it takes milliseconds."""
+    from threadpoolctl import ThreadpoolController  # a command that needs no limit starts without it
+
+    return ThreadpoolController().select(user_api="blas").lib_controllers

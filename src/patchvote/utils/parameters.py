@@ -10,7 +10,7 @@ import inspect
 from typing import Any, ClassVar, Self
 
 from ..errors import PatchvoteError
-from .suggest import nearest
+from .terminal import nearest
 
 
 class Parameters:

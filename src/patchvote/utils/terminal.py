@@ -1,27 +1,28 @@
-r"""Text for people: everything that is printed goes through here, one line at a time.
+r"""Text for people and spreadsheets: everything that is printed goes through here, one line at a time.
 
-Names of files, classes and networks, model cards and messages of libraries are untrusted text. Printed raw, they could
-move the cursor, change colours, reverse the reading order or imitate further lines of output. Characters that control a
-terminal are therefore printed as escapes such as ``\x1b``.
-
-On a terminal, sentences are wrapped between words. In a pipe or a file each stays on one line, for programs to search.
+Names of files, classes and networks, and messages of libraries, are untrusted. Characters that control a terminal are
+printed as escapes such as ``\x1b``. On a terminal, sentences are wrapped between words.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
+import io
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from ..errors import PatchvoteError
-from .columns import wrapped
 
-_LEAST_COLUMNS = 20  # of a terminal; what says that it has fewer does not know
+Progress = Callable[[str, int, int], None]  # called with the current step, the number of finished items, and the total
+
+_LEAST_COLUMNS = 20  # of a terminal; one that claims fewer does not know its size
 
 # Control characters of ASCII and Latin-1 (C0, DEL, C1), invisible characters that change the reading order or separate
 # lines, and lone surrogates, with which Python represents bytes of file names that are not UTF-8. Joiners (U+200C,
@@ -30,10 +31,66 @@ _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e007f]"
 )
+# A command in backquotes is one word, since it is copied as a whole; so is a number with its unit.
+_WORD = re.compile(r"[^\s`]*`[^`]*`\S*|[^\s`]*\d (?:%|[kMG]B\b)[^\s`]*|\S+")
+# Where a spreadsheet may see a formula: at the start of a cell or after a semicolon (which separates in many locales),
+# behind spaces and quotes that it skips.
+_FORMULA = re.compile('(^|;)(?=[\\s"]*[=+\\-@\uff1d\uff0b\uff0d\uff20])')
+_UNITS = {"choose": "settings", "vote": "cells", "fine-tune": "passes"}  # what a stage counts, if not photos
+
+# Nothing has begun before the command is there. Files are renamed when they are complete, so the second holds whenever
+# Ctrl-C comes; long parts of a command say more.
+BEFORE = "interrupted; nothing was done."
+ANYTIME = "interrupted. Files that were written are complete; all others are as they were."
+
+
+class Pressed:
+    """Whether the user pressed Ctrl-C: a library that is being imported may replace its exception by another one."""
+
+    is_set = False
+
+    def __bool__(self) -> bool:
+        return self.is_set
+
+
+PRESSED = Pressed()
 
 
 class ReaderGone(Exception):  # noqa: N818 - no error: `patchvote predict … | head` has all that it needs
     """The process that read standard output has ended."""
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun, such as "1 photo".
+
+    Examples
+    --------
+    >>> counted(1, "photo"), counted(1500, "photo"), counted(2, "class", "classes")
+    ('1 photo', '1,500 photos', '2 classes')
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def none_readable(count: int) -> str:
+    """Return the sentence that no photo can be read."""
+    return "the only photo cannot be read." if count == 1 else f"not one of the {count:,} photos can be read."
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message: the name that was probably meant, or all known names.
+
+    Examples
+    --------
+    >>> nearest("efficientnet-lte0", ["efficientnet-lite0", "efficientnet-lite2"])
+    " Did you mean 'efficientnet-lite0'?"
+    >>> nearest("resnet", ["mean", "scale"])
+    ' Known are: mean, scale.'
+    """
+    import difflib  # only a mistake needs it
+
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else f" Known are: {', '.join(known)}."
 
 
 def printable(text: object) -> str:
@@ -41,10 +98,8 @@ def printable(text: object) -> str:
 
     Examples
     --------
-    >>> printable("a\x1b[2Jb\nc")
-    'a\\x1b[2Jb\\nc'
-    >>> printable("Straße 桜 👩‍🌾")
-    'Straße 桜 👩‍🌾'
+    >>> printable("a\x1b[2Jb\nc"), printable("Straße 桜 👩‍🌾")
+    ('a\\x1b[2Jb\\nc', 'Straße 桜 👩‍🌾')
     """
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), str(text))
 
@@ -61,14 +116,83 @@ def printable_json(value: Any) -> str:
     return _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
-def show(*lines: object, indent: int = 0) -> None:
-    """Print lines of the result to standard output; on a terminal, long ones are wrapped, and `indent` what follows.
+def csv_of(rows: Iterable[Mapping[str, Any]], header: list[str] | None = None) -> Iterator[str]:
+    """Yield a header and one line per row; by default, the header has the columns of the first row."""
+    if header is not None:
+        yield _csv_line(header)
+    for row in rows:
+        if header is None:
+            header = list(row)
+            yield _csv_line(header)
+        yield _csv_line(row.values())
 
-    Lines that are themselves indented are wrapped only if `indent` is set: others are rows of tables, and commands.
+
+def _csv_line(values: Iterable[Any]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([cell(value) for value in values])
+    return line.getvalue()
+
+
+def cell(value: Any) -> Any:
+    r"""Return a value without formulas for a spreadsheet (as OWASP advises) and without control codes for a terminal.
+
+    Examples
+    --------
+    >>> cell('=HYPERLINK("http://example.com")'), cell("a=b"), cell(-0.5), cell("a;=1;b")
+    ('\'=HYPERLINK("http://example.com")', 'a=b', -0.5, "a;'=1;b")
     """
-    for line in lines:
-        for part in _fitted(printable(line), sys.stdout, indent):
-            emit(part)
+    value = "" if value is None else value
+    return _FORMULA.sub(r"\1'", printable(value)) if isinstance(value, str) else value
+
+
+def width(text: str) -> int:
+    """Return the number of columns that a text takes: two per Chinese character, none per combining accent."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def padded(text: str, columns: int) -> str:
+    """Return a text with spaces behind it up to a number of columns."""
+    return text + " " * (columns - width(text))
+
+
+def shortened(text: str, columns: int, *, keep_start: bool = False) -> str:
+    """Return the end of a text that is too long, where paths are most informative, or its start.
+
+    Examples
+    --------
+    >>> shortened("holidays/2024/beach.jpg", 12), shortened("none of these (dog?)", 12, keep_start=True)
+    ('…4/beach.jpg', 'none of the…')
+    """
+    if width(text) <= columns:
+        return text
+    while text and width(text) >= columns:
+        text = text[:-1] if keep_start else text[1:]
+    return text + "…" if keep_start else "…" + text
+
+
+def wrapped(text: str, columns: int, indent: int = 0) -> list[str]:
+    """Return the lines of a text, broken between words; all lines but the first are indented.
+
+    Examples
+    --------
+    >>> wrapped("run `patchvote fit photos` again, 96.8 %", 16)
+    ['run', '`patchvote fit photos`', 'again, 96.8 %']
+    """
+    if width(text) <= columns:
+        return [text]
+    lines, line, end = [], "", 0
+    for match in _WORD.finditer(text):
+        spaces, word, end = text[end : match.start()], match[0], match.end()
+        if line.strip() and width(line) + len(spaces) + width(word) > columns:
+            lines.append(line)
+            line = " " * indent + word
+        else:
+            line += spaces + word
+    return [*lines, line]
 
 
 def muted(text: str) -> str:
@@ -83,7 +207,7 @@ def columns_of(stream: TextIO) -> int | None:
         if not stream.isatty():
             return None
         columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):  # a terminal that does not tell its size, or a stream without a number
+    except (OSError, ValueError):  # a terminal of unknown size, or a stream without a file descriptor
         return None
     return columns if columns >= _LEAST_COLUMNS else None
 
@@ -93,6 +217,16 @@ def _fitted(line: str, stream: TextIO, indent: int) -> list[str]:
     columns = columns_of(stream)
     stays = line.startswith(" ") and not indent
     return [line] if columns is None or stays else wrapped(line, columns, indent)
+
+
+def show(*lines: object, indent: int = 0) -> None:
+    """Print lines of the result to standard output; on a terminal, long ones are wrapped, and `indent` what follows.
+
+    Lines that are themselves indented are wrapped only if `indent` is set: others are rows of tables, and commands.
+    """
+    for line in lines:
+        for part in _fitted(printable(line), sys.stdout, indent):
+            emit(part)
 
 
 def show_json(value: Any, indent: int | None = None) -> None:
@@ -130,3 +264,66 @@ def say(*lines: object) -> None:
     with contextlib.suppress(OSError, ValueError):
         for line in lines:
             print(*_fitted(printable(line), sys.stderr, 0), sep="\n", file=sys.stderr, flush=True)  # noqa: T201
+
+
+@contextlib.contextmanager
+def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+    """Add the seconds that the block takes to ``seconds[what]``."""
+    start = time.perf_counter()
+    yield
+    seconds[what] = seconds.get(what, 0.0) + time.perf_counter() - start
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as short text.
+
+    Examples
+    --------
+    >>> duration(8), duration(125), duration(9000)
+    ('8 s', '2 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+class Pace:
+    """Measures the rate of the current stage of a job."""
+
+    def __init__(self, stage: str = "") -> None:
+        self.stage = stage
+        self._began, self._first_done = time.monotonic(), -1
+
+    def text(self, stage: str, done: int, total: int) -> str:
+        """Return how much of a stage is done, its rate and the time left."""
+        now = time.monotonic()
+        if stage != self.stage:
+            self.stage, self._first_done = stage, -1
+        if self._first_done < 0:  # what was done before does not count for the rate
+            self._first_done, self._began = done, now
+        rate = (done - self._first_done) / max(now - self._began, 1e-9)
+        text = f"{done:,} of {total:,} {_UNITS.get(stage, 'photos')}"
+        if done > self._first_done:
+            pace = f"{rate:.1f} per second" if rate >= 0.2 else f"{60 * rate:.1f} per minute"
+            text += f", {pace}, {duration((total - done) / rate)} left"
+        return text
+
+
+def as_progress(progress: Progress | bool | None) -> Progress | None:
+    """Return the function that reports progress; for True, one that overwrites a line of standard error."""
+    if not isinstance(progress, bool):
+        return progress
+    if not progress:
+        return None
+    pace, last, columns = Pace(), 0.0, 0
+
+    def show_progress(stage: str, done: int, total: int) -> None:
+        nonlocal last, columns
+        text, now = f"{stage}: {pace.text(stage, done, total)}", time.monotonic()
+        if done >= total or now - last > 0.2:
+            last = now
+            sys.stderr.write("\r" + text.ljust(columns) + ("\n" if done >= total else ""))
+            sys.stderr.flush()
+            columns = 0 if done >= total else len(text)
+
+    return show_progress

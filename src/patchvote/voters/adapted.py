@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.moments import MomentBags
-from ..utils.counting import counted
+from ..utils.terminal import counted
 from .base import Voter
 from .calibration import fit_temperature
 from .labels import known_labels

@@ -22,7 +22,7 @@ from ..errors import PatchvoteError
 from ..utils.engine import Engine
 from ..utils.parameters import Parameters
 from ..utils.row_file import RowFile
-from ..utils.suggest import nearest
+from ..utils.terminal import nearest
 from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
 from .labels import check_labels, hold_out, labels_of
 from .outputs import is_ours, probability_of, scores_of, votes_of

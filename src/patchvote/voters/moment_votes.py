@@ -24,8 +24,8 @@ from ..bags.moments import (
 )
 from ..errors import ModelError
 from ..networks.bases import Basis
+from ..utils.machine import blas_threads_for
 from ..utils.onnx_graph import GraphBuilder
-from ..utils.threads import blas_threads_for
 from .onnx_nodes import Exported, added, as_map, cells, centres_of, length, mean_cell, size, softmax_of
 from .power import ROOT, power_nodes
 from .scorer import BYTES, FLOATS, WHOLE, Schema, Scorer, check_training_images

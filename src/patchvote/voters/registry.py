@@ -19,8 +19,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PatchvoteError, first_line
-from ..utils.plugins import plugins
-from ..utils.suggest import nearest
+from ..utils.machine import plugins
+from ..utils.terminal import nearest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ..photos.folder_names import folder_name, folder_names, same_name
-from ..utils.csv_text import csv_of
+from ..utils.terminal import csv_of
 from ..voters.votes import NONE
 from .records import PhotoRecord, State
 from .workspaces import Workspace

@@ -24,7 +24,7 @@ from ..models.file import read_model
 from ..models.model import Model
 from ..photos.find import Photo
 from ..utils.schema import brief
-from ..utils.suggest import nearest
+from ..utils.terminal import nearest
 from .batching import Batcher
 from .metrics import Metrics
 from .problems import Problem, missing

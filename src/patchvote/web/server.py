@@ -11,7 +11,7 @@ import uvicorn
 from ..errors import PatchvoteError
 from ..utils.files import make_folder
 from ..utils.locking import lock_at_once
-from ..utils.threads import one_blas_thread
+from ..utils.machine import one_blas_thread
 from .app import make_app
 from .protocol import protocol
 from .settings import Settings

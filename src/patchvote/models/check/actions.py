@@ -16,7 +16,7 @@ from ...photos.find import Photo
 from ...photos.manifests import ENDINGS, read_manifest
 from ...photos.moves import Move, Spot
 from ...utils.schema import brief
-from ...utils.suggest import nearest
+from ...utils.terminal import nearest
 
 DROPPED = "dropped"  # folder of dropped photos, in the folder that photos are moved into
 

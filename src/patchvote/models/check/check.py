@@ -21,8 +21,7 @@ from ...errors import PatchvoteError, PhotoError
 from ...networks.bases import basis_of
 from ...photos.find import Found, Source, find_photos, labelled
 from ...photos.labels import is_missing
-from ...utils.counting import none_readable
-from ...utils.timing import Progress
+from ...utils.terminal import Progress, none_readable
 from .findings import Checked, Kind, Suspect
 from .held_out import HeldOut, hold_out_each
 from .small_sets import outliers_of, why_no_outliers

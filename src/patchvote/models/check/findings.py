@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import PhotoError
 from ...photos.passed_over import PassedOver
-from ...utils.counting import counted
+from ...utils.terminal import counted
 from ..report.card import FEW
 
 _SHOWN = 8  # suspects of a kind that are printed; the page and the list have more

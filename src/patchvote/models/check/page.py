@@ -9,7 +9,7 @@ from pathlib import Path
 from PIL import Image
 
 from ...errors import PhotoError
-from ...utils.counting import counted
+from ...utils.terminal import counted
 from ..report.card import FEW
 from ..report.elements import data, escaped, isolated, number, percent, photos, prose, section, table
 from ..report.html import write_page

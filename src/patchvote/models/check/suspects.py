@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...utils.counting import counted
+from ...utils.terminal import counted
 from ..report.card import some
 from ..scores import Scores
 

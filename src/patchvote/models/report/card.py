@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ...utils.counting import counted
-from ...utils.terminal import printable
+from ...utils.terminal import counted, printable
 from ..about import About, AdaptedTo, Added, Copies, HeldOut
 from ..model import Model
 from ..scores import interval

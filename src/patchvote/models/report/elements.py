@@ -11,7 +11,7 @@ from html import escape
 
 from PIL import Image
 
-from ...utils.counting import counted
+from ...utils.terminal import counted
 
 _MAX_ROWS, _FIRST_ROWS = 25, 20  # rows of a table that is shown whole (a screen), and that are shown of a larger one
 

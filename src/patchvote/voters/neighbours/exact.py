@@ -18,8 +18,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from ...utils.machine import cores
-from ...utils.threads import one_blas_thread
+from ...utils.machine import cores, one_blas_thread
 from .bounds import MOST_FEATURES, Bounds, EvenRotation, Floats, Indices, Turned, pair_distances, squares
 
 _PAIRS = 1 << 20  # bounds that one thread holds at once: 4 MB, which stay in cache

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sklearn.cluster import MiniBatchKMeans
 
 from ...bags.store import Store
-from ...utils.suggest import nearest
+from ...utils.terminal import nearest
 from .base import BankVoter
 from .in_parts import DEFAULT_MEMORY, needed
 from .votes import NeighbourVotes
