@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from patchvote.errors import PatchvoteError
-from patchvote.utils.files import write_file
-from patchvote.utils.locking import locked
+from patchvote.utils.files import locked, write_file
 
 from .splits import Split
 

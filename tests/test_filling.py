@@ -386,7 +386,7 @@ def test_a_torn_shard_is_ignored_and_extracted_again(photos, tmp_path, extractor
 
 
 def test_the_leavings_of_a_dead_process_are_cleared_and_those_of_a_living_one_are_not(photos, tmp_path, extractor):
-    from patchvote.utils.temporary import machine, temporary_file
+    from patchvote.utils.files import machine, temporary_file
 
     store = tmp_path / "store"
     store.mkdir()

@@ -24,9 +24,9 @@ from patchvote.nn.trunk import Seen  # noqa: E402
 from patchvote.nn.trunk import pixels as pixels_of  # noqa: E402
 from patchvote.photos.decode import load_image  # noqa: E402
 from patchvote.photos.find import find_photos  # noqa: E402
+from patchvote.utils.files import temporary_folder  # noqa: E402
 from patchvote.utils.machine import cores  # noqa: E402
 from patchvote.utils.onnx_graph import GraphBuilder  # noqa: E402
-from patchvote.utils.temporary import temporary_folder  # noqa: E402
 
 torch.set_num_threads(1)  # everything here is small: waking a second thread takes longer than the work
 

@@ -20,8 +20,7 @@ from patchvote import NBNN, SNBNL, Bags, Extractor, LocalNBNN, MomentRidge, Reci
 from patchvote.bags.entries import Entry
 from patchvote.bags.shard import Shard, check_of
 from patchvote.bags.shard_writing import write_shard
-from patchvote.utils.tensor_parts import header_bytes
-from patchvote.utils.tensors import read_header
+from patchvote.utils.tensors import header_bytes, read_header
 
 
 def make_bag(seed: int) -> Bags:

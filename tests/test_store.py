@@ -17,7 +17,7 @@ from patchvote.bags import shard_writing
 from patchvote.bags.entries import Entry
 from patchvote.bags.shard import Shard
 from patchvote.bags.shard_writing import cast, write_shard
-from patchvote.utils.float16 import to_float32
+from patchvote.utils.arrays import to_float32
 
 RECIPE = Recipe()
 

@@ -12,7 +12,7 @@ from patchvote import Bags, Dense, Recipe, Store, StoreError
 from patchvote.bags.entries import Entry
 from patchvote.bags.shard import Shard
 from patchvote.bags.shard_writing import write_shard
-from patchvote.utils.moments import Moments
+from patchvote.utils.arrays import Moments
 from test_store import RECIPE, make_bag, put, same
 
 SHARDS = ([4, 1, 7], [0, 6], [5, 3, 2])  # numbers of photos, in the order in which they are on disk

@@ -20,8 +20,7 @@ from PIL import Image
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import Dense, Extractor, ImageClassifier, PatchvoteError, Recipe, Store, StoreError, fill
-from patchvote.utils.files import write_atomically
-from patchvote.utils.temporary import temporary_folder
+from patchvote.utils.files import temporary_folder, write_atomically
 
 WRITES_SLOWLY = """
 import sys, time
@@ -106,10 +105,10 @@ def test_half_a_file_of_a_killed_process_is_removed_by_the_next_that_writes_ther
 
 @pytest.mark.parametrize("elsewhere", ["", IN_ANOTHER_CONTAINER], ids=["here", "in another container"])
 def test_a_file_that_a_living_process_writes_stays_whatever_its_number_and_host(tmp_path, elsewhere):
-    from patchvote.bags.fill import remove_leavings
+    from patchvote.bags.fill import remove_abandoned
 
     with at_work(elsewhere + WRITES_SLOWLY, tmp_path / "answers.csv") as process:
-        remove_leavings(tmp_path)
+        remove_abandoned(tmp_path)
         write_atomically(tmp_path / "other.csv", [b"new"])
         assert len(names(tmp_path)) == 2
         out, _ = process.communicate("go on\n", timeout=60)
@@ -137,7 +136,7 @@ def test_what_another_machine_left_is_removed_when_nobody_has_written_to_it_for_
 
 
 def test_a_link_or_a_pipe_of_such_a_name_is_not_touched(tmp_path):
-    from patchvote.utils.temporary import machine
+    from patchvote.utils.files import machine
 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "photo.jpg").write_bytes(b"precious")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import shutil
 import subprocess
@@ -20,8 +19,8 @@ from patchvote.errors import ModelChangedError, WaitWarning
 from patchvote.models.about import About, check_about
 from patchvote.models.file import read_model, write_model
 from patchvote.models.known import known_photos, with_photos
-from patchvote.utils import locking
-from patchvote.utils.locking import lock_at_once, lock_file, locked, stamp
+from patchvote.utils import files
+from patchvote.utils.files import lock_at_once, lock_file, locked, stamp
 from test_cli import words
 
 
@@ -90,7 +89,7 @@ def test_a_model_that_was_changed_since_it_was_read_is_not_overwritten(made):
 def test_a_lock_is_waited_for_and_released_by_whoever_ends(tmp_path):
     path, order = tmp_path / "file", []
     script = (
-        "import pathlib, sys, time\nfrom patchvote.utils.locking import locked\n"
+        "import pathlib, sys, time\nfrom patchvote.utils.files import locked\n"
         "with locked(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(600)\n"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
@@ -112,10 +111,7 @@ def test_a_lock_is_waited_for_and_released_by_whoever_ends(tmp_path):
 
 
 def test_a_disk_without_locks_keeps_nobody_from_working(tmp_path, monkeypatch):
-    def no_locks(handle: int) -> bool:
-        raise OSError(errno.ENOTSUP, "Operation not supported")
-
-    monkeypatch.setattr(locking, "_try_lock", no_locks)
+    monkeypatch.setattr(files, "_lock", lambda handle: None)
     with locked(tmp_path / "file"), lock_at_once(tmp_path / "file") as is_mine:
         assert is_mine
 

@@ -350,7 +350,7 @@ class ImageClassifier(Parameters, Namer):
                 learned = Learned.of_moments(items)
             else:
                 from .bags.fill import store_of
-                from .utils.temporary import temporary_folder
+                from .utils.files import temporary_folder
 
                 folder = stack.enter_context(temporary_folder()) / "bags"
                 learned = Learned.of_store(store_of(items, self._extractor, folder))

@@ -16,8 +16,7 @@ from patchvote.errors import PatchvoteError
 from patchvote.models.about import About
 from patchvote.models.file import arrays_of, known_arrays, read_model
 from patchvote.models.model import Model
-from patchvote.utils.checksums import checksum
-from patchvote.utils.tensors import contents
+from patchvote.utils.tensors import checksum, contents
 from patchvote.voters.registry import kind_of, scorer_class
 
 SETTINGS = {"power": 0.5, "confidence": 0.5}

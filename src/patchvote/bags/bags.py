@@ -14,7 +14,7 @@ from typing import Any, NoReturn, overload
 import numpy as np
 import numpy.typing as npt
 
-from ..utils.float16 import to_float16, to_float32
+from ..utils.arrays import to_float16, to_float32
 
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.float64]
 

@@ -26,7 +26,7 @@ from ..networks.joined import mean_of_cells
 from ..networks.outputs import with_whole
 from ..photos.decode import opened, resized
 from ..photos.find import Photo, Source, find_photos
-from ..utils.float16 import all_finite
+from ..utils.arrays import all_finite
 from ..utils.machine import cores, one_blas_thread
 from ..utils.parameters import Parameters
 from ..utils.schema import brief

@@ -24,9 +24,9 @@ from pathlib import Path
 from ..errors import ForeignStoreError, PatchvoteError, StoreError
 from ..photos.find import Photo, Source, find_photos
 from ..utils.engine import Engine, Lost
+from ..utils.files import remove_abandoned
 from ..utils.remote import place
 from ..utils.schema import brief
-from ..utils.temporary import remove_leavings
 from ..utils.terminal import none_readable
 from .cache import Filled
 from .entries import Entry
@@ -206,7 +206,7 @@ class _Filling:
 
     def run(self) -> StoreFilled:
         _make_folder(self.path)
-        remove_leavings(self.path)
+        remove_abandoned(self.path)
         self.stock.look_around()
         with contextlib.nullcontext() if self.stock.shards else self._claim():
             requested = {photo.name for photo in self.photos}

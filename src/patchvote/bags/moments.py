@@ -30,7 +30,7 @@ import numpy.typing as npt
 import xxhash
 
 from ..networks.bases import DIRECTIONS, Basis
-from ..utils.float16 import to_float32
+from ..utils.arrays import to_float32
 from ..utils.machine import one_blas_thread
 from .bags import Bags
 

@@ -26,11 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DamagedShardError, StoreError
-from ..utils.checksums import checksum
-from ..utils.float16 import to_float32
+from ..utils.arrays import to_float32
 from ..utils.reading import open_regular
-from ..utils.tensor_parts import header_bytes, read_rows
-from ..utils.tensors import Place, read_header
+from ..utils.tensors import Place, checksum, header_bytes, read_header, read_rows
 from .bags import Bags
 from .entries import Entries
 from .recipe import Recipe

@@ -19,11 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import PhotoError, StoreError
-from ..utils.files import write_and_hold
-from ..utils.float16 import to_float32
-from ..utils.moments import Moments
-from ..utils.temporary import owner
-from ..utils.tensor_parts import content_of, header_of
+from ..utils.arrays import Moments, to_float32
+from ..utils.files import owner, write_and_hold
+from ..utils.tensors import content_of, header_of
 from .bags import Bags
 from .entries import Entry
 from .recipe import Recipe

@@ -11,7 +11,7 @@ import contextlib
 from pathlib import Path
 
 from ..errors import DamagedShardError, ForeignStoreError, StoreError
-from ..utils.temporary import abandoned
+from ..utils.files import abandoned
 from .bags import Bags
 from .entries import Entry
 from .recipe import Recipe

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
-from ..utils.moments import Moments
+from ..utils.arrays import Moments
 from ..utils.remote import place
 from .bags import Bags
 from .entries import Entry

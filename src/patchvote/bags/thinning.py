@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 
-from ..utils.float16 import to_float32
+from ..utils.arrays import to_float32
 from .bags import Bags
 from .moments import photo_vectors
 from .store import Store

@@ -26,7 +26,6 @@ import numpy.typing as npt
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
 from ..photos.hints import near_path
-from ..utils.checksums import checksum
 from ..utils.files import write_atomically
 from ..utils.machine import memory
 from ..utils.reading import open_regular
@@ -34,8 +33,18 @@ from ..utils.remote import RemotePath
 from ..utils.remote import place as path_of
 from ..utils.row_file import RowFile, opened_again
 from ..utils.schema import brief
-from ..utils.tensor_parts import content_of, header_of
-from ..utils.tensors import Place, check_bounds, contents, empty, fill, parse, read_header
+from ..utils.tensors import (
+    Place,
+    check_bounds,
+    checksum,
+    content_of,
+    contents,
+    empty,
+    fill,
+    header_of,
+    parse,
+    read_header,
+)
 from ..voters.familiarity import ARRAYS, SETTINGS, Familiarity
 from ..voters.registry import kind_of, scorer_class
 from ..voters.scorer import Scorer, Spec

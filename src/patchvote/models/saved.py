@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import ModelChangedError, ModelError
-from ..utils.locking import locked, stamp
+from ..utils.files import locked, stamp
 from ..utils.remote import RemotePath, place
 from .file import read_model, write_model
 from .model import Model

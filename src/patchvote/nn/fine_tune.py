@@ -34,8 +34,8 @@ from ..networks import NetworkSpec, open_onnx
 from ..networks.write_network import write_network
 from ..photos.decode import digest_of
 from ..photos.find import Photo, Source, labelled
-from ..utils.devices import on_device
-from ..utils.temporary import temporary_folder
+from ..utils.arrays import on_device
+from ..utils.files import temporary_folder
 from ..utils.terminal import Progress
 from ..version import __version__
 from ..voters.labels import hold_out

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from ..bags.boxes import cell_boxes
 from ..errors import PatchvoteError
 from ..models.scores import Scores
-from ..utils.checksums import checksum
 from ..utils.files import write_file
 from ..utils.reading import check_regular
-from ..utils.tensors import contents
+from ..utils.tensors import checksum, contents
 from ..utils.terminal import Progress
 from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION

@@ -20,8 +20,8 @@ from ..errors import PatchvoteError
 from ..models.report.card import card
 from ..models.scores import Scores
 from ..photos.find import Found, Source, labelled
-from ..utils.devices import on_device
-from ..utils.temporary import temporary_folder
+from ..utils.arrays import on_device
+from ..utils.files import temporary_folder
 from ..utils.terminal import Progress, counted
 from ..voters.calibration import clearly_less, log_losses
 from .fine_tune import Tuned, TuningSettings, fine_tune, network_beside

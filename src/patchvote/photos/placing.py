@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import PatchvoteError, PhotoError
+from ..utils.files import remove_abandoned, temporary_file
 from ..utils.reading import open_regular
 from ..utils.remote import RemotePath
-from ..utils.temporary import remove_leavings, temporary_file
 from .folder_names import folder_name
 
 _BLOCK = 1 << 20  # bytes that are copied at once
@@ -230,7 +230,7 @@ def copy_new(source: Path, target: Path) -> None:
     """
     if os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "there is a file already", str(target))
-    remove_leavings(target.parent)
+    remove_abandoned(target.parent)
     with open_regular(source) as read, temporary_file(target.parent) as (temporary, file):
         _copy_whole(read, file, source, temporary)
         _name(temporary, target)

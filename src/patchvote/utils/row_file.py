@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import PatchvoteError
-from .temporary import remove_leavings, temporary_file
+from .files import remove_abandoned, temporary_file
 
 _BLOCK = 1 << 22  # bytes that are read at once where a caller needs all rows, one after the other
 
@@ -166,7 +166,7 @@ def temporary_rows(parts: Iterable[npt.NDArray[Any]], dtype: npt.DTypeLike, shap
     folder, size = Path("the system's temporary folder"), math.prod(shape) * np.dtype(dtype).itemsize
     try:
         folder = Path(tempfile.gettempdir())
-        remove_leavings(folder)
+        remove_abandoned(folder)
         if (free := shutil.disk_usage(folder).free) < size:
             raise OSError(errno.ENOSPC, f"it has {free / 1e9:,.1f} GB free")
         with temporary_file(folder) as (path, file):

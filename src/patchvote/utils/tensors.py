@@ -1,9 +1,8 @@
-"""Read a safetensors file without trusting it, and compute the checksum of its content.
+"""Write safetensors files from parts of arrays, read them without trusting them, and compute checksums.
 
-The format is the length of the header, the header (JSON), and the arrays. The size of the header is limited before it
-is parsed, and the arrays must lie where the header says, one behind the other up to the end of the file. Arrays are
-read in blocks that are still in the processor's cache when their checksum is computed. The safetensors library cannot
-do that: it copies each array twice, and takes more than twice as long.
+The size of the header is limited before it is parsed, and arrays must lie where the header says, one behind the other.
+Blocks are still in the processor's cache when their checksum is computed. The safetensors library copies each array
+twice, maps files (a file that somebody shortens would end the process), and has no checksum.
 """
 
 from __future__ import annotations
@@ -12,13 +11,14 @@ import dataclasses
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
-from .row_file import blocks_of
+from .row_file import blocks_of, read_at
 from .schema import brief, listed, record, text, whole
 
 _BLOCK = 1 << 20  # bytes read at once; few enough to stay in cache between reading and hashing
@@ -36,7 +36,29 @@ TYPES = {
     "U8": "uint8",
 }
 STORED = frozenset(TYPES.values()) - {"uint8"}
+_NAMES = {dtype: name for name, dtype in TYPES.items()}
 _ENTRY = record({"dtype": text(10), "shape": listed(whole(0, 1 << 50)), "data_offsets": listed(whole(0, 1 << 50))})
+
+
+def checksum(parts: Iterable[bytes | npt.NDArray[Any]]) -> str:
+    """Return the XXH3 checksum of concatenated bytes and arrays; it detects failing disks and incomplete copies.
+
+    Examples
+    --------
+    >>> checksum([b"some", b"thing"]) == checksum([b"something"])
+    True
+    """
+    state = xxhash.xxh3_64()
+    for part in parts:
+        state.update(part if isinstance(part, bytes) else np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+    return state.hexdigest()
+
+
+def contents(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | npt.NDArray[Any]]:
+    """Yield what a checksum of arrays covers: name, type, shape and values of each."""
+    for name in sorted(arrays):
+        yield _description(name, arrays[name])
+        yield from blocks_of(arrays[name])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +71,34 @@ class Place:
     stop: int
 
 
-def read_header(file: io.BufferedReader) -> tuple[dict[str, str], dict[str, Place]]:
-    """Return the metadata of a safetensors file, and the place of each array.
+def _description(name: str, array: npt.NDArray[Any] | Place) -> bytes:
+    dtype = array.dtype if isinstance(array, Place) else array.dtype.name
+    return f"{name} {dtype} {array.shape} ".encode()
 
-    Raises
-    ------
-    ValueError
-        The file is not in this format, or contradicts itself.
-    """
+
+def header_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]], metadata: Mapping[str, str]) -> bytes:
+    """Return the header of a file; the parts of each array, which may be a `RowFile`, are stacked in order."""
+    entries: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
+    for name, parts in arrays.items():
+        start, end = end, end + sum(part.nbytes for part in parts)
+        shape = [sum(len(part) for part in parts), *parts[0].shape[1:]] if len(parts) > 1 else [*parts[0].shape]
+        entries[name] = {"dtype": _NAMES[parts[0].dtype.name], "shape": shape, "data_offsets": [start, end]}
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)  # arrays begin at a multiple of 8 bytes
+    return len(header).to_bytes(8, "little") + header
+
+
+def content_of(arrays: Mapping[str, Sequence[npt.NDArray[Any]]]) -> Iterator[memoryview]:
+    """Yield the bytes that follow the header."""
+    for parts in arrays.values():
+        for part in parts:
+            for block in blocks_of(part):
+                yield np.ascontiguousarray(block).data
+
+
+def read_header(file: io.BufferedReader) -> tuple[dict[str, str], dict[str, Place]]:
+    """Return the metadata of a safetensors file, and the place of each array; `ValueError` if it contradicts itself."""
     size = file.seek(0, 2)
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
@@ -80,25 +122,13 @@ def read_header(file: io.BufferedReader) -> tuple[dict[str, str], dict[str, Plac
 
 
 def check_bounds(data: bytes) -> None:
-    """Refuse JSON with too many values before it is parsed, so that parsing and checking take little time.
-
-    Raises
-    ------
-    ValueError
-        There are more than a million values.
-    """
+    """Refuse JSON with more than a million values before it is parsed, so that this takes little time."""
     if sum(map(data.count, (b",", b"[", b"{"))) > _MAX_VALUES:
         raise ValueError(f"its header has more than {_MAX_VALUES:,} values")
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """Parse a JSON object.
-
-    Raises
-    ------
-    ValueError
-        The data is not a JSON object, or has too many values.
-    """
+    """Parse an untrusted JSON object; `ValueError` if it is none, or has too many values."""
     check_bounds(data)
     try:
         value = json.loads(data, parse_constant=_refuse_constant)
@@ -129,13 +159,7 @@ def _place(name: str, entry: Any, first: int) -> Place:
 
 
 def empty(places: Mapping[str, Place]) -> dict[str, npt.NDArray[Any]]:
-    """Return uninitialised arrays for some places of a file.
-
-    Raises
-    ------
-    ValueError
-        An array has a type that no model has.
-    """
+    """Return uninitialised arrays for some places of a file; `ValueError` for a type that no model has."""
     for name, place in places.items():
         if place.dtype not in STORED:
             raise ValueError(f"the array {brief(name)} has the unsupported type {brief(place.dtype)}")
@@ -162,13 +186,14 @@ def fill(
             yield block
 
 
-def contents(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | npt.NDArray[Any]]:
-    """Yield what a checksum of arrays covers: name, type, shape and values of each."""
-    for name in sorted(arrays):
-        yield _description(name, arrays[name])
-        yield from blocks_of(arrays[name])
+def header_bytes(file: io.BufferedReader) -> bytes:
+    """Return the bytes of the header of a file that `read_header` has checked."""
+    file.seek(0)
+    prefix = file.read(8)
+    return prefix + file.read(int.from_bytes(prefix, "little"))
 
 
-def _description(name: str, array: npt.NDArray[Any] | Place) -> bytes:
-    dtype = array.dtype if isinstance(array, Place) else array.dtype.name
-    return f"{name} {dtype} {array.shape} ".encode()
+def read_rows(file: io.BufferedReader, place: Place, first: int, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Fill `rows` with consecutive rows of an array, from the row `first` on; `EOFError` where the file ends before."""
+    read_at(file, place.start + first * rows.itemsize * math.prod(place.shape[1:]), rows)
+    return rows

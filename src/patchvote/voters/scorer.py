@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..errors import ModelError, PatchvoteError
-from ..utils.float16 import all_finite
+from ..utils.arrays import all_finite
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.row_file import blocks_of
 from ..utils.schema import Check, record

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from ..utils.float16 import all_finite, to_float32
+from ..utils.arrays import all_finite, to_float32
 from .confidence import part_weights
 
 NONE = "none of these"

@@ -9,8 +9,7 @@ from collections.abc import Callable
 import uvicorn
 
 from ..errors import PatchvoteError
-from ..utils.files import make_folder
-from ..utils.locking import lock_at_once
+from ..utils.files import lock_at_once, make_folder
 from ..utils.machine import one_blas_thread
 from .app import make_app
 from .protocol import protocol

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...bags.bags import Bags
 from ...bags.store import Store
-from ...utils.float16 import to_float32
+from ...utils.arrays import to_float32
 from ...utils.row_file import RowFile, blocks_of, temporary_rows
 from ..atomic import atomic
 from ..base import Numbers, Voter

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ...bags.bags import Bags
 from ...errors import ModelError, PatchvoteError
-from ...utils.float16 import to_float32
+from ...utils.arrays import to_float32
 from ...utils.onnx_graph import GraphBuilder
 from ...utils.row_file import RowFile
 from ...utils.schema import either, flag, one_of

@@ -18,12 +18,11 @@ from safetensors.numpy import save
 
 from ...bags.store import Store
 from ...errors import PatchvoteError
-from ...utils.checksums import checksum
 from ...utils.files import write_file
 from ...utils.reading import open_regular
 from ...utils.remote import RemotePath
 from ...utils.schema import flag, listed, number, record, table, text, whole
-from ...utils.tensors import contents, empty, fill, read_header
+from ...utils.tensors import checksum, contents, empty, fill, read_header
 from .minibatches import TrainingData
 
 Arrays = dict[str, npt.NDArray[Any]]

@@ -19,8 +19,7 @@ from ...bags.bags import Bags
 from ...bags.copies import vectors_of
 from ...bags.moments import photo_vectors
 from ...bags.store import Store
-from ...utils.float16 import to_float32
-from ...utils.moments import Moments
+from ...utils.arrays import Moments, to_float32
 from ..power import has_negative, raise_in_place
 from ..votes import centres, check_bags, has_positions, with_positions
 from .blocks import Block, Limits, read_ahead

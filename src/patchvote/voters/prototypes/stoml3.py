@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from array_api_compat import array_namespace, device, is_numpy_array
 
-from ...utils.devices import on_device, on_host
+from ...utils.arrays import on_device, on_host
 from ...utils.machine import cores
 from ..ml3 import Array, minibatch_gradient
 
