@@ -1,8 +1,4 @@
-"""Marks by which patchvote recognises the files that it wrote, whatever their names.
-
-Every writer puts a mark near the beginning of its file, where the format allows one. There is no list of files, and
-nothing is decoded.
-"""
+"""Marks by which patchvote recognises the files that it wrote, whatever their names: near the beginning of each."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ SETTINGS_HEAD = f"# Settings of a network, written by {NAME}"
 _ORIGIN = "patchvote-origin"  # name of the field of a page that says what the page is of
 _HEAD = 1 << 16  # bytes that are read of a file; marks are in the first few hundred
 _MAX_MODEL_HEADER = 1 << 27  # bytes; twice the longest header that a model may have
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Kind(enum.StrEnum):
@@ -41,6 +36,12 @@ class Kind(enum.StrEnum):
     suspects = "a list of suspects"
 
 
+_BEGINNINGS = (  # of a file, and the mark that has to be in its head
+    (b"\x89PNG\r\n\x1a\n", f"tEXtSoftware\0{NAME}".encode(), Kind.picture),
+    (b"<!doctype html>", f'<meta name="generator" content="{NAME} '.encode(), Kind.report),
+    (b"PK\x03\x04", f"{NAME}.npy".encode(), Kind.arrays),  # zip: the name of the first array
+    (SETTINGS_HEAD.encode(), b"", Kind.settings),
+)
 _COLUMNS = {  # the first columns of files that are lists
     Kind.answers: ["file", "label", "probability", "likeliest"],
     Kind.suspects: ["file_name", "label", "finding", "probability"],
@@ -48,31 +49,30 @@ _COLUMNS = {  # the first columns of files that are lists
 
 
 def kind_of(path: Path) -> Kind | None:
-    """Return which kind of file patchvote wrote; None where patchvote did not write it.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    """
+    """Return which kind of file patchvote wrote; None where patchvote did not write it."""
     with open_regular(path) as file:
         head = file.read(_HEAD)
         if head[8:9] == b"{":  # safetensors: the length of the header, then the header
             length = int.from_bytes(head[:8], "little")
             file.seek(8)
             return Kind.model if b'"patchvote_model"' in file.read(min(length, _MAX_MODEL_HEADER)) else None
-    if head.startswith(_PNG):
-        return Kind.picture if f"tEXtSoftware\0{NAME}".encode() in head else None
-    if head.startswith(b"<!doctype html>"):
-        return Kind.report if b'<meta name="generator" content="patchvote ' in head[:4096] else None
-    if head.startswith(b"PK\x03\x04"):  # zip: the name of the first array follows 30 bytes of its header
-        return Kind.arrays if head[30:].startswith(f"{NAME}.npy".encode()) else None
+    for beginning, mark, kind in _BEGINNINGS:
+        if head.startswith(beginning):
+            return kind if mark in head[:4096] else None
     if b"\x12\x09patchvote" in head[:16]:  # ONNX: ModelProto.producer_name, after ir_version
         return Kind.graph
-    if head.startswith(SETTINGS_HEAD.encode()):
-        return Kind.settings
     columns = _columns(head.partition(b"\n")[0])
     return next((kind for kind, first in _COLUMNS.items() if columns[: len(first)] == first), None)
+
+
+def _columns(line: bytes) -> list[str]:
+    """Return the names of the columns, from the first line of a .csv or .jsonl file."""
+    if line.startswith(b"{"):
+        try:
+            return list(json.loads(line))
+        except (ValueError, RecursionError):
+            return []
+    return line.decode("utf-8", "replace").split(",")
 
 
 def origin_of(inputs: Sequence[Path]) -> str:
@@ -87,23 +87,7 @@ def origin_mark(origin: str) -> str:
 
 
 def origin_in(path: Path) -> str | None:
-    """Return what a page is of; None where it does not say so.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    """
+    """Return what a page is of; None where it does not say so."""
     with open_regular(path) as file:
         found = re.search(f'<meta name="{_ORIGIN}" content="([0-9a-f]+)">'.encode(), file.read(_HEAD))
     return None if found is None else found[1].decode()
-
-
-def _columns(line: bytes) -> list[str]:
-    """Return the names of the columns, from the first line of a .csv or .jsonl file."""
-    if line.startswith(b"{"):
-        try:
-            return list(json.loads(line))
-        except (ValueError, RecursionError):
-            return []
-    return line.decode("utf-8", "replace").split(",")

@@ -1,8 +1,4 @@
-"""Parameters: what scikit-learn asks of an estimator, for classes that must not import scikit-learn.
-
-Whoever predicts with a model should not wait for scikit-learn's import, so classes that it may clone, search over or
-put into a pipeline have its methods without inheriting from it.
-"""
+"""What scikit-learn asks of an estimator, for classes that must not import it: predicting does not wait for that."""
 
 from __future__ import annotations
 
@@ -21,41 +17,31 @@ class Parameters:
     >>> class Brush(Parameters):
     ...     def __init__(self, width=1, *, colour="red"):
     ...         self.width, self.colour = width, colour
-    >>> Brush(3).get_params()
-    {'width': 3, 'colour': 'red'}
-    >>> Brush(3).set_params(colour="blue").get_params()
-    {'width': 3, 'colour': 'blue'}
-    >>> Brush(3)
-    Brush(width=3)
+    >>> Brush(3).set_params(colour="blue").get_params(), Brush(3)
+    ({'width': 3, 'colour': 'blue'}, Brush(width=3))
     """
 
     estimator_type: ClassVar[str]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the constructor by name; `deep` is there for scikit-learn, and changes nothing."""
-        return {name: getattr(self, name) for name in _arguments(type(self))}
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> Self:
         """Set arguments of the constructor. What was learned is forgotten, unless the constructor refuses a value."""
+        known = list(inspect.signature(type(self)).parameters)
         for name in params:
-            if name not in _arguments(type(self)):
-                raise PatchvoteError(
-                    f"{type(self).__name__} has no parameter {name!r}.{nearest(name, _arguments(type(self)))}"
-                )
+            if name not in known:
+                raise PatchvoteError(f"{type(self).__name__} has no parameter {name!r}.{nearest(name, known)}")
         if params:
-            before, arguments = dict(vars(self)), {**self.get_params(), **params}
+            changed = vars(type(self)(**{**self.get_params(), **params}))
             vars(self).clear()
-            try:
-                type(self).__init__(self, **arguments)
-            except BaseException:
-                vars(self).clear()
-                vars(self).update(before)
-                raise
+            vars(self).update(changed)
         return self
 
     def __repr__(self) -> str:
         given = inspect.signature(type(self)).parameters
-        values = {name: getattr(self, name, given[name].default) for name in _arguments(type(self))}
+        values = {name: getattr(self, name, given[name].default) for name in given}
         differing = [f"{name}={value!r}" for name, value in values.items() if repr(value) != repr(given[name].default)]
         return f"{type(self).__name__}({', '.join(differing)})"
 
@@ -73,7 +59,3 @@ class Parameters:
             transformer_tags=None if is_classifier else TransformerTags(),
             input_tags=InputTags(two_d_array=False, string=True),
         )
-
-
-def _arguments(owner: type) -> list[str]:
-    return list(inspect.signature(owner).parameters)

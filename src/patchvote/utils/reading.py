@@ -1,8 +1,7 @@
 """Read untrusted files: only ordinary ones, and at most a given number of bytes.
 
 A path can lead to a pipe without a writer, a device without an end, or a file that grows while it is read. Each of them
-would block the reader for ever or fill the memory. Here they raise an `OSError` at once, with the reason in its
-`strerror`, so that a caller handles them as any other file that cannot be read.
+would block the reader for ever or fill the memory; here they raise an `OSError` with the reason in its `strerror`.
 """
 
 from __future__ import annotations
@@ -18,27 +17,15 @@ from .remote import RemotePath
 
 # Without these, a pipe without a writer would block `open`, and a terminal could become the controlling one.
 _FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}  # all others are devices
 
+_BLOCK = 1 << 16  # bytes that are read at once of a file that has more than the system reports
 _MAX_TOML_BYTES = 1 << 18  # 262 kB; the largest of our files has 5 kB
 _MAX_TOML_DOTS = 200  # per line: the parser's time for a dotted key grows with the square of the number of its parts
 
-_KINDS = (
-    (stat.S_ISDIR, "it is a folder, not a file"),
-    (stat.S_ISFIFO, "it is a pipe, not an ordinary file"),
-    (stat.S_ISSOCK, "it is a socket, not an ordinary file"),
-    (stat.S_ISCHR, "it is a device, not an ordinary file"),
-    (stat.S_ISBLK, "it is a device, not an ordinary file"),
-)
-
 
 def open_regular(path: str | Path) -> io.BufferedReader:
-    """Open an ordinary file for reading, without ever blocking on anything else; also a file of a remote file system.
-
-    Raises
-    ------
-    OSError
-        The path leads to a folder, a pipe, a socket or a device, or the file cannot be opened.
-    """
+    """Open an ordinary file for reading, without blocking on anything else; also one of a remote file system."""
     if isinstance(path, RemotePath):
         return path.open_bytes()
     try:
@@ -54,65 +41,42 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     return file
 
 
+def _check_regular(path: str | Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "a device")
+        raise OSError(errno.EINVAL, f"it is {kind}, not an ordinary file", str(path))
+
+
 def check_regular(path: str | Path) -> None:
     """Raise what `open_regular` would raise, for readers that open files themselves."""
     open_regular(path).close()
 
 
 def read_bytes(path: str | Path, limit: int) -> bytes:
-    """Read a whole ordinary file of at most `limit` bytes.
-
-    The limit applies to the bytes that are read, not to the size that the system reports: that is 0 for files in /proc.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read, or has more bytes.
-    """
+    """Read a whole ordinary file; `OSError` if it has more than `limit` bytes, whatever size the system reports."""
     with open_regular(path) as file:
-        size = path.stat().st_size if isinstance(path, RemotePath) else os.fstat(file.fileno()).st_size
-        content = file.read(size + 1) if size <= limit else b""
-        while size <= limit and len(content) <= limit and (more := file.read(limit + 1 - len(content))):
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        content = file.read(min(size, limit) + 1)
+        while len(content) <= limit and (more := file.read(_BLOCK)):
             content += more
-    if max(size, len(content)) > limit:
+    if len(content) > limit:
         raise OSError(errno.EFBIG, f"it has more than the {limit:,} bytes that are read of such a file", str(path))
     return content
 
 
 def read_text(path: str | Path, limit: int, encoding: str = "utf-8") -> str:
-    """Read a whole ordinary file of at most `limit` bytes as text, with its line ends unchanged.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read, or has more bytes.
-    UnicodeDecodeError
-        The file is not text of this encoding.
-    """
+    """Read a whole ordinary file of at most `limit` bytes as text, with its line ends unchanged."""
     return read_bytes(path, limit).decode(encoding)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Read an untrusted TOML file in bounded time.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read, or is far too large.
-    ValueError
-        The file is not TOML, or is nested too deeply.
-    """
+    """Read an untrusted TOML file in bounded time; `OSError` or `ValueError` say why it cannot be read."""
     return parse_toml(read_text(path, _MAX_TOML_BYTES))
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse an untrusted text in TOML in bounded time.
-
-    Raises
-    ------
-    ValueError
-        The text is too long, is not TOML, or is nested too deeply.
-    """
+    """Parse an untrusted text in TOML in bounded time; `ValueError` if it is none, or too large."""
     import tomllib
 
     if len(text) > _MAX_TOML_BYTES:
@@ -124,9 +88,3 @@ def parse_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-
-
-def _check_regular(path: str | Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        reason = next((message for is_kind, message in _KINDS if is_kind(mode)), "it is not an ordinary file")
-        raise OSError(errno.EINVAL, reason, str(path))

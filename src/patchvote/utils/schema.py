@@ -23,47 +23,36 @@ _repr.maxlevel = 2
 
 
 def brief(value: Any) -> str:
-    r"""Return the `repr` of a value, shortened where it is long and without control characters of a terminal.
-
-    Examples
-    --------
-    >>> brief("red" + chr(27)), len(brief("x" * 10**6)) < 80
-    ("'red\\x1b'", True)
-    """
+    """Return the `repr` of a value, shortened where it is long; control characters become escapes."""
     return _repr.repr(value)
+
+
+def _check(is_right: Callable[[Any], bool], expected: str) -> Check:
+    return lambda value: None if is_right(value) else f" must be {expected}, got {brief(value)}"
+
+
+def _is_number(value: Any, kinds: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def text(longest: int) -> Check:
     """Accept text of at most `longest` characters."""
-    return lambda value: (
-        None
-        if isinstance(value, str) and len(value) <= longest
-        else f" must be text of at most {longest:,} characters, got {brief(value)}"
+    return _check(
+        lambda value: isinstance(value, str) and len(value) <= longest, f"text of at most {longest:,} characters"
     )
 
 
 def whole(least: int, most: int) -> Check:
     """Accept a whole number from `least` to `most`, both included."""
     bounds = f"of at least {least:,}" if most >= _UNBOUNDED else f"from {least:,} to {most:,}"
-    return lambda value: (
-        None
-        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-        else f" must be a whole number {bounds}, got {brief(value)}"
-    )
+    return _check(lambda value: _is_number(value, int) and least <= value <= most, f"a whole number {bounds}")
 
 
 def number(least: float, most: float) -> Check:
-    """Accept a number from `least` to `most`, both included; never NaN.
-
-    Examples
-    --------
-    >>> number(0, 1)(0.5), number(0, 1)(float("nan"))
-    (None, ' must be a number from 0 to 1, got nan')
-    """
-    return lambda value: (
-        None
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
-        else f" must be a number from {least:g} to {most:g}, got {brief(value)}"
+    """Accept a number from `least` to `most`, both included; never NaN."""
+    return _check(
+        lambda value: _is_number(value, (int, float)) and least <= value <= most,
+        f"a number from {least:g} to {most:g}",
     )
 
 
@@ -74,10 +63,9 @@ def flag(value: Any) -> str | None:
 
 def one_of(*allowed: Any) -> Check:
     """Accept a value that equals one of `allowed` and has its type."""
-    return lambda value: (
-        None
-        if any(type(value) is type(other) and value == other for other in allowed)
-        else f" must be one of {', '.join(map(brief, allowed))}, got {brief(value)}"
+    return _check(
+        lambda value: any(type(value) is type(other) and value == other for other in allowed),
+        f"one of {', '.join(map(brief, allowed))}",
     )
 
 
@@ -145,21 +133,17 @@ def record(required: Mapping[str, Check], optional: Mapping[str, Check] | None =
         if len(value) > len(known) + _MAX_UNKNOWN:
             return f" has {len(value):,} keys, more than a later version can have added"
         for name, item in value.items():
-            problem = known.get(name, shallow)(item)
-            if problem is not None:
+            if (problem := known.get(name, _shallow)(item)) is not None:
                 return (f".{name}" if name in known else f"[{brief(name)}]") + problem
         return None
 
     return check
 
 
-def shallow(value: Any, levels: int = _MAX_DEPTH) -> str | None:
-    """Accept any value whose lists and tables nest to at most `levels` levels."""
+def _shallow(value: Any, levels: int = _MAX_DEPTH) -> str | None:
     if not isinstance(value, (list, tuple, dict)):
         return None
     if levels == 0:
         return f" nests deeper than {_MAX_DEPTH} levels"
-    for item in value.values() if isinstance(value, dict) else value:
-        if (problem := shallow(item, levels - 1)) is not None:
-            return problem
-    return None
+    values = value.values() if isinstance(value, dict) else value
+    return next((problem for item in values if (problem := _shallow(item, levels - 1)) is not None), None)
