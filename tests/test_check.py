@@ -18,7 +18,7 @@ from patchvote.models.check.small_sets import outliers_of
 from patchvote.models.check.suspects import doubtful_labels, label_doubts, label_sentences, outliers, plain_labels
 from patchvote.models.scores import Scores
 from patchvote.networks.bases import random_basis
-from patchvote.photos.passed_over import PassedOver
+from patchvote.photos.find import PassedOver
 
 
 def photos_of(classes=4, each=12, features=96, seed=0):

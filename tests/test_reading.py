@@ -126,52 +126,6 @@ def test_a_network_that_is_no_ordinary_file_says_what_it_is(tmp_path, make):
         within(SECONDS, open_onnx, path)
 
 
-def test_deeply_nested_json_lines_are_refused_with_their_number(tmp_path):
-    manifest = tmp_path / "x.jsonl"
-    manifest.write_text('{"file_name": "a.jpg"}\n' + '{"a":' * 100_000 + "1" + "}" * 100_000 + "\n")
-    with pytest.raises(PhotoError, match="line 2 is nested too deeply"):
-        find_photos(manifest)
-
-
-@pytest.mark.parametrize(
-    ("name", "row", "says"),
-    [
-        ("x.jsonl", '{"file_name": "a.jpg", "label": ' + "9" * 100_000 + "}", "line 1 is not JSON"),
-        ("x.jsonl", '{"file_name": "a.jpg", "label": NaN}', "line 1: label must be text"),
-        ("x.jsonl", '{"file_name": "a.jpg", "label": ["' + "x" * 9_000 + '"]}', r"label must be text, got .{,300}$"),
-        ("x.jsonl", "x" * 3_000_000, "line 1 has more than 1,048,576 characters"),
-        ("x.csv", "file_name,label\n" + "x" * 3_000_000, "line 2 has more than 1,048,576 characters"),
-        ("x.csv", "x" * 3_000_000, "line 1 has more than 1,048,576 characters"),
-        ("x.csv", 'file_name\n"' + "a\n" * 200_000, "is not CSV: field larger than field limit"),
-        ("x.csv", "\0" * 3_000_000, "line 1 has more than 1,048,576 characters"),
-        ("x.csv", "\0\0,\0\n", "must name a column file_name"),
-        ("x.csv", "\0,\0\n", "looks like UTF-16 without a byte order mark"),
-    ],
-)
-def test_a_manifest_of_monstrous_rows_is_refused_in_few_words(tmp_path, name, row, says):
-    (tmp_path / name).write_text(row)
-    with pytest.raises(PhotoError, match=says) as caught:
-        find_photos(tmp_path / name)
-    assert len(str(caught.value)) < 1_000
-
-
-def test_a_manifest_with_more_rows_than_memory_is_refused(tmp_path, monkeypatch):
-    from patchvote.photos import manifests
-
-    monkeypatch.setattr(manifests, "_MAX_ROWS", 3)
-    (tmp_path / "x.csv").write_text("file_name\na.jpg\nb.jpg\nc.jpg\n")
-    assert len(find_photos(tmp_path / "x.csv")) == 3
-    (tmp_path / "x.csv").write_text("file_name\na.jpg\nb.jpg\nc.jpg\nd.jpg\n")
-    with pytest.raises(PhotoError, match="has more than 3 rows"):
-        find_photos(tmp_path / "x.csv")
-
-
-def test_a_manifest_may_name_the_users_other_files_and_name_one_twice(tmp_path):
-    (tmp_path / "x.csv").write_text("file_name,label\n../a.jpg,cat\n../a.jpg,cat\n")
-    (photo,) = find_photos(tmp_path / "x.csv")
-    assert photo.source == tmp_path / "../a.jpg"
-
-
 def test_a_line_of_standard_input_that_does_not_end_is_refused(monkeypatch):
     from patchvote.cli.paths import paths_of
 

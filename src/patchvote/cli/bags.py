@@ -38,7 +38,7 @@ from .streams import interruption
 if TYPE_CHECKING:
     from ..bags.boxes import Dense, Patch
     from ..bags.fill import StoreFilled
-    from ..photos.passed_over import PassedOver
+    from ..photos.find import PassedOver
     from .progress import ProgressLine
 
 

@@ -166,7 +166,7 @@ def _check_alone(apply: Path | None, undo: Path | None, others: dict[str, Path |
 
 def _check_apart(photos: Path, tests: Sequence[Path]) -> None:
     """Refuse test photos that are the photos: all would be copies, and --move would take them away."""
-    from ..photos.overlap import overlap
+    from ..photos.find import overlap
 
     for test in tests:
         if how := overlap(test, photos):
@@ -178,8 +178,7 @@ def _check_apart(photos: Path, tests: Sequence[Path]) -> None:
 
 def _check_files_apart(photos: Path, source: Path | Found, others: Path | Found) -> None:
     """Refuse to move photos that lists or links name as test photos: the test would lose them as well."""
-    from ..photos.find import find_photos
-    from ..photos.overlap import shared_files
+    from ..photos.find import find_photos, shared_files
 
     if shared := shared_files(find_photos(source), find_photos(others)):
         raise MistypedError(

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..bags.extract import Extractor
     from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
-    from ..photos.columns import Columns
     from ..photos.find import Found
+    from ..photos.manifests import Columns
     from ..utils.engine import Engine
 
 FAILED, MISTYPED, SKIPPED, INTERRUPTED = 1, 2, 3, 130
@@ -181,7 +181,7 @@ def tell_skipped(classifier: ImageClassifier) -> None:
 
 def named_columns(text: str | None, photos: Sequence[Path | None]) -> Columns | None:
     """Return the columns that an option names; refuse them if no manifest is among the photos."""
-    from ..photos.columns import Columns
+    from ..photos.manifests import Columns
 
     if text is None:
         return None
@@ -228,8 +228,7 @@ def tell_hints(photos: Path, columns: Columns | None = None, fewest: int = 1) ->
 
     Of fewer classes than `fewest`, nothing is printed: the error that follows has the same hint.
     """
-    from ..photos.find import find_photos
-    from ..photos.hints import folder_of_classes, similar_names
+    from ..photos.find import find_photos, folder_of_classes, similar_names
 
     tell_answers(photos)
     found = find_photos(source_of(photos, columns))
@@ -249,8 +248,7 @@ def refuse_folder_above(photos: Path, columns: Columns | None, model: Path, clas
     PatchvoteError
         Every class folder holds only folders, and none has the name of a class that the model knows.
     """
-    from ..photos.find import find_photos
-    from ..photos.hints import folder_of_classes
+    from ..photos.find import find_photos, folder_of_classes
 
     if not photos.is_dir():
         return

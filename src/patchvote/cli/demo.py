@@ -20,9 +20,8 @@ from ..errors import PatchvoteError
 from ..models.evidence import Evidence
 from ..models.report.picture import draw, encoded
 from ..photos.decode import load_image
-from ..photos.find import Photo
+from ..photos.find import Photo, walk
 from ..photos.outputs import check_outputs
-from ..photos.walk import walk
 from ..utils.files import make_folder, write_file
 from ..utils.marks import Kind
 from ..utils.terminal import show

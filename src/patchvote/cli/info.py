@@ -26,7 +26,7 @@ def info(
 ) -> None:
     """Show what a model holds, or a store of descriptors (a folder that `extract` filled)."""
     if not path.exists():
-        from ..photos.hints import near_path
+        from ..photos.find import near_path
 
         raise PatchvoteError(
             f"{path} is neither a model nor a store: there is no such file or folder.{near_path(path)}"

@@ -22,8 +22,8 @@ from ..utils.terminal import counted, say
 from .common import MistypedError
 
 if TYPE_CHECKING:
-    from ..photos.columns import Columns
     from ..photos.find import Found
+    from ..photos.manifests import Columns
 
 Null = Annotated[
     bool, typer.Option("--null", "-0", help="Paths on standard input end with NUL, as find -print0 writes them.")
@@ -66,7 +66,7 @@ def _expanded(word: str) -> list[str]:
         return [word]
     if found := sorted(glob.glob(word, recursive=True)):  # noqa: PTH207 - paths as they were typed
         return found
-    from ..photos.hints import near_path
+    from ..photos.find import near_path
 
     folder = next(above for above in path.parents if not glob.has_magic(str(above)))
     if folder.is_dir():

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ..bags.recipe import Recipe
 from ..errors import ModelError, PatchvoteError
-from ..photos.hints import near_path
+from ..photos.find import near_path
 from ..utils.files import write_atomically
 from ..utils.machine import memory
 from ..utils.reading import open_regular

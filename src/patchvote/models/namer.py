@@ -15,8 +15,7 @@ from ..bags.bags import Bags
 from ..bags.extract import Described, Extractor
 from ..errors import ModelError, PatchvoteError, PhotoError, not_fitted
 from ..photos.decode import SHOWN, load_image
-from ..photos.find import Found, Photo, Source, find_photos, labelled
-from ..photos.passed_over import PassedOver
+from ..photos.find import Found, PassedOver, Photo, Source, find_photos, labelled
 from ..utils.engine import Engine, in_order
 from ..utils.terminal import Progress, as_progress, nearest, none_readable
 from ..voters.votes import NONE

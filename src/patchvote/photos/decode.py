@@ -1,11 +1,9 @@
 """Decode photos safely: whatever a file holds, the result is an upright 8-bit image, RGB or grey, or a `PhotoError`.
 
 Rotation from EXIF is applied; palette, CMYK and 16-bit images become RGB or grey; transparent parts become white; only
-the first frame of an animation is used. Large JPEGs are decoded at a fraction of their size, other large images reduced
-as soon as they are decoded. Files that claim more pixels than a photo has are refused before a byte is decoded.
-
-All threads together use at most one gigabyte for files and decoding. The memory that a photo needs is known from its
-header. A photo waits until that much is free, and is refused if it needs more than the whole gigabyte.
+the first frame of an animation is used. Files that claim more pixels than a photo has are refused before a byte is
+decoded. All threads together use at most one gigabyte: the memory that a photo needs is known from its header, and it
+waits until that much is free.
 """
 
 from __future__ import annotations
@@ -27,10 +25,9 @@ from ..utils.machine import MemoryLimit, give_back_memory
 from ..utils.reading import open_regular
 from ..utils.remote import RemotePath
 from .find import MAX_BYTES, Photo
-from .footprint import Longest, footprint
 from .formats import formats_of, reason_of
-from .headers import Header, read_header
-from .upright import BAND, from_array, upright
+from .pixels import BAND, from_array, upright
+from .safety import Header, Longest, footprint, read_header
 
 MAX_PIXELS = 100_000_000
 # Bytes for files and decoding, of all threads together: a gigabyte, less a tenth that the C library may keep.
@@ -64,27 +61,28 @@ def opened(
         Upright image of mode RGB, or L if it has no colour (a third of the work); None if its digest is known.
     digest : str
         SHA-256 of the photo's content.
-
-    Raises
-    ------
-    PhotoError
-        The file cannot be read or decoded, or would take too much memory.
     """
+    with _decoded(photo, longest, known) as (image, digest):
+        try:
+            yield image, digest
+        finally:
+            if image is not None and not keep:
+                image.close()
+
+
+@contextlib.contextmanager
+def _decoded(photo: Photo, longest: Longest | None, known: Container[str]) -> Iterator[tuple[Image.Image | None, str]]:
     if not isinstance(photo.source, (Path, bytes)):
         with _room_for_given(photo):
             image, digest = _copy_given(photo)
-            try:
-                yield (None if digest in known else image), digest
-            finally:
-                if not keep:
-                    image.close()
+            yield (None if digest in known else image), digest
         return
     room = _USUAL
     while True:
         size = _file_size(photo.name, photo.source) if isinstance(photo.source, Path) else 0
         _check_fits(photo.name, size, room)
         with _taken(size + room):
-            content = _read_file(photo.name, photo.source, size) if isinstance(photo.source, Path) else photo.source
+            content = _content(photo.name, photo.source, size)
             digest = hashlib.sha256(content).hexdigest()
             if digest in known:
                 yield None, digest
@@ -92,37 +90,23 @@ def opened(
             decoded, room = _decode_within(photo.name, content, longest, room)
             del content
             if decoded is not None:
-                try:
-                    yield decoded, digest
-                finally:
-                    if not keep:
-                        decoded.close()
+                yield decoded, digest
                 return
 
 
 def digest_of(photo: Photo) -> str:
-    """Return the digest of a photo that `opened` yields; a file is not decoded for it.
-
-    Raises
-    ------
-    PhotoError
-        The file cannot be read.
-    """
-    if isinstance(photo.source, Path):
-        content = _read_file(photo.name, photo.source, _file_size(photo.name, photo.source))
-        return hashlib.sha256(content).hexdigest()
-    if isinstance(photo.source, bytes):
-        return hashlib.sha256(photo.source).hexdigest()
+    """Return the digest of a photo that `opened` yields; a file is not decoded for it."""
+    if isinstance(photo.source, (Path, bytes)):
+        size = _file_size(photo.name, photo.source) if isinstance(photo.source, Path) else 0
+        return hashlib.sha256(_content(photo.name, photo.source, size)).hexdigest()
     with _room_for_given(photo):
         return _copy_given(photo)[1]
 
 
 def load_image(photo: Photo, side: int | None = None) -> Image.Image:
     """Read and decode one photo into RGB; with `side`, a large photo is reduced to no less than twice that side."""
-    longest = None if side is None else lambda width, height: side
-    with opened(photo, longest, keep=True) as (image, _):
-        if image is None:
-            raise PhotoError(photo.name, "was not decoded.")  # cannot happen: no digests are passed as known
+    with opened(photo, None if side is None else lambda width, height: side, keep=True) as (image, _):
+        assert image is not None  # noqa: S101 - no digests are known
         return image if image.mode == "RGB" else image.convert("RGB")
 
 
@@ -142,8 +126,10 @@ def _file_size(name: str, path: Path) -> int:
     return size
 
 
-def _read_file(name: str, path: Path, size: int) -> bytes:
-    with _read_errors(name, path), open_regular(path) as file:
+def _content(name: str, source: Path | bytes, size: int) -> bytes:
+    if isinstance(source, bytes):
+        return source
+    with _read_errors(name, source), open_regular(source) as file:
         content = file.read(size + 1)
     if len(content) > size:
         raise PhotoError(name, "grows while it is read. Try again when it is complete.")
@@ -156,22 +142,12 @@ def _read_errors(name: str, path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        reason = "is a broken link." if path.is_symlink() else "there is no such file."
-        raise PhotoError(name, reason) from None
-    except PermissionError:
-        raise PhotoError(name, "may not be read: permission denied.") from None
+        raise PhotoError(name, "is a broken link." if path.is_symlink() else "there is no such file.") from None
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}."
-        is_folder = not isinstance(path, RemotePath) and os.path.isdir(path)  # noqa: PTH112 - Path.is_dir may raise
-        raise PhotoError(name, _folder_reason(path) if is_folder else reason) from None
-
-
-def _folder_reason(path: Path) -> str:
-    try:
-        os.scandir(path).close()
-    except OSError as error:
-        return f"the folder may not be read: {error.strerror or error}."
-    return "is a folder. Give it alone."
+        reason = getattr(error, "strerror", None) or error
+        if not isinstance(path, RemotePath) and os.path.isdir(path):  # noqa: PTH112 - Path.is_dir may raise
+            reason = "it is a folder" if os.access(path, os.R_OK) else "the folder may not be read"
+        raise PhotoError(name, f"cannot be read: {reason}.") from None
 
 
 def _decode_within(name: str, content: bytes, longest: Longest | None, room: int) -> tuple[Image.Image | None, int]:
@@ -183,8 +159,10 @@ def _decode_within(name: str, content: bytes, longest: Longest | None, room: int
             return None, header.opening + _USUAL
         with Image.open(io.BytesIO(content), formats=formats_of(content)) as image, contextlib.closing(image):
             size = image.size
-            if longest is not None:
-                _decode_less(image, longest)
+            if longest is not None:  # the JPEG decoder decodes at a fraction of the size; others ignore `draft`
+                scale = 2 * longest(*size) / max(size)
+                if scale < 1:
+                    image.draft("RGB", (max(1, int(size[0] * scale)), max(1, int(size[1] * scale))))
             pixels = image.width * image.height
             if pixels > MAX_PIXELS:
                 raise PhotoError(
@@ -224,13 +202,6 @@ def _check_fits(name: str, file_size: int, room: int, what: str = "") -> None:
             f"{what}would take {(file_size + room) / 1e6:,.0f} MB of memory to decode; all photos together may take "
             f"{MEMORY.size / 1e6:,.0f} MB. Make it smaller, or save it as an ordinary JPEG (not a progressive one).",
         )
-
-
-def _decode_less(image: Image.Image, longest: Longest) -> None:
-    """Let the JPEG decoder decode at a fraction of the size; other decoders ignore `draft`."""
-    scale = 2 * longest(image.width, image.height) / max(image.width, image.height)
-    if scale < 1:
-        image.draft("RGB", (max(1, int(image.width * scale)), max(1, int(image.height * scale))))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Find the photos that a user means: a folder, a manifest, a table, or a list of files, contents, arrays or images.
 
-Nothing is decoded here. Damaged files are found as well, so that they can be reported later. Hidden files and other
-types of files are ignored; photos of types that cannot be read are counted (`passed_over`).
+Nothing is decoded here, so damaged files are found as well. Hidden files and other types of files are ignored; photos
+of types that cannot be read are counted (`PassedOver`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import heapq
+import itertools
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,14 +26,9 @@ from ..utils.marks import Kind, kind_of
 from ..utils.remote import RemotePath, place
 from ..utils.schema import brief
 from ..utils.terminal import counted
-from .columns import Columns
-from .formats import endings, how_to_read, is_photo
-from .hints import SPREADSHEETS, folder_above, folder_of_classes, how_to_label, near_path
-from .labels import is_missing, label_texts
+from .formats import PHOTO_TYPES, endings, how_to_read, is_photo
 from .manifests import ENDINGS as MANIFESTS
-from .manifests import read_manifest
-from .passed_over import PHOTO_TYPES, PassedOver
-from .walk import is_folder, is_hidden, walk
+from .manifests import Columns, read_manifest
 
 
 class Table(Protocol):
@@ -45,6 +43,15 @@ class Table(Protocol):
 OnePhoto = str | Path | bytes | IO[bytes] | Image.Image | npt.NDArray[Any]
 Source = OnePhoto | Table | Sequence["OnePhoto | Photo"]
 MAX_BYTES = 400_000_000  # of the content of one photo; less than half of what decoding may take (`decode.MEMORY`)
+_MAX_SHOWN = 5  # endings, folders, links or classes that a sentence lists
+_MAX_NAMES = 1000  # names in a folder that are compared with one that does not exist
+# Types of labels. Every label becomes text, so that with mixed types 1 and "1" would become the same class.
+_LABEL_TYPES = {
+    "text": (str,),
+    "a truth value": (bool, np.bool_),
+    "a whole number": (int, np.integer),
+    "a number": (float, np.floating),
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,6 +71,57 @@ class Photo:
     name: str
     source: Path | bytes | Image.Image | npt.NDArray[Any]
     label: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PassedOver:
+    """What was passed over in a folder: photos of unreadable types, class folders without photos, and links.
+
+    `types` counts photos per ending, and `first` names the first of them. `links` lead to folders whose photos were
+    found under another name.
+    """
+
+    types: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    first: str = ""
+    empty: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+
+    def __add__(self, other: PassedOver) -> PassedOver:
+        types = collections.Counter(self.types) + collections.Counter(other.types)
+        empty, links = (tuple(dict.fromkeys(names)) for names in (self.empty + other.empty, self.links + other.links))
+        return PassedOver(dict(types), self.first or other.first, empty, links)
+
+    def without_folders(self) -> PassedOver:
+        """Return the record without empty class folders, for uses where classes do not matter."""
+        return dataclasses.replace(self, empty=())
+
+    def sentences(self, *, advice: bool = True) -> list[str]:
+        """Return sentences that say what was passed over and, unless that is shown elsewhere, what to do about it."""
+        sentences = []
+        if self.types:
+            counts = _some([f"{count:,} with {ending}" for ending, count in self.types.items()])
+            how = " ".join(["", *self.advice()]) if advice else ""
+            sentences.append(f"passed over files: {counts} (the first is {self.first}): not readable here.{how}")
+        if self.empty:
+            sentences.append(f"no photo was found in {_some(self.empty)}: an empty folder does not become a class.")
+        if self.links:
+            sentences.append(f"passed over links to folders that were searched already: {_some(self.links)}.")
+        return sentences
+
+    def advice(self) -> list[str]:
+        """Return sentences that say how photos of the unreadable types can be converted."""
+        advices: dict[str, list[str]] = {}
+        for ending in sorted(self.types):
+            advices.setdefault(how_to_read(ending), []).append(ending)
+        return [f"{_some(some)}: {advice}" for advice, some in advices.items()]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the record as plain values, for JSON."""
+        return {"types": dict(self.types), "first": self.first, "empty": list(self.empty), "links": list(self.links)}
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_SHOWN]) + (f" and {len(names) - _MAX_SHOWN:,} more" if len(names) > _MAX_SHOWN else "")
 
 
 class Found(list[Photo]):
@@ -107,8 +165,13 @@ def find_photos(source: Source, columns: Columns | Mapping[str, str] | None = No
         return _from_path(place(source), named)
     if hasattr(source, "columns") and hasattr(source, "to_dict"):
         if (missing := named.missing(source.columns)) is not None:
-            raise PhotoError("the table", f"it has no column {missing}. {_other_columns(source)}")
-        rows = ({key: _known(value) for key, value in row.items()} for row in source.to_dict("records"))
+            present = ", ".join(repr(str(name)) for name in source.columns)[:200] or "none"
+            how = "name others with find_photos(table, columns={'file': COLUMN, 'label': COLUMN})"
+            raise PhotoError("the table", f"it has no column {missing}. Its columns are: {present}; {how}.")
+        rows = (
+            {key: None if is_missing(value) else value for key, value in row.items()}
+            for row in source.to_dict("records")
+        )
         return Found(_from_rows("the table", Path(), enumerate(rows), named))
     if isinstance(source, np.ndarray) and (source.ndim == 4 or source.dtype.kind in "OU"):
         return Found(_from_list(list(source)))
@@ -123,44 +186,31 @@ def _has_columns(source: Source) -> bool:
     """Whether a source is a manifest, which need not exist, or a table."""
     if isinstance(source, (str, Path)):
         path = place(source)
-        with contextlib.suppress(OSError):  # `_from_path` says what is wrong with the path
-            return path.suffix.lower() in MANIFESTS and not path.is_dir()
-        return True
+        is_list = path.suffix.lower() in MANIFESTS
+        return is_list and (isinstance(path, RemotePath) or not os.path.isdir(path))  # noqa: PTH112 - Path may raise
     return hasattr(source, "columns") and hasattr(source, "to_dict")
-
-
-def _other_columns(table: Any) -> str:
-    """Return which columns a table has, and how they are named to `find_photos`."""
-    present = ", ".join(repr(str(name)) for name in table.columns)[:200] or "none"
-    return (
-        f"Its columns are: {present}. Say which of them holds the paths of the photos and which their classes: "
-        "find_photos(table, columns={'file': COLUMN, 'label': COLUMN}); what it returns can be passed in place of the "
-        "table."
-    )
 
 
 def _from_path(path: Path, columns: Columns) -> Found:
     try:
-        there, is_dir = path.exists(), path.is_dir()
+        exists, is_dir = path.exists(), path.is_dir()
     except OSError as error:  # a folder above may not be entered, or the name is too long
         raise PhotoError(str(path)[:200], f"cannot be read: {error.strerror or error}.") from None
     if is_dir:
         return _from_folder(path)
-    if not there:
+    if not exists:
         raise PhotoError(str(path), f"there is no such file or folder. Is the path right?{near_path(path)}")
-    if path.suffix.lower() in MANIFESTS:
+    ending = path.suffix.lower()
+    if ending in MANIFESTS:
         return Found(_from_rows(str(path), path.parent, read_manifest(path, columns), columns))
     if is_photo(path):
         return Found([Photo(path.name, path)])
-    hint = f" {how_to_read(path.suffix.lower())}" if path.suffix.lower() in PHOTO_TYPES else ""
-    if path.suffix.lower() in SPREADSHEETS:
-        hint = " Save the table as .csv."
-    with contextlib.suppress(OSError, ValueError):
+    hint = f" {how_to_read(ending)}" if ending in PHOTO_TYPES else ""
+    with contextlib.suppress(OSError):
         if path.is_file() and kind_of(path) is Kind.model:
             hint = " It is a model of patchvote: name the photos."
-    raise PhotoError(
-        str(path), f"neither a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(endings())}).{hint}"
-    )
+    kinds = f"a folder, a manifest ({', '.join(MANIFESTS)}) nor a photo ({', '.join(endings())})"
+    raise PhotoError(str(path), f"neither {kinds}.{hint}")
 
 
 def _from_folder(root: Path) -> Found:
@@ -177,7 +227,7 @@ def _from_folder(root: Path) -> Found:
         else:
             others[ending or "no ending"] += 1
             first = first or (relative.as_posix() if ending in PHOTO_TYPES else "")
-    types = {ending: count for ending, count in others.items() if ending in PHOTO_TYPES}
+    types = {ending: count for ending, count in others.most_common() if ending in PHOTO_TYPES}
     if not photos:
         counts = ", ".join(f"{count} with {ending}" for ending, count in others.most_common(3))
         raise PhotoError(
@@ -186,18 +236,78 @@ def _from_folder(root: Path) -> Found:
             f"Photos end in {', '.join(endings())}.{' ' + how_to_read(next(iter(types))) if types else ''}",
         )
     links = tuple(path.relative_to(root).as_posix() for path in again)
-    empty = tuple(name for name in _without_photos(root, photos) if name not in links)
-    return Found(photos, PassedOver(types, first, empty, links))
+    empty: set[str] = set()
+    if any(photo.label for photo in photos) and not isinstance(root, RemotePath):  # object stores have no empty folders
+        with os.scandir(root) as entries:
+            empty = {entry.name for entry in entries if not _is_hidden(entry.name) and _is_folder(entry)}
+        empty -= {name for photo in photos for name in (photo.label, photo.name) if name} | set(links)
+    return Found(photos, PassedOver(types, first, tuple(sorted(empty)), links))
 
 
-def _without_photos(root: Path, photos: list[Photo]) -> tuple[str, ...]:
-    """Return the class folders in which there is no photo."""
-    classes = {photo.label for photo in photos if photo.label is not None}
-    if not classes or isinstance(root, RemotePath):  # object stores have no folders without files
-        return ()
-    with os.scandir(root) as entries:
-        folders = [entry.name for entry in entries if not is_hidden(entry) and is_folder(entry)]
-    return tuple(sorted(set(folders) - classes - {photo.name for photo in photos}))
+def walk(root: Path) -> tuple[list[Path], list[Path], set[Path]]:
+    """List everything below a folder that may hold anything: cyclic links, links to links, deeply nested folders.
+
+    Every folder is visited once, however many names it has. Real folders are visited before links, so that photos are
+    named after the real folder; links follow in order of their names.
+
+    Returns
+    -------
+    files : list of Path
+        Visible files, and folders that cannot be listed, in order of name.
+    again : list of Path
+        Links to, and other names of, folders that were visited already.
+    unlisted : set of Path
+        Those of `files` that are folders.
+    """
+    if isinstance(root, RemotePath):
+        try:
+            remote = root.walk_files()
+        except OSError as error:
+            raise PhotoError(str(root), f"the folder cannot be listed: {error.strerror or error}.") from None
+        return [path for path in remote if not any(map(_is_hidden, path.relative_to(root).parts))], [], set()
+    files: list[Path] = []
+    again: list[Path] = []
+    unlisted: set[Path] = set()
+    seen: set[tuple[int, int]] = set()
+    waiting: list[Path] = [root]
+    links: list[tuple[tuple[str, ...], Path]] = []  # a heap
+    while waiting or links:
+        folder = waiting.pop() if waiting else heapq.heappop(links)[1]
+        try:
+            status = folder.stat()
+            with os.scandir(folder) as scan:
+                entries = list(scan)
+        except OSError:
+            files.append(folder)
+            unlisted.add(folder)
+            continue
+        identity = status.st_dev, status.st_ino
+        if status.st_ino and identity in seen:  # some file systems do not number their files
+            again.append(folder)
+            continue
+        seen.add(identity)
+        for entry in entries:
+            path = folder / entry.name
+            if _is_hidden(entry.name):
+                continue
+            if not _is_folder(entry):
+                files.append(path)
+            elif entry.is_symlink():
+                heapq.heappush(links, (path.parts, path))
+            else:
+                waiting.append(path)
+    return sorted(files, key=lambda path: path.parts), sorted(again, key=lambda path: path.parts), unlisted
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def _from_rows(name: str, folder: Path, rows: Iterable[tuple[int, Mapping[Any, Any]]], columns: Columns) -> list[Photo]:
@@ -210,22 +320,20 @@ def _from_rows(name: str, folder: Path, rows: Iterable[tuple[int, Mapping[Any, A
         missing = columns.missing(row)
         if missing or not isinstance(file_name, str) or not file_name.strip():
             present = ", ".join(map(str, row))[:200] or "nothing"
-            other = "" if missing or isinstance(file_name, str | None) else f" in text, but {brief(file_name)}"
-            raise PhotoError(name, f"line {line} has no {missing or columns.file}{other}. It has: {present}.")
+            raise PhotoError(name, f"line {line} has no {missing or columns.file} in text. It has: {present}.")
         label = row.get(columns.label_column)
         if label is not None and not isinstance(label, (str, int, np.integer)):
-            raise PhotoError(name, f"line {line}: label must be text, got {repr(label)[:200]}.")
+            raise PhotoError(name, f"line {line}: label must be text, got {brief(label)}.")
         where = file_name.strip().replace("\\", "/")
         # The name is the file_name unchanged, so that answers can be joined with the rows.
         # Relative to the folder, never a URL: a manifest of a stranger must not choose where to connect.
         photo = Photo(file_name, folder / where, str(label).strip() or None if label is not None else None)
         if where in photos and photos[where].label != photo.label:
-            raise PhotoError(
-                name, f"line {line} labels {where} {photo.label!r}, an earlier line {photos[where].label!r}."
-            )
+            earlier = photos[where].label
+            raise PhotoError(name, f"line {line} labels {where} {photo.label!r}, an earlier line {earlier!r}.")
         photos.setdefault(where, photo)
     if not photos:
-        raise PhotoError(name, f"{'the manifest' if name != 'the table' else 'it'} lists no photos.")
+        raise PhotoError(name, "it lists no photos.")
     return list(photos.values())
 
 
@@ -234,26 +342,19 @@ def _from_list(items: list[Any]) -> list[Photo]:
         raise PhotoError("", "there are no photos: the list is empty.")
     photos = []
     for index, item in enumerate(items):
+        name = f"image {index}"
         if isinstance(item, Photo):
             photos.append(item)
         elif isinstance(item, (str, Path)):
             photos.append(Photo(item if isinstance(item, str) else item.as_posix(), place(item)))
         elif isinstance(item, (np.ndarray, Image.Image)):
-            photos.append(Photo(f"image {index}", item))
+            photos.append(Photo(name, item))
         elif isinstance(item, (bytes, bytearray)) or hasattr(item, "read"):
-            photos.append(Photo(f"image {index}", _content(f"image {index}", item)))
+            photos.append(Photo(name, _content(name, item)))
         else:
-            raise PhotoError(
-                f"image {index}",
-                "must be a path, the content of an image file (bytes or an open file), an array or a Pillow image, got "
-                f"{type(item).__name__}.",
-            )
+            kinds = "a path, the content of an image file (bytes or an open file), an array or a Pillow image"
+            raise PhotoError(name, f"must be {kinds}, got {type(item).__name__}.")
     return photos
-
-
-def _known(value: Any) -> Any:
-    """Return a value of a table; None for NaN, by which tables say that there is none."""
-    return None if is_missing(value) else value
 
 
 def _content(name: str, given: Any) -> bytes:
@@ -267,57 +368,139 @@ def _content(name: str, given: Any) -> bytes:
 
 
 def labelled(source: Source, labels: Sequence[str] | None, fewest: int) -> Found:
-    """Find labelled photos of at least `fewest` classes.
-
-    Raises
-    ------
-    PatchvoteError
-        There are no photos, a photo has no class or two, or there are too few classes.
-    """
+    """Find labelled photos of at least `fewest` classes; a `PatchvoteError` says which photo has no class, or two."""
     photos = find_photos(source)
     if labels is not None:
         texts = label_texts([photo.name for photo in photos], labels)
         relabelled = (dataclasses.replace(photo, label=text) for photo, text in zip(photos, texts, strict=True))
         photos = Found(relabelled, photos.passed_over)
+    is_path = isinstance(source, (str, Path))
+    where = str(source) if is_path else "the list of photos"
     unlabelled = [photo.name for photo in photos if is_missing(photo.label)]
-    where = str(source) if isinstance(source, (str, Path)) else "the list of photos"
     if len(unlabelled) == len(photos):
-        above = folder_above(place(source)) if isinstance(source, (str, Path)) else None
-        if not isinstance(source, (str, Path)) and not _has_columns(source):
-            raise PatchvoteError(f"{where}: no photo has a class. Pass their labels, one per photo, after the photos.")
-        if not isinstance(source, (str, Path)):
-            raise PatchvoteError(f"the table: no photo has a class, in the column label. {_other_columns(source)}")
-        raise PatchvoteError(
-            f"{where}: no photo has a class. Put the photos of each class into a folder of their own "
-            "(photos/cat/1.jpg, photos/dog/2.jpg), or name the classes in a .csv with the columns file_name,label."
-            + ("" if above is None else f" If its name is a class, pass the folder above, {_in_words(above)}.")
+        how = (
+            "Put the photos of each class into a folder of their own (photos/cat/1.jpg, photos/dog/2.jpg), or name the "
+            "classes in a .csv with the columns file_name,label."
         )
+        how = how if is_path else "Pass their labels, one per photo, after the photos, or in a column label."
+        raise PatchvoteError(f"{where}: no photo has a class. {how}")
     if unlabelled:
-        raise PatchvoteError(
-            f"{where}: {counted(len(unlabelled), 'photo has', 'photos have')} no class, the first is {unlabelled[0]}. "
-            + how_to_label(listed=_has_columns(source), count=len(unlabelled))
-        )
-    _check_one_class_each(where, photos)
-    classes = sorted({str(photo.label) for photo in photos})
+        count = counted(len(unlabelled), "photo has", "photos have")
+        how = "Name it in the column of labels" if _has_columns(source) else "Move it into the folder of its class"
+        raise PatchvoteError(f"{where}: {count} no class, the first is {unlabelled[0]}. {how}, or leave it out.")
+    first_labels: dict[str, str | None] = {}
+    for photo in photos:
+        if (first := first_labels.setdefault(photo.name, photo.label)) != photo.label:
+            raise PatchvoteError(
+                f"{where}: {photo.name} has two classes, {first!r} and {photo.label!r}. Give every photo one class, "
+                "and different photos different names."
+            )
+    classes = {str(photo.label) for photo in photos}
     if len(classes) < fewest:
         meant = folder_of_classes(place(source), photos) if isinstance(source, (str, Path)) else None
         raise PatchvoteError(
-            f"{where}: all photos are of one class, {classes[0]!r}. At least two are needed: one folder per class."
+            f"{where}: all photos are of one class, {classes.pop()!r}. At least two are needed: one folder per class."
             + (f" Did you mean {meant}, which holds folders?" if meant is not None else "")
         )
     return photos
 
 
-def _in_words(folder: Path) -> str:
-    return "the current one (`.`)" if folder == Path() else str(folder)
+def label_texts(names: Sequence[str], labels: Iterable[Any]) -> list[str]:
+    """Return the labels of photos as text; none may be missing, and all must be of one type.
 
-
-def _check_one_class_each(where: str, photos: Iterable[Photo]) -> None:
-    """Refuse a name that stands for two classes: answers and labels are matched by the names of photos."""
-    labels: dict[str, str | None] = {}
-    for photo in photos:
-        if (first := labels.setdefault(photo.name, photo.label)) != photo.label:
+    Examples
+    --------
+    >>> label_texts(["a.jpg", "b.jpg"], np.array([0, 1]))
+    ['0', '1']
+    """
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise PatchvoteError(f"labels must be a list with one class per photo, got {brief(labels)}.")
+    given = list(labels)
+    if len(given) != len(names):
+        raise PatchvoteError(f"there are {counted(len(names), 'photo')} but {counted(len(given), 'label')}.")
+    kinds = []
+    for number, (name, label) in enumerate(zip(names, given, strict=True)):
+        if is_missing(label):
+            raise PatchvoteError(f"photo {number} ({name}) has no label: it is {brief(label)}.")
+        kinds.append(next((kind for kind, types in _LABEL_TYPES.items() if isinstance(label, types)), ""))
+        if not kinds[-1]:
+            raise PatchvoteError(f"photo {number} ({name}): a label must be text or a number, got {brief(label)}.")
+        if kinds[-1] != kinds[0]:
             raise PatchvoteError(
-                f"{where}: {photo.name} has two classes, {first!r} and {photo.label!r}. Give every photo one class, "
-                "and different photos different names."
+                f"the label of photo {number} ({name}) is {kinds[-1]}, {brief(label)}, but that of photo 0 "
+                f"({names[0]}) is {kinds[0]}, {brief(given[0])}. Labels must be of one type: make all of them text."
             )
+    return [str(label) for label in given]
+
+
+def is_missing(label: Any) -> bool:
+    """Whether a label is missing: None, NaN, or blank text."""
+    if label is None or (isinstance(label, str) and not label.strip()):
+        return True
+    return isinstance(label, (float, np.floating)) and math.isnan(label)
+
+
+def folder_of_classes(root: Path, photos: Iterable[Photo]) -> Path | None:
+    """Return the folder that was probably meant if every class folder holds only folders, such as train and test."""
+    counts: collections.Counter[str] = collections.Counter()
+    for photo in photos:
+        if photo.label is None or photo.name.count("/") < 2:
+            return None
+        counts[photo.label] += 1
+    best = max(counts, key=lambda label: (label.lower().startswith("train"), counts[label]), default=None)
+    return None if best is None else root / best
+
+
+def similar_names(classes: Iterable[str]) -> str:
+    """Return a hint about classes whose names differ only in case or surrounding spaces; empty if there are none."""
+    groups: dict[str, list[str]] = {}
+    for label in sorted(set(classes)):
+        groups.setdefault(label.strip().casefold(), []).append(label)
+    alike = [" and ".join(map(repr, group)) for group in groups.values() if len(group) > 1]
+    return f"these classes differ in name only by case or spaces: {_some(alike)}." if alike else ""
+
+
+def near_path(path: Path) -> str:
+    """Return a question after the file or folder that was probably meant by a name that does not exist, or ""."""
+    if isinstance(path, RemotePath):
+        return ""
+    try:
+        with os.scandir(path.parent) as entries:
+            names = [entry.name for entry in itertools.islice(entries, _MAX_NAMES)]
+    except (OSError, ValueError):
+        return ""
+    import difflib  # only a mistake needs it
+
+    # The ending alone makes names similar, and the rest alone does not make a report of a model.
+    stems = difflib.get_close_matches(path.stem, {Path(name).stem for name in names}, n=_MAX_NAMES)
+    close = difflib.get_close_matches(path.name, [name for name in names if Path(name).stem in stems], n=1)
+    return f" Did you mean {path.parent / close[0]}?" if close else ""
+
+
+def overlap(one: Path, other: Path) -> str:
+    """Return how two local folders or files overlap, whatever links or spellings lead to them; empty if they do not.
+
+    Examples
+    --------
+    >>> overlap(Path("."), Path("..")), overlap(Path(".."), Path(".")), overlap(Path("."), Path("./."))
+    ('is inside of', 'contains', 'is the same as')
+    """
+    if isinstance(one, RemotePath) or isinstance(other, RemotePath) or not (one.exists() and other.exists()):
+        return ""
+    if one.samefile(other):
+        return "is the same as"
+    if one.is_dir() and other.is_dir():  # a list may stand among the photos that it names
+        first, second = one.resolve(), other.resolve()
+        return "is inside of" if second in first.parents else "contains" if first in second.parents else ""
+    return ""
+
+
+def shared_files(one: Iterable[Photo], other: Iterable[Photo]) -> list[str]:
+    """Return the names of those photos of one collection whose files are in the other as well, also by links."""
+    files = {path for photo in other if (path := _real_path(photo))}
+    return [photo.name for photo in one if _real_path(photo) in files]
+
+
+def _real_path(photo: Photo) -> str | None:
+    source = photo.source
+    return os.path.realpath(source) if isinstance(source, Path) and not isinstance(source, RemotePath) else None

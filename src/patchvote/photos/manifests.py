@@ -1,101 +1,101 @@
-"""Manifests: lists of photos as CSV or JSON lines, read line by line.
-
-A manifest may come from an untrusted source. Deep nesting, an endless line, or more rows than fit into memory raise an
-error that names the line.
-"""
+"""Read lists of photos, in CSV or JSON lines, line by line, whatever a stranger wrote into them."""
 
 from __future__ import annotations
 
 import codecs
 import csv
+import dataclasses
 import io
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
-from ..errors import PhotoError
+from ..errors import PatchvoteError, PhotoError
 from ..utils.reading import open_regular
-from .columns import Columns
+from ..utils.schema import brief
+from ..utils.terminal import nearest
 
 ENDINGS = (".csv", ".jsonl")
 _MAX_LINE = 1 << 20  # characters per line; a path has at most 4,096
-_MAX_ROWS = 10_000_000  # rows; a list of that many photos takes some gigabytes
-
-_SHOWN = 80  # characters that a message quotes of a line
-_SAVE = (
-    'Save it again as UTF-8: in Excel, the type "CSV UTF-8"; in LibreOffice, the character set "Unicode (UTF-8)"; or '
-    "`iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW`."
-)
+_KEYS = ("file", "label")
 
 Row = tuple[int, dict[str, Any]]
 
 
-def read_manifest(path: Path, columns: Columns | None = None) -> Iterator[Row]:
-    """Yield the line number of each row, and the row as a dictionary of its columns.
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """The columns of a manifest that hold the paths of photos and their classes; without `label`, these are optional.
 
-    Parameters
-    ----------
-    path : Path
-        File of the manifest.
-    columns : Columns, optional
-        Columns that it must have.
-
-    Raises
-    ------
-    PhotoError
-        The file is not a manifest; the reason names the line.
+    Examples
+    --------
+    >>> Columns.of({"label": "species"}), Columns.parse("file=path,label=species")
+    (Columns(file='file_name', label='species'), Columns(file='path', label='species'))
     """
+
+    file: str = "file_name"
+    label: str | None = None
+
+    @classmethod
+    def of(cls, given: Columns | Mapping[str, str] | None) -> Columns:
+        """Return columns that were given as such, as a dictionary with `file` and `label`, or not at all."""
+        if given is None or isinstance(given, Columns):
+            return given or cls()
+        if not isinstance(given, Mapping):
+            raise PatchvoteError(f"columns must be a dictionary such as {{'file': 'path'}}, got {brief(given)}.")
+        for key, name in given.items():
+            if key not in _KEYS:
+                raise PatchvoteError(
+                    f"columns are named by file and label, got {brief(key)}.{nearest(str(key), _KEYS)}"
+                )
+            if not isinstance(name, str) or not name:
+                raise PatchvoteError(f"the column of {key} must be the name of a column, got {brief(name)}.")
+        return cls(**given)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the columns that a text such as ``file=path,label=species`` names."""
+        given: dict[str, str] = {}
+        for part in text.split(","):
+            key, equals, name = (piece.strip() for piece in part.partition("="))
+            if key not in _KEYS or not equals or not name or key in given:
+                raise PatchvoteError(f"columns are named as in file=COLUMN,label=COLUMN, each once, got {text!r:.200}.")
+            given[key] = name
+        return cls(**given)
+
+    @property
+    def label_column(self) -> str:
+        """Name of the column of classes, which is there if it was named."""
+        return self.label or "label"
+
+    def missing(self, present: Iterable[Any]) -> str | None:
+        """Return the name of a column that has to be among those present and is not, if there is one."""
+        needed = [self.file, *([self.label] if self.label else [])]
+        present = set(present)
+        return next((name for name in needed if name not in present), None)
+
+
+def read_manifest(path: Path, columns: Columns | None = None) -> Iterator[Row]:
+    """Yield the line number of each row, and the row as a dictionary; a `PhotoError` names the line that is wrong."""
+    is_csv = path.suffix.lower() == ".csv"
+    newline = "" if is_csv else "\n"  # text in JSON may contain other line separators
     try:
-        is_csv = path.suffix.lower() == ".csv"
-        newline = "" if is_csv else "\n"  # text in JSON may contain other line separators
-        with open_regular(path) as file, io.TextIOWrapper(file, _encoding(path, file), newline=newline) as text:
-            rows = _csv_rows(path, text, columns or Columns()) if is_csv else _jsonl_rows(path, text)
-            for count, row in enumerate(rows, start=1):
-                if count > _MAX_ROWS:
-                    raise PhotoError(str(path), f"the manifest has more than {_MAX_ROWS:,} rows. Divide it.")
-                yield row
-    except UnicodeDecodeError:
-        raise PhotoError(str(path), f"the manifest is not UTF-8 text: {_undecodable(path)}") from None
+        with open_regular(path) as file, io.TextIOWrapper(file, _encoding(file), newline=newline) as text:
+            yield from _csv_rows(path, text, columns or Columns()) if is_csv else _jsonl_rows(path, text)
+    except UnicodeError:
+        how = 'Save it as UTF-8: in Excel, the type "CSV UTF-8"; in LibreOffice, the character set "Unicode (UTF-8)".'
+        raise PhotoError(str(path), f"the manifest is not UTF-8 text. {how}") from None
     except OSError as error:
         raise PhotoError(str(path), f"the manifest cannot be read: {error.strerror or error}.") from None
 
 
-def _encoding(path: Path, file: io.BufferedReader) -> str:
-    """Return the encoding that the first bytes of a manifest tell: UTF-8, unless a mark tells another.
-
-    Raises
-    ------
-    PhotoError
-        It is UTF-16 or UTF-32 without a mark.
-    """
+def _encoding(file: io.BufferedReader) -> str:
+    """Return UTF-8, unless the byte order mark that spreadsheets write is that of another encoding."""
     head = file.peek(4)[:4]
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    if len(head) > 1 and (head[0] == 0) != (head[1] == 0):  # letters of ASCII have one byte that is zero
-        raise PhotoError(str(path), f"the manifest looks like UTF-16 without a byte order mark. {_SAVE}")
-    return "utf-8-sig"
-
-
-def _undecodable(path: Path) -> str:
-    """Return which line of a manifest is not text of its encoding, and what to do."""
-    with open_regular(path) as file:
-        if (encoding := _encoding(path, file)) != "utf-8-sig":
-            return f"it begins like {encoding.upper()}, and what follows is damaged. {_SAVE}"
-        for number in itertools.count(1):
-            line = file.readline(_MAX_LINE)
-            try:
-                if not line or len(line) == _MAX_LINE:
-                    return _SAVE  # the file has changed meanwhile, or has lines without end
-                line.decode()
-            except UnicodeDecodeError:
-                # Western spreadsheets write this encoding, in which nearly every byte is a letter.
-                guess = line.decode("cp1252", "replace").strip()[:_SHOWN]
-                return f"line {number}, which would be {guess!r} in Windows-1252. {_SAVE}"
-    return _SAVE
+    return "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
 
 
 def lines(text: TextIO, name: str) -> Iterator[str]:
@@ -103,9 +103,8 @@ def lines(text: TextIO, name: str) -> Iterator[str]:
     for number in itertools.count(1):
         line = text.readline(_MAX_LINE + 1)
         if len(line) > _MAX_LINE:
-            raise PhotoError(
-                name, f"line {number} has more than {_MAX_LINE:,} characters. Is it a list, with one line per photo?"
-            )
+            what = f"line {number} has more than {_MAX_LINE:,} characters"
+            raise PhotoError(name, f"{what}. Is it a list, with one line per photo?")
         if not line:
             return
         yield line
@@ -118,30 +117,19 @@ def _csv_rows(path: Path, text: TextIO, columns: Columns) -> Iterator[Row]:
     reader = csv.DictReader(itertools.chain([first], rest), delimiter=delimiter, strict=True)
     try:
         if (missing := columns.missing(reader.fieldnames or [])) is not None:
-            given, optional = first.rstrip("\r\n")[:200], "" if columns.label else " (and may name label)"
+            # The column `label` of answers of a model is not the truth: they are not taken for a list unasked.
+            answers = missing == Columns().file and "file" in (reader.fieldnames or ())
+            how = "--columns file=file (in Python, columns={'file': 'file'})"
+            how = how if answers else "--columns file=COLUMN,label=COLUMN (in Python, columns={'file': …})"
+            given = first.rstrip("\r\n")[:200]
             raise PhotoError(
                 str(path),
-                f"the first line must name a column {missing}{optional}, got: {given!r}. "
-                + _named(missing, reader.fieldnames),
+                f"the first line must name a column {missing}, got: {given!r}. If another column has the paths: {how}.",
             )
         for row in reader:
             yield reader.line_num, row
     except csv.Error as error:
         raise PhotoError(str(path), f"line {reader.line_num} is not CSV: {error}. Is a quote not closed?") from None
-
-
-def _named(missing: str, present: Iterable[str] | None) -> str:
-    """Return how to name the columns of a manifest; answers of `predict` name photos in the column `file`."""
-    if missing == Columns().file and "file" in (present or ()):
-        # Their column `label` has answers of a model, so they are not taken for a list of labelled photos unasked.
-        return (
-            "If its column file has the paths, as in answers of predict, say so: --columns file=file "
-            "(in Python, columns={'file': 'file'}); its labels are then answers of a model, not the truth."
-        )
-    return (
-        "If the columns have other names, say which they are: --columns file=COLUMN,label=COLUMN "
-        "(in Python, columns={'file': …})."
-    )
 
 
 def _jsonl_rows(path: Path, text: TextIO) -> Iterator[Row]:

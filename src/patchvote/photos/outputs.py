@@ -17,10 +17,10 @@ from pathlib import Path
 from ..errors import PatchvoteError
 from ..utils.marks import Kind, kind_of, origin_in
 from ..utils.remote import RemotePath
-from .columns import Columns
 from .find import find_photos
 from .formats import is_photo
 from .manifests import ENDINGS as MANIFESTS
+from .manifests import Columns
 
 
 def check_outputs(

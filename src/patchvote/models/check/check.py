@@ -19,8 +19,7 @@ from ...bags.extract import Extractor
 from ...bags.moments import KeptMoments, MomentBags, photo_vectors
 from ...errors import PatchvoteError, PhotoError
 from ...networks.bases import basis_of
-from ...photos.find import Found, Source, find_photos, labelled
-from ...photos.labels import is_missing
+from ...photos.find import Found, Source, find_photos, is_missing, labelled
 from ...utils.terminal import Progress, none_readable
 from .findings import Checked, Kind, Suspect
 from .held_out import HeldOut, hold_out_each

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import PhotoError
-from ...photos.passed_over import PassedOver
+from ...photos.find import PassedOver
 from ...utils.terminal import counted
 from ..report.card import FEW
 

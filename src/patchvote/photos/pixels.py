@@ -1,8 +1,14 @@
-"""Convert an image to upright 8-bit RGB or grey, without transparency, and no larger than needed."""
+"""Convert an image to upright 8-bit RGB or grey, in sRGB, without transparency, and no larger than needed.
+
+Phones write Display P3, cameras Adobe RGB, printers CMYK: taken for sRGB, their colours are too pale or wrong. A
+profile that is damaged, that does not fit the pixels, or that is of a grey image is ignored.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import io
 from typing import Any
 
 import numpy as np
@@ -10,11 +16,11 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..errors import PhotoError
-from .footprint import REDUCIBLE, Longest, reduction
-from .profiles import to_srgb
+from .safety import REDUCIBLE, Longest, reduction
 
 BAND = 1 << 18  # pixels processed at a time where the whole image would take too much memory
 _MAX_EXIF = 1 << 20  # bytes of EXIF that are parsed; one segment of a JPEG has at most 65,533
+_MAX_PROFILE = 4 << 20  # bytes of a profile that is read; those of printers have some hundred kilobytes to 2 MB
 _ORIENTATION = 0x0112  # tag in EXIF
 _ROTATIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -30,7 +36,10 @@ _ROTATIONS = {
 def upright(image: Image.Image, longest: Longest | None = None, *, close: bool = False) -> Image.Image:
     """Return an upright copy of an image as RGB or grey; with `close`, the image is freed as soon as it is copied."""
     image.load()
-    rotation = _rotation(image)
+    rotation = None
+    if len(image.info.get("exif") or b"") <= _MAX_EXIF:
+        with contextlib.suppress(Exception):  # the pixels may be fine although the EXIF block is damaged
+            rotation = _ROTATIONS.get(image.getexif().get(_ORIENTATION, 1))
     # Reduce before any copy is made: a copy of 100 million pixels takes hundreds of megabytes.
     plain = _plain(_reduced(image, longest))
     if close:
@@ -39,13 +48,6 @@ def upright(image: Image.Image, longest: Longest | None = None, *, close: bool =
         plain = plain.transpose(rotation)
     plain.info.clear()  # the orientation in it no longer applies
     return _reduced(plain, longest)
-
-
-def _rotation(image: Image.Image) -> Image.Transpose | None:
-    if len(image.info.get("exif") or b"") <= _MAX_EXIF:
-        with contextlib.suppress(Exception):  # the pixels may be fine although the EXIF block is damaged
-            return _ROTATIONS.get(image.getexif().get(_ORIENTATION, 1))
-    return None
 
 
 def _plain(image: Image.Image) -> Image.Image:
@@ -77,10 +79,38 @@ def _reduced(image: Image.Image, longest: Longest | None) -> Image.Image:
     return image.reduce(factor) if factor > 1 and image.mode in REDUCIBLE else image
 
 
+def to_srgb(image: Image.Image, profile: object) -> Image.Image:
+    """Convert an image of mode RGB (in place) or CMYK from its ICC profile to sRGB; others stay as they are."""
+    if not isinstance(profile, bytes) or not 0 < len(profile) <= _MAX_PROFILE or image.mode not in ("RGB", "CMYK"):
+        return image
+    transform = _transform(profile, image.mode)
+    if transform is None:
+        return image
+    if image.mode == "RGB":
+        transform.apply_in_place(image)
+        return image
+    converted: Image.Image = transform.apply(image)
+    return converted
+
+
+@functools.lru_cache(maxsize=8)  # photos of one camera have the same profile
+def _transform(profile: bytes, mode: str) -> Any:
+    """Return the transform from a profile to sRGB; None if there is nothing to do, or the profile is damaged."""
+    from PIL import ImageCms
+
+    try:
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        is_srgb = "srgb" in str(source.profile.profile_description or "").lower()
+        if is_srgb or str(source.profile.xcolor_space).strip() != mode:
+            return None
+        target = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
+        return ImageCms.buildTransform(source, target, mode, "RGB", ImageCms.Intent.RELATIVE_COLORIMETRIC)
+    except Exception:  # a damaged profile, or Pillow without LittleCMS
+        return None
+
+
 def _to_8_bit(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Scale 16-bit, 32-bit and float grey values to 8 bits, from the range of their type or else of their values."""
-    if values.dtype == np.uint8:
-        return values
     low, high = float(values.min()), float(values.max())
     if not np.isfinite([low, high]).all():
         raise ValueError("has pixels that are not finite numbers")

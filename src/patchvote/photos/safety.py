@@ -1,14 +1,24 @@
-"""Check the header of a photo before a decoder reads it.
+"""Check the header of a photo before a decoder reads it, and predict how much memory the decoding takes.
 
-Decoders read and keep all metadata before the pixels: millions of tiny segments, text that inflates a thousandfold,
-offsets that become objects. A few kilobytes of it can take minutes or gigabytes. A header that no real photo has is
-refused here, in a time that does not depend on what the file claims.
+Decoders read and keep all metadata before the pixels: a few kilobytes of tiny segments, inflating text or offsets can
+take minutes or gigabytes. A header that no real photo has is refused here, in a time that does not depend on what the
+file claims. The constants of memory are the growth of a process while Pillow 13 decoded 40 million pixels of each
+format; `tests/test_decoding_memory.py` checks that none is too low.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import struct
+from collections.abc import Callable
+from typing import Any
+
+from PIL import Image
+
+Longest = Callable[[int, int], int]  # from width and height to the longest side in pixels that will be used
+
+REDUCIBLE = ("L", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "I", "F")
 
 _MAX_PARTS = 10_000  # segments, chunks or blocks of metadata; a photo with an embedded depth map has some hundreds
 _MAX_SCANS = 100  # scans of a JPEG, each a pass over all pixels; encoders write about ten
@@ -26,17 +36,19 @@ _SEQUENTIAL = {0xC0, 0xC1, 0xC9}
 _TIFF_UNITS = {3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}  # types of tags that become numbers
 _TIFF_OFFSETS = (273, 324)
 
+_SLACK = 6 << 20  # bytes for tables, objects, and five copies of some rows
+_WEBP = 12  # bytes per pixel: two RGBA canvases and a copy of one, which exist as long as the image
+_AVIF = 16  # planes of up to 16 bits, a frame of pixels, and a copy of it; 12 were measured for AVIF, 10 for HEIC
+_BMP = 2  # for run-length encoded images, which Pillow decodes in Python
+_JPEG_SAMPLE = 2  # one coefficient; progressive and multi-scan images keep those of all pixels, whatever the scale
+_TIFF_JPEG = 8  # coefficients of four components, within one strip or tile of a TIFF
+
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """Properties of a header that decide how much memory a decoder takes.
+    """Bytes that reading a header may take beside the file, and whether all pixels of a JPEG are in one scan.
 
-    Parameters
-    ----------
-    opening : int
-        Bytes that reading the header may take, in addition to the file itself.
-    one_scan : bool
-        Whether all pixels of a JPEG are in one scan, so that a decoder holds a few rows at a time instead of all.
+    Of one scan, a decoder holds a few rows at a time instead of all.
     """
 
     opening: int = 0
@@ -44,13 +56,7 @@ class Header:
 
 
 def read_header(content: bytes) -> Header:
-    """Read the header of a photo of any format.
-
-    Raises
-    ------
-    ValueError
-        The header exceeds a limit that no real photo reaches.
-    """
+    """Read the header of a photo of any format; `ValueError` for one that no real photo has."""
     if content.startswith(b"\xff\xd8\xff"):
         return _jpeg(content)
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
@@ -59,10 +65,8 @@ def read_header(content: bytes) -> Header:
         return _gif(content)
     if content[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
         return _tiff(content)
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":  # the decoder gets the whole file, and copies it
-        return Header(opening=_COPIES * len(content))
-    if content[4:8] == b"ftyp":  # AVIF and HEIC: likewise
-        return Header(opening=_COPIES * len(content))
+    if (content[:4] == b"RIFF" and content[8:12] == b"WEBP") or content[4:8] == b"ftyp":  # AVIF and HEIC
+        return Header(opening=_COPIES * len(content))  # the decoder gets the whole file, and copies it
     return Header()
 
 
@@ -152,3 +156,75 @@ def _tiff(content: bytes) -> Header:
     except (struct.error, OverflowError):  # the file is truncated; the decoder reports it
         return Header()
     return Header(opening=opening)
+
+
+def footprint(image: Image.Image, size: tuple[int, int], header: Header, longest: Longest | None) -> int:
+    """Return an upper bound of the bytes that decoding an image takes, in addition to the file itself.
+
+    The image is opened, with `draft` applied, but not loaded; `size` is that before `draft`.
+    """
+    pixels = image.width * image.height
+    stored = pixels * _stored(image.mode)
+    factor = reduction(image, longest)
+    if factor > 1 and image.mode in REDUCIBLE:
+        copies = 2 if image.mode in ("LA", "RGBA") else 1  # Pillow multiplies these by alpha before it reduces them
+        finished = copies * stored + 12 * math.ceil(pixels / factor**2)
+    else:
+        finished = pixels * _finished(image.mode)
+    if image.format == "WEBP":
+        peak = finished + pixels * _WEBP
+    elif image.format in ("AVIF", "HEIF"):
+        peak = finished + size[0] * size[1] * _AVIF
+    else:
+        peak = max(stored + _decoder(image, size, header), finished)
+    return header.opening + peak + _SLACK
+
+
+def reduction(image: Image.Image, longest: Longest | None) -> int:
+    """Return the integer factor that reduces an image to no less than twice the longest side that will be used."""
+    return max(1, max(image.size) // (2 * longest(image.width, image.height))) if longest is not None else 1
+
+
+def _stored(mode: str) -> int:
+    """Return the bytes per pixel of a Pillow image: three channels take four bytes."""
+    return 1 if mode in ("1", "L", "P") else 2 if mode.startswith("I;16") else 4
+
+
+def _finished(mode: str) -> int:
+    """Return the bytes per pixel while an image is converted to upright RGB or grey at its full size."""
+    if mode in ("1", "L"):
+        return 2  # the image and a copy
+    if mode.startswith("I;16"):
+        return 6  # the image, and twice as much while it is converted to an array
+    return 12 if mode in ("I", "F") else 8
+
+
+def _decoder(image: Any, size: tuple[int, int], header: Header) -> int:
+    """Return the bytes that a decoder takes in addition to the image that it fills."""
+    pixels = size[0] * size[1]
+    if image.format in ("JPEG", "MPO"):
+        blocks = (size[0] + 32) * (size[1] + 32)  # rounded up to whole blocks, of up to 32 pixels
+        widest, highest = (max((layer[index] for layer in image.layer), default=1) or 1 for index in (1, 2))
+        samples = sum(layer[1] * layer[2] for layer in image.layer) / (widest * highest)  # per pixel
+        return 0 if header.one_scan else math.ceil(blocks * _JPEG_SAMPLE * samples)
+    if image.format == "BMP":
+        return pixels * _BMP
+    if image.format == "TIFF":
+        tags = image.tag_v2
+        block = max(
+            _number(tags.get(322)) * _number(tags.get(323)),  # a tile may be larger than the image
+            size[0] * min(size[1], _number(tags.get(278), size[1])),
+        )
+        bits = tags.get(258, 1)
+        sample = max(1, math.ceil((max(bits) if isinstance(bits, tuple) else bits) / 8))
+        jpeg = _TIFF_JPEG if _number(tags.get(259)) in (6, 7) else 0
+        rotated = pixels * _stored(image.mode) if _number(tags.get(274), 1) != 1 else 0  # Pillow rotates a TIFF itself
+        return int(block * (_number(tags.get(277), 1) * sample + jpeg) + rotated)
+    return 0
+
+
+def _number(value: object, default: int = 0) -> int:
+    """Return the value of a tag as one number, or the default if it is none."""
+    if isinstance(value, tuple) and value:
+        value = value[0]
+    return max(0, int(value)) if isinstance(value, int | float) else default

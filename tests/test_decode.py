@@ -1,0 +1,309 @@
+"""Whatever a file holds, decoding gives an upright image, or an error that says why not."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.bad_files import DAMAGED, ODD, bomb, write_bad_files
+from helpers.decoding import decode
+from helpers.hostile_photos import saved
+from patchvote import Dense, Photo, PhotoError, find_photos
+from patchvote.photos import decode as images
+from patchvote.photos import formats
+from patchvote.photos.decode import digest_of, load_image
+from patchvote.photos.pixels import to_srgb
+
+SRGB = {"r": (0.4360, 0.2225, 0.0139), "g": (0.3851, 0.7169, 0.0971), "b": (0.1431, 0.0606, 0.7142)}
+MODERN = [
+    pytest.param("HEIF", marks=pytest.mark.skipif(not formats._has_heic(), reason="pillow-heif is not installed")),
+    pytest.param("AVIF", marks=pytest.mark.skipif(not formats._has_avif(), reason="Pillow has no AVIF")),
+]
+
+
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bad")
+    write_bad_files(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cat(real_photos):
+    return Image.open(real_photos / "chelsea.png").convert("RGB").crop((100, 50, 260, 170))
+
+
+def load(path: Path) -> Image.Image:
+    return load_image(Photo(path.name, path))
+
+
+def modern(image, kind, **settings):
+    if kind == "HEIF":
+        formats._register_heic()
+    return saved(image, kind, quality=95, **settings)
+
+
+def difference(one, other) -> float:
+    return np.abs(np.asarray(one, float) - np.asarray(other)).mean()
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_gives_its_name_and_the_reason(bad, name):
+    with pytest.raises(PhotoError, match=DAMAGED[name]) as caught:
+        load(bad / name)
+    assert caught.value.name == name
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_file_gives_upright_rgb_of_the_right_colour(bad, name):
+    image = load(bad / name)
+    assert image.mode == "RGB"
+    assert np.abs(np.subtract(image.getpixel((0, 0)), ODD[name])).max() <= 4
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_exif_orientation_comes_out_as_a_viewer_shows_it(orientation, cat):
+    undo = [None, None, 0, 3, 1, 5, 2, 6, 4][orientation]  # members of `Image.Transpose`
+    stored = cat if undo is None else cat.transpose(Image.Transpose(undo))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    np.testing.assert_array_equal(np.asarray(decode("a.png", saved(stored, "PNG", exif=exif))), np.asarray(cat))
+
+
+def test_a_photo_that_may_not_be_read_says_permission(tmp_path):
+    path = tmp_path / "locked.png"
+    Image.new("RGB", (4, 4)).save(path)
+    path.chmod(0)
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    try:
+        if root:  # who may read everything becomes somebody who may not, for the time of one call
+            os.seteuid(65534)
+        with pytest.raises(PhotoError, match="Permission denied"):
+            load(path)
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_a_folder_or_a_name_that_is_too_long_is_told_as_that(tmp_path):
+    for path, says in ((tmp_path, "it is a folder"), (tmp_path / f"{'x' * 300}.jpg", "File name too long")):
+        with pytest.raises(PhotoError, match=says):
+            load(path)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_the_limit_on_pixels_is_checked_before_anything_is_decoded(monkeypatch):
+    with pytest.raises(PhotoError, match=r"has 11,000 x 11,000 pixels, more than the 100 million"):
+        decode("large.png", bomb(11_000, 11_000))
+    monkeypatch.setattr(images, "MAX_PIXELS", 100)
+    small = saved(Image.new("RGB", (10, 10)), "PNG")
+    assert decode("ok", small).size == (10, 10)
+    monkeypatch.setattr(images, "MAX_PIXELS", 99)
+    with pytest.raises(PhotoError, match="10 x 10 pixels"):
+        decode("ok", small)
+
+
+def test_a_large_jpeg_is_decoded_at_a_fraction_and_looks_the_same(real_photos):
+    large = Image.open(real_photos / "coffee.png").convert("RGB").resize((4800, 3200), Image.Resampling.BICUBIC)
+    content = saved(large, "JPEG", quality=95)
+    less, full = decode("large.jpg", content, Dense().longest), decode("large.jpg", content)
+    assert 2 * 448 <= max(less.size) < 4800 / 2
+    assert full.size == (4800, 3200)
+    assert difference(*(image.resize((448, 299), Image.Resampling.BICUBIC) for image in (less, full))) < 2
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "I;16"])
+def test_a_large_image_of_any_kind_is_reduced_and_stays_upright(mode):
+    half = np.zeros((4200, 4000), np.uint8)
+    half[:2100] = 200  # bright above; lying on its side after the camera
+    image = Image.fromarray(half.astype(np.uint16) * 257) if mode == "I;16" else Image.fromarray(half).convert(mode)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = saved(image, "PNG", exif=exif, compress_level=1)
+    small = decode("large.png", content, Dense().longest).convert("L")
+    assert 2 * 448 <= max(small.size) <= 4 * 448
+    assert small.getpixel((0, 5)) == 0  # rotated by a quarter: dark left, bright right
+    assert small.getpixel((small.width - 1, 5)) == 200
+
+
+def test_digests_are_of_what_an_image_shows_not_of_its_name(tmp_path):
+    for name in ("a.png", "b.png", "c.png"):
+        Image.new("RGB", (4, 4), "blue" if name == "c.png" else "red").save(tmp_path / name)
+    a, b, c = (digest_of(Photo(name, tmp_path / name)) for name in ("a.png", "b.png", "c.png"))
+    assert a == b != c
+    assert digest_of(Photo("d", (tmp_path / "a.png").read_bytes())) == a
+    grey = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    assert digest_of(Photo("x", grey)) == digest_of(Photo("y", grey.copy())) != digest_of(Photo("z", grey.T))
+    palette, digests = Image.new("P", (8, 8), 1), set()
+    for colour in ((255, 0, 0), (0, 255, 0)):
+        palette.putpalette([0, 0, 0, *colour])
+        digests.add(digest_of(Photo("x", palette.copy())))
+    rotated = Image.fromarray(grey)
+    digests.add(digest_of(Photo("x", rotated)))
+    rotated.getexif()[0x0112] = 3
+    digests.add(digest_of(Photo("x", rotated)))
+    assert len(digests) == 4
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.full((4, 5), 128, np.uint8),
+        np.full((4, 5, 1), 128, np.uint8),
+        np.full((4, 5, 3), 128 / 255, np.float64),
+        np.full((4, 5, 3), 128 * 257, np.uint16),
+        np.dstack([np.full((4, 5, 3), 128, np.uint8), np.full((4, 5), 255, np.uint8)]),
+    ],
+)
+def test_arrays_are_taken_as_scikit_image_makes_them(array):
+    image = load_image(Photo("array", array))
+    assert (image.mode, image.size, image.getpixel((0, 0))) == ("RGB", (5, 4), (128, 128, 128))
+
+
+@pytest.mark.parametrize(
+    ("array", "says"),
+    [
+        (np.zeros((4, 5, 2), np.uint8), r"shape \(h, w\), .* got \(4, 5, 2\)"),
+        (np.zeros((0, 5), np.uint8), "shape"),
+        (np.zeros(7, np.uint8), "shape"),
+        (np.zeros((4, 5), np.int64), "got int64"),
+        (np.full((4, 5), 2.0), "must lie in 0..1, got 2 to 2"),
+        (np.full((4, 5), np.nan), "must lie in 0..1"),
+    ],
+)
+def test_arrays_that_are_no_images_are_refused(array, says):
+    with pytest.raises(PhotoError, match=says):
+        load_image(Photo("array", array))
+
+
+def test_an_image_of_the_caller_is_left_as_it_was():
+    image = Image.new("RGB", (4, 6))
+    image.getexif()[0x0112] = 6
+    assert load_image(Photo("mine", image)).size == (6, 4)
+    assert image.size == (4, 6)
+
+
+# --- photos of phones -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", MODERN)
+def test_a_photo_of_a_phone_is_read_as_the_same_upright_pixels(kind, cat, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = modern(cat.transpose(Image.Transpose.ROTATE_90), kind, exif=exif.tobytes())
+    (tmp_path / f"IMG_1.{'HEIC' if kind == 'HEIF' else kind}").write_bytes(content)
+    (photo,) = find_photos(tmp_path)
+    image = load_image(photo)
+    assert image.size == cat.size
+    assert difference(image, cat) < 4
+
+
+@pytest.mark.parametrize("kind", MODERN)
+def test_damaged_photos_of_phones_are_refused_or_decoded(kind, cat):
+    content, rng = modern(cat, kind), np.random.default_rng(0)
+    for _ in range(40):
+        broken = bytearray(content[: rng.integers(12, len(content))])
+        for place in rng.integers(8, len(broken), 6):
+            broken[place] = rng.integers(256)
+        try:
+            image = decode("x", bytes(broken))
+        except PhotoError:
+            continue
+        assert image.mode in ("RGB", "L")
+    huge = bytearray(content)
+    place = content.index(b"ispe") + 8
+    huge[place : place + 8] = struct.pack(">II", 30_000, 30_000)
+    with pytest.raises(PhotoError):
+        decode("bomb", bytes(huge))
+    with pytest.raises(PhotoError, match="is a damaged photo of the type|is damaged") as told:
+        decode("a", content[:12] + b"\0" * 300)
+    assert "Install" not in str(told.value)
+
+
+@pytest.mark.parametrize(("kind", "brand", "says"), [("heic", b"heic", "extra heic"), ("avif", b"avif", "from PyPI")])
+def test_where_the_decoder_is_missing_the_way_to_get_it_is_told(kind, brand, says, tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, f"_has_{kind}", lambda: False)
+    formats.endings.cache_clear()
+    try:
+        (tmp_path / "cat").mkdir()
+        for name in (f"cat/1.{kind}", "cat/2.png"):
+            (tmp_path / name).write_bytes(b"\0\0\0\x18ftyp" + brand + b"\0" * 8)
+        (sentence,) = find_photos(tmp_path).passed_over.sentences()
+        assert f"1 with .{kind}" in sentence
+        assert says in sentence
+        with pytest.raises(PhotoError, match=f"is a photo of the type {kind.upper()}.*{says}"):
+            load(tmp_path / "cat" / "2.png")
+    finally:
+        formats.endings.cache_clear()
+
+
+# --- colour profiles --------------------------------------------------------------------------------------------------
+
+
+def profile_of(red, green, blue, description="test"):
+    """Return an ICC profile of a colour space with these primaries and the tone curve of a power of 2.2."""
+
+    def fixed(*values):
+        return b"".join(struct.pack(">i", round(value * 65536)) for value in values)
+
+    text = description.encode() + b"\0"
+    tags = {
+        b"desc": b"desc\0\0\0\0" + struct.pack(">I", len(text)) + text + b"\0" * 78,
+        b"wtpt": b"XYZ \0\0\0\0" + fixed(0.9642, 1.0, 0.8249),
+        **{
+            name: b"XYZ \0\0\0\0" + fixed(*values)
+            for name, values in zip((b"rXYZ", b"gXYZ", b"bXYZ"), (red, green, blue), strict=True)
+        },
+        **{name: b"curv\0\0\0\0" + struct.pack(">IH", 1, 563) + b"\0\0" for name in (b"rTRC", b"gTRC", b"bTRC")},
+    }
+    table, body, start = struct.pack(">I", len(tags)), b"", 128 + 4 + 12 * len(tags)
+    for name, tag in tags.items():
+        tag += b"\0" * (-len(tag) % 4)
+        table += name + struct.pack(">II", start + len(body), len(tag))
+        body += tag
+    header = struct.pack(">I4sI", 128 + len(table + body), b"lcms", 0x02100000) + b"mntrRGB XYZ "
+    header += b"\0" * 12 + b"acsp" + b"\0" * 28 + fixed(0.9642, 1.0, 0.8249)
+    return header.ljust(128, b"\0") + table + body
+
+
+SWAPPED = profile_of(SRGB["b"], SRGB["g"], SRGB["r"])  # what it calls red is blue
+
+
+@pytest.mark.parametrize("convert", [lambda cat: cat, lambda cat: cat.convert("RGBA"), lambda cat: cat.quantize(256)])
+def test_colours_are_converted_from_the_profile_of_a_photo(cat, convert):
+    image = convert(cat)
+    plain = np.asarray(image.convert("RGB"), float)[:, :, ::-1]
+    assert difference(decode("a.png", saved(image, "PNG", icc_profile=SWAPPED)), plain) < 3
+
+
+def test_a_wide_colour_space_becomes_more_saturated():
+    wide = profile_of((0.6097, 0.3111, 0.0195), (0.2053, 0.6257, 0.0609), (0.1492, 0.0632, 0.7446))  # Adobe RGB
+    image = Image.new("RGB", (8, 8), (60, 180, 60))
+    red, green, _ = decode("a.png", saved(image, "PNG", icc_profile=wide)).getpixel((0, 0))
+    assert red < 40
+    assert abs(green - 180) < 8
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [profile_of(*SRGB.values(), description="sRGB IEC61966-2.1"), b"not a profile", SWAPPED + b"\0" * (4 << 20)],
+    ids=["sRGB", "text", "megabytes"],
+)
+def test_a_profile_that_is_srgb_damaged_or_huge_changes_nothing(cat, profile):
+    assert to_srgb(cat.copy(), profile).tobytes() == cat.tobytes()
+    grey = cat.convert("L")
+    assert decode("a.png", saved(grey, "PNG", icc_profile=SWAPPED)).tobytes() == grey.tobytes()
+
+
+def test_flipped_bytes_of_a_profile_never_stop_the_decoding(cat):
+    profile, rng = bytearray(profile_of(*SRGB.values())), np.random.default_rng(0)
+    for _ in range(60):
+        broken = profile.copy()
+        for place in rng.integers(0, len(broken), 8):
+            broken[place] = rng.integers(256)
+        assert decode("a.png", saved(cat, "PNG", icc_profile=bytes(broken))).size == cat.size
