@@ -200,8 +200,9 @@ def test_it_knows_which_features_a_part_shows_together():
 
 
 def test_each_kind_of_moments_has_its_share_of_the_spread_of_the_vectors(fitted):
-    vectors = fitted.solved_.vectors._scaled(fitted.learned())
+    vectors, scale = fitted.learned().vectors(), fitted.solved_.vectors.scale
     spread = [np.square(vectors[:, part] - vectors[:, part].mean(axis=0)).sum(axis=1).mean() for part in parts_of(5)]
+    spread *= scale**2
     close(spread, np.array([1, 0.36, 1]) / 2.36, 1e-4)
 
 
@@ -338,7 +339,9 @@ def test_very_many_photos_are_expressed_by_landmarks_with_nearly_the_same_answer
     assert voter.score(test, numbers[3500:]) > 0.8
     assert len(voter.solved_.landmarks) < 3500
     assert not voter.scorer().traces  # it has no coefficients of photos
-    vectors = voter.solved_.vectors._scaled(voter.learned()).astype(np.float64)
+    vectors = voter.learned().vectors().astype(np.float64)
+    for factor, part in zip(voter.solved_.vectors.scale, parts_of(12), strict=True):
+        vectors[:, part] *= factor
     exact = Ridge.solve_features(vectors, voter.solved_.ridge.targets, voter.solved_.ridge.weight)
     left_out = exact.left_out(voter.alpha_, voter.folds_).argmax(axis=1)
     assert np.mean(voter.left_out_.argmax(axis=1) == left_out) > 0.97

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patchvote import Bags, MomentRidge
+from patchvote.bags.moments import parts_of
 from patchvote.models import learning_curve
 from patchvote.voters.calibration import fit_temperature, log_losses
 from patchvote.voters.ridge import DEFAULT_STRENGTH, STRENGTHS, Ridge, best_strength, may_be_left_out
@@ -208,7 +209,10 @@ def bags() -> tuple[Bags, np.ndarray]:
 
 def vectors_of(voter: MomentRidge) -> np.ndarray:
     """Vectors of the training photos of a voter, at its scales, in float64."""
-    return voter.solved_.vectors._scaled(voter.learned()).astype(np.float64)
+    vectors = voter.learned().vectors().astype(np.float64)
+    for factor, part in zip(voter.solved_.vectors.scale, parts_of(voter.n_features_in_), strict=True):
+        vectors[:, part] *= factor
+    return vectors
 
 
 def balanced(numbers: np.ndarray) -> np.ndarray:

@@ -228,7 +228,9 @@ class _Domains:
     def __init__(self, source: MomentRidge, target: MomentBags, numbers: Numbers) -> None:
         bags, count = source.learned(), len(source.class_)
         weight = source.solved_.ridge.weight
-        self.vectors = Vectors(MomentBags.joined([bags, target]), Vectors.of(bags, weight, source.layout).scale)
+        self.vectors = Vectors.of(
+            MomentBags.joined([bags, target]), np.append(weight, np.zeros(len(target))), source.layout
+        )
         self.labels, self.classes = np.concatenate([source.class_, numbers]), len(source.classes_)
         self.alpha = max(source.alpha_, _LEAST_ALPHA)
         self.source = np.arange(count)
@@ -237,7 +239,7 @@ class _Domains:
         # Rows of `means` weigh the photos of the mean of the source and of that of the target.
         self.means = np.zeros((2, len(self.labels)))
         self.means[1, count:] = 1 / len(target)
-        self.products = self.vectors.products(self.vectors.bags).astype(np.float64)
+        self.products = self.vectors.products().astype(np.float64)
         self._centre(weight)
 
     def with_shares(self, scores: Floats | None) -> Floats:
@@ -292,12 +294,12 @@ class _Domains:
         for domain, photos in enumerate((~self.is_target, self.is_target)):
             coefficients -= np.outer(self.means[domain], coefficients[photos].sum(axis=0))
         coefficients[:, -1] += self.means[1]
-        linear, mean = self.vectors.combined(coefficients)
+        sums = self.vectors.sums(coefficients)
+        linear, mean = self.vectors.function(sums[:-1]), sums[-1]
         left_out = self.ridge.left_out(self.alpha, self.groups[self.rows])[: len(self.source)]
         asked = ~np.isnan(left_out[:, 0])
         own = self.labels[self.source]
         temperature = fit_temperature(left_out[asked], own[asked]) if asked.any() else self.alpha
-        linear = linear.astype(np.float32)
         return linear, self.ridge.intercept - linear.astype(np.float64) @ mean, temperature
 
 

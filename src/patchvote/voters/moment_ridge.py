@@ -29,7 +29,8 @@ from .ridge import Ridge, best_strength, folds_of
 from .votes import check_bags, softmax
 
 _AT_ONCE = 20_000  # descriptors of a store that are held in memory at once
-_AT_ONCE_IN_MEMORY = 1 << 28  # bytes of vectors that are held at once: those of 2,200 photos with 1,280 features
+_MOST_IN_MEMORY = 1 << 28  # bytes of vectors that are held at once: those of 2,200 photos with 1,280 features
+_BLOCK = 64  # photos whose vectors are summed at once
 _MOST_EXACT, _LANDMARKS = 3_000, 2_000  # photos of which all products are computed; of more, those with so many
 _LEAST_SIZE = 1e-9  # of differences between photos whose vectors have the length 1: smaller ones are rounding
 _FEWEST_TO_CALIBRATE = 10  # left-out photos
@@ -65,74 +66,88 @@ class Solution:
         """Return the linear function of moments, its intercepts, and the coefficients of the photos."""
         ridge = self.ridge if ridge is None else ridge
         dual = ridge.coefficients(alpha)
-        sums = np.zeros((len(dual), dual.shape[1] + 1))
-        sums[self.landmarks, :-1] = dual if self.lifted is None else self.lifted @ dual
-        sums[:, -1] = ridge.weight / len(ridge.weight)
-        linear, mean = self.vectors.combined(sums)
-        linear = linear.astype(np.float32)
-        return linear, ridge.intercept - linear.astype(np.float64) @ mean, dual
+        coefficients = dual
+        if self.lifted is not None:
+            coefficients = np.zeros_like(dual)
+            coefficients[self.landmarks] = self.lifted @ dual
+        linear = self.vectors.function(self.vectors.sums(coefficients))
+        return linear, ridge.intercept - linear.astype(np.float64) @ self.vectors.mean, dual
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Vectors:
-    """The vectors of photos, each kind of moments scaled to its weight, and shifted by a mean.
+    """The vectors of photos, each kind of moments scaled to its weight.
 
     Parameters
     ----------
     bags : MomentBags
         Moments of the photos.
+    whole : array of shape (photos, moments) or None
+        Their vectors, not scaled; None if there are too many, which are then made again for each use.
+    mean : array of shape (moments,)
+        Weighted mean of the vectors, not scaled.
     scale : array of shape (3,)
         Factor of what, where and together.
     """
 
     bags: MomentBags
-    scale: npt.NDArray[np.float64]
+    whole: npt.NDArray[np.float32] | None
+    mean: Floats
+    scale: Floats
 
     @classmethod
-    def of(cls, bags: MomentBags, weight: npt.NDArray[np.float64], layout: float) -> Vectors:
+    def of(cls, bags: MomentBags, weight: Floats, layout: float) -> Vectors:
         """Scale vectors so that each kind has its share of the mean squared length of the centred vectors, 1 in all."""
+        whole = bags.vectors() if 4 * bags.packed.size <= _MOST_IN_MEMORY else None
         mean, lengths = np.zeros(bags.packed.shape[1]), np.zeros(3)
         share = weight / weight.sum()
-        for rows, block in bags.blocks_of_vectors():
+        for start in range(0, len(bags), _BLOCK):
+            rows = slice(start, start + _BLOCK)
+            block = bags.rows(rows).vectors() if whole is None else whole[rows]
             mean += share[rows] @ block
             for kind, part in enumerate(parts_of(bags.dim)):
                 lengths[kind] += share[rows] @ squares(block[:, part])
         lengths -= [float(mean[part] @ mean[part]) for part in parts_of(bags.dim)]
         importance = np.array([1.0, layout, 1.0]) * (lengths > _LEAST_SIZE)
         safe = np.where(importance > 0, lengths, 1.0)
-        return cls(bags, np.sqrt(importance / safe / (importance.sum() or 1.0)))
+        return cls(bags, whole, mean, np.sqrt(importance / safe / (importance.sum() or 1.0)))
 
-    def products(self, columns: MomentBags) -> npt.NDArray[np.float32]:
-        """Return the products of the photos with others, ``(photos, others)``."""
-        result = np.zeros((len(self.bags), len(columns)), np.float32)
-        at_once = max(1, _AT_ONCE_IN_MEMORY // (4 * self.bags.packed.shape[1]))
-        for first in range(0, len(columns), at_once):
-            others = self._scaled(columns.rows(slice(first, first + at_once)))
-            for start in range(0, len(self.bags), at_once):
-                rows = slice(start, start + at_once)
-                same = columns is self.bags and start == first
-                photos = others if same else self._scaled(self.bags.rows(rows))
-                result[rows, first : first + at_once] = photos @ others.T
+    def products(self, columns: Numbers | slice = slice(None)) -> npt.NDArray[np.float32]:
+        """Return the products of the photos with some of them, ``(photos, columns)``."""
+        chosen = np.arange(len(self.bags))[columns]
+        result = np.zeros((len(self.bags), len(chosen)), np.float32)
+        for first in range(0, len(chosen), self._at_once):
+            some = slice(first, first + self._at_once)
+            others = self._rows(some if isinstance(columns, slice) else chosen[some])
+            for start in range(0, len(self.bags), self._at_once):
+                rows = slice(start, start + self._at_once)
+                photos = others if rows == some and isinstance(columns, slice) else self._rows(rows)
+                for factor, part in zip(self.scale, parts_of(self.bags.dim), strict=True):
+                    result[rows, some] += np.float32(factor**2) * (photos[:, part] @ others[:, part].T)
         return result
 
-    def combined(self, coefficients: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-        """Return sums of the vectors as linear functions of moments, ``(classes, moments)``, and at the mean's weights.
+    def sums(self, coefficients: Floats) -> Floats:
+        """Return the sums of the vectors, not scaled, with coefficients ``(photos, sums)``."""
+        result = np.zeros((coefficients.shape[1], self.bags.packed.shape[1]))
+        for start in range(0, len(self.bags), self._at_once):
+            rows = slice(start, start + self._at_once)
+            result += coefficients[rows].T.astype(np.float32) @ self._rows(rows)
+        return result
 
-        `coefficients` has a row per photo; its last column weighs the photos of the mean.
-        """
-        sums = np.zeros((coefficients.shape[1], self.bags.packed.shape[1]))
-        for rows, block in self.bags.blocks_of_vectors():
-            sums += coefficients[rows].T.astype(np.float32) @ block
-        linear, mean = sums[:-1], sums[-1]
+    def function(self, sums: Floats) -> npt.NDArray[np.float32]:
+        """Return the linear functions of moments that are products with such sums, once both are scaled."""
+        linear = sums.copy()
         for factor, part in zip(self.scale, parts_of(self.bags.dim), strict=True):
             linear[:, part] *= factor**2
-        return linear, mean
+        return linear.astype(np.float32)
 
-    def _scaled(self, bags: MomentBags) -> npt.NDArray[np.float32]:
-        vectors = bags.vectors()
-        for factor, part in zip(self.scale, parts_of(bags.dim), strict=True):
-            vectors[:, part] *= np.float32(factor)
-        return vectors
+    @property
+    def _at_once(self) -> int:
+        """Number of photos whose vectors are in memory at once."""
+        return max(1, _MOST_IN_MEMORY // (4 * int(self.bags.packed.shape[1])))
+
+    def _rows(self, rows: Numbers | slice) -> npt.NDArray[np.float32]:
+        return self.bags.rows(rows).vectors() if self.whole is None else self.whole[rows]
 
 
 class MomentRidge(Voter):
@@ -327,10 +342,10 @@ def solve(vectors: Vectors, targets: npt.NDArray[Any], weight: npt.NDArray[np.fl
     """Decompose the Gram matrix of photos; of very many, expressed by their products with landmarks."""
     count = len(vectors.bags)
     if count <= _MOST_EXACT:
-        gram = vectors.products(vectors.bags)
+        gram = vectors.products()
         return Solution(vectors, np.arange(count), None, Ridge.solve(gram, targets, weight))
     landmarks = _spread(targets.argmax(axis=1), _LANDMARKS)
-    products = vectors.products(vectors.bags.rows(landmarks))
+    products = vectors.products(landmarks)
     values, turns = np.linalg.eigh(products[landmarks].astype(np.float64))
     kept = values > 1e-6 * values[-1]
     turns = turns[:, kept] / np.sqrt(values[kept])

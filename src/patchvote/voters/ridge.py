@@ -104,21 +104,27 @@ class Ridge:
 
         NaN where no photo of one of its classes would be left.
         """
-        kept = self.values / (self.values + len(self.weight) * alpha)
-        mean = np.sqrt(self.weight / len(self.weight))
-        # Of the targets less their mean, since the hat matrix leaves constants as they are.
-        fitted = self.vectors @ (kept[:, None] * self._turned(self.targets))
-        residual = self._root * (self.targets - self.intercept) - fitted
+        return next(self.left_out_by(np.array([alpha]), groups))
+
+    def left_out_by(self, alphas: Floats, groups: Numbers | None = None) -> Iterator[Floats]:
+        """Yield the answers of `left_out` for each of several strengths."""
         groups = np.arange(len(self.weight)) if groups is None else groups
-        hat = np.square(mean) + np.square(self.vectors) @ kept
-        scaled = residual / np.maximum(1 - hat, _EPSILON)[:, None]
-        for rows in several(groups):
-            block = np.outer(mean[rows], mean[rows]) + (self.vectors[rows] * kept) @ self.vectors[rows].T
-            scaled[rows] = np.linalg.solve((1 + _EPSILON) * np.eye(len(rows)) - block, residual[rows])
-        # Rounded, so that the answers for equal photos of two classes are equal, and not decided by their own labels.
-        answers = np.round(self.targets - scaled / self._root, _DECIMALS)
-        answers[~may_be_left_out(self.targets, groups)] = np.nan
-        return np.asarray(answers)
+        together, impossible = list(several(groups)), ~may_be_left_out(self.targets, groups)
+        mean, turned = np.sqrt(self.weight / len(self.weight)), self._turned(self.targets)
+        # Of the targets less their mean, since the hat matrix leaves constants as they are.
+        centred_targets = self._root * (self.targets - self.intercept)
+        shrinkage = self.values[:, None] / (self.values[:, None] + len(self.weight) * alphas)
+        hats = np.square(mean)[:, None] + np.square(self.vectors) @ shrinkage
+        for kept, hat in zip(shrinkage.T, hats.T, strict=True):
+            residual = centred_targets - self.vectors @ (kept[:, None] * turned)
+            scaled = residual / np.maximum(1 - hat, _EPSILON)[:, None]
+            for rows in together:
+                block = np.outer(mean[rows], mean[rows]) + (self.vectors[rows] * kept) @ self.vectors[rows].T
+                scaled[rows] = np.linalg.solve((1 + _EPSILON) * np.eye(len(rows)) - block, residual[rows])
+            # Rounded, so that the answers for equal photos of two classes are equal, whatever their own labels are.
+            answers = np.round(self.targets - scaled / self._root, _DECIMALS)
+            answers[impossible] = np.nan
+            yield answers
 
     def unlike(self, alpha: float, groups: Numbers) -> Floats:
         """Return the leverage of each photo over 1 less it, had it been left out together with its group."""
@@ -149,8 +155,7 @@ def best_strength(ridge: Ridge, groups: Numbers) -> float:
     """
     numbers = ridge.targets.argmax(axis=1)
     losses = []
-    for alpha in STRENGTHS:
-        answers = ridge.left_out(float(alpha), groups)
+    for answers in ridge.left_out_by(STRENGTHS, groups):
         asked = ~np.isnan(answers[:, 0])
         if not asked.any():
             return DEFAULT_STRENGTH
