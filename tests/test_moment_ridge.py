@@ -196,6 +196,11 @@ def test_it_knows_which_features_a_part_shows_together():
     assert MomentRidge().fit(pooled[:16], labels[:16]).score(pooled[16:], labels[16:]) < 1
 
 
+def test_groups_of_another_number_of_images_are_refused():
+    with pytest.raises(ValueError, match="groups"):
+        MomentRidge().fit(*placed(), groups=[0, 1])
+
+
 # --- learning ---------------------------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,7 @@ def adapt_model(
         return model, adapted.refusal_
     adapted_to: AdaptedTo = {
         "date": datetime.date.today().isoformat(),
-        "photos": len(target),
+        "photos": len(photos),
         "taken": adapted.taken_,
         "rejected": 0 if insist else int(rejected.sum()),
     }

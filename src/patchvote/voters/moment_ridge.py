@@ -236,6 +236,8 @@ class MomentRidge(Voter):
         self._check_settings()
         source, labels = self._read_labelled(X, y, reset=True)
         weight = check_weights(sample_weight, len(source))
+        if groups is not None and np.shape(groups) != (len(labels),):
+            raise ValueError(f"groups must have one group per image, {len(labels)}, got the shape {np.shape(groups)}.")
         self._set_classes(labels[weight > 0])
         numbers = np.searchsorted(self.classes_, labels)
         self._learn(self._moments(source, None), numbers, weight, groups)
