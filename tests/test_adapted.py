@@ -217,6 +217,19 @@ def test_a_collapse_is_refused_and_the_plain_answers_are_given(source, monkeypat
     assert set(Adapted(insist=True).fit(*source, target).predict(target)) == {"land"}
 
 
+def test_adapting_that_changes_confident_answers_is_refused(source, monkeypatch):
+    original = _Domains.linear
+
+    def turned(self):
+        linear, bias, temperature = original(self)
+        return np.roll(linear, 1, axis=0), np.roll(bias, 1), temperature
+
+    monkeypatch.setattr(_Domains, "linear", turned)
+    with pytest.warns(AdaptationWarning, match="answers that .* is confident about"):
+        adapted = Adapted().fit(*source, photos(60, seed=2)[0])
+    assert not adapted.adapted_
+
+
 def test_a_target_of_one_class_is_no_collapse():
     assert collapsed(np.array(["mug"] * 30 + ["cup"] * 2), np.array(["mug"] * 32)) is None
     assert collapsed(np.array(["mug", "cup", "jar"] * 9), np.array(["mug"] * 25 + ["cup"] * 2)) is not None

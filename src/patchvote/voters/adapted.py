@@ -44,6 +44,7 @@ _FEWEST = 10  # photos of the target; fewer do not tell another camera from chan
 _LEAST_PART = 0.1  # share of the target that takes part; of photos of another camera, 0.2 or more did
 # Least ratio of the variety of answers after and before: 0.80 or more with another camera, 0.53 or less in a collapse.
 _LEAST_VARIETY = 2 / 3
+_MOST_CHANGED = 1 / 3  # of the confident answers: 0.02 with another camera, 0.89 in a target of one class of ten
 # With a smaller ratio of leads, the shares of classes in the target are estimated. On pairs of Amazon, Webcam and
 # Caltech it was 0.99 or more where both domains showed all classes, and 0.88 or less where the target showed half of
 # them; of photos of one class in ten, 94 % or more are then named rightly, instead of a quarter.
@@ -171,6 +172,9 @@ class Adapted(Voter):
             asked = used[~known[used]]
             if not self.insist and len(asked):
                 self.refusal_ = collapsed(before[asked], after[asked])
+            sure = np.flatnonzero(named & ~known)
+            if not self.insist and not known.any() and self.refusal_ is None:
+                self.refusal_ = overturned(before[sure], after[sure])
         if self.refusal_ is not None:
             self.linear_, self.bias_ = self.unadapted_.linear_, self.unadapted_.bias_
             self.temperature_, self.taken_, self.adapted_ = self.unadapted_.temperature_, 0, False
@@ -352,6 +356,26 @@ def collapsed(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
     return (
         f"not adapted: adapting would name {counts.max():,} of the {len(after):,} photos {often!r}, "
         f"where the model as it was learned finds {len(names):,} classes among them, {_WHAT_TO_DO}"
+    )
+
+
+def overturned(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> str | None:
+    """Return a message if answers change that the unadapted voter is confident about, or None.
+
+    They do where the target shows one class of many: centred at its own mean, it looks like all of them.
+
+    Examples
+    --------
+    >>> overturned(np.array(["cat"] * 9), np.array(["cat", "dog", "cow"] * 3))[:54]
+    'not adapted: adapting would change 6 of 9 answers that'
+    >>> overturned(np.array(["cat"] * 40), np.array(["cat"] * 38 + ["dog"] * 2))
+    """
+    changed = int((before != after).sum())
+    if changed <= max(1, _MOST_CHANGED * len(before)):
+        return None
+    return (
+        f"not adapted: adapting would change {changed:,} of {len(before):,} answers that the model as it was learned "
+        f"is confident about, {_WHAT_TO_DO}"
     )
 
 
