@@ -27,8 +27,7 @@ import numpy as np
 
 from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import NBNN, SNBNL, Recipe, Store
-from patchvote.bags.entries import Entry
-from patchvote.bags.shard_writing import ShardWriter
+from patchvote.bags.shards import Entry, ShardWriter
 from patchvote.utils.machine import forget_peak_memory, give_back_memory, peak_memory
 from patchvote.voters.prototypes.stoml3 import Stoml3
 

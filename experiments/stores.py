@@ -9,7 +9,7 @@ from pathlib import Path
 
 from patchvote.bags.cache import Filled
 from patchvote.bags.extract import Extractor
-from patchvote.bags.fill import up_to_date
+from patchvote.bags.fill import fill
 from patchvote.bags.store import Store
 from patchvote.networks.cache import cache_folder
 from patchvote.networks.names import parts_of
@@ -63,4 +63,8 @@ class Stores:
         extractor = Extractor(made, backbone=backbone, jobs=self.jobs, device=self.device)
         path = self.path(recipe, network)
         path.parent.mkdir(parents=True, exist_ok=True)
-        return up_to_date(path, [self.photos[name] for name in names], extractor, progress=progress)[1]
+        photos = [self.photos[name] for name in names]
+        skipped = {error.name for error in fill(path, photos, extractor, progress=progress).skipped}
+        return Store.open(path).only(
+            [name for name in dict.fromkeys(one.name for one in photos) if name not in skipped]
+        )

@@ -14,8 +14,7 @@ import pytest
 from sklearn.base import clone
 
 from patchvote import NBNN, Bags, LocalNBNN, Model, ModelError, Recipe, Store
-from patchvote.bags.entries import Entry
-from patchvote.bags.shard_writing import write_shard
+from patchvote.bags.shards import Entry, write_shard
 from patchvote.models import file
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import voter_of

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from patchvote import NBNN, Bags, LocalNBNN, Recipe, Store
-from patchvote.bags.entries import Entry
-from patchvote.bags.shard_writing import write_shard
+from patchvote.bags.shards import Entry, write_shard
 from patchvote.voters.neighbours.approximate import _Products
 from test_voters import make_bags
 

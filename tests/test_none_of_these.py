@@ -26,8 +26,8 @@ from patchvote.models.report.examples import examples
 from patchvote.models.report.page import _mistakes, mistakes_of
 from patchvote.models.scores import Scores
 from patchvote.models.sorting import Sorter
-from patchvote.web.context import answer_view
-from patchvote.web.learning import mistakes_of as mistakes_of_the_page
+from patchvote.web.reporting import _mistakes as mistakes_of_the_page
+from patchvote.web.views import answer_view
 from test_cli import words
 
 CLASSES = ("bluebell", "daisy", "iris")

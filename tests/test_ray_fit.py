@@ -24,7 +24,7 @@ from helpers.local_engine import LocalEngine
 from helpers.quick_network import QUICK
 from helpers.worker_networks import TracedNetwork
 from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Store, StoreError, fill
-from patchvote.bags.thinning import Thinning, thinned
+from patchvote.bags.store import Thinning, thinned
 from patchvote.models.file import read_model
 from patchvote.utils.engine import Engine, TeamEngine
 from patchvote.voters.prototypes.parted import fit_on_workers
@@ -65,7 +65,7 @@ def stages():
 
 @pytest.mark.parametrize("voter", ["auto", "snbnl"])
 def test_fit_on_workers_gives_the_model_of_one_process(voter, cluster, command, photo_folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.bags.thinning._MAX_TRAINING_DESCRIPTORS", 480)  # 30 descriptors of each photo
+    monkeypatch.setattr("patchvote.bags.store._MAX_TRAINING_DESCRIPTORS", 480)  # 30 descriptors of each photo
     monkeypatch.chdir(tmp_path)  # workers understand relative paths
     network_in(tmp_path)
     shutil.copytree(photo_folder, "photos", ignore=shutil.ignore_patterns("*no. [4-9].*"))
@@ -172,8 +172,8 @@ def test_gradients_in_parts_train_the_prototypes_of_one_process(settings, store)
 
 
 def test_gradients_of_a_part_of_every_bag_train_the_prototypes_of_that_part(store, monkeypatch):
-    monkeypatch.setattr("patchvote.bags.thinning._MAX_TRAINING_DESCRIPTORS", 80)
-    monkeypatch.setattr("patchvote.bags.thinning._MIN_PER_PHOTO", 2)
+    monkeypatch.setattr("patchvote.bags.store._MAX_TRAINING_DESCRIPTORS", 80)
+    monkeypatch.setattr("patchvote.bags.store._MIN_PER_PHOTO", 2)
     thin, thinning = thinned(store, seed=3), Thinning.of(len(store), seed=3)
     assert thinning.most == 2 < store.sizes.max()
     many = fit_on_workers(SNBNL(**SMALL), store, engine=LocalEngine(), bags=thin, thinning=thinning)

@@ -16,8 +16,7 @@ from safetensors.numpy import save
 
 from helpers.waiting import wait_for
 from patchvote import SNBNL, Bags, Recipe, Store
-from patchvote.bags.entries import Entry
-from patchvote.bags.shard_writing import write_shard
+from patchvote.bags.shards import Entry, write_shard
 from patchvote.errors import PatchvoteError
 from patchvote.voters.prototypes import blocks, checkpoint, passes
 from patchvote.voters.prototypes.blocks import limits, read_ahead

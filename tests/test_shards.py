@@ -1,34 +1,25 @@
-"""One shard: what is written is read, in every type, and names and headers are taken for what they are."""
+"""One shard: what is written is read, in every type, and damage and hostile headers are noticed."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from helpers.shards import changed_header, flip_a_value, rewrite
-from patchvote import Bags, PhotoError, Recipe, StoreError
-from patchvote.bags import shard as shards
-from patchvote.bags.entries import Entry
-from patchvote.bags.shard import Shard, is_own_name, newest, number_of, set_aside, shard_files
-from patchvote.bags.shard_writing import cast, write_shard
+from helpers.shards import changed_header, flip, flip_a_value, make_bag, put, rewrite, same
+from patchvote import Bags, PhotoError, Recipe, Store, StoreError
+from patchvote.bags import shards
+from patchvote.bags.shards import Entry, Shard, cast, is_own_name, shard_files, write_shard
 from patchvote.errors import DamagedShardError
-from test_store import make_bag, put, same
 
-OWN = f"{'1' * 20}-7-{'0a' * 6}.safetensors"
-
-
-def write_as(folder: Path, dtype: str, seeds=range(3)) -> Path:
-    folder.mkdir(exist_ok=True)
-    bags = [cast("", make_bag(seed), dtype) for seed in seeds]
-    return write_shard(folder, Recipe(), "f", [Entry(f"{seed}.jpg", "a", f"{seed}") for seed in seeds], bags)
-
-
-# --- reading --------------------------------------------------------------------------------------------------------
+# --- writing and reading --------------------------------------------------------------------------------------------
 
 
 def test_a_header_has_what_was_written(tmp_path):
@@ -37,22 +28,18 @@ def test_a_header_has_what_was_written(tmp_path):
     path = write_shard(tmp_path, Recipe("some.onnx"), "f", entries, bags, ["gone", "lost"])
     shard = Shard.open(path)
     assert (shard.path, shard.recipe, shard.fingerprint) == (path, Recipe("some.onnx"), "f")
-    assert (list(shard.entries), shard.forgotten) == (entries, ("gone", "lost"))
+    assert ([shard.entry(index) for index in range(2)], shard.forgotten) == (entries, ["gone", "lost"])
     assert (shard.offsets.tolist(), shard.dim, shard.dtype) == ([0, 1, 2], 5, "float32")
-    assert shard.order[0] == number_of(path)
-    assert path.name == f"{number_of(path):020d}-{os.getpid()}-{shard.order[1][:12]}.safetensors"
-    assert shard.owner.endswith(f"@{os.getpid()}")
-    rows = np.concatenate([bag.values for bag in bags]).astype(np.float64)
-    np.testing.assert_allclose(shard.moments[0, :5], rows.mean(axis=0), atol=1e-6)
-    np.testing.assert_allclose(shard.moments[1, :5], ((rows - rows.mean(axis=0)) ** 2).sum(axis=0), atol=1e-6)
     assert shard.kind == (Recipe().sampling, "after", "f", 5)
-    assert not shard.is_claim
+    assert is_own_name(path)
+    assert path.name.split("-")[1] == str(os.getpid())
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_bags_are_read_alone_or_together_into_every_type(tmp_path, dtype):
-    shard = Shard.open(write_as(tmp_path, dtype))
     expected = [cast("", make_bag(seed), dtype) for seed in range(3)]
+    entries = [Entry(f"{seed}.jpg", "a", f"{seed}") for seed in range(3)]
+    shard = Shard.open(write_shard(tmp_path, Recipe(), "f", entries, expected))
     for index, bag in enumerate(expected):
         assert shard.bag(index).values.dtype == dtype
         same(shard.bag(index), bag)
@@ -63,56 +50,156 @@ def test_bags_are_read_alone_or_together_into_every_type(tmp_path, dtype):
             bag.values[...], bag.boxes[...], bag.level[...] = 7, 7, 7
         shard.read_into(zip(order, found, strict=True))
         for index, bag in zip(order, found, strict=True):
-            assert bag.values.dtype == target
             same(bag, expected[index].astype(target))
 
 
-def test_reading_verifies_every_bag(tmp_path):
-    path = write_as(tmp_path, "float16")
-    flip_a_value(path)
+@pytest.mark.parametrize("sizes", [[3], [1, 0, 4], [4096, 1], [4095, 1, 1], [0]])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_the_moments_of_a_shard_are_those_of_all_its_descriptors(tmp_path, sizes, dtype):
+    rng = np.random.default_rng(0)
+    bags = []
+    for size in sizes:
+        boxes = np.sort(rng.random((size, 4), dtype=np.float32))
+        bags.append(cast("", Bags(rng.normal(3, 2, (size, 2)).astype(np.float32), [0, size], boxes), dtype))
+    path = write_shard(tmp_path, Recipe(), "f", [Entry(f"{i}", None, f"{i}") for i in range(len(sizes))], bags)
     shard = Shard.open(path)
-    with pytest.raises(DamagedShardError, match=r"is damaged: what it holds of \d.jpg is not what was written"):
-        [shard.bag(index) for index in range(3)]
-    path.unlink()
-    with pytest.raises(StoreError, match=r"can no longer be read: .*Was the store moved or changed\?"):
-        shard.bag(0)
+    decoded = Bags.join([shard.bag(index) for index in range(len(sizes))])
+    rows = np.hstack([decoded.values, (decoded.boxes[:, :2] + decoded.boxes[:, 2:]) / 2]).astype(np.float64)
+    if len(rows):
+        np.testing.assert_allclose(shard.moments[0], rows.mean(axis=0), rtol=1e-6)
+        np.testing.assert_allclose(shard.moments[1], ((rows - rows.mean(axis=0)) ** 2).sum(axis=0), rtol=1e-5)
+    else:
+        assert not shard.moments.any()
 
 
-def test_what_cannot_be_opened_is_told_in_words(tmp_path):
-    with pytest.raises(StoreError, match=r"^none.safetensors cannot be read: No such file or directory\.$"):
-        Shard.open(tmp_path / "none.safetensors")
-    save_file({"weights": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
-    with pytest.raises(
-        DamagedShardError, match=r"^model.safetensors is damaged, or no part of a store: its format is ''"
-    ):
-        Shard.open(tmp_path / "model.safetensors")
-    (tmp_path / "text.safetensors").write_text("hello, this is not a shard")
-    with pytest.raises(DamagedShardError, match="^text.safetensors is damaged, or no part of a store: "):
-        Shard.open(tmp_path / "text.safetensors")
+@pytest.mark.parametrize("value", [1e30, np.inf, np.nan])
+def test_moments_that_no_number_holds_are_written_without_a_warning(tmp_path, value):
+    bag = Bags(np.array([[value, 1], [-value, 2]], np.float32), [0, 2])
+    shard = Shard.open(write_shard(tmp_path, Recipe(), "f", [Entry("a", None, "1")], [bag]))
+    assert not np.isfinite(shard.moments).all()
+    np.testing.assert_allclose(shard.moments[:, 1], [1.5, 0.5])
+    same(shard.bag(0), bag)
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("value", "dtype", "fits"),
     [
-        ({"format": "patchvote-bags-9"}, "has the format 'patchvote-bags-9', not 'patchvote-bags-2'"),
-        ({"recipe": "{}"}, "has metadata this version does not understand: "),
-        ({"number": "1e9"}, "does not understand: its number is '1e9'"),
-        ({"number": "٣"}, "does not understand: its number is"),
-        ({"number": "1" * 31}, "does not understand: its number is"),
+        (65504.0, "float16", True),
+        (-65520.0, "float16", False),
+        (65520.0, "float32", True),
+        (1e39, "float32", False),
+        (np.nan, "float32", False),
+        (-np.inf, "float32", False),
     ],
 )
-def test_a_header_that_is_as_it_was_written_but_not_understood_is_no_damage(tmp_path, change, says):
+def test_a_number_that_the_type_of_the_store_does_not_hold_is_refused(value, dtype, fits):
+    bag = Bags(np.array([[0.0], [value]]), [0, 2])
+    if fits:
+        assert cast("a.jpg", bag, dtype).values.dtype == dtype
+    else:
+        with pytest.raises(PhotoError, match=rf"^a.jpg: a descriptor of it .* does not fit into {dtype}"):
+            cast("a.jpg", bag, dtype)
+
+
+def test_shards_are_files_with_the_ending_the_oldest_first_and_a_clock_that_went_back_changes_nothing(
+    tmp_path, monkeypatch
+):
+    first = put(tmp_path, [1])
+    for name in (".hidden.safetensors", "notes.txt", "x.safetensors.damaged", "zzz.safetensors"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(time, "time_ns", lambda: 5)
+    second = put(tmp_path, [1])
+    assert shard_files(tmp_path) == [tmp_path / "zzz.safetensors", first, second]
+    assert [is_own_name(path) for path in (second, tmp_path / "zzz.safetensors", Path("1-2-3.safetensors"))] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_an_error_of_writing_without_a_number_keeps_its_own_words(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError("the quota of the bucket is used up")  # as libraries of remote file systems do
+
+    monkeypatch.setattr(shards, "write_atomically", refused)
+    with pytest.raises(StoreError, match="cannot be written: the quota of the bucket is used up"):
+        put(tmp_path, [1])
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def everything(folder: Path) -> tuple:
+    """All that can be read of a store, whole and photo by photo."""
+    store = Store.open(folder)
+    parts = [store.load(), *(store.load([index]) for index in range(len(store)))]
+    arrays = [
+        (bags.values.tobytes(), bags.boxes.tobytes(), bags.level.tobytes(), bags.offsets.tolist(), labels.tolist())
+        for bags, labels in parts
+    ]
+    return store.names, store.entries, store.recipe, store.fingerprint, arrays
+
+
+def test_of_300_flipped_bits_none_changes_what_is_read_unnoticed(tmp_path):
+    path = put(tmp_path, range(8))
+    whole, expected = path.read_bytes(), everything(tmp_path)
+    chance, noticed = random.Random(15), 0
+    for _ in range(300):
+        flip(path, chance.randrange(8 * len(whole)))
+        try:
+            assert everything(tmp_path) == expected
+        except StoreError:
+            noticed += 1
+        path.write_bytes(whole)
+    assert noticed >= 290
+    assert everything(tmp_path) == expected
+
+
+def test_a_torn_shard_is_ignored_and_named(tmp_path):
+    put(tmp_path, [1, 2])
+    torn = put(tmp_path, [3])
+    data = torn.read_bytes()
+    for cut in (0, 4, 100, len(data) - 1):
+        torn.write_bytes(data[:cut])
+        store = Store.open(tmp_path)
+        assert len(store) == 2
+        assert torn.name in store.damaged[0]
+
+
+def test_of_many_damaged_shards_the_first_is_named_with_its_photo_and_no_thread_is_left(tmp_path):
+    paths = [put(tmp_path, range(first, first + 4)) for first in range(0, 40, 4)]
+    store = Store.open(tmp_path)
+    threads = threading.active_count()
+    for number in (4, 5, 7):
+        flip_a_value(paths[number])
+    paths[6].unlink()
+    for _ in range(5):
+        with pytest.raises(DamagedShardError, match=rf"{paths[4].name} is damaged: what it holds of 016.jpg"):
+            store.load()
+    assert threading.active_count() == threads
+    with pytest.raises(DamagedShardError, match="what it holds of 016.jpg"):
+        store.load([16])  # a photo that is read alone is verified too
+    same(store.load([17])[0], make_bag(17))
+    assert paths[4].exists()  # whoever only reads a store changes nothing in it
+
+
+def test_a_file_that_is_no_shard_is_refused_with_the_reason(tmp_path):
+    with pytest.raises(StoreError, match=r"^none.safetensors cannot be read: No such file or directory\.$"):
+        Shard.open(tmp_path / "none.safetensors")
+    save_file({"weights": np.zeros(3, np.float32)}, tmp_path / "model.safetensors")
+    (tmp_path / "text.safetensors").write_text("hello, this is not a shard")
+    for name in ("model", "text"):
+        with pytest.raises(DamagedShardError, match=f"^{name}.safetensors is damaged, or no part of a store: "):
+            Shard.open(tmp_path / f"{name}.safetensors")
+
+
+@pytest.mark.parametrize("change", [{"format": "patchvote-bags-9"}, {"recipe": "{}"}])
+def test_a_header_of_another_version_is_no_damage(tmp_path, change):
     path = put(tmp_path, [1])
     changed_header(path, lambda header: header["__metadata__"].update(change))
-    with pytest.raises(StoreError, match=says) as error:
+    with pytest.raises(StoreError, match="version") as error:
         Shard.open(path)
     assert not isinstance(error.value, DamagedShardError)
-
-
-def test_the_largest_number_is_read(tmp_path):
-    path = put(tmp_path, [1])
-    changed_header(path, lambda header: header["__metadata__"].update(number="9" * 30))
-    assert Shard.open(path).order[0] == 10**30 - 1
 
 
 @pytest.mark.parametrize(
@@ -137,189 +224,130 @@ def test_an_array_of_another_type_or_shape_is_damage_even_with_the_right_checksu
         Shard.open(path)
 
 
-def test_descriptors_may_have_as_many_features_as_the_limit_and_no_more(tmp_path, monkeypatch):
-    path = put(tmp_path, [1])
-    monkeypatch.setattr(shards, "_MAX_FEATURES", 5)
-    assert Shard.open(path).dim == 5
-    monkeypatch.setattr(shards, "_MAX_FEATURES", 4)
-    with pytest.raises(DamagedShardError, match="contradicts itself: its arrays do not fit its header"):
-        Shard.open(path)
-
-
-@pytest.mark.parametrize("offsets", [[1, 3, 5], [0, 6, 5], [0, 3, 4], [0, 3, 6]])
-def test_offsets_that_do_not_rise_from_zero_to_the_end_are_damage(tmp_path, offsets):
-    path = put(tmp_path, [1, 2])
-    arrays = {name: array[:5] for name, array in load_file(path).items() if name in ("values", "boxes", "level")}
-    for right, these in ((True, [0, 3, 5]), (False, offsets)):
-        rewrite(path, {**arrays, "offsets": np.array(these)})
-        if right:
-            assert Shard.open(path).offsets.tolist() == these
-        else:
-            with pytest.raises(DamagedShardError, match="contradicts itself: its arrays do not fit its header"):
-                Shard.open(path)
-
-
-def test_a_checksum_of_the_header_that_was_lost_is_noticed(tmp_path):
-    path = put(tmp_path, [1])
-    with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
-    arrays = load_file(path)
-    del arrays["checks"], arrays["moments"]
-    save_file(arrays, path, header)
-    with pytest.raises(DamagedShardError, match="it has no checks"):
-        Shard.open(path)
-
-
-# --- order and names ------------------------------------------------------------------------------------------------
-
-
-def test_the_newest_bag_of_each_photo_is_found_and_what_was_removed_is_not(tmp_path):
-    nothing = Bags(np.empty((0, 5), np.float16), [0])
-    first, second = Shard.open(put(tmp_path, [1, 2, 3])), Shard.open(put(tmp_path, [4, 2]))
-    third = Shard.open(write_shard(tmp_path, Recipe(), "f", [], [nothing], ["003.jpg", "never.jpg"]))
-    expected = {"001.jpg": (first, 0), "002.jpg": (second, 1), "004.jpg": (second, 0)}
-    assert newest([third, first, second]) == expected
-    assert newest([]) == {}
-    assert (third.is_claim, first.is_claim) == (False, False)
-    assert Shard.open(write_shard(tmp_path, Recipe(), "f", [], [nothing])).is_claim
-
-
-def test_shards_are_files_with_the_ending_that_are_not_hidden_in_the_order_of_their_numbers(tmp_path):
-    names = [
-        "zzz.safetensors",
-        f"{2:020d}-1-a.safetensors",
-        f"{10**20}-1-a.safetensors",
-        f"{3:020d}-1-b.safetensors",
-        f"{3:020d}-1-a.safetensors",
+def test_a_shard_that_contradicts_itself_is_damage_even_with_the_right_checksum(tmp_path, monkeypatch):
+    path = put(tmp_path, range(8))
+    whole, arrays = path.read_bytes(), load_file(path)
+    offsets, moments = arrays["offsets"], arrays["moments"].copy()
+    moments[1, 0] = -5  # a sum of squares
+    none = {name: arrays[name][:0] for name in ("boxes", "level")} | {"offsets": np.zeros_like(offsets)}
+    entry = {"name": "a", "label": None, "digest": "1", "size": 0, "modified": 0}
+    changes = [
+        ({"offsets": offsets[:-1]}, {}),
+        ({"offsets": offsets[::-1].copy()}, {}),
+        ({"offsets": offsets + np.arange(9)}, {}),
+        ({"offsets": offsets + 1}, {}),
+        ({"boxes": arrays["boxes"][:-1]}, {}),
+        ({"moments": moments}, {}),
+        (none | {"values": np.empty((0, 0), np.float16)}, {}),
+        (none | {"values": np.empty((0, 1 << 45), np.float16)}, {}),
+        ({}, {"entries": json.dumps([entry] * 7)}),
+        *(({}, {"entries": json.dumps([entry | {key: 7}] * 8)}) for key in ("name", "label", "digest")),
+        ({}, {"entries": json.dumps([entry | {"size": 10**30}] * 8)}),
+        *(({}, {"entries": text}) for text in ("[{}]", "nonsense", "[" * 100_000)),
+        ({}, {"forgotten": "[7]"}),
     ]
-    for name in (*names, ".hidden.safetensors", "notes.txt", "x.safetensors.damaged"):
-        (tmp_path / name).touch()
-    assert [path.name for path in shard_files(tmp_path)] == [names[index] for index in (0, 1, 4, 3, 2)]
+    for array, metadata in changes:
+        rewrite(path, array, metadata)
+        with pytest.raises(DamagedShardError):
+            Shard.open(path)
+        path.write_bytes(whole)
+    rewrite(path)
+    Shard.open(path)
+    monkeypatch.setattr(shards, "_MAX_FEATURES", 4)
+    with pytest.raises(DamagedShardError, match="contradicts itself"):
+        Shard.open(path)
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [
-        (f"{'0' * 18}42-1-a", 42),
-        (f"{'9' * 30}-1-a", 10**30 - 1),
-        (f"{'9' * 31}-1-a", 0),
-        (f"{'9' * 19}-1-a", 0),
-        ("renamed", 0),
-        (f"{'٣' * 20}-1-a", 0),
-        (f"{'²' * 20}-1-a", 0),
-        (f"a-{'9' * 20}-1", 0),
-        ("1" * 20, int("1" * 20)),
-    ],
-)
-def test_the_number_of_a_shard_is_at_the_start_of_its_name(name, number):
-    assert number_of(Path("folder") / name) == number
+# --- hostile headers ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [
-        (OWN, True),
-        (OWN.replace("1" * 20, "1" * 30), True),
-        (OWN.replace("1" * 20, "1" * 31), False),
-        (OWN.replace("1" * 20, "1" * 19), False),
-        (OWN.replace("-7-", "-77-"), True),
-        (OWN.replace("-7-", "--"), False),
-        (OWN.replace("0a", "0g"), False),
-        (OWN.replace("0a" * 6, "0a" * 5), False),
-        (OWN.replace(".safe", "xsafe"), False),
-        (OWN + ".damaged", False),
-        ("a" + OWN, False),
-    ],
-)
-def test_a_name_is_our_own_or_not(name, own):
-    assert is_own_name(Path("folder") / name) is own
+def with_header(data: bytes, change) -> bytes:
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    line = change(header)
+    line = line if isinstance(line, bytes) else json.dumps(header if line is None else line).encode()
+    return len(line).to_bytes(8, "little") + line + data[8 + length :]
 
 
-def test_a_written_shard_has_a_name_of_our_own(tmp_path):
-    assert is_own_name(put(tmp_path, [1]))
+def set_in(*path):
+    *keys, last, value = path
+
+    def change(header):
+        place = header
+        for key in keys:
+            place = place[key]
+        place[last] = value
+
+    return change
 
 
-def test_what_is_set_aside_overwrites_nothing(tmp_path):
-    names = []
-    for content in ("one", "two", "three", "four"):
-        path = tmp_path / "x.safetensors"
-        path.write_text(content)
-        moved = set_aside(path)
-        assert moved.read_text() == content
-        assert not path.exists()
-        names.append(moved.name)
-    assert names == [f"x.safetensors{number}.damaged" for number in ("", ".2", ".3", ".4")]
-    assert shard_files(tmp_path) == []
+WRONG = (None, -1, 1.5, 10**30, True, "x", [], {}, [[]], "1" * 5000)
+HOSTILE = {
+    "not JSON": lambda header: b"{" * 50,
+    "nested deeply": lambda header: b"[" * 1_000_000,
+    "a list": lambda header: [header],
+    "many arrays": lambda header: {**header, **{f"t{i}": header["level"] for i in range(130_000)}},
+    "much metadata": set_in("__metadata__", "more", "x" * (65 << 20)),
+    "many metadata": set_in("__metadata__", {f"k{i}": "" for i in range(130_000)}),
+    "many entries": set_in("__metadata__", "entries", json.dumps([{"name": "", "label": "", "digest": ""}] * 130_000)),
+    "entries nested deeply": set_in("__metadata__", "entries", "[" * 1_000_000),
+    **{f"metadata {value!r:.9}": set_in("__metadata__", value) for value in WRONG},
+    **{
+        f"{key} {value!r:.9}": set_in("__metadata__", key, value)
+        for key in ("format", "recipe", "entries", "forgotten", "fingerprint")
+        for value in WRONG
+    },
+    **{
+        f"{name} {key} {value!r:.9}": set_in(name, key, value)
+        for name in ("values", "offsets", "boxes", "level")
+        for key in ("dtype", "shape", "data_offsets")
+        for value in (*WRONG, [0, 10**30], [10**15, 2], [-1, -2], [1, True], ["0", "1"])
+    },
+}
 
 
-# --- writing --------------------------------------------------------------------------------------------------------
+def test_hostile_headers_are_refused_in_words_and_in_no_time(tmp_path):
+    path = put(tmp_path, range(8))
+    whole, slowest = path.read_bytes(), 0.0
+    for what, change in HOSTILE.items():
+        path.write_bytes(with_header(whole, change))
+        before = time.process_time()
+        with pytest.raises(StoreError) as error:
+            pytest.fail(f"{what} is taken: {Shard.open(path)}")
+        assert len(str(error.value)) < 500, what
+        slowest = max(slowest, time.process_time() - before)
+    assert slowest < 5  # seconds; half of one where nothing else runs
 
 
-def test_numbers_go_on_from_the_largest_that_is_known(tmp_path):
-    far = 10**25
-    assert number_of(write_shard(tmp_path, Recipe(), "f", [Entry("a", None, "1")], [make_bag(1)], after=far)) == far + 1
-    assert number_of(put(tmp_path, [2])) == far + 2
-    (tmp_path / f"{'9' * 30}-1-a.safetensors").touch()
-    with pytest.raises(StoreError, match=f"has a file with the number {'9' * 30}, the largest possible"):
-        put(tmp_path, [3])
+def test_arrays_that_claim_more_photos_than_the_header_names_are_not_read(tmp_path):
+    path = put(tmp_path, range(8))
+    count = 1 << 37  # of eight bytes: more than any machine has
+
+    def change(header):
+        start = 0
+        for name in ("values", "boxes", "level", "moments"):
+            first, last = header[name]["data_offsets"]
+            header[name]["data_offsets"] = [start, start + last - first]
+            start += last - first
+        for name in ("offsets", "checks"):
+            header[name] |= {"shape": [count], "data_offsets": [start, start + 8 * count]}
+            start += 8 * count
+
+    path.write_bytes(with_header(path.read_bytes(), change))
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        file.truncate(8 + length + header["checks"]["data_offsets"][1])  # takes no room on the disk
+    with pytest.raises(StoreError, match="its header does not have as many photos"):
+        Shard.open(path)
+    path.unlink()
 
 
-@pytest.mark.parametrize("sizes", [[3], [1, 0, 4], [4096, 1], [4095, 1, 1], [5000, 5000, 2], [0]])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_the_moments_of_a_shard_are_those_of_all_its_descriptors(tmp_path, sizes, dtype):
-    rng = np.random.default_rng(0)
-    bags = []
-    for size in sizes:
-        boxes = np.sort(rng.random((size, 4), dtype=np.float32))
-        bags.append(cast("", Bags(rng.normal(3, 2, (size, 2)).astype(np.float32), [0, size], boxes), dtype))
-    path = write_shard(tmp_path, Recipe(), "f", [Entry(f"{i}", None, f"{i}") for i in range(len(sizes))], bags)
-    shard = Shard.open(path)
-    decoded = Bags.join([shard.bag(index) for index in range(len(sizes))])
-    rows = np.hstack([decoded.values, (decoded.boxes[:, :2] + decoded.boxes[:, 2:]) / 2]).astype(np.float64)
-    assert shard.moments.shape == (2, 4)
-    if len(rows):
-        np.testing.assert_allclose(shard.moments[0], rows.mean(axis=0), rtol=1e-6)
-        np.testing.assert_allclose(shard.moments[1], ((rows - rows.mean(axis=0)) ** 2).sum(axis=0), rtol=1e-5)
-    else:
-        assert not shard.moments.any()
-
-
-@pytest.mark.parametrize("value", [1e30, np.inf, np.nan])
-def test_moments_that_no_number_holds_are_written_without_a_warning(tmp_path, value):
-    bag = Bags(np.array([[value, 1], [-value, 2]], np.float32), [0, 2])
-    shard = Shard.open(write_shard(tmp_path, Recipe(), "f", [Entry("a", None, "1")], [bag]))
-    assert not np.isfinite(shard.moments).all()
-    np.testing.assert_allclose(shard.moments[:, 1], [1.5, 0.5])
-    same(shard.bag(0), bag)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_bag_is_kept_in_the_type_of_the_store_if_it_fits(dtype):
-    bag = make_bag(1).astype(np.float64)
-    kept = cast("a.jpg", bag, dtype)
-    assert kept.values.dtype == dtype
-    same(kept, bag.astype(dtype))
-
-
-@pytest.mark.parametrize(
-    ("value", "dtype", "fits"),
-    [
-        (65504.0, "float16", True),
-        (-65504.0, "float16", True),
-        (65520.0, "float16", False),
-        (-65520.0, "float16", False),
-        (65520.0, "float32", True),
-        (1e39, "float32", False),
-        (np.nan, "float32", False),
-        (-np.inf, "float32", False),
-    ],
-)
-def test_a_number_that_the_type_of_the_store_does_not_hold_is_refused(value, dtype, fits):
-    bag = Bags(np.array([[0.0], [value]]), [0, 2])
-    if fits:
-        cast("a.jpg", bag, dtype)
-    else:
-        advice = "Look at" if dtype == "float32" else "Keep them in float32"
-        with pytest.raises(PhotoError, match=rf"^a.jpg: a descriptor of it .* does not fit into {dtype}\. {advice}"):
-            cast("a.jpg", bag, dtype)
-    cast("a.jpg", Bags(np.empty((0, 3)), [0, 0]), dtype)
+def test_a_header_that_claims_to_be_endless_is_not_read(tmp_path):
+    path = put(tmp_path, range(8))
+    with path.open("r+b") as file:
+        file.truncate(1 << 40)  # takes no room on the disk
+        file.write((1 << 39).to_bytes(8, "little"))
+    with pytest.raises(StoreError, match="header has 549,755,813,888 bytes"):
+        Shard.open(path)
+    path.unlink()

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from patchvote import SNBNL, Bags, Recipe, Store
-from patchvote.bags.entries import Entry
-from patchvote.bags.shard_writing import write_shard
+from patchvote.bags.shards import Entry, write_shard
 from test_stoml3 import literal_pseudocode
 from test_voters import make_bags
 

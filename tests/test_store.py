@@ -1,87 +1,158 @@
+"""A store and the views of it: what they hold, what is read of them, and what they say."""
+
 from __future__ import annotations
 
 import json
 import random
-import re
 import tracemalloc
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
 
-from helpers.shards import rewrite
-from patchvote import Bags, Dense, PhotoError, Recipe, Store, StoreError
-from patchvote.bags import shard_writing
-from patchvote.bags.entries import Entry
-from patchvote.bags.shard import Shard
-from patchvote.bags.shard_writing import cast, write_shard
-from patchvote.utils.arrays import to_float32
+from helpers.shards import make_bag, put, same
+from patchvote import NBNN, SNBNL, Bags, LocalNBNN, MomentRidge, Recipe, Store, StoreError
+from patchvote.bags.shards import Entry, write_shard
+from patchvote.bags.store import thinned
+from patchvote.utils.arrays import Moments, to_float32
 
 RECIPE = Recipe()
-
-
-def make_bag(seed: int, size: int | None = None, dim: int = 5) -> Bags:
-    rng = np.random.default_rng(seed)
-    n = size or int(rng.integers(1, 9))
-    return Bags(
-        rng.normal(size=(n, dim)).astype(np.float16),
-        np.array([0, n]),
-        np.sort(rng.random((n, 4), dtype=np.float32)),
-        rng.integers(0, 3, n),
-    )
-
-
-def put(folder, seeds, label=lambda seed: "ab"[seed % 2], recipe=RECIPE, fingerprint="f", **kwargs):
-    folder.mkdir(exist_ok=True)
-    entries = [Entry(f"{seed:03d}.jpg", label(seed), f"digest {seed}") for seed in seeds]
-    return write_shard(folder, recipe, fingerprint, entries, [make_bag(seed, **kwargs) for seed in seeds])
+SHARDS = ([4, 1, 7], [0, 6], [5, 3, 2])  # numbers of photos, in the order in which they are on disk
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A store of 30 photos in three shards, in no order."""
-    seeds = list(range(30))
-    random.Random(0).shuffle(seeds)
-    for start in (0, 10, 20):
-        put(tmp_path / "store", seeds[start : start + 10])
+    """A store of eight photos in three shards."""
+    for seeds in SHARDS:
+        put(tmp_path / "store", seeds)
     return tmp_path / "store"
 
 
-def same(a: Bags, b: Bags) -> None:
-    for name in ("values", "offsets", "boxes", "level"):
-        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+def forget(folder, names) -> None:
+    write_shard(folder, RECIPE, "f", [], [Bags(np.empty((0, 5), np.float16), [0])], names)
 
 
-def test_what_was_written_is_read_in_order_of_name(folder):
+# --- what a store says ----------------------------------------------------------------------------------------------
+
+
+def test_a_store_says_what_it_holds(folder):
+    put(folder, [3, 9], label=lambda seed: None)
+    (folder / "torn.safetensors").write_bytes(b"half")
+    (folder / "old.safetensors.damaged").write_bytes(b"set aside before")
+    (folder / ".writing-host@1-ab").write_bytes(b"half a shard")
+    sizes = [len(make_bag(seed).values) for seed in (*range(8), 9)]
+    store = Store.open(str(folder))
+    assert repr(store) == f"<Store: 9 photos, {sum(sizes)} descriptors of 5 features>"
+    assert store.names == [f"{seed:03d}.jpg" for seed in (*range(8), 9)]
+    assert store.labels.tolist() == ["a", "b", "a", None, "a", "b", "a", "b", None]
+    assert store.entries[1] == Entry("001.jpg", "b", "digest 1")
+    assert store.sizes.tolist() == sizes
+    summary = json.loads(json.dumps(store.summary()))
+    assert "torn.safetensors" in summary.pop("damaged")[0]
+    assert summary == {
+        "store": str(folder),
+        "photos": 9,
+        "classes": {"a": 4, "b": 3},
+        "without_label": 2,
+        "descriptors": sum(sizes),
+        "descriptors_per_photo": [min(sizes), pytest.approx(sum(sizes) / 9), max(sizes)],
+        "features": 5,
+        "dtype": ["float16"],
+        "network": RECIPE.network,
+        "fingerprint": "f",
+        "recipe": RECIPE.to_json(),
+        "shards": 4,
+        "bytes": sum(path.stat().st_size for path in folder.glob("*-*.safetensors")),
+        "superseded": 1,
+        "set_aside": ["old.safetensors.damaged"],
+    }
+
+
+def test_the_newest_bag_of_a_photo_counts_and_a_forgotten_photo_is_gone_until_it_comes_again(folder):
+    put(folder, [3, 40], label=lambda seed: "new")
+    forget(folder, ["003.jpg", "004.jpg", "never"])
+    put(folder, [4])
     store = Store.open(folder)
-    bags, labels = store.load()
-    assert store.names == [f"{seed:03d}.jpg" for seed in range(30)]
-    same(bags, Bags.join([make_bag(seed) for seed in range(30)]))
-    assert labels.tolist() == ["ab"[seed % 2] for seed in range(30)]
-    assert bags.values.dtype == np.float32
-    assert store.sizes.tolist() == bags.sizes.tolist()
+    assert store.names == [f"{seed:03d}.jpg" for seed in (0, 1, 2, 4, 5, 6, 7, 40)]
+    assert store.labels[-1] == "new"
+    forget(folder, store.names)
+    with pytest.raises(StoreError, match="holds no photos yet"):
+        Store.open(folder)
+
+
+@pytest.mark.parametrize("other", [{"fingerprint": "g"}, {"dim": 6}, {"recipe": Recipe(activation="before")}])
+def test_shards_of_two_kinds_are_refused(folder, other):
+    put(folder, [20], **other)
+    with pytest.raises(StoreError, match="descriptors of two kinds"):
+        Store.open(folder)
+
+
+def test_the_path_of_a_network_is_not_its_kind(folder):
+    put(folder, [20], recipe=Recipe("other.onnx"))
+    assert len(Store.open(folder)) == 9
+
+
+def test_what_is_no_store_is_refused_with_the_reason(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "x.safetensors").write_text("hello")
+    for name, reason in {
+        "none": "no such folder",
+        "file": "it is a file",
+        "empty": "no descriptors",
+        "bad": "every file in it is damaged",
+    }.items():
+        with pytest.raises(StoreError, match=reason):
+            Store.open(tmp_path / name)
+
+
+def test_the_type_of_a_store_holds_all_of_its_shards(folder):
+    assert Store.open(folder).dtype == np.float16
+    bag = make_bag(30).astype(np.float32)
+    write_shard(folder, RECIPE, "f", [Entry("z.jpg", None, "30")], [bag])
+    store = Store.open(folder)
+    assert store.dtype == np.float32
+    same(store.load([8])[0], bag)
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 29), min_size=1))
-def test_any_photos_can_be_read_in_any_order(tmp_path_factory, indices):
+@given(st.lists(st.integers(0, 29), min_size=1), st.sampled_from([np.float16, np.float32, np.float64]))
+def test_any_photos_can_be_read_in_any_order_and_type(tmp_path_factory, indices, dtype):
     folder = tmp_path_factory.getbasetemp() / "any"
     if not folder.exists():
         put(folder, range(15))
         put(folder, range(15, 30))
-    same(Store.open(folder).load(indices)[0], Bags.join([make_bag(seed) for seed in indices]))
+    bags, labels = Store.open(folder).load(indices, dtype)
+    same(bags, Bags.join([make_bag(seed) for seed in indices]))
+    assert bags.values.dtype == dtype
+    assert labels.tolist() == ["ab"[seed % 2] for seed in indices]
 
 
-def test_photo_by_photo(folder):
-    for seed, (name, bag, label) in enumerate(Store.open(folder).images()):
-        assert (name, label) == (f"{seed:03d}.jpg", "ab"[seed % 2])
-        same(bag, make_bag(seed))
-
-
-def test_shuffled_blocks_hold_every_photo_once_in_bounded_size(folder):
+def test_photos_that_are_not_there_are_refused(folder):
     store = Store.open(folder)
+    with pytest.raises(StoreError, match="no photos were requested"):
+        store.load([])
+    for indices in ([8], [-1], [0.5], ["a"]):
+        with pytest.raises(IndexError, match="numbers 0 to 7"):
+            store.load(indices)
+    with pytest.raises(StoreError, match=r"does not hold nobody\.jpg"):
+        store.only(["001.jpg", "nobody.jpg"])
+    for path in folder.iterdir():
+        path.unlink()
+    with pytest.raises(StoreError, match="can no longer be read"):
+        store.load()
+
+
+def test_shuffled_blocks_hold_every_photo_once_in_bounded_size(tmp_path):
+    seeds = list(range(30))
+    random.Random(0).shuffle(seeds)
+    put(tmp_path, seeds)
+    store = Store.open(tmp_path)
 
     def rounds(**kwargs):
         return [(bags.values.tolist(), labels.tolist()) for bags, labels in store.blocks(20, **kwargs)]
@@ -93,16 +164,16 @@ def test_shuffled_blocks_hold_every_photo_once_in_bounded_size(folder):
         rows = np.concatenate([bags.values for bags, _ in blocks])
         assert sorted(rows.tolist()) == sorted(everything.tolist())
     assert rounds(seed=0) == rounds(seed=0) != rounds(seed=1)
-    assert rounds() == rounds(seed=None)
     assert len(list(store.blocks(1))) == 30  # a photo larger than a block is a block
 
 
-def test_class_by_class(folder):
-    blocks = list(Store.open(folder).by_class(15))
-    assert [label for label, _ in blocks] == sorted(label for label, _ in blocks)
-    for wanted in "ab":
-        joined = Bags.join([bags for label, bags in blocks if label == wanted])
-        same(joined, Bags.join([make_bag(seed) for seed in range(30) if "ab"[seed % 2] == wanted]))
+def test_a_block_is_filled_to_the_last_descriptor(tmp_path):
+    put(tmp_path, range(6), size=4)
+    store = Store.open(tmp_path)
+    assert [bags.sizes.tolist() for bags, _ in store.blocks(8)] == [[4, 4]] * 3
+    assert [bags.sizes.tolist() for bags, _ in store.blocks(7)] == [[4]] * 6
+    assert [labels.tolist() for _, labels in store.blocks(8, indices=[5, 0, 0])] == [["b", "a"], ["a"]]
+    assert list(store.blocks(8, indices=[])) == []
 
 
 def test_opening_does_not_read_the_descriptors_and_blocks_take_bounded_memory(tmp_path):
@@ -121,148 +192,88 @@ def test_opening_does_not_read_the_descriptors_and_blocks_take_bounded_memory(tm
     tracemalloc.stop()
 
 
-def test_the_newest_bag_of_a_photo_counts(folder):
-    put(folder, [3, 40], label=lambda seed: "new")
+def test_a_view_has_everything_of_its_photos_in_its_own_order(folder):
     store = Store.open(folder)
-    assert len(store) == 31
-    assert store.labels[3] == "new"
-    assert store.summary()["superseded"] == 1
+    assert store.order_on_disk().tolist() == [seed for seeds in SHARDS for seed in seeds]
+    part = store.only(["006.jpg", "001.jpg", "005.jpg"])
+    assert part.names == ["006.jpg", "001.jpg", "005.jpg"]
+    assert part.labels.tolist() == ["a", "b", "b"]
+    assert part.entries == [store.entries[seed] for seed in (6, 1, 5)]
+    same(part.load()[0], Bags.join([make_bag(seed) for seed in (6, 1, 5)]))
+    assert part.order_on_disk().tolist() == [1, 0, 2]
+    assert (len(store), store.names[1]) == (8, "001.jpg")  # as it was
 
 
-def test_a_forgotten_photo_is_gone_until_it_comes_again(folder):
-    write_shard(folder, RECIPE, "f", [], [Bags(np.empty((0, 5), np.float16), [0])], ["003.jpg", "004.jpg", "never"])
-    assert len(Store.open(folder)) == 28
-    put(folder, [4])
-    store = Store.open(folder)
-    assert "003.jpg" not in store.names
-    assert "004.jpg" in store.names
-
-
-def test_a_store_from_which_all_was_forgotten_says_so(tmp_path):
-    put(tmp_path, [1])
-    write_shard(tmp_path, RECIPE, "f", [], [Bags(np.empty((0, 5), np.float16), [0])], ["001.jpg"])
-    with pytest.raises(StoreError, match="holds no photos yet"):
-        Store.open(tmp_path)
-
-
-def test_photos_without_labels_have_none(tmp_path):
-    put(tmp_path, range(4), label=lambda seed: None if seed == 2 else "a")
+def test_no_voter_learns_what_is_no_number(tmp_path):
+    for seed, value in ((1, np.nan), (2, np.inf), (3, 1.0)):
+        bag = make_bag(seed)
+        bag.values[0, 2] = value
+        write_shard(tmp_path, RECIPE, "f", [Entry(f"{seed}.jpg", "ab"[seed % 2], f"{seed}")], [bag])
     store = Store.open(tmp_path)
-    assert store.labels.tolist() == ["a", "a", None, "a"]
-    assert [label for label, _ in store.by_class()] == ["a"]
-    assert store.summary()["without_label"] == 1
+    np.testing.assert_array_equal([store.load([index])[0].values[0, 2] for index in range(3)], [np.nan, np.inf, 1.0])
+    for voter in (NBNN(), LocalNBNN(), SNBNL(), MomentRidge()):
+        with pytest.raises(ValueError, match="NaN or infinity"):
+            voter.fit(store)
 
 
-def test_a_torn_shard_is_ignored_and_named(folder):
-    torn = sorted(folder.iterdir())[1]
-    data = torn.read_bytes()
-    for cut in (0, 4, 100, len(data) - 1):
-        torn.write_bytes(data[:cut])
-        store = Store.open(folder)
-        assert len(store) == 20
-        assert torn.name in store.damaged[0]
+# --- moments, checksums and parts -----------------------------------------------------------------------------------
 
 
-def test_a_shard_that_contradicts_itself_is_damaged(folder):
-    path = sorted(folder.iterdir())[0]
-    whole, arrays = path.read_bytes(), load_file(path)
-    header = {"entries": json.dumps([vars(entry) for entry in Shard.open(path).entries])}
-    changes = [
-        ({"offsets": arrays["offsets"][:-1]}, {}),
-        ({"offsets": arrays["offsets"][::-1].copy()}, {}),
-        ({"boxes": arrays["boxes"][:-1]}, {}),
-        ({}, {"format": "patchvote-bags-9"}),
-        ({}, {"entries": "[{}]"}),
-        ({}, {"entries": "nonsense"}),
-        ({}, {"recipe": "nonsense"}),
-        ({"offsets": arrays["offsets"].astype(np.uint64)}, {}),
-        ({}, {"entries": "[" * 100_000}),
-        ({}, {"entries": re.sub(r'"name": "[^"]*"', '"name": 7', header["entries"], count=1)}),
-        ({}, {"entries": re.sub(r'"label": "[^"]*"', '"label": ["a"]', header["entries"], count=1)}),
-        ({}, {"entries": re.sub(r'"digest": "[^"]*"', '"digest": ["a"]', header["entries"], count=1)}),
-        ({}, {"forgotten": "[7]"}),
-    ]
-    for array, told in changes:
-        rewrite(path, array, told)
-        assert len(Store.open(folder).damaged) == 1
-        path.write_bytes(whole)
-    rewrite(path)
-    assert not Store.open(folder).damaged
+def moments_of(bags: Bags) -> Moments:
+    found = Moments()
+    found.update(np.concatenate([bags.values, (bags.boxes[:, :2] + bags.boxes[:, 2:]) / 2], axis=1))
+    return found
 
 
-def test_temporary_and_foreign_files_are_not_shards(folder):
-    (folder / ".writing-host@1-ab").write_bytes(b"half a shard")
-    (folder / "notes.txt").write_text("hello")
-    assert len(Store.open(folder)) == 30
-
-
-def test_bags_of_two_recipes_do_not_mix(folder):
-    put(folder, [50], recipe=Recipe(sampling=Dense(sides=(96,))))
-    with pytest.raises(StoreError, match=r"holds descriptors of two kinds: .* Keep each in a folder of its own"):
-        Store.open(folder)
-
-
-def test_what_is_no_store_is_refused(tmp_path, folder):
-    with pytest.raises(StoreError, match="no such folder. `patchvote extract PHOTOS STORE` makes one"):
-        Store.open(tmp_path / "none")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(StoreError, match="it holds no descriptors of photos"):
-        Store.open(tmp_path / "empty")
-    (tmp_path / "empty" / "x.safetensors").write_text("hello")
-    with pytest.raises(StoreError, match="every file in it is damaged"):
-        Store.open(tmp_path / "empty")
-    with pytest.raises(StoreError, match="no photos were asked for"):
-        Store.open(folder).load([])
-    for indices in ([30], [-1], [0.5], ["a"]):
-        with pytest.raises(IndexError, match="numbers 0 to 29"):
-            Store.open(folder).load(indices)
-
-
-def test_a_shard_that_vanishes_while_reading_says_so(folder):
+def test_moments_are_those_of_the_shards_that_are_wanted_whole(folder):
+    bag = make_bag(40)
+    bag.values[0, 0] = np.inf  # moments that are not finite are not used
+    write_shard(folder, RECIPE, "f", [Entry("z.jpg", None, "40")], [bag])
     store = Store.open(folder)
-    for path in folder.iterdir():
-        path.unlink()
-    with pytest.raises(StoreError, match="can no longer be read"):
-        store.load()
+    for wanted, used, left in (
+        (np.arange(9), range(8), [8]),
+        (np.array([6, 3, 0, 2]), [0, 6], [3, 2]),  # all of the second shard, and two thirds of the third
+    ):
+        found, rest = store.moments(wanted)
+        expected = moments_of(store.load(list(used))[0])
+        assert (found.weight, rest.tolist()) == (expected.weight, left)
+        np.testing.assert_allclose(found.as_array(), expected.as_array(), rtol=1e-5, atol=1e-5)
+    none, left = store.moments(np.array([1, 1, 4]))  # as many as the first shard has, but one of them twice
+    assert (none.weight, left.tolist()) == (0, [1, 1, 4])
 
 
-def test_numbers_too_large_for_float16_are_named():
-    bag = Bags(np.array([[1e5]], dtype=np.float32), np.array([0, 1]))
-    with pytest.raises(PhotoError, match="a.jpg: a descriptor of it is not finite, or does not fit into float16"):
-        cast("a.jpg", bag, "float16")
-    assert cast("a.jpg", bag, "float32").values[0, 0] == 1e5
+def test_the_checksum_of_a_store_is_that_of_its_bags_however_they_are_spread_over_shards(folder, tmp_path):
+    content = Store.open(folder).content()
+    put(tmp_path / "one", range(8))
+    one = Store.open(tmp_path / "one")
+    assert one.content() == one.only(one.names).content() == content
+    put(tmp_path / "another network", range(8), fingerprint="g")
+    others = [one.only(one.names[::-1]), one.only(one.names[:7]), Store.open(tmp_path / "another network")]
+    assert content not in [other.content() for other in others]
+    write_shard(folder, RECIPE, "f", [Entry("003.jpg", "b", "digest 3")], [make_bag(50)])
+    assert Store.open(folder).content() != content
 
 
-def test_the_summary_is_plain_json(folder):
-    told = json.loads(json.dumps(Store.open(folder).summary()))
-    assert told["photos"] == 30
-    assert told["classes"] == {"a": 15, "b": 15}
-    assert told["dtype"] == ["float16"]
-    assert told["bytes"] == sum(path.stat().st_size for path in folder.iterdir())
+def thinned_store(folder, order, seed=0):
+    rng = np.random.default_rng(0)
+    bags = [Bags.of([rng.normal(size=(size, 6)).astype(np.float16)]) for size in rng.integers(5, 400, 30)]
+    folder.mkdir()
+    for part in np.array_split(order, 4):
+        entries = [Entry(f"{index:03d}", "ab"[index % 2], str(index)) for index in part]
+        write_shard(folder, RECIPE, "f", entries, [bags[index] for index in part])
+    return Store.open(folder)
 
 
-def test_a_store_can_be_seen_as_if_it_held_some_photos_only(tmp_path, photo_folder):
-    from patchvote import Dense, Extractor, Recipe, StoreError, fill
-
-    fill(tmp_path, photo_folder, Extractor(Recipe(sampling=Dense(sides=(64,)))))
-    store = Store.open(tmp_path)
-    names = [store.names[7], store.names[2]]
-    part = store.only(names)
-    assert (len(part), part.names) == (2, names)
-    bags, labels = part.load()
-    expected, known = store.load([7, 2])
-    np.testing.assert_array_equal(bags.values, expected.values)
-    assert labels.tolist() == known.tolist()
-    assert len(store) == 40
-    assert sorted(store.order_on_disk()) == list(range(40))
-    with pytest.raises(StoreError, match="does not hold nobody.jpg"):
-        store.only(["nobody.jpg"])
-
-
-def test_an_error_of_writing_without_a_number_is_told_in_its_own_words(tmp_path, monkeypatch):
-    def refused(*_):
-        raise OSError("the quota of the bucket is used up")  # as libraries of remote file systems do
-
-    monkeypatch.setattr(shard_writing, "write_and_hold", refused)
-    with pytest.raises(StoreError, match="cannot be written: the quota of the bucket is used up"):
-        write_shard(tmp_path, RECIPE, "f", [Entry("a.jpg", None, "1")], [Bags.of([np.ones((1, 2))])])
+def test_of_every_bag_some_descriptors_are_read_the_first_always_wherever_they_are_on_disk(tmp_path, monkeypatch):
+    store = thinned_store(tmp_path / "a", np.arange(30))
+    np.testing.assert_array_equal(thinned(store, 0).values, store.load()[0].values)  # of few photos, all
+    monkeypatch.setattr("patchvote.bags.store._MAX_TRAINING_DESCRIPTORS", 300)
+    thin, (full, _) = thinned(store, 0), store.load()
+    assert thin.sizes.tolist() == np.minimum(full.sizes, 24).tolist()
+    for ours, theirs in zip(thin, full, strict=True):
+        rows = [np.flatnonzero((theirs.values == value).all(axis=1)).item() for value in ours.values]
+        assert rows[0] == 0
+        assert rows == sorted(set(rows))
+    other = thinned_store(tmp_path / "b", np.random.default_rng(1).permutation(30))
+    np.testing.assert_array_equal(thinned(other, 0).values, thin.values)
+    assert (thinned(store, 1).values != thin.values).any()

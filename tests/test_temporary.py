@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
@@ -19,7 +18,7 @@ import pytest
 from PIL import Image
 
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Dense, Extractor, ImageClassifier, PatchvoteError, Recipe, Store, StoreError, fill
+from patchvote import ImageClassifier, PatchvoteError
 from patchvote.utils.files import temporary_folder, write_atomically
 
 WRITES_SLOWLY = """
@@ -58,7 +57,6 @@ class Stuck(QuickNetwork):
 FITS_WITHOUT_A_CACHE = (
     f"{WORKS}\nImageClassifier(QUICK, voter='nbnn', cache=False, backbone=Stuck(), jobs=1).fit(sys.argv[2])"
 )
-FILLS = f"{WORKS}\nfill(sys.argv[3], sys.argv[2], Extractor(QUICK, backbone=Stuck(), jobs=1))"
 
 
 @contextmanager
@@ -171,53 +169,16 @@ def test_the_folder_of_a_killed_fit_without_a_cache_is_removed_by_the_next_and_t
     assert names(temporary) == before
 
 
-def test_a_claim_counts_while_its_writer_lives_and_not_after_it_was_killed(photos, tmp_path):
-    other = Extractor(Recipe("quick", Dense(sides=(96,))), backbone=QuickNetwork())
-    with at_work(FILLS, Path(__file__).parent, photos, tmp_path / "store") as process:
-        (claim,) = (tmp_path / "store").iterdir()
-        with pytest.raises(StoreError, match="another recipe"):
-            fill(tmp_path / "store", photos, other)
-        assert claim.exists()
-        kill(process)
-    assert claim.exists()
-    fill(tmp_path / "store", photos, other)
-    assert not claim.exists()
-    assert len(Store.open(tmp_path / "store")) == 8
-
-
-def test_a_claim_stands_until_the_last_of_those_who_began_the_store_is_gone(photos, tmp_path):
-    other = Extractor(Recipe("quick", Dense(sides=(96,))), backbone=QuickNetwork())
-    words = Path(__file__).parent, photos, tmp_path / "store"
-    with at_work(FILLS, *words) as first, at_work(FILLS, *words):
-        kill(first)  # the second is still at work in the same way
-        with pytest.raises(StoreError, match="another recipe"):
-            fill(tmp_path / "store", photos, other)
-    fill(tmp_path / "store", photos, other)
-
-
-def test_a_claim_beside_shards_of_another_kind_does_not_keep_a_store_from_being_read(photos, tmp_path):
-    other = Extractor(Recipe("quick", Dense(sides=(96,))), backbone=QuickNetwork())
-    with at_work(FILLS, Path(__file__).parent, photos, tmp_path / "store") as process:
-        kill(process)
-    (claim,) = (tmp_path / "store").iterdir()
-    kept = claim.read_bytes()
-    fill(tmp_path / "store", photos, other)
-    claim.write_bytes(kept)
-    assert Store.open(tmp_path / "store").recipe == other.recipe
-
-
 # --- no room ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_full_temporary_folder_is_told_in_one_sentence(place, command, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(place))
 
-    @contextlib.contextmanager
     def full(path, parts):
         raise OSError(errno.ENOSPC, "No space left on device")
-        yield
 
-    monkeypatch.setattr("patchvote.bags.shard_writing.write_and_hold", full)
+    monkeypatch.setattr("patchvote.bags.shards.write_atomically", full)
     done = command(
         "fit", "photos", "new.patchvote", "--network", "tiny.onnx", "--no-cache", "--no-report", "-q", "--voter", "nbnn"
     )

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from patchvote import Bags, Recipe, Store
-from patchvote.bags.entries import Entry
-from patchvote.bags.shard_writing import write_shard
+from patchvote.bags.shards import Entry, write_shard
 from patchvote.voters.prototypes.minibatches import TrainingData
 
 

@@ -84,10 +84,6 @@ class StoreError(PatchvoteError):
     """A store cannot be read or written, or does not hold what was requested."""
 
 
-class ForeignStoreError(StoreError):
-    """The folder of a store holds something else."""
-
-
 class DamagedShardError(StoreError):
     """The content of a shard is not what was written to it."""
 

@@ -41,7 +41,7 @@ from ..utils.reading import open_regular
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import counted
 from .bags import Bags
-from .extract import Described, Extractor
+from .extract import Described, Extractor, check_files, lost_photo, same_extractor
 
 # Bytes of all bags in the user's cache: the summaries of 100,000 photos, or the whole bags of 9,000.
 DEFAULT_BOUND = 5_000_000_000
@@ -362,8 +362,6 @@ class _WritingJob:
 
     def start(self) -> Callable[[Sequence[Photo]], list[_Written]]:
         """Load the network, and return the function that writes what is kept of some photos."""
-        from .storing import same_extractor
-
         extractor = same_extractor(self.extractor, self.fingerprint)
 
         def work(photos: Sequence[Photo]) -> list[_Written]:
@@ -381,8 +379,6 @@ def _from_workers(
     engine: Engine, photos: Sequence[Photo], extractor: Extractor, folder: _Folder, filled: Filled
 ) -> Generator[tuple[Described, bool], None, None]:
     """Have the workers of an engine extract photos; yield what they have written, as `_extracted` does."""
-    from .storing import check_files, lost_photo
-
     check_files(photos)
     job = _WritingJob(Path(f"{folder.path}"), folder.kept, extractor.again, extractor.backbone.spec.fingerprint)
     with contextlib.closing(engine.run(job, photos)) as results:

@@ -1,10 +1,8 @@
 """Extractor: makes bags from photos, as fast as the network allows.
 
-Every photo goes through two steps: it is read and decoded, and then its views (the parts that the network sees) are
-resized and go through the network. Both steps run on the same threads, each network call on one thread: that keeps all
-cores busy without synchronisation, and costs little more than the network calls alone. Views of the same size share a
-batch, whichever photo they come from. Which views share a batch depends on the order of the photos and the number of
-threads, never on timing; the bags depend on neither.
+Photos are read and decoded, then their views (the parts that the network sees) are resized and go through the network,
+all on the same threads, each network call on one. Views of the same size share a batch, whichever photo they come from.
+Which ones do depends on the order of the photos and the number of threads, never on timing; the bags depend on neither.
 """
 
 from __future__ import annotations
@@ -12,21 +10,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections import deque
-from collections.abc import Container, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError
+from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError, StoreError
 from ..networks import Backbone, load_pinned
 from ..networks.joined import mean_of_cells
 from ..networks.outputs import with_whole
 from ..photos.decode import opened, resized
 from ..photos.find import Photo, Source, find_photos
 from ..utils.arrays import all_finite
+from ..utils.engine import Lost
 from ..utils.machine import cores, one_blas_thread
 from ..utils.parameters import Parameters
 from ..utils.schema import brief
@@ -38,24 +38,14 @@ from .recipe import Recipe, as_recipe, fitting
 # slower than batches of 2. Fewer waste the call: single tiles of 64 px are slower than batches of 32
 # (benchmarks/extract.py measures both).
 _BATCH_PIXELS = 1 << 17
+PER_TASK = 64  # photos; a worker that ends loses no more
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Described:
-    """Result for one photo: a bag, or the reason why there is none.
+    """Result for one photo: a bag, or the reason why there is none; neither if the caller had the bag already.
 
-    Parameters
-    ----------
-    photo : Photo
-        The photo.
-    digest : str
-        SHA-256 of the photo's content; empty if it could not be read.
-    bag : Bags or None
-        Bag of the photo.
-    error : PhotoError or None
-        Reason why there is no bag. Both are None if the caller had the bag already.
-    whole : Bags or None
-        The whole bag that has just come from the network, where `bag` is what is kept of it.
+    `digest` is the SHA-256 of the content, `whole` the whole bag where `bag` is what is kept of it.
     """
 
     photo: Photo
@@ -63,13 +53,6 @@ class Described:
     bag: Bags | None = None
     error: PhotoError | None = None
     whole: Bags | None = None
-
-
-def _readable(value: Any) -> str:
-    """Return how a value is written; the name alone of an object that would show its address."""
-    if " at 0x" in repr(value):
-        return f"<{type(value).__name__} {value.spec.name}>" if hasattr(value, "spec") else f"<{type(value).__name__}>"
-    return repr(value)
 
 
 class Extractor(Parameters):
@@ -147,16 +130,18 @@ class Extractor(Parameters):
 
     def __repr__(self) -> str:
         """Return the call that makes the same extractor, with nothing but what differs from the defaults."""
-        given = [*self._given_recipe(), *self.again.keywords.items()]
-        shown = [f"{name}={_readable(value)}" for name, value in given if value not in (None, "cpu")]
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-    def _given_recipe(self) -> list[tuple[str, Any]]:
-        """Return the recipe as shortly as it can be given: not at all, as the name of its network, or whole."""
         network = self.recipe.network
+        given: list[tuple[str, Any]] = list(self.again.keywords.items())
         if self.recipe != fitting(Recipe(network), self.backbone.spec):
-            return [("recipe", self.recipe)]
-        return [] if network == Recipe().network else [("recipe", str(network))]
+            given.insert(0, ("recipe", self.recipe))
+        elif network != Recipe().network:
+            given.insert(0, ("recipe", str(network)))
+        shown = [
+            f"{name}=<{type(value).__name__}>" if " at 0x" in repr(value) else f"{name}={value!r}"
+            for name, value in given
+            if value not in (None, "cpu")
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def fit(self, X: Source, y: Any = None) -> Self:
         """Learn nothing: photos become bags by the recipe alone."""
@@ -177,19 +162,12 @@ class Extractor(Parameters):
         type(self).__init__(self, **state)
 
     def __call__(self, source: Source) -> Bags:
-        """Extract the bags of all photos of `source`, in order.
-
-        Raises
-        ------
-        PhotoError
-            If a photo cannot be read. Use `stream` to continue after such photos.
-        """
+        """Extract the bags of all photos, in order; raise the PhotoError of the first that cannot be read."""
         bags = []
         for item in self.stream(find_photos(source)):
-            if item.error is not None:
-                raise item.error
-            if item.bag is not None:
-                bags.append(item.bag)
+            if item.bag is None:
+                raise item.error or PhotoError(item.photo.name, "was not decoded.")
+            bags.append(item.bag)
         return Bags.join(bags)
 
     def stream(self, photos: Iterable[Photo], known: Container[str] = ()) -> Generator[Described, None, None]:
@@ -297,9 +275,7 @@ class _Pipeline:
             size = sampling.input_size(image.width, image.height, side, stride)
             if self._backbone.spec.fixed_size is not None:  # whatever the proportions of the image
                 size = self._backbone.spec.fixed_size[::-1]
-            job.views.append(
-                _View(resized(image, size), None, size)
-            )  # resized now: it may wait long, and the photo is large
+            job.views.append(_View(resized(image, size), None, size))  # now: it may wait long, and the photo is large
 
     def _choose_patches(self, job: _Job, image: Image.Image, sampling: Patch) -> None:
         spec = self._backbone.spec
@@ -368,3 +344,30 @@ class _Pipeline:
             values[start:end].reshape(output.shape)[...] = output  # one copy, which also changes the order of axes
         levels = np.repeat(level, np.diff(ends)).astype(np.int16)
         return Bags(values, np.array([0, len(values)]), np.concatenate(boxes), levels)
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+
+def same_extractor(make: Callable[[], Extractor], fingerprint: str) -> Extractor:
+    """Make the extractor of a worker, whose network must have this fingerprint."""
+    extractor = make()
+    spec = extractor.backbone.spec
+    if spec.fingerprint != fingerprint:
+        raise StoreError(
+            f"a worker has another network {spec.name!r} (checksum of its weights {spec.fingerprint}, expected "
+            f"{fingerprint}). All machines of the cluster need the same file or package."
+        )
+    return extractor
+
+
+def check_files(photos: Iterable[Photo]) -> None:
+    """Refuse images in memory, which are not sent to workers."""
+    for photo in photos:
+        if not isinstance(photo.source, Path):
+            raise StoreError(f"{photo.name} is an image in memory: workers of an engine read photos from files.")
+
+
+def lost_photo(name: str, lost: Lost) -> PhotoError:
+    """Return the error of a photo that ended its worker twice."""
+    return PhotoError(name, f"ended the process that read it, twice: {lost.reason}")

@@ -1,15 +1,12 @@
 """Fill a store with the bags of photos, without doing the same work twice and without losing any.
 
 A photo whose bag is in the store is skipped: without reading it if size and time of change of its file are the same,
-after reading it if only its content is. A photo that was moved or has another label reuses its bag. All others go
-through the network. A photo that was moved away or has become unreadable is removed from the store.
+after reading it if only its content is. A photo that was moved or has another label reuses its bag. A photo that was
+moved away or has become unreadable is removed from the store.
 
-Finished photos are written one shard at a time, so an interruption loses at most the current shard; running the same
-command again continues from there. Several processes may fill one store at once: each checks from time to time what the
-others have written, and skips that. With an engine, the workers extract and write; this process decides and counts.
-
-A shard with a damaged header is set aside, and its photos are extracted again. Damage to a bag is detected when the bag
-is read.
+Finished photos are written one shard at a time, so an interruption loses at most the current shard. Several processes
+may fill one store at once: each checks from time to time what the others have written, and skips that. With an engine,
+workers extract and write; this process decides and counts. A shard with a damaged header is set aside.
 """
 
 from __future__ import annotations
@@ -21,23 +18,22 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..errors import ForeignStoreError, PatchvoteError, StoreError
+from ..errors import DamagedShardError, PatchvoteError, PhotoError, StoreError
 from ..photos.find import Photo, Source, find_photos
 from ..utils.engine import Engine, Lost
 from ..utils.files import remove_abandoned
 from ..utils.remote import place
 from ..utils.schema import brief
 from ..utils.terminal import none_readable
+from .bags import Bags
 from .cache import Filled
-from .entries import Entry
-from .extract import Described, Extractor
-from .shard import DTYPES, ENDING, SET_ASIDE
-from .shard_writing import SHARD_BYTES, ShardWriter, cast
-from .stock import Stock
+from .extract import PER_TASK, Described, Extractor, check_files, lost_photo, same_extractor
+from .recipe import Recipe
+from .shards import DTYPES, ENDING, SET_ASIDE, SHARD_BYTES, Entry, Shard, ShardWriter, is_own_name, shard_files
 from .store import Store
-from .storing import Stored, StoringJob, check_files, lost_photo, stamp_of, store_bags, writer_of
 
 _LOOK_AROUND = 64  # photos between two checks of what other processes have written
+_SETTLED = 2 * 10**9  # ns after which a file's time of change is trusted: a later change then gives another time
 
 
 @dataclasses.dataclass
@@ -117,68 +113,163 @@ def fill(
     return _Filling(place(path), find_photos(source), extractor, dtype, strict, progress, engine).run()
 
 
-def up_to_date(
-    path: Path,
-    photos: Sequence[Photo],
-    extractor: Extractor,
-    *,
-    progress: Progress | None = None,
-    engine: Engine | None = None,
-) -> tuple[StoreFilled, Store]:
-    """Bring a store up to date as `fill` does, and open a view of it with only these photos, in this order.
-
-    Raises
-    ------
-    StoreError
-        As for `fill`, and if no photo can be read, or if this process does not see what the workers have written.
-    """
-    filled = fill(path, photos, extractor, progress=progress, engine=engine)
-    skipped = {error.name for error in filled.skipped}
-    names = [photo.name for photo in distinct(photos) if photo.name not in skipped]
-    if not names:
-        raise StoreError(f"{none_readable(len(skipped))} {filled.skipped[0]}")
-    try:
-        return filled, Store.open(path).only(names)
-    except StoreError as error:
-        if engine is None:
-            raise
-        raise StoreError(
-            f"{path} does not hold here what the workers have written ({error}) Every machine of the cluster has to "
-            "see the folder of the descriptors under the same path."
-        ) from error
-
-
 def store_of(items: Iterable[Described], extractor: Extractor, folder: Path) -> Store:
-    """Write the bags of a stream into a new store, and open it with the photos in the order of the stream.
-
-    Parameters
-    ----------
-    items : iterable of Described
-        Photos with distinct names and their bags; those that could not be read are left out.
-    extractor : Extractor
-        Extractor that made the bags.
-    folder : Path
-        Folder of the store; it is empty, or does not exist.
-
-    Raises
-    ------
-    StoreError
-        If no photo can be read, or if the folder cannot be written.
-    """
+    """Write the bags of a stream into a new store, and open it with the readable photos in the order of the stream."""
     _make_folder(folder)
     spec, names, errors = extractor.backbone.spec, [], []
-    stock = Stock(folder, extractor.recipe, spec.fingerprint, spec.dim, None)
-    with contextlib.closing(writer_of(stock)) as writer:
+    with contextlib.closing(ShardWriter(folder, extractor.recipe, spec.fingerprint, spec.dim, "float16")) as writer:
         for item in items:
             if item.bag is not None:
                 names.append(item.photo.name)
-                entry = Entry(item.photo.name, item.photo.label, item.digest)
-                writer.add(entry, cast(item.photo.name, item.bag, stock.dtype))
+                writer.add(Entry(item.photo.name, item.photo.label, item.digest), item.bag)
             elif item.error is not None:
                 errors.append(item.error)
     if not names:
         raise StoreError(f"{none_readable(len(errors))} {errors[0]}" if errors else "there are no photos.")
     return Store.open(folder).only(names)
+
+
+class _Index:
+    """What a store holds, as far as this process has read it; others may write to it at the same time.
+
+    `known` has the entry of each photo by name, `bags` the shard and index of each bag by the digest of its content.
+    """
+
+    def __init__(self, path: Path, recipe: Recipe, fingerprint: str, dim: int, dtype: str | None) -> None:
+        self.path, self.recipe, self.fingerprint, self.dim = path, recipe, fingerprint, dim
+        self._asked_dtype, self.dtype = dtype, dtype or "float16"
+        self.known: dict[str, Entry] = {}
+        self.bags: dict[str, tuple[Shard, int]] = {}
+        self.damaged: list[str] = []
+        self._seen: set[Path] = set()
+
+    def look_around(self) -> None:
+        """Read the headers of the shards that are new since the last call."""
+        for path in shard_files(self.path):
+            if path not in self._seen:
+                self._seen.add(path)
+                shard = self._opened(path)
+                if shard is not None:
+                    self._check_kind(shard)
+                    self.bags.update((digest, (shard, index)) for index, digest in enumerate(shard.digests))
+                    self.known.update((name, shard.entry(index)) for index, name in enumerate(shard.names))
+                    for name in shard.forgotten:
+                        self.known.pop(name, None)
+
+    def bag_of(self, digest: str) -> Bags | None:
+        """Return the bag of a content; None if it is damaged or gone."""
+        try:
+            shard, index = self.bags[digest]
+            return shard.bag(index)
+        except (KeyError, StoreError):
+            return None
+
+    def writer(self, shard_bytes: int) -> ShardWriter:
+        """Return a writer for the store."""
+        return ShardWriter(self.path, self.recipe, self.fingerprint, self.dim, self.dtype, shard_bytes)
+
+    def _opened(self, path: Path) -> Shard | None:
+        """Open a shard; a damaged one is set aside, and a file that is no shard is ignored."""
+        try:
+            return Shard.open(path)
+        except DamagedShardError as error:
+            if is_own_name(path):
+                with contextlib.suppress(OSError):  # another process has set it aside, or nobody can
+                    path.rename(path.with_name(path.name + SET_ASIDE))
+                self.damaged.append(f"{error} It was set aside.")
+        except StoreError:
+            pass  # removed since, or not a shard of ours; `Store.open` and `patchvote info` name it
+        return None
+
+    def _check_kind(self, shard: Shard) -> None:
+        """Refuse a shard of another recipe, network or type."""
+        recipe = self.recipe
+        if shard.kind == (recipe.sampling, recipe.activation, self.fingerprint, self.dim):
+            if self._asked_dtype not in (None, shard.dtype):
+                raise StoreError(
+                    f"{self.path} keeps descriptors in {shard.dtype}, not {self._asked_dtype}. Leave the type out, or "
+                    "choose another folder for the store."
+                )
+            self.dtype = shard.dtype
+            return
+        if (shard.recipe.sampling, shard.recipe.activation) == (recipe.sampling, recipe.activation):
+            what = f"the same recipe but another network ({shard.fingerprint}, now {self.fingerprint})"
+        else:
+            what = f"another recipe (there: {shard.recipe.to_json()}; asked: {recipe.to_json()})"
+        raise StoreError(f"{self.path} was made with {what}. Choose another folder for the store.")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stored:
+    """What became of one photo; `descriptors` is 0 if the store has a bag of this content already."""
+
+    photo: Photo
+    entry: Entry
+    descriptors: int = 0
+    error: PhotoError | None = None
+
+
+def _store_bags(
+    photos: Iterable[Photo], extractor: Extractor, index: _Index, writer: ShardWriter
+) -> Generator[_Stored, None, None]:
+    """Extract photos whose contents the store does not have, and hand their bags to the writer."""
+    stamps: dict[str, tuple[int, int]] = {}  # size and time of each file before it was read, by name
+
+    def stamped() -> Iterator[Photo]:
+        for photo in photos:
+            stamps[photo.name] = stamp_of(photo)
+            yield photo
+
+    with contextlib.closing(extractor.stream(stamped(), index.bags)) as stream:
+        for item in stream:
+            entry = Entry(item.photo.name, item.photo.label, item.digest, *stamps.pop(item.photo.name))
+            try:
+                if item.bag is not None:
+                    writer.add(entry, item.bag)
+                yield _Stored(item.photo, entry, 0 if item.bag is None else len(item.bag.values), item.error)
+            except PhotoError as error:
+                yield _Stored(item.photo, entry, error=error)
+
+
+def stamp_of(photo: Photo) -> tuple[int, int]:
+    """Return size and time of change of a photo's file, or zeros if they cannot be relied on.
+
+    The time is the later of mtime and ctime: any program can set mtime, and ctime also changes with the file's name.
+    """
+    if not isinstance(photo.source, Path):
+        return 0, 0
+    try:
+        status = photo.source.stat()
+    except (OSError, ValueError):  # ValueError: not a valid file name
+        return 0, 0
+    changed = max(status.st_mtime_ns, status.st_ctime_ns)
+    return (status.st_size, changed) if time.time_ns() - changed > _SETTLED else (0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _StoringJob:
+    """The job of a worker that fills a store: photos in, shards on disk, records out."""
+
+    path: Path
+    extractor: Callable[[], Extractor]
+    fingerprint: str
+    dtype: str
+    shard_bytes: int
+    name: str = "extract"
+    per_task: int = PER_TASK
+
+    def start(self) -> Callable[[Sequence[Photo]], list[_Stored]]:
+        """Load the network, and return the function that stores the bags of some photos."""
+        extractor = same_extractor(self.extractor, self.fingerprint)
+        index = _Index(self.path, extractor.recipe, self.fingerprint, extractor.backbone.spec.dim, self.dtype)
+
+        def work(photos: Sequence[Photo]) -> list[_Stored]:
+            index.look_around()
+            # Closed before anything is reported: what is reported as stored is on disk.
+            with contextlib.closing(index.writer(self.shard_bytes)) as writer:
+                return list(_store_bags(photos, extractor, index, writer))
+
+        return work
 
 
 class _Filling:
@@ -192,71 +283,52 @@ class _Filling:
         dtype: str | None,
         strict: bool,
         progress: Progress | None,
-        engine: Engine | None = None,
+        engine: Engine | None,
     ) -> None:
         self.path, self.photos, self.extractor = path, distinct(photos), extractor
         self.strict, self.progress, self.engine = strict, progress, engine
         spec = extractor.backbone.spec
-        self.stock = Stock(path, extractor.recipe, spec.fingerprint, spec.dim, dtype)
-        self.result = StoreFilled(len(self.photos), damaged=self.stock.damaged)
+        self.index = _Index(path, extractor.recipe, spec.fingerprint, spec.dim, dtype)
+        self.result = StoreFilled(len(self.photos), damaged=self.index.damaged)
         self.started = time.monotonic()
-        self.digests: dict[str, str] = {}  # of the requested photos as they were read, by name
-        self.made: set[str] = set()  # digests of the bags that this run has passed to the writer
         self.others: dict[str, str] = {}  # digests by name, of photos of the store that were not requested
 
     def run(self) -> StoreFilled:
         _make_folder(self.path)
         remove_abandoned(self.path)
-        self.stock.look_around()
-        with contextlib.nullcontext() if self.stock.shards else self._claim():
-            requested = {photo.name for photo in self.photos}
-            self.others = {name: entry.digest for name, entry in self.stock.known.items() if name not in requested}
-            # Closed on Ctrl-C as well: extracted bags are kept.
-            with contextlib.closing(writer_of(self.stock, SHARD_BYTES)) as writer:
-                todo = self.photos
-                while todo:
-                    missing = [photo for photo in todo if not self._is_there(photo)]
-                    self.result.kept += len(todo) - len(missing)
+        self.index.look_around()
+        requested = {photo.name for photo in self.photos}
+        self.others = {name: entry.digest for name, entry in self.index.known.items() if name not in requested}
+        missing = [photo for photo in self.photos if not self._is_there(photo)]
+        self.result.kept = len(self.photos) - len(missing)
+        self._report()
+        # Closed on Ctrl-C as well: extracted bags are kept.
+        with contextlib.closing(self.index.writer(SHARD_BYTES)) as writer:
+            stream = (
+                _store_bags(self._draw(missing), self.extractor, self.index, writer)
+                if self.engine is None
+                else self._from_workers(self.engine, missing)
+            )
+            with contextlib.closing(stream):
+                for stored in stream:
+                    self._take(stored, writer)
                     self._report()
-                    self._extract(missing, writer)
-                    todo = self._lost()
         self.result.skipped.sort(key=lambda error: error.name)
         self.result.others = len(self.others)
         return self.result
 
-    @contextlib.contextmanager
-    def _claim(self) -> Iterator[None]:
-        """Reserve an empty store for the recipe, while the first bags are extracted.
-
-        Of two processes that do so at once with different recipes, the one with the older claim continues.
-        """
-        with writer_of(self.stock, SHARD_BYTES).claim() as self.stock.claim:
-            self.stock.look_around()
-            yield
-
-    def _extract(self, todo: list[Photo], writer: ShardWriter) -> None:
-        stream = (
-            store_bags(self._draw(todo), self.extractor, self.stock, writer)
-            if self.engine is None
-            else self._from_workers(self.engine, todo)
-        )
-        with contextlib.closing(stream):
-            for stored in stream:
-                self._take(stored, writer)
-                self._report()
-
-    def _from_workers(self, engine: Engine, todo: list[Photo]) -> Generator[Stored, None, None]:
+    def _from_workers(self, engine: Engine, todo: list[Photo]) -> Generator[_Stored, None, None]:
         """Have the workers of an engine extract photos; yield what became of each."""
         check_files(todo)
         fingerprint = self.extractor.backbone.spec.fingerprint
-        job = StoringJob(self.path, self.extractor.again, fingerprint, self.stock.dtype, SHARD_BYTES)
+        job = _StoringJob(self.path, self.extractor.again, fingerprint, self.index.dtype, SHARD_BYTES)
         with contextlib.closing(engine.run(job, todo)) as results:
             for number, stored in results:
                 if isinstance(stored, Lost):
                     photo = todo[number]
-                    stored = Stored(photo, Entry(photo.name, photo.label, ""), error=lost_photo(photo.name, stored))
-                elif stored.error is None and not stored.descriptors and stored.entry.digest not in self.stock.bags:
-                    self.stock.look_around()  # it may be in a shard of a worker that has ended
+                    stored = _Stored(photo, Entry(photo.name, photo.label, ""), error=lost_photo(photo.name, stored))
+                elif stored.error is None and not stored.descriptors and stored.entry.digest not in self.index.bags:
+                    self.index.look_around()  # it may be in a shard of a worker that has ended
                 yield stored
 
     def _draw(self, todo: list[Photo]) -> Iterator[Photo]:
@@ -268,7 +340,7 @@ class _Filling:
         if not self.strict:  # a strict run reports the first bad photo
             random.Random().shuffle(groups)
         for group in groups:
-            self.stock.look_around()
+            self.index.look_around()
             for photo in group:
                 if self._is_there(photo):
                     self.result.kept += 1
@@ -277,64 +349,39 @@ class _Filling:
 
     def _is_there(self, photo: Photo) -> bool:
         """Whether the store has this photo by name, label, size and time of change, without reading it."""
-        entry = self.stock.known.get(photo.name)
+        entry = self.index.known.get(photo.name)
         if entry is None or entry.label != photo.label or not entry.modified:
             return False
-        if (entry.size, entry.modified) != stamp_of(photo):
-            return False
-        self.digests[photo.name] = entry.digest
-        return True
+        return (entry.size, entry.modified) == stamp_of(photo)
 
-    def _take(self, stored: Stored, writer: ShardWriter) -> None:
+    def _take(self, stored: _Stored, writer: ShardWriter) -> None:
         """Record what became of a photo that was read; reuse the bag of a content that is in the store."""
-        photo, entry = stored.photo, stored.entry
+        photo, entry, known = stored.photo, stored.entry, self.index.known.get(stored.photo.name)
         if stored.error is not None:
             if self.strict:
                 raise stored.error
             self.result.skipped.append(stored.error)
-            self.digests.pop(photo.name, None)
-            if photo.name in self.stock.known:  # the bag in the store is outdated
+            if known is not None:  # the bag in the store is outdated
                 self._forget(photo.name, writer)
-            return
-        if stored.descriptors:
-            self._keep(entry)
+        elif stored.descriptors:
             self.result.extracted += 1
             self.result.descriptors += stored.descriptors
-            return
-        before = self.stock.known.get(photo.name)
-        if before is not None and (before.digest, before.label) == (entry.digest, entry.label):
-            self.digests[photo.name] = entry.digest
+        elif known is not None and (known.digest, known.label) == (entry.digest, entry.label):
             self.result.kept += 1
-            return
-        found = self.stock.bag_of(entry.digest)
-        if found is None:
-            for again in store_bags([photo], self.extractor, self.stock, writer):
+        elif (found := self.index.bag_of(entry.digest)) is not None:
+            for name in [name for name, digest in self.others.items() if digest == entry.digest]:
+                del self.others[name]  # it was moved here
+                self._forget(name, writer)
+            writer.add(entry, found)
+            self.result.reused += 1
+        else:
+            self.index.bags.pop(entry.digest, None)
+            for again in _store_bags([photo], self.extractor, self.index, writer):
                 self._take(again, writer)
-            return
-        for name in [name for name, digest in self.others.items() if digest == entry.digest]:
-            del self.others[name]  # it was moved here
-            self._forget(name, writer)
-        writer.add(entry, cast(entry.name, found, self.stock.dtype))
-        self._keep(entry)
-        self.result.reused += 1
-
-    def _keep(self, entry: Entry) -> None:
-        self.made.add(entry.digest)
-        self.digests[entry.name] = entry.digest
-
-    def _lost(self) -> list[Photo]:
-        """Return the photos whose bags were in shards that turned out to be damaged in this run, and forget them."""
-        stored = self.made | self.stock.bags.keys()
-        lost = [photo for photo in self.photos if self.digests.get(photo.name, "") not in stored]
-        lost = [photo for photo in lost if photo.name in self.digests]  # the others could not be read
-        for photo in lost:
-            del self.digests[photo.name]
-        self.result.kept -= len(lost)
-        return lost
 
     def _forget(self, name: str, writer: ShardWriter) -> None:
         writer.forget(name)
-        self.stock.known.pop(name, None)
+        self.index.known.pop(name, None)
         self.result.forgotten += 1
 
     def _report(self) -> None:
@@ -344,13 +391,7 @@ class _Filling:
 
 
 def distinct(photos: Sequence[Photo]) -> list[Photo]:
-    """Return the photos without repetitions; refuse two different photos with one name.
-
-    Raises
-    ------
-    StoreError
-        If two photos of one name differ in source or label.
-    """
+    """Return the photos without repetitions; refuse two different photos with one name."""
     by_name: dict[str, Photo] = {}
     for photo in photos:
         other = by_name.setdefault(photo.name, photo)
@@ -369,6 +410,4 @@ def _make_folder(path: Path) -> None:
     except OSError as error:
         raise StoreError(f"{path} cannot be used as a store: {error.strerror or error}.") from error
     if foreign:
-        raise ForeignStoreError(
-            f"{path} holds other files ({foreign[0]}, …). Choose a new or empty folder for the store."
-        )
+        raise StoreError(f"{path} holds other files ({foreign[0]}, …). Choose a new or empty folder for the store.")

@@ -1,14 +1,14 @@
 """Store: bags on disk, which are read in part or as a stream.
 
 A store is a folder of shards and nothing else; there is no index that could become inconsistent. Opening it reads the
-headers. If several shards hold the same photo, the newest one is used. Photos are in the order of their names, whoever
-wrote them and when. Everything that is read is compared with its checksum.
+headers. If several shards hold the same photo, the newest one is used. Photos are in the order of their names.
 """
 
 from __future__ import annotations
 
 import collections
 import copy
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import StoreError
-from ..utils.arrays import Moments
+from ..utils.arrays import Moments, to_float32
 from ..utils.remote import place
 from .bags import Bags
-from .entries import Entry
-from .shard import DTYPES, ENDING, SET_ASIDE, Shard, check_of, shard_files
+from .moments import photo_vectors
+from .shards import DTYPES, ENDING, SET_ASIDE, Entry, Shard, check_of, shard_files
 
 Labels = npt.NDArray[Any]
 _READERS = 4  # shards that are read at once
+_MAX_TRAINING_DESCRIPTORS = 36_000  # in total; more brought no accuracy (see `thinned`)
+_MIN_PER_PHOTO = 24  # descriptors, even if there are more in total than that
+_AT_ONCE = 6_000  # descriptors read at once: few enough that the same memory is used again
 
 
 class Store:
@@ -56,14 +59,11 @@ class Store:
 
     def __init__(self, path: Path, shards: Sequence[Shard], damaged: Sequence[str] = ()) -> None:
         self.path = path
-        # Claims only matter while a store is empty.
-        self.shards = sorted((shard for shard in shards if not shard.is_claim), key=lambda shard: shard.order)
-        self.damaged = list(damaged)
-        numbers = _newest_numbers(self.shards)
+        self.shards, self.damaged = list(shards), list(damaged)
+        first, numbers = shards[0], _newest_numbers(shards)
         if not numbers:
             raise StoreError(f"{path} holds no photos yet. `patchvote extract PHOTOS {path}` fills it.")
-        first = self.shards[0]
-        for shard in self.shards[1:]:
+        for shard in shards[1:]:
             if shard.kind != first.kind:
                 raise StoreError(
                     f"{path} holds descriptors of two kinds: {first.path.name} was made with {first.recipe} (network "
@@ -74,8 +74,7 @@ class Store:
         self.names = sorted(numbers)
         # The bags of all shards are numbered one after the other: a million tuples of shard and index take too much.
         self._numbers = np.array([numbers[name] for name in self.names], np.int64)
-        self._entries: list[Entry] | None = None
-        labels = list(itertools.chain.from_iterable(shard.entries.labels for shard in self.shards))
+        labels = list(itertools.chain.from_iterable(shard.labels for shard in self.shards))
         self.labels: Labels = _label_array([labels[number] for number in self._numbers.tolist()])
         self.sizes = np.concatenate([np.diff(shard.offsets) for shard in self.shards])[self._numbers]
 
@@ -108,11 +107,11 @@ class Store:
 
     @property
     def entries(self) -> list[Entry]:
-        """Name, label and digest of each photo; made on first use."""
-        if self._entries is None:
-            every = list(itertools.chain.from_iterable(shard.entries for shard in self.shards))
-            self._entries = [every[number] for number in self._numbers.tolist()]
-        return self._entries
+        """Name, label and digest of each photo."""
+        firsts = _firsts(self.shards)
+        owners = (np.searchsorted(firsts, self._numbers, side="right") - 1).tolist()
+        places = (self._numbers - firsts[owners]).tolist()
+        return [self.shards[owner].entry(place) for owner, place in zip(owners, places, strict=True)]
 
     @property
     def dtype(self) -> npt.DTypeLike:
@@ -123,22 +122,15 @@ class Store:
         return f"<Store: {len(self):,} photos, {int(self.sizes.sum()):,} descriptors of {self.dim:,} features>"
 
     def only(self, names: Sequence[str]) -> Store:
-        """Return a view of the store with only these photos, in this order.
-
-        Raises
-        ------
-        StoreError
-            If one of them is not in the store.
-        """
+        """Return a view of the store with only these photos, in this order; StoreError if one is missing."""
         number = {name: index for index, name in enumerate(self.names)}
         missing = [name for name in names if name not in number]
         if missing or not names:
-            raise StoreError(f"{self.path} does not hold {missing[0] if missing else 'any of no photos'}.")
+            raise StoreError(f"{self.path} does not hold {missing[0]}." if missing else "no photos were requested.")
         chosen = [number[name] for name in names]
         part = copy.copy(self)
         part.names = list(names)
         part._numbers = self._numbers[chosen]
-        part._entries = None if self._entries is None else [self._entries[index] for index in chosen]
         part.labels, part.sizes = self.labels[chosen], self.sizes[chosen]
         return part
 
@@ -154,7 +146,7 @@ class Store:
         """
         chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
         if not len(chosen):
-            raise StoreError("no photos were asked for.")
+            raise StoreError("no photos were requested.")
         offsets = np.concatenate([[0], np.cumsum(self.sizes[chosen])]).astype(np.int64)
         bags = Bags(
             np.empty((offsets[-1], self.dim), dtype=dtype),
@@ -195,7 +187,7 @@ class Store:
         different = np.bincount(shard_of[np.unique(numbers, return_index=True)[1]], minlength=len(self.shards))
         moments, used = Moments(), np.zeros(len(self.shards), bool)
         for number, shard in enumerate(self.shards):
-            whole = 0 < photos[number] == different[number] == len(shard.entries)
+            whole = 0 < photos[number] == different[number] == len(shard)
             if whole and np.isfinite(shard.moments).all():
                 moments.merge(int(shard.offsets[-1]), shard.moments)
                 used[number] = True
@@ -205,12 +197,6 @@ class Store:
         """Return a checksum of the bags of all photos, in their order: of their checksums, not of the descriptors."""
         chosen = np.concatenate([shard.checks[1:] for shard in self.shards])[self._numbers]
         return check_of([self.fingerprint.encode(), chosen, self.sizes]) >> 1
-
-    def images(self, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags, str | None]]:
-        """Yield the name, bag and label of one photo after the other."""
-        for index, name in enumerate(self.names):
-            bags, labels = self.load([index], dtype)
-            yield name, bags, labels[0]
 
     def blocks(
         self,
@@ -247,16 +233,10 @@ class Store:
         if block:
             yield self.load(block, dtype)
 
-    def by_class(self, descriptors: int = 100_000, dtype: npt.DTypeLike = np.float32) -> Iterator[tuple[str, Bags]]:
-        """Yield class after class, in blocks of at most `descriptors`; photos without a label are left out."""
-        for label in sorted({label for label in self.labels if label is not None}):
-            for bags, _ in self.blocks(descriptors, indices=np.flatnonzero(self.labels == label), dtype=dtype):
-                yield str(label), bags
-
     def summary(self) -> dict[str, Any]:
         """Return what the store holds, as plain values."""
         counts = collections.Counter(label for label in self.labels if label is not None)
-        written = sum(len(shard.entries) for shard in self.shards)
+        written = sum(len(shard) for shard in self.shards)
         return {
             "store": str(self.path),
             "photos": len(self),
@@ -279,17 +259,16 @@ class Store:
 
 def _firsts(shards: Sequence[Shard]) -> npt.NDArray[np.int64]:
     """Return the number of the first bag of each shard, and at the end the number of all bags."""
-    return np.cumsum([0, *(len(shard.entries) for shard in shards)])
+    return np.cumsum([0, *(len(shard) for shard in shards)])
 
 
 def _newest_numbers(shards: Sequence[Shard]) -> dict[str, int]:
-    """Return the number of the latest bag of each photo, by name; `shards` are in their order (see `newest`)."""
+    """Return the number of the latest bag of each photo, by name; the oldest shard comes first."""
     numbers: dict[str, int] = {}
     first = 0
     for shard in shards:
-        names = shard.entries.names
-        numbers.update(zip(names, range(first, first + len(names)), strict=True))
-        first += len(names)
+        numbers.update(zip(shard.names, range(first, first + len(shard)), strict=True))
+        first += len(shard)
         for name in shard.forgotten:
             numbers.pop(name, None)
     return numbers
@@ -308,3 +287,56 @@ def _label_array(labels: list[str | None]) -> Labels:
         array[:] = labels
         return array
     return np.array(labels, dtype=str)
+
+
+@dataclasses.dataclass(frozen=True)
+class Thinning:
+    """Choice of at most `most` descriptors per photo; workers that know it read the same ones."""
+
+    most: int
+    seed: int
+
+    @classmethod
+    def of(cls, photos: int, seed: int) -> Thinning:
+        """Return the choice for a collection of so many photos."""
+        return cls(max(_MIN_PER_PHOTO, _MAX_TRAINING_DESCRIPTORS // photos), seed)
+
+    def part(self, bag: Bags, photo: int) -> Bags:
+        """Return the chosen descriptors of the bag of one photo, given its number in the collection."""
+        rows = random_rows(0, len(bag.values), self.most, self.seed, photo)
+        return Bags(bag.values[rows], np.array([0, len(rows)]), bag.boxes[rows], bag.level[rows])
+
+
+def thinned(store: Store, seed: int, vectors: npt.NDArray[np.float32] | None = None) -> Bags:
+    """Read the bags of all photos; for large collections, a random part of every bag.
+
+    The vectors of the whole bags (`moments.photo_vectors`) are written into `vectors`, if given.
+
+    Descriptors of one photo are similar. With 1,500 photos of Scene-15, 24 of the 218 descriptors per photo gave the
+    accuracy of all of them (93.5 and 93.6 % over three splits) in a tenth of the time. The first descriptor, that of
+    the whole photo, is always among them.
+    """
+    most = Thinning.of(len(store), seed).most
+    sizes = np.minimum(store.sizes, most)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    n = int(offsets[-1])
+    thin = Bags(np.empty((n, store.dim), np.float32), offsets, np.empty((n, 4), np.float32), np.empty(n, np.int16))
+    order = iter(store.order_on_disk().tolist())
+    for bags, _ in store.blocks(_AT_ONCE, indices=store.order_on_disk(), dtype=store.dtype):
+        block_vectors = None if vectors is None else photo_vectors(bags)
+        for index, (start, stop) in enumerate(itertools.pairwise(bags.offsets.tolist())):
+            photo = next(order)
+            if vectors is not None and block_vectors is not None:
+                vectors[photo] = block_vectors[index]
+            rows, place = random_rows(start, stop, most, seed, photo), slice(offsets[photo], offsets[photo + 1])
+            to_float32(bags.values[rows], thin.values[place])
+            thin.boxes[place], thin.level[place] = bags.boxes[rows], bags.level[rows]
+    return thin
+
+
+def random_rows(start: int, stop: int, most: int, seed: int, photo: int) -> npt.NDArray[np.int64]:
+    """Choose at most `most` of the rows from `start` to `stop` by seed and number of a photo, always with the first."""
+    if stop - start <= most:
+        return np.arange(start, stop)
+    others = np.random.default_rng([seed, photo]).choice(np.arange(start + 1, stop), most - 1, replace=False)
+    return np.concatenate([[start], np.sort(others)])

@@ -35,7 +35,7 @@ def info(
         if card or photos:
             what = "--card prints the card" if card else "--photos prints the training photos"
             raise MistypedError(f"{what} of a model, and {path} is a folder.")
-        from ..bags.shard import shard_files
+        from ..bags.shards import shard_files
         from .bags import store_info
 
         if not shard_files(path):

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..bags.extract import Described
-from ..bags.storing import lost_photo
+from ..bags.extract import Described, lost_photo
 from ..errors import ModelError, PatchvoteError, PhotoError
 from ..photos.find import Photo
 from ..utils.engine import Engine, Lost

@@ -19,8 +19,7 @@ from ..bags.bags import Bags
 from ..bags.copies import copy_groups, describe_copies
 from ..bags.extract import Described, Extractor
 from ..bags.moments import MomentBags, photo_vectors
-from ..bags.store import Store
-from ..bags.thinning import Thinning, thinned
+from ..bags.store import Store, Thinning, thinned
 from ..errors import ModelError, PatchvoteError, PhotoError
 from ..utils.engine import Engine
 from ..utils.schema import brief

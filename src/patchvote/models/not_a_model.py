@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..bags.shard import FORMAT, shard_files
+from ..bags.shards import FORMAT, shard_files
 from ..utils.marks import Kind, kind_of
 from ..utils.reading import open_regular
 from ..utils.tensors import read_header

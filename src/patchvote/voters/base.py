@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..bags.copies import copy_groups
-from ..bags.store import Store
-from ..bags.thinning import Thinning
+from ..bags.store import Store, Thinning
 from ..errors import PatchvoteError
 from ..utils.engine import Engine
 from ..utils.parameters import Parameters

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ...bags.bags import Bags
 from ...bags.copies import vectors_of
-from ...bags.entries import Entry
+from ...bags.shards import Entry
 from ...bags.store import Store
 from ...errors import PatchvoteError
 from ...utils.engine import Team, TeamEngine

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...bags.bags import Bags
-from ...bags.entries import Entry
-from ...bags.store import Store
-from ...bags.thinning import Thinning
+from ...bags.shards import Entry
+from ...bags.store import Store, Thinning
 from ...utils.engine import Team, TeamEngine
 from ..labels import labels_of
 from ..power import raise_in_place

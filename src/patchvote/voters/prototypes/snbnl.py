@@ -22,8 +22,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from ...bags.bags import Bags
 from ...bags.copies import copy_groups
-from ...bags.store import Store
-from ...bags.thinning import Thinning
+from ...bags.store import Store, Thinning
 from ...errors import PatchvoteError
 from ...utils.engine import Engine, TeamEngine
 from ...utils.remote import place
