@@ -3,49 +3,33 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-ray test-torch mutants coverage coverage-report check bench paper docs dist test-wheel test-sdist test-oldest sbom clean
+.PHONY: demo test test-ray test-torch coverage check bench paper docs dist test-wheel test-sdist test-oldest sbom clean
 
 demo: .venv/installed-demo,web
 	$(BIN)/patchvote demo demo
 	@echo "teach it and ask it in the browser: $(BIN)/patchvote serve --open demo/model.patchvote"
 
+# Tests that need a process of their own are run by test-ray and test-torch.
+APART := --ignore-glob 'tests/test_ray*.py' --ignore tests/test_torch_libraries.py
 test: check
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal --ignore-glob 'tests/test_ray*.py' \
-		--ignore tests/test_torch_libraries.py
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(APART)
 
-# One process after the other: a cluster of two workers takes all cores of a small machine.
-# The page on clusters has a process of its own: it needs a cluster that no other test has used.
+# One process after the other: a cluster of two workers takes all cores of a small machine. The page on clusters has a
+# process of its own: it needs a cluster that no other test has used.
 RAY_TESTS := $(filter-out tests/test_ray_page.py,$(wildcard tests/test_ray*.py))
 test-ray: .venv/installed-dev
 	$(BIN)/python -m pytest $(RAY_TESTS)
-	$(BIN)/python -m pytest tests/test_ray_page.py
+	$(if $(wildcard tests/test_ray_page.py),$(BIN)/python -m pytest tests/test_ray_page.py)
 
 # Networks of timm and torchvision, against the real packages.
 test-torch: .venv/installed-libraries
 	$(BIN)/python -m pytest tests/test_torch_libraries.py
 
-# Small changes of the code that no test notices, in some modules. SAMPLE is a number per module: 150 take a quarter of an
-# hour on a busy machine of two cores.
-mutants: .venv/installed-dev,mutants
-	$(BIN)/python tools/mutation.py $(if $(SAMPLE),--sample $(SAMPLE)) --json build/mutants.json
-
-# Branch coverage of src over all of these tests, the processes that they start included: about twice their time. The
-# report is made also where a test fails.
-COVERED := $(BIN)/coverage run -m pytest
-coverage: .venv/installed-dev .venv/installed-libraries
-	rm -rf build/coverage && mkdir -p build/coverage
-	$(COVERED) --junitxml build/coverage/tests.xml --numprocesses auto --dist worksteal \
-		--ignore-glob 'tests/test_ray*.py' --ignore tests/test_torch_libraries.py || touch build/coverage/failed
-	$(COVERED) --junitxml build/coverage/tests-ray.xml $(RAY_TESTS) || touch build/coverage/failed
-	$(COVERED) --junitxml build/coverage/tests-ray-page.xml tests/test_ray_page.py || touch build/coverage/failed
-	$(COVERED) --junitxml build/coverage/tests-torch.xml tests/test_torch_libraries.py || touch build/coverage/failed
-	$(MAKE) coverage-report
-	@test ! -e build/coverage/failed || { echo "there are tests that failed: see above"; exit 1; }
-
-coverage-report:
+# Branch coverage of src over these tests, the processes that they start included: about twice their time.
+coverage: .venv/installed-dev
+	$(BIN)/coverage run -m pytest --numprocesses auto --dist worksteal $(APART)
+	$(BIN)/coverage run -m pytest $(RAY_TESTS)
 	$(BIN)/coverage combine --quiet --append
-	$(BIN)/coverage json --quiet --fail-under 0 -o build/coverage/report.json
-	$(BIN)/python tools/coverage_record.py build/coverage build/coverage/record.json
 	$(BIN)/coverage report
 
 check: .venv/installed-dev
@@ -55,23 +39,18 @@ check: .venv/installed-dev
 	$(BIN)/lint-imports
 
 # patchvote beside its peers, and how it grows: about half an hour. PHOTOS is a folder of class folders (without it, crops
-# of scikit-image's photos are measured), RECORDS where to write records, tables and plots.
+# of scikit-image's photos are measured), RECORDS where to write records and tables.
 RECORDS ?= bench
 bench: .venv/installed-dev,bench
 	mkdir -p "$(RECORDS)"
-	$(BIN)/python benchmarks/peers.py $(if $(PHOTOS),--photos "$(PHOTOS)") \
-		--json "$(RECORDS)"/peers.json --table "$(RECORDS)"/peers.md --plot "$(RECORDS)"/peers
-	$(BIN)/python benchmarks/growth.py $(if $(PHOTOS),--photos "$(PHOTOS)") \
-		--json "$(RECORDS)"/growth.json --plot "$(RECORDS)"/growth
-	$(if $(PHOTOS),,$(BIN)/python benchmarks/crops.py build/crops)
-	$(BIN)/python benchmarks/extract.py --quick --photos "$(or $(PHOTOS),build/crops)" --json "$(RECORDS)"/extract-quick.json
-	$(BIN)/python benchmarks/classifier.py --quick --photos "$(or $(PHOTOS),build/crops)" --json "$(RECORDS)"/classifier-quick.json
+	$(BIN)/python benchmarks/peers.py $(if $(PHOTOS),--photos "$(PHOTOS)") --json "$(RECORDS)"/peers.json --table "$(RECORDS)"/peers.md
+	$(BIN)/python benchmarks/growth.py $(if $(PHOTOS),--photos "$(PHOTOS)") --json "$(RECORDS)"/growth.json
 
 # The paper's experiments (experiments/README.md): make paper ARGS="run scene15 --data DIR".
 paper: .venv/installed-dev
 	$(BIN)/python -m experiments $(or $(ARGS),--help)
 
-# The site, into site/. The variable silences a note about the end of the theme (docs/architecture.md has the plan).
+# The site, into site/. The variable silences a note about the end of the theme.
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html; the search needs a server: python -m http.server -d site"
@@ -96,24 +75,19 @@ test-sdist: dist
 		$(PYTHON) -m venv "$$folder/.venv"; \
 		"$$folder/.venv/bin/python" -m pip install --quiet "$$(echo $(CURDIR)/dist/*.whl)[dev]"; cd "$$folder"; \
 		.venv/bin/python -c 'import patchvote; assert "site-packages" in patchvote.__file__, patchvote.__file__'; \
-		.venv/bin/python -m pytest $(SDIST_TESTS) --numprocesses auto --dist worksteal --ignore-glob 'tests/test_ray*.py' \
-			--ignore tests/test_torch_libraries.py
+		.venv/bin/python -m pytest $(SDIST_TESTS) --numprocesses auto --dist worksteal $(APART)
 
-# The lower bounds of pyproject.toml, together with those of the extras that need no other machine.
-OLDEST_EXTRAS := networks demo plots heic web remote
-comma := ,
-space := $(subst ,, )
-OLDEST_TESTS ?= $(addprefix tests/test_,package.py halves.py images.py photos.py formats.py files.py bags.py store.py extract.py \
-	voters.py snbnl.py nbnl.py nbnn.py search.py bag_svm.py moment_svm.py classifier.py estimator.py model.py evidence.py \
-	report.py notebook.py cli.py export.py onnx_graph.py remote.py web_service.py web_asking.py demo.py)
+# The tests that need no development tools, with the lower bounds of pyproject.toml and of the extras that need no other machine.
+OLDEST_EXTRAS := networks,demo,plots,heic,web,remote
+OLDEST_TESTS ?= tests/test_golden.py tests/test_package.py
 test-oldest: build/oldest/installed
-	build/oldest/bin/python -m pytest -q $(wildcard $(OLDEST_TESTS))
+	build/oldest/bin/python -m pytest -q $(OLDEST_TESTS)
 
+comma := ,
 build/oldest/installed: pyproject.toml tools/oldest.py
 	rm -rf build/oldest && $(PYTHON) -m venv build/oldest
-	$(PYTHON) tools/oldest.py $(OLDEST_EXTRAS) > build/oldest/constraints.txt
-	build/oldest/bin/python -m pip install --quiet -c build/oldest/constraints.txt \
-		-e '.[$(subst $(space),$(comma),$(OLDEST_EXTRAS))]' pytest hypothesis httpx pandas
+	$(PYTHON) tools/oldest.py $(subst $(comma), ,$(OLDEST_EXTRAS)) > build/oldest/constraints.txt
+	build/oldest/bin/python -m pip install --quiet -c build/oldest/constraints.txt -e '.[$(OLDEST_EXTRAS)]' pytest hypothesis httpx pandas
 	@touch $@
 
 # What `pip install patchvote` brings: a list of parts (CycloneDX) and of licences.

@@ -9,7 +9,7 @@ descriptors and by classes.)
 A command has a constant start, which makes an exponent over all sizes look better than it is. So two are given: between
 the two largest sizes, and of ``start + factor * size^exponent``, fitted to all sizes by the least relative error.
 
-    python benchmarks/growth.py --photos scene15 --json growth.json --plot growth
+    python benchmarks/growth.py --photos scene15 --json growth.json
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crops import make_crops
 from scipy.optimize import least_squares
 
 from common import Record, options, record, run_command, write
-from crops import make_crops
 from patchvote import find_photos
 
 SIZES = (30, 100, 300, 1000)
@@ -122,45 +122,16 @@ def records_of(command: str, by: str, points: list[Point]) -> list[Record]:
     return records
 
 
-def draw(curves: dict[str, dict[str, list[Point]]], file: Path) -> None:
-    """Draw time and peak memory of all curves, beside lines of exponent 1, as PNG and SVG."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 6.4), layout="constrained")
-    panels = figure.subplots(2, 2, sharex="col")
-    for column, (by, lines) in enumerate(curves.items()):
-        times, peaks = panels[:, column]
-        for name, points in lines.items():
-            x, clock, busy, memory = (
-                np.array([point[key] for point in points]) for key in ("size", "seconds", "processor", "gigabytes")
-            )
-            (line,) = times.loglog(x, busy, "o-", label=f"{name}, processor", markersize=4)
-            times.loglog(x, clock, "x--", color=line.get_color(), label=f"{name}, clock", linewidth=0.8, markersize=4)
-            times.loglog(x, busy[-1] * x / x[-1], ":", color=line.get_color(), linewidth=1)
-            peaks.semilogx(x, memory, "o-", label=name, markersize=4)
-        times.set_ylabel("seconds")
-        peaks.set_ylabel("peak memory, GB")
-        peaks.set_ylim(bottom=0)
-        peaks.set_xlabel(by)
-        for panel in (times, peaks):
-            panel.grid(alpha=0.3)
-            panel.legend(fontsize=7)
-    figure.savefig(file.with_suffix(".png"), dpi=110)
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__)
     parser.add_argument(
         "--photos", type=Path, help="folder of class folders; without it, crops of scikit-image's photos"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curves as FILE.png")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         photos = found(args.photos or make_crops(Path(name) / "crops", 24 if args.quick else SIZES[-1]))
         curves = curves_of(photos, args.quick)
-    if args.plot is not None:
-        draw(curves, args.plot)
     write(
         [one for by, lines in curves.items() for name in lines for one in records_of(name, by, lines[name])], args.json
     )

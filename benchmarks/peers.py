@@ -9,7 +9,7 @@ without one, from scikit-image, cut as in `patchvote demo`, on which every netwo
 missing or does not run is named and left out. Beside the records, FILE.answers.jsonl has which photos each method has
 right: the methods in its first line, then one line per photo.
 
-    python benchmarks/peers.py --photos scene15 --json peers.json --table peers.md --plot peers
+    python benchmarks/peers.py --photos scene15 --json peers.json --table peers.md
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scipy.stats import binomtest
 from common import Record, options, record, run_command, write
 from patchvote import find_photos
 from patchvote.cli.demo import make_photos
-from peers_table import COLUMNS, OURS, draw, lines_of
+from peers_table import COLUMNS, OURS, table
 
 SCRIPTS = Path(__file__).resolve().parent / "peer_scripts"
 QUICK = (
@@ -189,7 +189,7 @@ def records_of(name: str, result: Result, ours: Result) -> list[Record]:
             record(f"lost, {name}", lost, "photos", None, peer),
             record(f"p, {name}", p, "sign test", None, peer),
         ]
-    units = {column: unit for column, (unit, _, _) in COLUMNS.items()}
+    units = {column: unit for column, (unit, _, _) in COLUMNS.items()} | {"model megabytes": "MB"}
     records += [
         record(f"{column}, {name}", value, units[column], None, peer) for column, value in result.figures.items()
     ]
@@ -236,7 +236,6 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--test", type=int, default=30, help="photos per class to ask about (default %(default)s)")
     parser.add_argument("--only", metavar="WORDS", help="methods whose name has these words, beside the default")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table to FILE")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table as FILE.png and FILE.svg")
     return parser.parse_args()
 
 
@@ -263,12 +262,10 @@ def main() -> None:
         if arguments.json is not None:
             write_answers(results, test, arguments.json.with_suffix(".answers.jsonl"))
     records += figures
-    text = "\n".join(lines_of(records)) + "\n"
+    text = table(records) + "\n"
     print(text)
     if arguments.table is not None:
         arguments.table.write_text(text)
-    if arguments.plot is not None:
-        draw(records, arguments.plot)
     write(records, arguments.json)
 
 

@@ -5,14 +5,13 @@ pass of 15 x 10 prototypes reads it; a part that fits is trained in memory in th
 descriptors in a file and answers photos, in a process of its own. Then a problem of the size of SUN-397, and how time
 and memory grow with descriptors and with classes.
 
-    python benchmarks/scale.py --folder DISK --json scale.json --plot docs/scale
+    python benchmarks/scale.py --folder DISK --json scale.json
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -217,36 +216,6 @@ def growth_with_classes(features: int, batch: int, steps: int) -> list[Record]:
     return records + exponents("classes", counts, results)
 
 
-def draw(results: dict[str, list[tuple[int, float, float]]], file: Path) -> None:
-    """Draw times beside a line of exponent 1, and peaks, as PNG and SVG."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    panels = figure.subplots(2, 2, sharex="col")
-    for (times, peaks), (by, points) in zip(panels.T, results.items(), strict=True):
-        sizes, seconds, gigabytes = map(np.array, zip(*points, strict=True))
-        times.loglog(sizes, seconds, "o-", label="time of sNBNL")
-        times.loglog(sizes, seconds[-1] * sizes / sizes[-1], ":", color="gray", label="exponent 1")
-        times.set_ylabel("seconds")
-        peaks.semilogx(sizes, gigabytes, "o-", label="peak memory")
-        peaks.set_ylabel("peak memory, GB")
-        peaks.set_ylim(bottom=0)
-        peaks.set_xlabel(by)
-        for panel in (times, peaks):
-            panel.grid(alpha=0.3)
-            panel.legend(fontsize=8)
-    figure.savefig(file.with_suffix(".png"), dpi=110)
-
-
-def points_of(records: list[Record]) -> dict[str, list[tuple[int, float, float]]]:
-    """Return size, time and peak memory of the records of growth."""
-    found: dict[str, dict[int, list[float]]] = {"descriptors": {}, "classes": {}}
-    for one in records:
-        if match := re.fullmatch(r"(?:time|peak memory) of .*, ([\d,]+) (descriptors|classes)", str(one["name"])):
-            found[match[2]].setdefault(int(match[1].replace(",", "")), []).append(float(str(one["value"])))
-    return {by: [(size, *values) for size, values in sizes.items()] for by, sizes in found.items()}  # type: ignore[misc]
-
-
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__)
@@ -255,7 +224,6 @@ def main() -> None:
     parser.add_argument("--sun", type=int, help="descriptors of the store with 397 classes (default: 1.6 million)")
     parser.add_argument("--folder", type=Path, default=Path.cwd(), help="folder on a disk with room for the stores")
     parser.add_argument("--keep", action="store_true", help="do not remove the stores")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw growth as FILE.png")
     args = parser.parse_args()
     features, batch, repeats = (64, 500, 3) if args.quick else (1280, 2500, 5)
     descriptors = args.descriptors or (20_000 if args.quick else 10_000_000)
@@ -270,8 +238,6 @@ def main() -> None:
         if not args.keep:
             shutil.rmtree(folder)
     records += growth_with_classes(features + 2, batch, repeats)
-    if args.plot is not None:
-        draw(points_of(records), args.plot)
     write(records, args.json)
 
 

@@ -1,3 +1,5 @@
+"""The documentation: its claims about the code hold, and the site is built strictly, offline, and fits a phone."""
+
 from __future__ import annotations
 
 import re
@@ -5,37 +7,52 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import patchvote
+from helpers.browser import start_browser
 from helpers.packages import install
 from helpers.quick_network import QUICK, QuickNetwork
-from patchvote import Bags, ImageClassifier
+from helpers.site import ROOT, broken, build, pages_of
+from patchvote import ImageClassifier
 from patchvote.models.file import read_model
 from patchvote.voters import registry
 
-ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+MARKDOWN = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+IMAGE = re.compile(r"<img [^>]*>")
 
 
-def test_every_test_that_the_page_of_security_names_exists():
-    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", page)
-    assert len(named) > 40
-    missing = [
-        f"{file}::{test}"
-        for file, test in named
-        if not re.search(rf"^def {test}\(", (ROOT / "tests" / file).read_text(encoding="utf-8"), re.MULTILINE)
+def text_of(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def test_every_file_of_tests_that_the_page_of_security_names_exists():
+    named = set(re.findall(r"`(test_\w+\.py)`", text_of("security.md")))
+    assert len(named) > 10
+    assert [file for file in sorted(named) if not (ROOT / "tests" / file).is_file()] == []
+
+
+def test_every_module_that_the_architecture_and_the_method_name_exists():
+    package = ROOT / "src" / "patchvote"
+    method = re.findall(r"`((?!tools)\w+/[\w/]+\.py)`", text_of("method.md"))
+    rooms = [name for name in re.findall(r"`([a-z_]+\.[a-z_.]+)\.\w+", text_of("architecture.md")) if name[0] != "."]
+    assert [path for path in method if not (package / path).is_file()] == []
+    modules = [
+        name.replace(".", "/") for name in rooms if name.split(".")[0] in ("photos", "networks", "bags", "voters")
     ]
-    assert missing == []
+    assert len(modules) > 4
+    assert [name for name in modules if not list(package.glob(f"{name}*"))] == []
 
 
 def test_the_voter_that_the_page_of_parts_shows_works_as_a_package(tmp_path, monkeypatch):
-    chapter = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8").partition("## A voter of your own")[2]
+    chapter = text_of("parts.md").partition("## A voter of your own")[2]
     pyproject, code = (re.search(rf"```{kind}\n(.*?)```", chapter, re.DOTALL)[1] for kind in ("toml", "python"))
-    assert len(code.splitlines()) <= 40
+    assert code in (ROOT / "examples/extending/my_package/class_mean.py").read_text(encoding="utf-8")
     ((name, place),) = tomllib.loads(pyproject)["project"]["entry-points"]["patchvote.voters"].items()
     install(tmp_path / "site", place.partition(":")[0], code, f"[patchvote.voters]\n{name} = {place}\n")
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -43,46 +60,149 @@ def test_the_voter_that_the_page_of_parts_shows_works_as_a_package(tmp_path, mon
     try:
         rng = np.random.default_rng(0)
         photos = [(rng.integers(0, 90, (64, 64, 3)) + shade).astype(np.uint8) for shade in [0, 150] * 8]
-        labels = ["dark", "bright"] * 8
-        classifier = ImageClassifier(QUICK, voter=name, backbone=QuickNetwork(), cache=False).fit(photos, labels)
+        classifier = ImageClassifier(QUICK, voter=name, backbone=QuickNetwork(), cache=False)
+        classifier.fit(photos, ["dark", "bright"] * 8)
         assert classifier.scores.summary()["accuracy"] == 1.0
         classifier.save(tmp_path / "m.patchvote")
         bag = classifier._extractor(photos[:1])
-        np.testing.assert_allclose(
-            read_model(tmp_path / "m.patchvote").probability(bag), classifier.model.probability(bag)
-        )
-        voter = registry.voter_class(name)(sharpness=2.0)
-        bags, weight = Bags.of([photo.reshape(-1, 3)[:20] / 255 for photo in photos]), np.repeat([0.0, 1.0], 8)
-        part = voter.fit(bags, labels, sample_weight=weight).centres_.copy()
-        np.testing.assert_array_equal(part, voter.fit(bags[8:], labels[8:]).centres_)
+        read = read_model(tmp_path / "m.patchvote")
+        np.testing.assert_allclose(read.probability(bag), classifier.model.probability(bag))
     finally:
         sys.modules.pop(place.partition(":")[0], None)
         registry._others.cache_clear()
 
 
 def test_the_page_of_parts_mentions_every_public_name():
-    page = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8")
-    assert [name for name in patchvote.__all__ if f"`{name}`" not in page] == []
+    assert [name for name in patchvote.__all__ if f"`{name}`" not in text_of("parts.md")] == []
 
 
-def test_the_architecture_lists_every_module_in_a_table():
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    package = ROOT / "src" / "patchvote"
-    modules = [path.relative_to(package).as_posix() for path in package.rglob("*.py") if path.name != "__init__.py"]
-    rows = [f"\n| `{module}` |" if "/" in module else f"`{module}`" for module in modules]  # those on top in a sentence
-    assert [row for row in rows if row not in page] == []
-    static = [path.relative_to(package / "web").as_posix() for path in (package / "web" / "static").iterdir()]
-    assert [name for name in static if f"`{name}`" not in page] == []
+def test_the_way_of_the_data_can_be_printed():
+    words = [sys.executable, ROOT / "tools" / "way.py", "--functions"]
+    said = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
+    for title in ("fit", "predict"):
+        assert re.search(rf"^{title}: \d+ files, \d+ functions", said, re.MULTILINE)
+    assert "ImageClassifier.fit" in said
 
 
 def test_the_figures_of_the_method_can_be_drawn_again_and_are_shown(tmp_path):
     pytest.importorskip("matplotlib")
     subprocess.run([sys.executable, ROOT / "tools" / "method_figures.py", tmp_path], check=True, timeout=600)
-    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
-    assert {path.name for path in tmp_path.iterdir()} == set(re.findall(r"\]\(method/([\w.]+)\)", page))
+    assert {path.name for path in tmp_path.iterdir()} == set(re.findall(r"\]\(method/([\w.]+)\)", text_of("method.md")))
     for drawn in tmp_path.iterdir():
-        new, kept = (
-            np.asarray(Image.open(path).convert("L"), float) for path in (drawn, ROOT / "docs/method" / drawn.name)
-        )
+        new, kept = (np.asarray(Image.open(path).convert("L"), float) for path in (drawn, DOCS / "method" / drawn.name))
         assert new.shape == kept.shape
         assert np.abs(new - kept).mean() < 10  # fonts and rounding may differ a little
+
+
+def without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that a forge gives to the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_links_between_the_pages_of_the_repository_work_without_the_site():
+    faults = []
+    for page in MARKDOWN:
+        for link, anchor in re.findall(r"\]\((?![a-z]+:)([^)\s#]*)#?([^)\s]*)\)", without_code(page)):
+            target = (page.parent / link).resolve() if link else page
+            if not target.exists() or (anchor and target in MARKDOWN and anchor not in anchors_of(target)):
+                faults.append(f"{page.relative_to(ROOT)}: {link}#{anchor}")
+    assert faults == []
+
+
+# --- the site ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("material", reason="the site needs the extra docs")
+    folder = tmp_path_factory.mktemp("site")
+    built = build(folder)
+    assert built.returncode == 0, built.stderr[-3000:]
+    assert "WARNING" not in built.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return pages_of(site)
+
+
+def test_links_of_the_site_lead_somewhere_and_every_page_is_reached_from_the_first(site, pages):
+    assert sum(len(page.links) for page in pages.values()) > 1_000
+    assert broken(pages) == []
+    links = pages[(site / "index.html").resolve()].links
+    reached = {(site / urlsplit(link).path).resolve() for link in links if link[0] != "#"}
+    assert {path.name for path in set(pages) - reached} <= {"index.html"}
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path):
+    (tmp_path / "b.html").write_text('<p id="here">')
+    text = '<a href="b.html#here"></a><a href="b.html#there"></a><img src="c.png"><a href="https://example.org/c"></a>'
+    (tmp_path / "a.html").write_text(text)
+    assert broken(pages_of(tmp_path)) == ["a.html: b.html#there has no such anchor", "a.html: c.png is no file"]
+
+
+def test_pages_load_nothing_from_other_hosts_and_every_picture_says_what_it_shows(site, pages):
+    elsewhere = [(page.name, load) for page, parts in pages.items() for load in parts.loads if urlsplit(load).netloc]
+    assert elsewhere == []
+    styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
+    assert re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//[^)\"']*", styles) == []
+    pictures = [(page.name, picture) for page in site.rglob("*.html") for picture in IMAGE.findall(page.read_text())]
+    assert [where for where, picture in pictures if not re.search(r'alt="[^"]{10,}"', picture)] == []
+
+
+def test_the_reference_has_every_public_name(pages):
+    anchors = set().union(*(parts.anchors for path, parts in pages.items() if path.parent.name == "api"))
+    modules = {name: f"patchvote.{module}.{name}" for name, module in patchvote._MODULES.items()}
+    assert [name for name, anchor in modules.items() if anchor not in anchors] == []
+
+
+def test_formulas_options_and_files_of_the_repository_are_shown(site):
+    source, page = text_of("method.md"), (site / "method.html").read_text(encoding="utf-8")
+    assert page.count("<math") == source.count("\n$$\n") // 2 + source.count("$`") > 40
+    assert re.findall(r"ALUMROF|\$`|\$\$|\\[a-z]+", re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)) == []
+    page = (site / "sort.html").read_text(encoding="utf-8")
+    assert '<code><span class="option">--link</span></code>' in page  # no line ends within its dashes
+    record = "results/default/measured.json"
+    assert (site / "repository" / record).read_bytes() == (ROOT / record).read_bytes()
+
+
+# Parts of a page's text that end beyond the right edge of the window, though no box around them scrolls.
+STICKING_OUT = """
+[...document.querySelectorAll('.md-content *')].filter(part => {
+  const box = part.getBoundingClientRect();
+  if (!box.width || box.right <= innerWidth + 1) return false;
+  for (let around = part.parentElement; !around.matches('.md-content'); around = around.parentElement)
+    if (getComputedStyle(around).overflowX !== 'visible') return false;
+  return true;
+}).map(part => part.tagName + ' ' + part.textContent.slice(0, 40))
+"""
+
+
+def test_on_a_phone_no_page_is_wider_than_the_screen_and_none_asks_another_host(site, pages):
+    with start_browser() as browser:
+        faults = []
+        for page in pages:
+            seen = browser.open(page, width=390, height=800)
+            out = browser.evaluate(STICKING_OUT)
+            out += [url for url in seen.requests if not url.startswith("file:")]
+            wider = browser.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            if out or wider > 0:
+                faults.append((page.relative_to(site.resolve()).as_posix(), wider, out))
+    assert faults == []
+
+
+def test_what_sticks_out_is_found_and_what_scrolls_is_not(tmp_path):
+    wide = '<p style="width: 600px">'
+    with start_browser() as browser:
+        found = []
+        for name, text in (("out", wide), ("scrolls", f'<div style="overflow-x: auto">{wide}</div>')):
+            (tmp_path / f"{name}.html").write_text(f'<div class="md-content"><div>{text}</div></div>')
+            browser.open(tmp_path / f"{name}.html", width=390)
+            found.append(len(browser.evaluate(STICKING_OUT)))
+    assert found == [1, 0]

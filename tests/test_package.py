@@ -1,3 +1,5 @@
+"""The package starts quickly, loads little, and has the names that it promises."""
+
 from __future__ import annotations
 
 import subprocess
@@ -27,18 +29,17 @@ print(len(patchvote.Extractor()(numpy.zeros((64, 64, 3), numpy.uint8))))
     assert run(code) == "1\n"
 
 
-def test_importing_takes_less_than_three_tenths_of_a_second_of_cpu():
+def test_importing_is_fast_and_loads_no_heavy_module():
     # CPU time, not clock time, and the best of three: other work on the machine does not count.
-    code = "import time; t = time.process_time(); import patchvote; print(time.process_time() - t)"
-    assert min(float(run(code)) for _ in range(3)) < 0.3
-
-
-def test_help_takes_less_than_half_a_second_of_cpu():
-    code = (
-        "import resource, subprocess, sys; subprocess.run([sys.executable, '-m', 'patchvote', '--help'], check=True); "
-    )
-    code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)"
-    assert min(float(run(code).splitlines()[-1]) for _ in range(3)) < 0.5
+    code = """
+import sys, time
+start = time.process_time()
+import patchvote
+print(time.process_time() - start, *(name for name in ("sklearn", "torch", "ray", "onnx") if name in sys.modules))
+"""
+    said = [run(code).split() for _ in range(3)]
+    assert [words[1:] for words in said] == [[]] * 3
+    assert min(float(words[0]) for words in said) < 0.3
 
 
 def test_help_loads_no_heavy_module():
@@ -59,4 +60,3 @@ def test_every_public_name_is_there_and_others_are_not():
     assert {name for name in dir(patchvote) if name[0].isalpha()} >= set(patchvote.__all__)
     assert set(patchvote.__all__) == set(patchvote._MODULES)
     assert not hasattr(patchvote, "Nonsense")
-    assert not {"os", "importlib", "Any", "TYPE_CHECKING", "annotations"} & set(dir(patchvote))

@@ -127,7 +127,7 @@ def test_an_environment_that_is_too_large_is_refused():
     assert "more than 1 MB" in listed.stderr
 
 
-@pytest.mark.parametrize("name", ["coverage_record", "oldest", "licences", "site_hooks"])
+@pytest.mark.parametrize("name", ["oldest", "licences", "site_hooks"])
 def test_the_examples_in_the_tools_hold(name):
     pytest.importorskip("mkdocs")
     pytest.importorskip("latex2mathml")
