@@ -141,7 +141,7 @@ def targets(photos: Photos, models: dict[str, list[Photo]], most: int) -> Iterat
 
 def measured(target: Target, classifier: ImageClassifier, model: object) -> Row:
     """Adapt a model to a target, and compare its answers before and after."""
-    classifier._model = model  # type: ignore[assignment]
+    classifier.model = model  # type: ignore[assignment]
     before = {answer.name: answer for answer in classifier.answers(list(target.photos))}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AdaptationWarning)

@@ -29,7 +29,7 @@ from patchvote import Bags, Extractor
 from patchvote.bags.copies import copy_groups
 from patchvote.bags.moments import photo_vectors
 from patchvote.models.fit import fit_model, voter_for
-from patchvote.models.strangers import Strangers
+from patchvote.models.scores import Strangers
 from patchvote.voters.familiarity import REJECTION
 from patchvote.voters.outputs import probability_of, scores_of
 from patchvote.voters.registry import DEFAULT, OWN

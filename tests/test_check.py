@@ -14,8 +14,14 @@ from patchvote.bags.moments import KeptMoments, MomentBags, photo_vectors
 from patchvote.models.check.check import Collection, check_collection
 from patchvote.models.check.findings import Checked, Kind
 from patchvote.models.check.held_out import HeldOut, hold_out_each
-from patchvote.models.check.small_sets import outliers_of
-from patchvote.models.check.suspects import doubtful_labels, label_doubts, label_sentences, outliers, plain_labels
+from patchvote.models.check.suspects import (
+    doubtful_labels,
+    label_doubts,
+    label_sentences,
+    outliers,
+    outliers_of,
+    plain_labels,
+)
 from patchvote.models.scores import Scores
 from patchvote.networks.bases import random_basis
 from patchvote.photos.find import PassedOver

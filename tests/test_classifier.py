@@ -78,13 +78,13 @@ def test_a_second_fit_with_other_settings_asks_the_network_for_nothing(fitted, p
     again, asked = ImageClassifier(SMALL, cache=cache, voter=MomentRidge(10.0)), []
 
     class Counting:
-        spec, network = fitted._extractor.backbone.spec, fitted._extractor.backbone
+        spec, network = fitted.extractor.backbone.spec, fitted.extractor.backbone
 
         def __call__(self, images):
             asked.append(len(images))
             return self.network(images)
 
-    again._extractor.backbone = Counting()
+    again.extractor.backbone = Counting()
     again.fit(photo_folder)
     assert (again.filled.extracted, again.filled.kept) == (0, 40)
     assert again.model.scorer.settings["alpha"] == 10

@@ -27,7 +27,8 @@ from patchvote import (
     Recipe,
     Voter,
 )
-from patchvote.models.answers import answer_of, evidence_of
+from patchvote.models.answers import answer_of
+from patchvote.models.evidence import evidence_of
 from patchvote.models.file import read_model, write_model
 from patchvote.models.model import voter_of
 from patchvote.voters.moment_votes import MomentVotes

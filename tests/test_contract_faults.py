@@ -27,7 +27,7 @@ from patchvote import (
     Store,
     fill,
 )
-from patchvote.models.answers import evidence_of
+from patchvote.models.evidence import evidence_of
 from patchvote.models.file import read_model
 from patchvote.models.model import voter_of
 from patchvote.voters import registry
@@ -414,7 +414,7 @@ def test_settings_are_compared_by_the_probabilities_of_the_scorer(voters):
     photos, _ = photos_and_labels()
     expected = [
         voters.without_temperature(None, classifier.model.scorer.scores(bag), bag, 9.0, 0.0).max()
-        for bag in classifier._extractor(photos)
+        for bag in classifier.extractor(photos)
     ]
     assert classifier.scores.probability.max(axis=1).mean() == pytest.approx(np.mean(expected), abs=0.1)
     assert classifier.model.threshold == pytest.approx(np.quantile(classifier.scores.probability.max(axis=1), 0.05))

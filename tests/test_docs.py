@@ -64,7 +64,7 @@ def test_the_voter_that_the_page_of_parts_shows_works_as_a_package(tmp_path, mon
         classifier.fit(photos, ["dark", "bright"] * 8)
         assert classifier.scores.summary()["accuracy"] == 1.0
         classifier.save(tmp_path / "m.patchvote")
-        bag = classifier._extractor(photos[:1])
+        bag = classifier.extractor(photos[:1])
         read = read_model(tmp_path / "m.patchvote")
         np.testing.assert_allclose(read.probability(bag), classifier.model.probability(bag))
     finally:

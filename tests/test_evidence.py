@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from patchvote import Evidence, PatchvoteError
+from patchvote import Evidence, PatchvoteError, Photo
 from patchvote.models.evidence import Match
 from patchvote.models.report.picture import draw, draw_matches, encoded, glow
 
@@ -90,3 +92,14 @@ def test_matches_are_drawn_beside_the_parts_that_they_match():
     assert tuple(picture[30, 40]) == (0, 0, 255)
     assert tuple(picture[100, 40]) == (255, 0, 0)
     assert picture.shape[1] < 120  # one column: the photo that is gone is left out
+
+
+def test_evidence_is_drawn_beside_its_photo_or_without_it_if_that_is_gone(tmp_path):
+    path = tmp_path / "p.png"
+    Image.effect_noise((90, 60), 80).convert("RGB").save(path)
+    evidence = dataclasses.replace(some_evidence(), photo=Photo("p.png", path))
+    shown = np.asarray(evidence.plot(["cat"], side=90), float)[12:72, 12:102]
+    assert np.abs(shown - np.asarray(Image.open(path))).mean() < 3
+    assert evidence._repr_png_()[:4] == b"\x89PNG"
+    path.unlink()
+    assert evidence.plot(side=80).width > 240

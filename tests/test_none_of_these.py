@@ -15,19 +15,18 @@ from PIL import Image
 
 import patchvote
 from helpers.command import in_terminal
-from patchvote import Answer
+from patchvote import Answer, Photo
 from patchvote.cli.answer_table import Table
 from patchvote.cli.answers import Wanted, csv_lines, json_lines
 from patchvote.models.answers import answer_in
 from patchvote.models.evidence import Evidence
 from patchvote.models.file import read_model, write_model
 from patchvote.models.report import picture
-from patchvote.models.report.examples import examples
-from patchvote.models.report.page import _mistakes, mistakes_of
+from patchvote.models.report.page import _examples, _mistakes
 from patchvote.models.scores import Scores
 from patchvote.models.sorting import Sorter
-from patchvote.web.reporting import _mistakes as mistakes_of_the_page
-from patchvote.web.views import answer_view
+from patchvote.web.context import answer_view
+from patchvote.web.learning import mistakes_of as mistakes_of_the_page
 from test_cli import words
 
 CLASSES = ("bluebell", "daisy", "iris")
@@ -40,7 +39,8 @@ NAMED = Answer.of("2.jpg", CLASSES, PROBABILITY, False, 0.6)
 def evidence() -> Evidence:
     votes = np.random.default_rng(0).normal(size=(2, 3))
     boxes = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
-    return Evidence("1.jpg", CLASSES, votes, boxes, PROBABILITY, rejected=True, familiarity=0.01)
+    photo = Photo("1.jpg", Image.new("RGB", (80, 60)))
+    return Evidence("1.jpg", CLASSES, votes, boxes, PROBABILITY, rejected=True, familiarity=0.01, photo=photo)
 
 
 @pytest.fixture
@@ -126,20 +126,13 @@ def test_a_picture_is_as_high_as_its_longest_caption(evidence):
     assert heights[0] > heights[1]
 
 
-def test_a_notebook_shows_the_likeliest_classes_below_the_verdict(evidence):
-    shown = evidence._repr_html_()
-    assert "<b>none of these</b><br><small>likeliest: bluebell 42&nbsp;%," in shown
-
-
 def test_the_answer_of_evidence_is_that_of_the_photo(evidence):
     assert answer_in(evidence) == REJECTED
 
 
 def test_examples_of_a_report_have_no_probability_of_a_rejected_photo(evidence):
-    image = Image.new("RGB", (80, 60))
-
     def captions_of(one):
-        return [part.split("</figcaption>")[0] for part in examples([(one, image)]).split("<figcaption>")[1:]]
+        return [part.split("</figcaption>")[0] for part in _examples([one]).split("<figcaption>")[1:]]
 
     names = [f"<bdi>{label}</bdi>" for label in CLASSES]
     assert captions_of(evidence) == ["the photo: none of these", *names]
@@ -148,14 +141,13 @@ def test_examples_of_a_report_have_no_probability_of_a_rejected_photo(evidence):
 
 
 def test_a_report_does_not_call_a_rejected_mistake_named(evidence):
-    image = Image.new("RGB", (80, 60))
     scores = Scores(CLASSES, ("1.jpg",), np.array([2]), PROBABILITY[None], 0.05, np.array([0.01]))
-    page = _mistakes(mistakes_of(scores, [(evidence, image)]), None)
+    page = _mistakes(scores, [evidence], None)
     assert "<h3>None of these, is <bdi>iris</bdi></h3>" in page
     assert "likeliest: <bdi>bluebell</bdi>, 42" in page
     assert "confidence 42" not in page
     kept = dataclasses.replace(scores, familiarity=np.array([0.6]))
-    page = _mistakes(mistakes_of(kept, [(evidence, image)]), None)
+    page = _mistakes(kept, [evidence], None)
     assert "<h3>Named <bdi>bluebell</bdi>, is <bdi>iris</bdi></h3>" in page
     (mistake,) = mistakes_of_the_page(scores, {"1.jpg": "5f"})
     assert mistake == {

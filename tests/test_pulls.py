@@ -13,9 +13,8 @@ from PIL import Image
 
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNN, Bags, ImageClassifier, LocalNBNN, ModelError, MomentRidge, PatchvoteError
-from patchvote.models.evidence import Evidence
+from patchvote.models.evidence import Evidence, pulls_of
 from patchvote.models.file import read_model, write_model
-from patchvote.models.pulling import pulls_of
 
 TRACING = ("moment-ridge", "nbnn", "local-nbnn")
 

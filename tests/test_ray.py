@@ -188,7 +188,7 @@ def test_workers_measure_as_one_process_does(cluster, place, command):
 
 def test_a_model_that_is_in_no_file_is_not_sent_to_workers(engine, flowers):
     classifier = ImageClassifier.load(flowers / "m.patchvote", cache=False)
-    classifier._model = dataclasses.replace(classifier.model, threshold=0.5)
+    classifier.model = dataclasses.replace(classifier.model, threshold=0.5)
     with pytest.raises(PatchvoteError, match="workers of an engine read the model from a file: save it"):
         next(classifier.answers(flowers / "photos", engine=engine))
 

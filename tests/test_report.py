@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from patchvote import PatchvoteError, Recipe
+from patchvote import Evidence, PatchvoteError, Photo, Recipe
 from patchvote.models.about import About
 from patchvote.models.model import Model
-from patchvote.models.report.page import Mistake, write_report
+from patchvote.models.report.page import write_report
 from patchvote.models.scores import Scores
 from patchvote.voters.prototypes.votes import SnbnlVotes
 
@@ -64,42 +64,35 @@ def make_model(classes, scores, **about) -> Model:
     return Model(scorer, tuple(classes), Recipe(), "f" * 16, 0.02, 0.2, About.from_plain(told | about))
 
 
-def make_mistakes(scores, image) -> list[Mistake]:
+def make_mistakes(scores, photo) -> list[Evidence]:
+    """Evidence of three mistakes, all of one photo."""
+    votes, boxes = np.ones((2, len(scores.classes))), np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
     return [
-        Mistake(
-            scores.names[i],
-            scores.classes[scores.expected[i]],
-            scores.classes[scores.predicted[i]],
-            float(scores.sure[i]),
-            *[image] * 3,
-        )
+        Evidence(scores.names[i], scores.classes, votes, boxes, scores.probability[i], photo=photo)
         for i in scores.worst(3)
     ]
+
+
+def report(folder, model, scores, **more) -> str:
+    write_report(folder / "r.html", model, scores, **({"title": "t", "kind": "k"} | more))
+    return (folder / "r.html").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory, real_photos):
     """Reports of two, of hostile, of 67 and of unmeasured classes, and their scores."""
     folder = tmp_path_factory.mktemp("reports")
-    image = Image.open(real_photos / "chelsea.png").resize((160, 100))
+    photo = Photo("cat", Image.open(real_photos / "chelsea.png").resize((160, 100)))
     classes = {"two": ("cat", "dog"), "hostile": tuple(sorted(HOSTILE)), "many": SIXTY_SEVEN, "unmeasured": ("a", "b")}
     made = {}
     for name, labels in classes.items():
         scores = None if name == "unmeasured" else make_scores(labels, 300, skip=["never photographed"])
-        mistakes = make_mistakes(scores, image) if name in ("two", "hostile") else []
+        mistakes = make_mistakes(scores, photo) if name in ("two", "hostile") else []
         path = folder / f"{name}.html"
         title = max(HOSTILE) if name == "hostile" else name
         write_report(path, make_model(labels, scores), scores, mistakes, title=title, kind=f"on <b>{name}</b> photos.")
         made[name] = path, scores
     return made
-
-
-def test_the_browser_does_see_errors_and_requests(browser, tmp_path):
-    bad = tmp_path / "bad.html"
-    bad.write_text("<script>nosuch()</script><img src='http://localhost:9/x.png'>")
-    seen = browser.open(bad)
-    assert any("nosuch is not defined" in message for message in seen.messages)
-    assert "http://localhost:9/x.png" in seen.requests
 
 
 @pytest.mark.parametrize("name", ["two", "hostile", "many", "unmeasured"])
@@ -157,19 +150,17 @@ def test_many_classes_have_colours_and_tooltips_instead_of_numbers(browser, repo
     browser.open(path)
     browser.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
     assert browser.evaluate("[...document.querySelectorAll('.matrix td[title]')].map(c => c.innerText).join('')") == ""
-    assert browser.evaluate("document.querySelectorAll('.matrix td[title]').length") == np.count_nonzero(
-        scores.confusion
-    )
-    assert browser.evaluate("document.querySelector('.matrix td').closest('table').offsetWidth") <= 1200
+    cells = browser.evaluate("document.querySelectorAll('.matrix td[title]').length")
+    assert cells == np.count_nonzero(scores.confusion)
 
 
-def test_too_many_classes_for_a_matrix_are_told_in_words(tmp_path):
-    classes = tuple(f"{number:03d}" for number in range(151))
-    scores = make_scores(classes, 300)
-    write_report(tmp_path / "r.html", make_model(classes, scores), scores, title="t", kind="k")
-    text = (tmp_path / "r.html").read_text()
-    assert "too many classes" in text
-    assert 'class="matrix"' not in text
+@pytest.mark.parametrize(("count", "folds"), [(25, 0), (26, 2), (151, 1)])
+def test_tables_and_matrices_of_more_than_25_classes_fold_and_very_large_ones_are_not_drawn(tmp_path, count, folds):
+    classes = tuple(f"class {number:03d}" for number in range(count))
+    scores = make_scores(classes, 10 * count)
+    page = report(tmp_path, make_model(classes, scores), scores)
+    assert page.count("<details>") == page.count("</details>") == folds
+    assert ("too many classes" in page) == ('class="matrix"' not in page) == (count > 150)
 
 
 def test_a_share_of_nothing_is_a_dash(browser, reports):
@@ -216,117 +207,69 @@ def test_a_reader_without_eyes_finds_the_way(browser, reports):
 
 @pytest.mark.parametrize("none", [None, Scores(("a", "b"), (), np.zeros(0, int), np.zeros((0, 2)))])
 def test_without_scores_the_report_says_so(tmp_path, none):
-    model = make_model(("a", "b"), None, seconds={})
-    write_report(tmp_path / "r.html", model, none, title="Few", kind="on nothing")
-    text = (tmp_path / "r.html").read_text()
-    assert "Not measured" in text
-    assert "no photo was held out" in text
-    assert "on nothing" not in text
+    page = report(tmp_path, make_model(("a", "b"), None, seconds={}), none, kind="on nothing")
+    assert "Not measured" in page
+    assert "no photo was held out" in page
+    assert "on nothing" not in page
 
 
 def test_an_interrupted_write_leaves_the_old_report(tmp_path, monkeypatch):
-    path = tmp_path / "r.html"
     model = make_model(("a", "b"), None)
-    write_report(path, model, None, title="old", kind="")
-    old = path.read_bytes()
+    old = report(tmp_path, model, None, title="old")
 
-    def full(_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def failing(error):
+        def fsync(_):
+            raise error
 
-    def stopped(_):
-        raise KeyboardInterrupt
+        return fsync
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", failing(OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(PatchvoteError, match="r.html cannot be written: No space left on device"):
-        write_report(path, model, None, title="new", kind="")
-    monkeypatch.setattr(os, "fsync", stopped)
+        report(tmp_path, model, None, title="new")
+    monkeypatch.setattr(os, "fsync", failing(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        write_report(path, model, None, title="new", kind="")
-    assert path.read_bytes() == old
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(PatchvoteError, match="nowhere.r.html cannot be written: No such file"):
-        write_report(tmp_path / "nowhere" / "r.html", make_model(("a", "b"), None), None, title="", kind="")
+        report(tmp_path, model, None, title="new")
+    assert (tmp_path / "r.html").read_text() == old
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
 
 @pytest.mark.parametrize(
     "about",
     [{"method": ["?"]}, {"seconds": 3}, {"images": {"a": "many"}}, {"held_out": {"accuracy": 1}}, {"added": [{}]}],
 )
-def test_a_model_that_tells_nonsense_about_itself_is_refused_in_words(tmp_path, about):
+def test_a_model_with_wrong_metadata_is_refused(about):
     with pytest.raises(PatchvoteError, match=r"^about\.\w+"):
-        write_report(tmp_path / "r.html", make_model(("a", "b"), None, **about), None, title="", kind="")
+        make_model(("a", "b"), None, **about)
 
 
 def test_three_hundred_classes_fold(browser, tmp_path):
     classes = tuple(f"species {number:03d}" for number in range(300))
     scores = make_scores(classes, 900)
     added = [{"date": "2025-01-01", "images": dict.fromkeys(classes, 3), "new_classes": list(classes)}]
-    write_report(tmp_path / "r.html", make_model(classes, scores, added=added), scores, title="t", kind="k")
+    report(tmp_path, make_model(classes, scores, added=added), scores)
     browser.open(tmp_path / "r.html")
     shown = "[...document.querySelectorAll('.sortable tbody tr')].filter(row => row.checkVisibility()).length"
     assert browser.evaluate(shown) == 20
-    assert browser.evaluate("document.querySelector('summary').innerText") == "All 300 classes"
     browser.evaluate("document.querySelector('details').open = true")
     assert browser.evaluate(shown) == 320
     assert "and 280 more" in browser.evaluate("document.querySelector('dl').innerText")
-    assert browser.evaluate("document.body.scrollHeight") < 20_000
-
-
-def test_a_report_explains_what_votes_are_and_uses_no_words_of_the_code(browser, reports):
-    browser.open(reports["two"][0])
-    text = browser.evaluate("document.body.innerText")
-    assert "each part votes for the classes, and the mean of the votes decides" in text
-    for word in ("bag", "recipe", "fingerprint", "shard"):
-        assert not re.search(rf"\b{word}s?\b", text, re.IGNORECASE), word
 
 
 def test_the_report_of_evaluate_says_whose_figures_are_of_the_training(tmp_path):
     scores = make_scores(("a", "b", "c"), 60, skip=["c"])
     curve = [{"photos": 5, "accuracy": 0.8}, {"photos": 10, "accuracy": 0.9}]
-    pages = []
-    for of in (scores, dataclasses.replace(scores, held_out=True)):
-        write_report(tmp_path / "r.html", make_model(scores.classes, scores, curve=curve), of, title="t", kind="k")
-        pages.append((tmp_path / "r.html").read_text())
-    evaluated, fitted = pages
+    model = make_model(scores.classes, scores, curve=curve)
+    evaluated = report(tmp_path, model, scores)
+    fitted = report(tmp_path, model, dataclasses.replace(scores, held_out=True))
     whose = "These figures are of training photos that were held out when the model was fitted"
     assert evaluated.index("Would more photos help?") < evaluated.index(whose) < evaluated.index("More photos would")
-    assert "This says nothing of c: none of these photos is of it." in evaluated
-    assert "needs two at least" not in evaluated
     assert whose not in fitted
-    assert "This says nothing of c: a class is measured on photos of it that are held out" in fitted
+    assert "says nothing of c: none of these photos" in evaluated
+    assert "says nothing of c: a class is measured on photos of it that are held out" in fitted
 
 
-@pytest.mark.parametrize(
-    ("count", "says"),
-    [
-        (
-            32,
-            "Overall, its mean confidence is 81.5 %, its accuracy 71.9 %: with 32 photos, a difference of 9.6 points "
-            "cannot be told from chance.",
-        ),
-        (
-            3200,
-            "Overall, the model is overconfident: its mean confidence is 81.5 %, its accuracy 71.9 %, and a "
-            "difference of 9.6 points is more than chance explains.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("count", "says"), [(32, "cannot be told from chance"), (3200, "is overconfident")])
 def test_a_model_is_called_overconfident_only_where_that_is_not_chance(tmp_path, count, says):
     expected = (np.arange(count) >= 0.71875 * count).astype(int)
-    probability = np.tile([0.815, 0.185], (count, 1))
-    scores = Scores(("a", "b"), tuple(map(str, range(count))), expected, probability)
-    write_report(tmp_path / "r.html", make_model(scores.classes, scores), scores, title="t", kind="k")
-    assert says.replace(" %", "&nbsp;%") in (tmp_path / "r.html").read_text()
-
-
-@pytest.mark.parametrize(("count", "folds"), [(25, 0), (26, 2), (40, 2)])
-def test_the_table_and_the_matrix_of_more_than_25_classes_fold(tmp_path, count, folds):
-    classes = tuple(f"class {number:02d}" for number in range(count))
-    scores = make_scores(classes, 10 * count)
-    write_report(tmp_path / "r.html", make_model(classes, scores), scores, title="t", kind="k")
-    page = (tmp_path / "r.html").read_text()
-    assert page.count("<details>") == page.count("</details>") == folds
-    assert (f"<summary>All pairs of {count} classes</summary>" in page) == bool(folds)
+    scores = Scores(("a", "b"), tuple(map(str, range(count))), expected, np.tile([0.815, 0.185], (count, 1)))
+    assert says in report(tmp_path, make_model(scores.classes, scores), scores)

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from patchvote import PatchvoteError
 from patchvote.models.scores import Scores, interval
 
 
@@ -81,14 +83,18 @@ def test_answers_below_the_threshold_are_rejected():
     assert scores.summary()["rejected"] == np.sum(scores.probability.max(axis=1) < 0.5)
 
 
-def test_shares_are_rounded_once_when_they_are_printed():
-    probability = np.tile([0.9, 0.1], (29, 1))
-    scores = Scores(("a", "b"), tuple(map(str, range(29))), np.array([0] * 28 + [1]), probability)
-    assert f"{100 * scores.summary()['accuracy']:.1f}" == f"{100 * scores.accuracy:.1f}" == "96.6"
-
-
 def test_the_accuracy_of_named_images_leaves_out_the_rejected_ones():
     probability = np.array([[0.9, 0.1], [0.6, 0.4], [0.9, 0.1]])
     scores = Scores(("a", "b"), ("1", "2", "3"), np.array([0, 1, 1]), probability, threshold=0.8)
     assert (scores.accuracy, scores.accuracy_of_named) == (1 / 3, 0.5)
     assert math.isnan(Scores(("a", "b"), ("1",), np.array([0]), probability[:1], threshold=1.0).accuracy_of_named)
+
+
+def test_the_confusion_matrix_is_a_figure(monkeypatch):
+    scores = some_scores()
+    axes = scores.plot().axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == list(scores.classes)
+    assert sum(int(text.get_text()) for text in axes.texts) == len(scores)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(PatchvoteError, match=r"pip install 'patchvote\[plots\]'"):
+        scores.plot()

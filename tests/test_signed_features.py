@@ -158,14 +158,14 @@ def test_a_model_of_signed_features_answers_after_export_as_before(voter, signed
     export_model(classifier.model, tmp_path / "m.onnx")
     pixels = np.random.default_rng(6).integers(0, 256, (70, 96, 3), dtype=np.uint8)
     evidence = classifier.explain([pixels])
-    assert (classifier._extractor([pixels]).values < 0).any()
+    assert (classifier.extractor([pixels]).values < 0).any()
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     names = [value.name for value in session.get_outputs()]
     answers = dict(zip(names, session.run(None, {"photo": pixels}), strict=True))
-    exact = classifier.model.probability(classifier._extractor([pixels]))  # of numbers that were not rounded
+    exact = classifier.model.probability(classifier.extractor([pixels]))  # of numbers that were not rounded
     np.testing.assert_allclose(answers["probability"], exact, atol=1e-4)
     np.testing.assert_allclose(answers["scores"], evidence.decision, atol=1e-4 * np.abs(evidence.votes).max())
-    familiarity = classifier.model.familiarity_of(classifier._extractor([pixels]), exact)
+    familiarity = classifier.model.familiarity_of(classifier.extractor([pixels]), exact)
     if familiarity is not None:
         np.testing.assert_allclose(answers["familiarity"], [familiarity], atol=1e-3)
     total = evidence.map(evidence.ranking[0], 20, 14).sum()

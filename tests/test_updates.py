@@ -16,9 +16,8 @@ import pytest
 from helpers.command import network_in
 from patchvote import ImageClassifier
 from patchvote.errors import ModelChangedError, WaitWarning
-from patchvote.models.about import About, check_about
+from patchvote.models.about import About, check_about, known_photos, with_photos
 from patchvote.models.file import read_model, write_model
-from patchvote.models.known import known_photos, with_photos
 from patchvote.utils import files
 from patchvote.utils.files import lock_at_once, lock_file, locked, stamp
 from test_cli import words
@@ -226,7 +225,7 @@ def test_evaluating_on_photos_that_were_learned_from_is_said(made, command):
 
 
 def test_so_many_photos_that_a_header_would_burst_are_not_kept(monkeypatch):
-    monkeypatch.setattr("patchvote.models.known._MAX_PHOTOS", 3)
+    monkeypatch.setattr("patchvote.models.about._MAX_PHOTOS", 3)
     about = with_photos(About(), [("a", "1"), ("b", "2"), ("a", "3")])
     assert known_photos(about) == {"1": {"a"}, "3": {"a"}, "2": {"b"}}
     assert known_photos(with_photos(about, [("a", "4")])) == {}

@@ -15,8 +15,8 @@ from helpers.quick_network import QUICK, QuickNetwork
 from helpers.web import client, crops, files, settings
 from patchvote import Extractor, ImageClassifier
 from patchvote.photos.find import Photo
-from patchvote.web.batching import Batcher
 from patchvote.web.metrics import Metrics
+from patchvote.web.models import Batcher
 from patchvote.web.problems import Problem
 
 
@@ -152,7 +152,7 @@ def test_a_full_queue_is_told_at_once_and_with_a_time_to_come_again():
         first = batcher.submit([_photo(shade) for shade in range(12)])
         with pytest.raises(Problem) as refused:
             batcher.submit([_photo(shade) for shade in range(100, 106)])
-        assert refused.value.status == 429
+        assert refused.value.status_code == 429
         assert 1 <= refused.value.retry_after <= 60
         network.may_go_on.set()
         means = [future.result(30).bag.values[0, 0] * 255 for future in first]

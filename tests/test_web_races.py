@@ -13,14 +13,15 @@ pytest.importorskip("fastapi")
 
 from helpers.waiting import wait_for
 from helpers.web import ENDLESS, client, files, let_jobs_run, settings, taught
-from patchvote.web import adding
 from patchvote.web import jobs as jobs_module
+from patchvote.web.app import make_context
 from patchvote.web.jobs import Jobs
+from patchvote.web.learning import Task
 from patchvote.web.metrics import Metrics
 from patchvote.web.problems import Problem
+from patchvote.web.routes import photos
+from patchvote.web.routes.learning import EventStream
 from patchvote.web.settings import Limits
-from patchvote.web.streams import Streams
-from patchvote.web.tasks import Task
 from patchvote.web.workspaces import Workspaces
 
 
@@ -41,7 +42,7 @@ def _submitted(jobs, workspace, **more):
     run = workspace.new_run()
     folder = str(workspace.folder / "photos")
     values = {"labelled": [], "unlabelled": []} | more
-    return jobs.submit(workspace, Task(folder, str(run), str(workspace.bags), **values), "")
+    return jobs.submit(workspace, Task(folder, str(run), str(workspace.folder / "bags"), **values), "")
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def test_a_run_that_is_being_made_is_not_swept_by_another_that_is_complete(works
         (run / "model.patchvote").write_bytes(b"model")
     workspace.commit_run(second, "")
     workspace.commit_run(first, "")
-    assert workspace.model_file.read_bytes() == b"model"
+    assert workspace.model_of(workspace.state.run).read_bytes() == b"model"
     assert _runs(workspace) == [first.name]
 
 
@@ -81,15 +82,15 @@ def test_no_model_is_opened_where_a_job_began_while_the_file_was_read(served, su
     let_jobs_run(monkeypatch, ENDLESS)
     workspace = taught(served, {"a": surfaces["brick"][:2], "b": surfaces["grass"][:2]})
     content = (surface_models / "surfaces.patchvote").read_bytes()
-    from patchvote.web.served import Models
+    from patchvote.web.models import Models
 
-    check, begun = Models.check_upload, []
+    check, begun = Models.loaded, []
 
     def slow(models, path):
         begun.append(served.post(f"/v1/workspaces/{workspace}/learn", json={}).json()["id"])
         return check(models, path)
 
-    monkeypatch.setattr(Models, "check_upload", slow)
+    monkeypatch.setattr(Models, "loaded", slow)
     refused = served.put(f"/v1/workspaces/{workspace}/model", files=files([("m", content)], "file"))
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
     assert served.get(f"/v1/jobs/{begun[0]}").json()["status"] in ("waiting", "running")
@@ -188,38 +189,34 @@ def test_nothing_begins_in_a_workspace_that_was_removed(tmp_path, surfaces, monk
     assert not removed.folder.exists()
 
 
-def test_streams_that_are_asked_for_at_once_are_counted_before_their_first_event():
-    async def events():
-        yield "one"
-        yield "two"
+def test_streams_that_are_asked_for_at_once_are_counted_before_their_first_event(tmp_path, jobs, workspace):
+    context = make_context(settings(tmp_path / "data", {"streams": 2}))
+    job = _submitted(jobs, workspace)
+    jobs.cancel(job)
 
-    async def story():
-        streams = Streams(2)
-        read, unread = streams.open(events()), streams.open(events())
-        with pytest.raises(Problem, match="too many streams"):
-            streams.open(events())
-        assert [event async for event in read] == ["one", "two"]
-        assert streams.count == 1
-        del unread  # its reader went away before it began
-        assert streams.count == 0
-        left = streams.open(events())
-        await anext(left)
-        await left.aclose()
-        del left
-        assert streams.count == 0
+    async def sent(message):
+        pass
 
-    asyncio.run(story())
+    async def left():
+        return {"type": "http.disconnect"}
+
+    streams = [EventStream(context, job) for _ in range(2)]
+    with pytest.raises(Problem, match="too many streams"):
+        EventStream(context, job)
+    for stream in streams:  # their readers have gone
+        asyncio.run(stream({"type": "http"}, left, sent))
+    assert context.streams == 0
 
 
 def test_photos_that_take_long_to_decode_do_not_keep_other_requests_waiting(tmp_path, surfaces, monkeypatch):
     may_go_on = threading.Event()
-    decoded = adding.thumbnail
+    decoded = photos._shown
 
     def slow(photo):
         may_go_on.wait(300)
         return decoded(photo)
 
-    monkeypatch.setattr(adding, "thumbnail", slow)
+    monkeypatch.setattr(photos, "_shown", slow)
     uploads = 45  # more than there are threads for requests
     with client(settings(tmp_path)) as home, concurrent.futures.ThreadPoolExecutor(uploads + 1) as pool:
         workspace = taught(home, {})

@@ -179,7 +179,7 @@ def test_no_error_shows_a_path_or_a_traceback(tmp_path, surface_models, monkeypa
         def fails(*_, **__):
             raise RuntimeError(f"secret content of {tmp_path}")
 
-        monkeypatch.setattr("patchvote.web.routes.workspaces.workspace_view", fails)
+        monkeypatch.setattr("patchvote.web.context.Context.state", fails)
         responses.append(home.get(f"/v1/workspaces/{workspace}"))
     assert responses[-1].status_code == 500
     for response in responses[:-1]:

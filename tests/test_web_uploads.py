@@ -20,9 +20,8 @@ pytest.importorskip("fastapi")
 
 from helpers.hostile_photos import flat_jpeg, png_chunk
 from helpers.web import client, crops, files, settings, taught
-from patchvote.web.exporting import zip_of_answers
-from patchvote.web.records import PhotoRecord
-from patchvote.web.workspaces import Workspace, Workspaces
+from patchvote.web.routes.photos import zip_of_answers
+from patchvote.web.workspaces import PhotoRecord, Workspace, Workspaces
 
 
 @pytest.fixture

@@ -66,13 +66,13 @@ def test_a_body_is_not_awaited_once_its_request_is_answered(hasty):
 
 @pytest.mark.parametrize(
     "limits",
-    [{"response_seconds": 0.5, "unread_bytes": 1 << 30}, {"response_seconds": 600.0, "unread_bytes": 1 << 20}],
+    [{"response_seconds": 0.5, "unread_bytes": 1 << 30}, {"response_seconds": 600.0, "unread_bytes": 1 << 10}],
     ids=["in time", "in memory"],
 )
 def test_responses_that_nobody_reads_are_dropped(tmp_path, limits, monkeypatch):
     dropped, lost = threading.Event(), H11Protocol.connection_lost
     monkeypatch.setattr(H11Protocol, "connection_lost", lambda self, error: (lost(self, error), dropped.set()))
-    monkeypatch.setattr("patchvote.web.protocol._SLOWEST", 1 << 30)
+    monkeypatch.setattr("patchvote.web.guard._MIN_READING", 1 << 30)
     (tmp_path / "index.html").write_bytes(b"x" * 30_000_000)  # more than the system holds for a connection
     with threaded(settings(tmp_path / "data", limits, static=tmp_path)) as port:
         request = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

@@ -11,7 +11,7 @@ from sklearn.svm import SVC
 from helpers.small_models import remade, ridge_model
 from patchvote import NBNN, Adapted, Evidence, Extractor, ImageClassifier, MomentRidge, PatchvoteError, fill
 from patchvote.errors import ModelError
-from patchvote.models.answers import evidence_of
+from patchvote.models.evidence import evidence_of
 
 
 @pytest.mark.parametrize("photos", [None, 5])

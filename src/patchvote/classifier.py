@@ -1,8 +1,7 @@
 """ImageClassifier: from photos to answers.
 
-It combines the parts: a recipe turns photos into bags, which are cached so that no photo goes through the network
-twice; a voter learns from the bags; a model holds what it learned. Training needs scikit-learn; prediction does not,
-and therefore starts in a fraction of the time.
+A recipe turns photos into bags, which are cached; a voter learns from them; a model holds what it learned. Training
+needs scikit-learn; prediction does not, and therefore starts in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -12,49 +11,37 @@ import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from .bags.bags import Bags
 from .bags.extract import Described, Extractor
 from .bags.recipe import Recipe
-from .errors import PatchvoteError
+from .errors import PatchvoteError, PhotoError, not_fitted
+from .models import arguments
 from .models.answers import Answer
-from .models.arguments import (
-    check_adapts,
-    check_classes,
-    check_held_out,
-    check_readable,
-    check_settings,
-    check_target,
-    kind_of_voter,
-    names_to_hold_out,
-)
-from .models.evidence import Evidence
-from .models.known import known_photos, short
-from .models.measure import measure
-from .models.model import network_of
-from .models.namer import Namer
-from .models.saved import Saved
-from .models.scores import Scores
+from .models.evidence import Evidence, evidence_without
+from .models.file import Saved
+from .models.model import Model, network_of
+from .models.predictor import Predictor, check_network, learned_from
+from .models.scores import Scores, scores_of, strangers_of
 from .networks.bases import basis_of
-from .photos.find import Photo, Source, find_photos, labelled
+from .photos.find import Found, PassedOver, Photo, Source, find_photos, labelled
 from .utils.engine import Engine
 from .utils.parameters import Parameters
 from .utils.remote import place
 from .utils.terminal import Progress, as_progress, none_readable
 from .voters.registry import scorer_class
+from .voters.votes import NONE
 
 if TYPE_CHECKING:
     from .bags.cache import Filled, Kept
     from .models.fit import Fitted, Learned
     from .networks import Backbone
-    from .networks.bases import Basis
 
 
-class ImageClassifier(Parameters, Namer):
+class ImageClassifier(Parameters):
     """Learns to tell photos apart from a few examples of each class, and shows why.
 
     It is an estimator of scikit-learn (`clone`, `cross_val_score`, `GridSearchCV`) whose samples are photos. A pickle
@@ -65,9 +52,8 @@ class ImageClassifier(Parameters, Namer):
     recipe : Recipe or str, optional
         How a photo becomes a bag; ``Recipe("efficientnet-lite2")``, or the name alone, selects another network.
     voter : str or estimator, default "auto"
-        Voter that learns from the bags. "auto" is `MomentRidge`; "moment-ridge", "snbnl", "nbnl",
-        "nbnn", "local-nbnn" or the name of a voter of another package selects that voter; an estimator that is
-        a `Voter` is used as it is.
+        Voter that learns from the bags: an estimator, or a name. "auto" is `MomentRidge`; others are "moment-ridge",
+        "snbnl", "nbnl", "nbnn", "local-nbnn", and names of voters of other packages.
     budget : float, default 60
         Seconds for training, not counting the network, where a voter learns in passes.
     cache : path, None or False
@@ -84,20 +70,23 @@ class ImageClassifier(Parameters, Namer):
 
     Attributes
     ----------
-    model, scores, skipped, passed_over, known
-        See `Namer`. `scores` is of the last measurement: of the photos that `fit` held out (`scores.held_out` is True),
-        or of those given to `evaluate`; with the default voter, `add` and `forget` measure as `fit` does. After `load`,
-        `adapt`, and `add` with another voter it is None; `model.about.held_out` keeps the figures of `fit`.
+    model : Model
+        Model that was learned.
+    scores : Scores or None
+        Scores of the photos that `fit` (with the default voter, also `add` and `forget`) held out, or of those given
+        to `evaluate`, whichever was last; None after `load` and `adapt`.
+    skipped, passed_over : list of PhotoError, and PassedOver
+        Photos that could not be read in the last call, and files in its folder that are no photos.
+    known : int
+        Number of photos of the last `answers`, `evaluate`, `suggest` or `add` that the model had learned from.
     filled : Filled
-        Numbers of photos that the last `fit` (of the training photos), `add` or adaptation took from the cache and from
-        the network.
+        Numbers of photos that the last learning or adapting took from the cache and from the network.
     refusal : str or None
         Reason why the last call did not adapt the model although it was asked to; the model is then unchanged.
     before : Scores or None
         Scores of the model before it was adapted, after `evaluate` with `adapt`.
     newly_rejected, newly_named : int
-        Number of photos that the last `answers` with `adapt` rejected although the model before had named them, and
-        the other way round.
+        Number of photos that adapting in the last `answers` made rejected, and of those that it made accepted.
     added, forgotten : dict and list
         Number of photos per class that the last `add` learned, and names of those that the last `forget` forgot.
     damaged : list of str
@@ -118,14 +107,21 @@ class ImageClassifier(Parameters, Namer):
         backbone: Backbone | None = None,
         device: str = "cpu",
     ) -> None:
-        self._kind = kind_of_voter(voter)
-        check_settings(budget, seed)
+        self._kind = arguments.kind_of_voter(voter)
+        arguments.check_settings(budget, seed)
         self.voter, self.budget, self.cache, self.seed = voter, budget, cache, seed
         self.jobs, self.backbone, self.device = jobs, backbone, device
-        super().__init__(Extractor(recipe, backbone=backbone, jobs=jobs, device=device))
-        self.recipe = self._extractor.recipe
+        self.extractor = Extractor(recipe, backbone=backbone, jobs=jobs, device=device)
+        self.recipe = self.extractor.recipe
+        self._predictor: Predictor | None = None
+        self._saved = Saved()
+        self._photos: dict[str, Photo] = {}
+        self._mistakes: Callable[[], Iterator[Evidence]] = lambda: iter(())  # made when a report is written
+        self.scores: Scores | None = None
         self.before: Scores | None = None
-        self.newly_rejected = self.newly_named = 0
+        self.skipped: list[PhotoError] = []
+        self.passed_over = PassedOver()
+        self.known = self.newly_rejected = self.newly_named = 0
         self.added: dict[str, int] = {}
         self.forgotten: list[str] = []
         self.filled: Filled | None = None
@@ -133,29 +129,45 @@ class ImageClassifier(Parameters, Namer):
         self.damaged: list[str] = []
 
     @property
+    def predictor(self) -> Predictor:
+        """The model with its network, which answers."""
+        if self._predictor is None:
+            raise not_fitted("this classifier has learned nothing yet: call fit, or load a model.")
+        return self._predictor
+
+    @property
+    def model(self) -> Model:
+        """Model that was learned."""
+        return self.predictor.model
+
+    @model.setter
+    def model(self, model: Model) -> None:
+        self._predictor = Predictor(model, self.extractor, self.cache)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Classes that the model distinguishes, sorted."""
+        return self.model.classes
+
+    @property
     def classes_(self) -> npt.NDArray[np.str_]:
         """Classes that the model distinguishes, sorted, as scikit-learn names them."""
-        if self._model is None:
+        if self._predictor is None:
             raise AttributeError("classes_: this classifier has learned nothing yet.")
         return np.array(self.classes)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return self._model is not None
+        return self._predictor is not None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"params": self.get_params(), "model": self._model, "scores": self.scores}
+        model = None if self._predictor is None else self.model
+        return {"params": self.get_params(), "model": model, "scores": self.scores}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         type(self).__init__(self, **state["params"])
-        self._model, self.scores = state["model"], state["scores"]
-
-    def score(self, photos: Source, labels: Sequence[str] | None = None) -> float:
-        """Return the accuracy on labelled photos, as `evaluate` measures it; `scores` stays as it is."""
-        kept = self.scores, self._mistakes, self._photos, self.before
-        try:
-            return self.evaluate(photos, labels).accuracy
-        finally:
-            self.scores, self._mistakes, self._photos, self.before = kept
+        self.scores = state["scores"]
+        if state["model"] is not None:
+            self.model = state["model"]
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -178,53 +190,41 @@ class ImageClassifier(Parameters, Namer):
             A folder with one folder per class, a manifest, or a list of photos.
         labels : sequence of str, optional
             Classes of the photos; needed for a list, otherwise taken from folders or manifest.
-        target : Source, optional
-            Photos like those to be predicted, if they differ from the labelled ones (another camera, place or style).
-            Their classes need not be known and are not used (see `Adapted`).
-        insist : bool, default False
-            Adapt to the target even if that looks unsafe (see `adapt`).
+        target, insist
+            Photos like those to be predicted, if they differ from the labelled ones, to adapt to (see `adapt`).
         progress : function or bool, optional
             Called with the name of the stage, how much of it is done, and its total; True shows them.
         engine : Engine, optional
-            Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL. Settings are
-            chosen, and all other voters trained, in this process. The model is the same up to rounding.
+            Engine whose workers extract the photos, which have to be files, and make the steps of sNBNL. The model is
+            the same up to rounding.
         held_out : float or collection of str, optional
             Share of the photos of every class, or names of the photos, on which settings are chosen and the accuracy is
             measured; they are learned as well in the end. By default a fifth, and of few photos each fifth in turn.
         """
-        seconds, progress = {"network": 0.0}, as_progress(progress)
-        check_held_out(held_out)
-        found = labelled(photos, labels, 2)
-        check_classes(found)
-        held_out = names_to_hold_out(held_out, found)
-        self.passed_over, self.refusal = found.passed_over, None
+        from .models.fit import fit_model, voter_for
+
+        arguments.check_held_out(held_out)
+        seconds, progress, found = {"network": 0.0}, as_progress(progress), labelled(photos, labels, 2)
+        arguments.check_classes(found)
+        held_out = arguments.names_to_hold_out(held_out, found)
         others = None if target is None else find_photos(target)
+        self.passed_over, self.refusal = found.passed_over, None
         if others is not None:  # report a wrong path or voter now, not after minutes of work
             self.passed_over += others.passed_over.without_folders()
-            check_target(self._kind)
-        kept = scorer_class(self._kind).learns_from(basis_of(self._extractor.backbone.spec))
-        with self._collected(found, kept, progress, seconds, engine) as learned:
-            from .models.fit import fit_model, voter_for
-
-            check_readable(learned.labels, self.skipped)
+            arguments.check_target(self._kind)
+        kept = scorer_class(self._kind).learns_from(basis_of(self.extractor.backbone.spec))
+        with self._learned(found, kept, progress, seconds, engine) as learned:
+            arguments.check_readable(learned.labels, self.skipped)
             more: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "progress": progress, "seconds": seconds}
             voter = voter_for(self.voter, self.seed)
-            fitted = fit_model(learned, voter, self._extractor, **more, engine=engine, held_out=held_out)
-        self._take(fitted)
+            fitted = fit_model(learned, voter, self.extractor, **more, engine=engine, held_out=held_out)
+        self.model = fitted.model
         if others is not None:
-            scores, of_source = self.scores, (self._mistakes, self.skipped, self.passed_over, self._photos, self.filled)
-            self.adapt(others, insist=insist, progress=progress, engine=engine)
-            skipped = self.skipped
-            self._mistakes, self.skipped, self.passed_over, self._photos, self.filled = of_source
-            self.scores, self.skipped = scores, [*self.skipped, *skipped]
+            filled, skipped = self.filled, self.skipped
+            self._adapt_to(others, insist, progress, engine)
+            self.filled, self.skipped = filled, skipped + self.skipped
+        self._measured(fitted)
         return self
-
-    def _take(self, fitted: Fitted) -> None:
-        self._model, self.scores = fitted.model, fitted.left_out
-        self._mistakes = lambda: iter(())
-        scores, without = fitted.left_out, fitted.without
-        if scores is not None and without is not None:
-            self._mistakes = lambda: self._evidence_of(scores, functools.partial(_evidence_without, fitted, scores))
 
     def adapt(
         self,
@@ -245,37 +245,14 @@ class ImageClassifier(Parameters, Namer):
         photos : Source
             Photos to adapt to.
         insist : bool, default False
-            Adapt even if that looks unsafe, and reject nothing: use it if you know that all photos show the model's
-            classes.
-        progress : function or bool, optional
-            Called with the name of the stage, how much of it is done, and its total; True shows them.
-        engine : Engine, optional
-            Engine whose workers extract the photos; adapting runs in this process.
-
-        Raises
-        ------
-        PatchvoteError
-            The model does not hold what adapting needs of its training photos.
+            Adapt even if that looks unsafe, and reject nothing: use it if all photos show the model's classes.
+        progress, engine
+            As for `fit`; adapting itself runs in this process.
         """
         found = find_photos(photos)
-        check_adapts(self.model)
         self.passed_over = found.passed_over.without_folders()
-        items = list(self._described(found, self.model.scorer.needs(), progress, engine))
-        self._adapt_to(items, insist, None)
+        self._adapt_to(found, insist, progress, engine)
         return self
-
-    def _adapt_to(self, items: list[Described], insist: bool, threshold: float | None) -> None:
-        """Adapt to photos, or set `refusal`."""
-        from .bags.moments import MomentBags
-        from .models.adapt import adapt_model
-
-        read = [item for item in items if isinstance(item.bag, MomentBags)]
-        if not read:
-            raise PatchvoteError(f"{none_readable(len(items))} {self.skipped[0]}")
-        bags = MomentBags.joined([item.bag for item in read if isinstance(item.bag, MomentBags)])
-        digests = [item.digest for item in read]
-        self._model, self.refusal = adapt_model(bags, digests, self.model, insist=insist, threshold=threshold)
-        self.scores, self._mistakes = None, lambda: iter(())
 
     def add(
         self,
@@ -289,20 +266,22 @@ class ImageClassifier(Parameters, Namer):
 
         With the default voter, the model is that of a fit to all photos. Photos that the model has learned before are
         not learned again (`known` counts them); those that it has learned as another class are left out and listed in
-        `skipped`. With an engine, its workers extract the photos; this process learns from them.
+        `skipped`. Parameters as for `fit`.
         """
         from .models.add import add_to_model
 
         seconds, found = {"network": 0.0}, labelled(photos, labels, 1)
-        check_classes(found)
+        arguments.check_classes(found)
         self.passed_over, self.refusal = found.passed_over, None
-        kept = self.model.scorer.learns_from(self._basis())
-        with self._collected(found, kept, progress, seconds, engine) as learned:
-            fitted = add_to_model(learned, self.model, self._extractor, seed=self.seed, seconds=seconds)
+        basis = getattr(self.model.scorer, "basis", None)  # it may be older than that of the network
+        kept = self.model.scorer.learns_from(basis_of(self.extractor.backbone.spec) if basis is None else basis)
+        with self._learned(found, kept, progress, seconds, engine) as learned:
+            fitted = add_to_model(learned, self.model, self.extractor, seed=self.seed, seconds=seconds)
         self.known, self.added = fitted.known, fitted.added
         self.skipped = [*self.skipped, *fitted.refused]
         if fitted.added:
-            self._take(fitted)
+            self.model = fitted.model
+            self._measured(fitted)
         return self
 
     def forget(self, photos: str | Collection[str]) -> Self:
@@ -313,83 +292,58 @@ class ImageClassifier(Parameters, Namer):
         photos : str or collection of str
             Names of photos, patterns of names such as "cat/2019*", SHA-256 digests of contents, or classes followed by
             a slash ("cat/").
-
-        Raises
-        ------
-        PatchvoteError
-            The model cannot forget, has not learned one of these, or fewer than two classes would be left.
         """
         from .models.add import forget
 
         chosen = [photos] if isinstance(photos, str) else list(photos)
-        fitted, self.forgotten = forget(self.model, self._extractor, chosen, seed=self.seed, seconds={})
-        self._take(fitted)
+        fitted, self.forgotten = forget(self.model, self.extractor, chosen, seed=self.seed, seconds={})
+        self.model = fitted.model
+        self._measured(fitted)
         return self
 
-    def _basis(self) -> Basis:
-        """Return the basis of the model's features: its own, which may be older than that of the network."""
-        basis = getattr(self.model.scorer, "basis", None)
-        return basis_of(self._extractor.backbone.spec) if basis is None else basis
+    def _measured(self, fitted: Fitted) -> None:
+        self.scores, self._mistakes = fitted.left_out, lambda: iter(())
+        if fitted.left_out is not None and fitted.without is not None:
+            explain = functools.partial(evidence_without, fitted.without, fitted.left_out)
+            self._mistakes = functools.partial(self.predictor.mistakes, fitted.left_out, self._photos, explain)
+
+    def _adapt_to(
+        self, photos: Found, insist: bool, progress: Any, engine: Engine | None, threshold: float | None = None
+    ) -> list[Described]:
+        """Adapt to photos, or set `refusal`; return what was read of them."""
+        arguments.check_adapts(self.model)
+        items = list(self._described(photos, self.model.scorer.needs(), progress, engine))
+        self._predictor, self.refusal = self.predictor.adapted(items, insist, threshold)
+        self.scores, self._mistakes = None, lambda: iter(())
+        return items
 
     @contextlib.contextmanager
-    def _collected(
-        self,
-        photos: list[Photo],
-        kept: Kept,
-        progress: Progress | bool | None,
-        seconds: dict[str, float],
-        engine: Engine | None = None,
+    def _learned(
+        self, photos: Found, kept: Kept, progress: Any, seconds: dict[str, float], engine: Engine | None
     ) -> Iterator[Learned]:
-        """Extract photos, and yield what is learned from them: moments in memory, whole bags in a temporary store."""
-        from .bags.moments import KeptMoments
-        from .models.fit import Learned
-
-        items = self._described(photos, kept, progress, engine)
-        with contextlib.ExitStack() as stack:
-            if isinstance(kept, KeptMoments):
-                learned = Learned.of_moments(items)
-            else:
-                from .bags.fill import store_of
-                from .utils.files import temporary_folder
-
-                folder = stack.enter_context(temporary_folder()) / "bags"
-                learned = Learned.of_store(store_of(items, self._extractor, folder))
+        """Extract photos, and yield what is learned from them."""
+        self._photos = {photo.name: photo for photo in photos}
+        with learned_from(self._described(photos, kept, progress, engine), kept, self.extractor) as learned:
             seconds["network"] += self.filled.seconds if self.filled else 0.0
             yield learned
 
-    def _described(
-        self,
-        photos: list[Photo],
-        kept: Kept,
-        progress: Progress | bool | None = None,
-        engine: Engine | None = None,
-    ) -> Iterator[Described]:
+    def _described(self, photos: list[Photo], kept: Kept, progress: Any, engine: Engine | None) -> Iterator[Described]:
         """Yield what is kept of the bags of photos, from the cache or the network, and record what was done."""
         from .bags.cache import Filled, described
 
-        tell = as_progress(progress)
-
-        def show(filled: Filled) -> None:
-            if tell is not None:
-                tell("extract", filled.done, filled.photos)
-
-        self.filled, self._photos = Filled(len(photos)), {photo.name: photo for photo in photos}
-        self.skipped = []
-        more: dict[str, Any] = {"cache": self.cache, "engine": engine, "progress": show, "filled": self.filled}
+        tell, filled = as_progress(progress), Filled(len(photos))
+        more: dict[str, Any] = {"cache": self.cache, "engine": engine, "filled": filled}
+        if tell is not None:
+            more["progress"] = lambda filled: tell("extract", filled.done, filled.photos)
+        self.filled, self.skipped = filled, []
         try:
-            for item in described(photos, self._extractor, kept, **more):
+            for item in described(photos, self.extractor, kept, **more):
                 yield dataclasses.replace(item, whole=None)  # a megabyte per photo, of which only moments are kept
         finally:
-            self.skipped = list(self.filled.skipped)
-            self.damaged += self.filled.damaged
+            self.skipped = list(filled.skipped)
+            self.damaged += filled.damaged
 
     # --- answering --------------------------------------------------------------------------------------------------
-
-    def described(self, photos: list[Photo]) -> Iterator[Described]:
-        """Yield what the model needs of the bags of photos, in order: from the cache, or else from the network."""
-        from .bags.cache import described
-
-        return described(photos, self._extractor, self.model.scorer.needs(), cache=self.cache)
 
     def answers(
         self,
@@ -410,35 +364,93 @@ class ImageClassifier(Parameters, Namer):
         threshold : float, optional
             Share of the photos of known classes that may be rejected as "none of these"; by default that of the model,
             0.05. A photo is rejected if its familiarity is below.
-        adapt : bool, default False
-            Adapt the model to all of the photos first, if they are from another camera, place or style than those it
-            learned from. If that looks unsafe, the unchanged model answers (see `adapt`).
-        insist : bool, default False
-            Adapt even if that looks unsafe (see `adapt`).
-        progress : function or bool, optional
-            Called while adapting with the name of the stage, how much of it is done, and its total; True shows them.
-        engine : Engine, optional
-            Engine whose workers answer, with the model from its file; by default this process does. To adapt, workers
-            only extract the photos.
+        adapt, insist : bool, default False
+            Adapt the model to all of the photos first (see `adapt`), if they are from another camera, place or style
+            than those it learned from. If that looks unsafe, the unchanged model answers.
+        progress, engine
+            As for `fit`: progress of adapting, and an engine whose workers answer with the model from its file, or only
+            extract the photos to adapt to.
         """
+        self.model.limit(threshold)  # refuse a wrong one before any work is done
         self.refusal, self.newly_rejected, self.newly_named = None, 0, 0
+        found = self._begin(find_photos(photos))
         if not adapt:
-            yield from super().answers(photos, threshold=threshold, engine=engine)
+            for answer in self.predictor.answers(found, threshold, engine):
+                self._record(answer)
+                yield answer
             return
-        check_adapts(self.model)
-        self.model.limit(threshold)
-        found, before = find_photos(photos), self.model
-        items = list(self._described(found, before.scorer.needs(), progress, engine))
-        self.passed_over = found.passed_over
-        self._adapt_to(items, insist, threshold)
-        limit = threshold if self.model.familiarity is not None else None
+        before = self.predictor
+        items = self._adapt_to(found, insist, progress, engine, threshold)
         for item in items:
-            answer = self._answer(item.photo.name, item.bag, item.error, limit)
-            if item.bag is not None and self.model is not before:
-                was = before.rejects_bag(item.bag, threshold)
-                self.newly_rejected += answer.rejected and not was
-                self.newly_named += was and not answer.rejected
+            answer = self.predictor.answer(item, threshold)
+            if self.refusal is None:
+                was_rejected = before.answer(item, threshold).rejected
+                self.newly_rejected += answer.rejected and not was_rejected
+                self.newly_named += was_rejected and not answer.rejected
             yield answer
+
+    def predict(self, photos: Source) -> npt.NDArray[np.str_]:
+        """Return the likeliest class of each photo, however unlikely; `predict_or_none` also rejects.
+
+        A photo that cannot be read raises a `PhotoError`; `answers` continues after such photos.
+        """
+        return np.asarray(np.array(self.classes)[self.predict_proba(photos).argmax(axis=1)])
+
+    def predict_or_none(self, photos: Source, none: Any = NONE, *, threshold: float | None = None) -> npt.NDArray[Any]:
+        """Return the class of each photo, or `none` where it looks like none of them; `threshold` as for `answers`."""
+        self.model.limit(threshold)
+        answers = self.predictor.readable(find_photos(photos), threshold)
+        return np.array([none if answer.rejected else answer.likeliest for answer in answers], object)
+
+    def predict_proba(self, photos: Source) -> npt.NDArray[np.float64]:
+        """Return the probability of each class of `classes` for each photo; raises as `predict` does."""
+        answers = self.predictor.readable(find_photos(photos))
+        return np.stack([np.asarray(answer.probabilities) for answer in answers])
+
+    def suggest(self, photos: Source, count: int = 20, *, progress: Progress | None = None) -> list[Answer]:
+        """Return the answers for the unlabelled photos that would teach the model most, the most uncertain first.
+
+        They are uncertain and unlike one another (`next_labels`). Photos that the model has learned from are left out
+        (`known` counts them), as are those that cannot be read (`skipped`); of copies, one is enough.
+        """
+        return self.predictor.suggested(self._begin(find_photos(photos)), count, self._record, progress)
+
+    def explain(self, photo: Source, label: str | None = None) -> Evidence:
+        """Return the evidence of one photo: where its votes come from.
+
+        Parameters
+        ----------
+        photo : Source
+            Photo to explain.
+        label : str, optional
+            Class to find matches for, where the voter stores training photos; the likeliest by default.
+        """
+        found = find_photos(photo)
+        if len(found) != 1:
+            raise PatchvoteError(f"evidence of one photo is returned, got {len(found)}: explain_each takes many.")
+        (explained,) = self.predictor.explained(found, label)
+        if isinstance(explained, PhotoError):
+            raise explained
+        return explained
+
+    def explain_each(self, photos: Source, label: str | None = None) -> Iterator[Evidence]:
+        """Yield the evidence of photos, in order; those that cannot be read are left out, and listed in `skipped`."""
+        for explained in self.predictor.explained(self._begin(find_photos(photos)), label):
+            if isinstance(explained, PhotoError):
+                self.skipped.append(explained)
+            else:
+                yield explained
+
+    def _begin(self, found: Found) -> Found:
+        self.passed_over, self.skipped, self.known = found.passed_over, [], 0
+        return found
+
+    def _record(self, answer: Answer) -> None:
+        self.known += answer.known
+        if answer.error is not None:
+            self.skipped.append(answer.error)
+
+    # --- measuring --------------------------------------------------------------------------------------------------
 
     def evaluate(
         self,
@@ -456,52 +468,87 @@ class ImageClassifier(Parameters, Namer):
 
         Parameters
         ----------
-        photos : Source
-            Labelled photos.
-        labels : sequence of str, optional
-            Classes of the photos; needed for a list, otherwise taken from folders or manifest.
+        photos, labels
+            Labelled photos, as for `fit`.
         unknown : Source, optional
             Photos of classes that the model does not know, to measure how many are rejected: `strangers` of the result.
-        threshold : float, optional
-            As for `answers`.
-        adapt : bool, default False
-            Adapt the model to the photos first, without using their labels; `before` has the scores before adapting.
-        insist : bool, default False
-            Adapt even if that looks unsafe (see `adapt`).
-        progress : function or bool, optional
-            Called with the name of the stage, how much of it is done, and its total; True shows them.
-        engine : Engine, optional
-            As for `answers`.
-
-        Raises
-        ------
-        PatchvoteError
-            A photo has a class that the model does not know, or one of `unknown` a class that it knows.
+        threshold, adapt, insist, progress, engine
+            As for `answers`; `before` has the scores before adapting, which does not use the labels.
         """
-        self.before, self.refusal = None, None
-        if not adapt:
-            more: dict[str, Any] = {"unknown": unknown, "threshold": threshold, "progress": progress, "engine": engine}
-            return super().evaluate(photos, labels, **more)
-        check_adapts(self.model)
-        found, strangers = self._labelled(photos, labels), self._unknown(unknown, threshold)
+        self.before, self.refusal, progress, before = None, None, as_progress(progress), self.predictor
+        before.model.limit(threshold)
+        found, strangers = labelled(photos, labels, 1), Found() if unknown is None else find_photos(unknown)
+        arguments.check_known(self.classes, found, strangers)
+        self._begin(found).passed_over += strangers.passed_over.without_folders()
         expected = {photo.name: str(photo.label) for photo in found}
-        known, before = known_photos(self.model.about), self.model
-        items = list(self._described(found, before.scorer.needs(), progress, engine))
-        self.known = sum(short(item.digest) in known for item in items if item.bag is not None)
-        bags = [(item.photo.name, item.bag) for item in items if item.bag is not None]
-        self._adapt_to(items, insist, threshold)
-        limit = threshold if self.model.familiarity is not None else None
-        self.before = measure(before, bags, expected, threshold)
-        scores = self._measured(measure(self.model, bags, expected, limit), found)
-        return self._with_strangers(scores, strangers, limit, as_progress(progress))
+        if adapt:
+            items = self._adapt_to(found, insist, progress, engine, threshold)
+            self.before = scores_of(
+                before.model, (before.answer(item, threshold) for item in items), expected, threshold
+            )
+            answers = [self.predictor.answer(item, threshold) for item in items]
+            self.known = sum(answer.known for answer in answers)
+        else:
+            answers = list(before.answers(found, threshold, engine, "evaluate", progress))
+            for answer in answers:
+                self._record(answer)
+        scores = scores_of(self.model, answers, expected, threshold)
+        if scores is None:
+            raise PatchvoteError(f"{none_readable(len(found))} {self.skipped[0]}")
+        self.scores, self._photos = scores, {photo.name: photo for photo in found}
+        self._mistakes = functools.partial(self.predictor.mistakes, scores, self._photos)
+        if strangers:
+            answers = list(self.predictor.answers(strangers, threshold, engine, "unknown", progress))
+            self.skipped += [answer.error for answer in answers if answer.error is not None]
+            self.scores = dataclasses.replace(scores, strangers=strangers_of(self.model, answers, strangers, threshold))
+        return self.scores
 
-    def plot(self) -> Any:
-        """Return a figure of matplotlib (the extra `plots`) with the confusion matrix of the last measurement."""
-        if self.scores is None:
-            raise PatchvoteError("there is nothing to plot yet: call fit with enough photos, or evaluate.")
-        return self.scores.plot()
+    def score(self, photos: Source, labels: Sequence[str] | None = None) -> float:
+        """Return the accuracy on labelled photos, as `evaluate` measures it; `scores` stays as it is."""
+        kept = self.scores, self._mistakes, self._photos, self.before
+        try:
+            return self.evaluate(photos, labels).accuracy
+        finally:
+            self.scores, self._mistakes, self._photos, self.before = kept
 
-    # --- loading ----------------------------------------------------------------------------------------------------
+    def report(
+        self, path: str | Path, *, title: str, measured: str, examples: Sequence[Source] = (), origin: str = ""
+    ) -> None:
+        """Write the results of the last `fit` or `evaluate` to one HTML file.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
+        title, measured : str
+            Title of the report, and description of the photos on which the answers were measured.
+        examples : sequence of Source
+            Photos to show beside the parts that vote for their classes.
+        origin : str
+            Digest of what the report is of; `patchvote evaluate` replaces its own report of the same.
+        """
+        from .models.report.page import write_report
+
+        shown = [self.explain(photo) for photo in examples]
+        write_report(path, self.model, self.scores, self._mistakes(), shown, title=title, kind=measured, origin=origin)
+
+    # --- storing ----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, memory: bool = True) -> None:
+        """Write the model to one file, atomically, unless another process has changed the file since it was read.
+
+        Parameters
+        ----------
+        path : path
+            File to write.
+        memory : bool, default True
+            Whether to write what `add`, `forget` and adapting need: with the default voter, 30 kB per photo.
+        """
+        self._saved = self._saved.write(self.model if memory else self.model.without_memory(), path)
+
+    def is_from(self, path: str | Path) -> bool:
+        """Whether the model was read from this file, or last written to it."""
+        return self._saved.is_at(path)
 
     @classmethod
     def load(
@@ -526,34 +573,14 @@ class ImageClassifier(Parameters, Namer):
             taken from the file, because it can run code, open files or download.
         jobs, cache, seed, backbone, device
             Same as for the class.
-
-        Raises
-        ------
-        ModelError
-            The file is not a model, is damaged, or was made by a later version or with another network.
         """
         model, saved = Saved.read(path)
-        recipe = model.recipe
+        recipe, more = model.recipe, {"jobs": jobs, "backbone": backbone, "device": device}
         if backbone is None:
             recipe = dataclasses.replace(recipe, network=network or network_of(model, path))
-        classifier = cls(recipe, cache=cache, jobs=jobs, seed=seed, backbone=backbone, device=device)
-        classifier._open(model, saved, path)
-        again = functools.partial(
-            cls.load, path, network=network, jobs=jobs, cache=False, backbone=backbone, device=device
-        )
-        classifier._again = model, place(path), again
+        classifier = cls(recipe, cache=cache, seed=seed, **more)  # type: ignore[arg-type]
+        check_network(model, classifier.extractor.backbone.spec, path)
+        again = functools.partial(cls.load, path, network=network, cache=False, **more)  # type: ignore[arg-type]
+        classifier._predictor = Predictor(model, classifier.extractor, cache, (place(path), again))
+        classifier._saved = saved
         return classifier
-
-
-def _evidence_without(fitted: Fitted, scores: Scores, name: str, bag: Bags) -> Evidence:
-    """Return the evidence of a training photo, from a voter that has not learned it."""
-    from .models.pulling import pulls_of
-    from .voters.outputs import votes_of
-
-    without = cast(Callable[[str], Any], fitted.without)
-    voter, learned = without(name)
-    scorer, index = voter.scorer(), scores.names.index(name)
-    votes, boxes = votes_of(scorer, bag).astype(np.float64), bag.boxes.astype(np.float64)
-    rejected = bool(scores.rejected[index])
-    evidence = Evidence(name, scores.classes, votes, boxes, scores.probability[index], rejected=rejected)
-    return dataclasses.replace(evidence, pulls=pulls_of(scorer, learned, bag, evidence, evidence.ranking[0]))

@@ -25,7 +25,7 @@ from starlette.testclient import TestClient
 
 from patchvote.web import jobs as jobs_module
 from patchvote.web.app import make_app
-from patchvote.web.protocol import protocol
+from patchvote.web.guard import protocol
 from patchvote.web.settings import Limits, Settings
 
 from .waiting import wait_for

@@ -9,8 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from ..models.answers import Answer
-from ..models.rows import row
+from ..models.answers import Answer, row
 from ..models.scores import Scores
 from ..utils.terminal import csv_of, printable_json
 

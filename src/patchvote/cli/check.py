@@ -268,7 +268,7 @@ def _moves(checked: Checked, photos: Path, into: Path) -> list[Move]:
 
 def _edited(photos: Path, into: Path | None, apply: Path | None, undo: Path | None) -> list[Move]:
     """Return the moves that a file of the user asks for."""
-    from ..models.check.actions import moves_of
+    from ..models.check.findings import moves_of
     from ..photos.find import find_photos
     from ..photos.moves import read_record
     from ..utils.terminal import cell

@@ -50,8 +50,7 @@ from .common import (
 from .streams import interruption
 
 if TYPE_CHECKING:
-    from ..models.scores import ClassScores, Scores
-    from ..models.strangers import Strangers
+    from ..models.scores import ClassScores, Scores, Strangers
 
 _MAX_LISTED_CLASSES = 30  # classes that are printed, of more those that are found least
 _MAX_SHOWN_CLASSES = 10  # unknown classes that are printed, those that are rejected least; the report has all of them

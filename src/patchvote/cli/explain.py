@@ -101,7 +101,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Draw which parts of PHOTOS vote for a class, bright where they do; name the training photos that pulled them."""
-    from ..models.pulling import cannot_tell
+    from ..models.evidence import cannot_tell
     from ..models.report.captions import missing_sentence
 
     names = paths_of(photos, null)
@@ -267,8 +267,7 @@ def _by_name(training: Path | Found) -> dict[str, Photo]:
 
 
 def _plain(evidence: Evidence) -> dict[str, Any]:
-    from ..models.answers import answer_in
-    from ..models.rows import row
+    from ..models.answers import answer_in, row
 
     answer = row(answer_in(evidence))
     del answer["file"], answer["error"]

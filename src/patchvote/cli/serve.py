@@ -14,7 +14,7 @@ from ..errors import PatchvoteError
 from ..utils.terminal import say, show
 from .common import Device, Jobs, MistypedError, ModelNetwork, Quiet, is_model
 
-_NEEDED = ("fastapi", "uvicorn", "python_multipart")  # modules of the extra
+_NEEDED = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # modules of the extra
 _MAX_TOKEN_FILE = 10_000  # bytes
 
 
@@ -54,7 +54,7 @@ def serve(
         message = "the page needs some packages more. Install them with: pip install 'patchvote[web]'"
         raise PatchvoteError(message) from error
     from ..networks.session import check_device
-    from ..web.server import serve as run
+    from ..web.app import serve as run
     from ..web.settings import Limits, Settings, data_folder
 
     check_device(device)

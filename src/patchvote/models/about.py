@@ -1,16 +1,20 @@
-"""About: metadata of a model for people. Nothing here affects its answers.
+"""About: metadata of a model for people, and the digests of its photos. Nothing here affects its answers.
 
-In the file of a model it is a table of plain values, which are printed, added up and written into reports. All this
-relies on their types: `check_about` refuses a file whose values have other types or sizes.
+In the file of a model it is a table of plain values; `check_about` refuses values of other types or sizes.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, NotRequired, Self, TypedDict
 
 from ..utils.schema import either, listed, number, one_of, record, table, text, whole
 from ..voters.settings import MAX_NAME
+
+_DIGITS = 16  # of a SHA-256 in hexadecimal: two of a million photos collide with a probability of 1 in 10 million
+_MAX_PHOTOS = 200_000  # whose digests are stored: they take 4 MB of the model's header; of more, none is known
 
 
 class Made(TypedDict, total=False):
@@ -69,52 +73,29 @@ class Copies(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class About:
-    """Metadata of a model.
-
-    Parameters
-    ----------
-    made, held_out, added, adapted, copies
-        Parts of the metadata, described by the types above.
-    method : str
-        How the parts of a photo vote, for people.
-    images : dict
-        Number of training photos per class.
-    seconds : dict
-        Duration of each part of the training; files do not hold it.
-    cut : list of str
-        What the time budget cut short.
-    curve : list of CurvePoint
-        Accuracy on held-out photos after learning from a part of the photos, and from all.
-    photos : dict
-        Digests of the training photos per class (see `known`).
-    more : dict
-        Entries of a later version, which are preserved.
-    """
+    """Metadata of a model, described by the types above."""
 
     made: Made = dataclasses.field(default_factory=Made)
-    images: dict[str, int] = dataclasses.field(default_factory=dict)
-    method: str = ""
+    images: dict[str, int] = dataclasses.field(default_factory=dict)  # training photos per class
+    method: str = ""  # how the parts of a photo vote
     held_out: HeldOut | None = None
     added: list[Added] = dataclasses.field(default_factory=list)
     adapted: AdaptedTo | None = None
     copies: Copies | None = None
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
-    cut: list[str] = dataclasses.field(default_factory=list)
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)  # per part of the training; not in files
+    cut: list[str] = dataclasses.field(default_factory=list)  # what the time budget cut short
     curve: list[CurvePoint] = dataclasses.field(default_factory=list)
-    photos: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    more: dict[str, Any] = dataclasses.field(default_factory=dict)
+    photos: dict[str, list[str]] = dataclasses.field(default_factory=dict)  # short digests per class
 
     @classmethod
     def from_plain(cls, table: dict[str, Any]) -> Self:
         """Make the metadata from the table of a file, which has been checked."""
-        known = {field.name for field in dataclasses.fields(cls)} - {"more"}
-        values = {name: value for name, value in table.items() if name in known}
-        return cls(**values, more={name: value for name, value in table.items() if name not in known})
+        known = {field.name for field in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in table.items() if name in known})
 
     def to_plain(self) -> dict[str, Any]:
         """Return the metadata as the table of a file."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "more"}
-        return values | self.more
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 _WORDS = text(10_000)  # characters of a sentence
@@ -173,3 +154,36 @@ _ABOUT = record(
 def check_about(about: Any) -> str | None:
     """Return what is wrong with the table of a file, or None."""
     return _ABOUT(about)
+
+
+# --- which photos were learned ----------------------------------------------------------------------------------------
+
+
+def short(digest: str) -> str:
+    """Return a digest as models store it."""
+    return digest[:_DIGITS]
+
+
+def known_photos(about: About) -> dict[str, set[str]]:
+    """Return the classes under which photos were learned, by short digest.
+
+    Examples
+    --------
+    >>> known_photos(About(photos={"cat": ["00ff"], "dog": ["00ff", "1234"]}))["1234"]
+    {'dog'}
+    """
+    known: dict[str, set[str]] = collections.defaultdict(set)
+    for label, digests in about.photos.items():
+        for digest in digests:
+            known[digest].add(label)
+    return dict(known)
+
+
+def with_photos(about: About, photos: Iterable[tuple[str, str]]) -> About:
+    """Return the metadata of a model with further photos, given as pairs of class and digest."""
+    by_class = {label: list(digests) for label, digests in about.photos.items()}
+    for label, digest in photos:
+        by_class.setdefault(label, []).append(short(digest))
+    if sum(map(len, by_class.values())) > _MAX_PHOTOS:
+        by_class = {}
+    return dataclasses.replace(about, photos=by_class)

@@ -22,10 +22,9 @@ from ..bags.store import Store
 from ..errors import PatchvoteError, PhotoError
 from ..utils.terminal import timed
 from ..voters.outputs import blaming, is_ours
-from .about import About, Added
+from .about import About, Added, known_photos, short, with_photos
 from .arguments import NO_MEMORY
 from .fit import Fitted, Learned, fit_model
-from .known import known_photos, short, with_photos
 from .model import Model, voter_of
 from .report.card import card
 

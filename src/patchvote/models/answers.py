@@ -1,4 +1,4 @@
-"""Answers of a model for one photo: its class, and the evidence."""
+"""Answers of a model for one photo, as values and as plain rows of CSV, JSON or a response of the server."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..bags.bags import Bags
-from ..bags.cache import WHOLE
-from ..errors import PatchvoteError, PhotoError
-from ..voters.outputs import blaming, named, votes_of
+from ..errors import PhotoError
 from ..voters.votes import NONE
-from .evidence import Evidence, Match
+from .evidence import Evidence
 from .model import Model
-from .pulling import pulls_of
-
-_MAX_VOTES = 50_000_000  # in the evidence of one photo: 400 MB as float64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +42,8 @@ class Answer:
         Classes of the model; empty where the photo could not be read.
     probabilities : array of shape (classes,) or None
         Probability of each class.
+    known : bool
+        Whether the model has learned from this photo.
 
     Examples
     --------
@@ -68,6 +65,7 @@ class Answer:
     familiarity: float | None = None
     classes: tuple[str, ...] = dataclasses.field(default=(), repr=False, compare=False)
     probabilities: npt.NDArray[np.float64] | None = dataclasses.field(default=None, repr=False, compare=False)
+    known: bool = dataclasses.field(default=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -113,17 +111,7 @@ class Answer:
 def answer_of(model: Model, name: str, bag: Bags, threshold: float | None = None) -> Answer:
     """Return the answer for a photo, given its bag; `threshold` as for `Model.limit`."""
     probability = model.probability(bag)
-    return answer_from(model, name, probability, model.familiarity_of(bag, probability), threshold)
-
-
-def answer_from(
-    model: Model,
-    name: str,
-    probability: npt.NDArray[np.float64],
-    familiarity: float | None,
-    threshold: float | None = None,
-) -> Answer:
-    """Return the answer for a photo, given the probabilities of the classes and its familiarity."""
+    familiarity = model.familiarity_of(bag, probability)
     return Answer.of(name, model.classes, probability, model.rejects(probability, familiarity, threshold), familiarity)
 
 
@@ -132,68 +120,20 @@ def answer_in(evidence: Evidence) -> Answer:
     return Answer.of(evidence.name, evidence.classes, evidence.probability, evidence.rejected, evidence.familiarity)
 
 
-def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) -> Evidence:
-    """Return the evidence of a photo; `label` is the class to find matches for, the likeliest by default."""
-    if len(bag.values) * len(model.classes) > _MAX_VOTES:
-        raise PatchvoteError(
-            f"{len(bag.values):,} parts voting for {len(model.classes):,} classes are more than fit in memory at once "
-            f"({_MAX_VOTES:,} votes): a model of fewer classes or with fewer parts can be explained."
-        )
-    needs = model.scorer.needs()
-    try:
-        kept = needs.of(bag)  # what the answer for the photo comes from
-    except ValueError as error:
-        raise PhotoError(name, str(error)) from None
-    bag = kept if needs is WHOLE else bag
-    votes = votes_of(model.scorer, bag)
-    probability = model.probability(kept, votes if needs is WHOLE else None)
-    familiarity = model.familiarity_of(kept, probability)
-    evidence = Evidence(
-        name,
-        model.classes,
-        votes.astype(np.float64),
-        bag.boxes.astype(np.float64),
-        probability,
-        rejected=model.rejects(probability, familiarity),
-        familiarity=familiarity,
-    )
-    matched = evidence.ranking[0] if label is None else label
-    evidence.number(matched)
-    evidence = dataclasses.replace(evidence, matches=_matches(model, bag, evidence, matched))
-    return dataclasses.replace(evidence, pulls=pulls_of(model.scorer, model.names, bag, evidence, matched))
+def row(answer: Answer) -> dict[str, Any]:
+    """Return an answer as a dictionary from column to plain value; a rejected photo has no probability of its label."""
+    return {
+        "file": answer.name,
+        "label": answer.label or "",
+        "probability": _rounded(answer.probability),
+        "likeliest": answer.likeliest or "",
+        "likeliest_probability": None if answer.error else _rounded(answer.likeliest_probability),
+        "runner_up": answer.runner_up or "",
+        "runner_up_probability": None if answer.error else _rounded(answer.runner_up_probability),
+        "error": answer.error.reason if answer.error else "",
+        "familiarity": _rounded(answer.familiarity),
+    }
 
 
-def _matches(model: Model, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:
-    """Return the training parts nearest to parts of the photo, in the order of their votes for the class."""
-    if not model.names:
-        return ()
-    with blaming(model.scorer):
-        nearest = model.scorer.matches(bag.frozen(), model.classes.index(label))
-        if nearest is None:
-            return ()
-        images, boxes, distances = map(np.asarray, nearest)
-    _check_matches(model, images, boxes, distances, len(bag.values))
-    order = np.argsort(-evidence.advantage(label), kind="stable")
-    return tuple(Match(_box(bag.boxes[i]), model.names[images[i]], _box(boxes[i]), float(distances[i])) for i in order)
-
-
-def _check_matches(
-    model: Model, images: npt.NDArray[Any], boxes: npt.NDArray[Any], distances: npt.NDArray[Any], count: int
-) -> None:
-    """Refuse matches that are not one training photo, box and distance per part."""
-    shapes = images.shape, boxes.shape, distances.shape
-    if shapes != ((count,), (count, 4), (count,)):
-        raise PatchvoteError(
-            f"{named(model.scorer)} returned matches of the shapes {', '.join(map(str, shapes))}, expected "
-            f"({count},), ({count}, 4), ({count},): an image, a box and a distance per descriptor."
-        )
-    if images.dtype.kind not in "iu" or not (images.min() >= 0 and images.max() < len(model.names)):
-        raise PatchvoteError(
-            f"{named(model.scorer)} returned matches with numbers of images that are not whole numbers from 0 to "
-            f"{len(model.names) - 1}."
-        )
-
-
-def _box(edges: npt.NDArray[Any]) -> tuple[float, float, float, float]:
-    left, top, right, bottom = (float(edge) for edge in edges)
-    return left, top, right, bottom
+def _rounded(share: float | None) -> float | None:
+    return None if share is None else round(share, 4)

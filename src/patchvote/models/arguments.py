@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import PatchvoteError, PhotoError
 from ..photos.find import Photo
 from ..utils.schema import brief
-from ..utils.terminal import counted
+from ..utils.terminal import counted, nearest
 from ..voters.registry import AUTO, DEFAULT, kind_of
 from ..voters.votes import NONE
 from .model import Model
@@ -20,13 +20,7 @@ MAX_SEED = 2**32 - 1  # the largest seed that scikit-learn accepts
 
 
 def kind_of_voter(voter: Any) -> str:
-    """Return the kind of a voter, given by name or as an estimator.
-
-    Raises
-    ------
-    PatchvoteError
-        It is neither, or no model can be made of it.
-    """
+    """Return the kind of a voter, given by name or as an estimator of which a model can be made."""
     if isinstance(voter, str):
         return DEFAULT if voter == AUTO else kind_of(voter)
     from ..voters.base import Voter  # needs scikit-learn, which whoever passes a voter has imported
@@ -57,6 +51,26 @@ def check_classes(photos: Iterable[Photo]) -> None:
             )
 
 
+def check_known(classes: Sequence[str], photos: Iterable[Photo], strangers: Iterable[Photo]) -> None:
+    """Refuse labelled photos of classes that the model does not know, and strangers of classes that it knows."""
+    labels, others = ({str(one.label) for one in found if one.label is not None} for found in (photos, strangers))
+    if unknown := sorted(labels - set(classes)):
+        raise PatchvoteError(
+            f"the model does not know {_quoted(unknown)}.{nearest(unknown[0], classes)} "
+            "`patchvote add` teaches it new classes; `patchvote evaluate --unknown DIR` measures how many photos "
+            "of other classes, in a folder of their own, are rejected."
+        )
+    if known := sorted(others & set(classes)):
+        raise PatchvoteError(
+            f"the model knows {_quoted(known)}: photos of unknown classes must show none of its classes."
+        )
+
+
+def _quoted(classes: list[str], most: int = 5) -> str:
+    more = f" and {len(classes) - most:,} more" if len(classes) > most else ""
+    return f"the class{'es' * (len(classes) > 1)} {', '.join(map(repr, classes[:most]))}{more}"
+
+
 def check_held_out(held_out: Any) -> None:
     """Refuse what is neither a share of the photos nor names of photos."""
     if held_out is None or (isinstance(held_out, Iterable) and not isinstance(held_out, (str, bytes))):
@@ -71,13 +85,7 @@ def check_held_out(held_out: Any) -> None:
 def names_to_hold_out(
     held_out: float | Iterable[str] | None, photos: Sequence[Photo]
 ) -> float | Collection[str] | None:
-    """Return names to hold out as a set, a share as it is.
-
-    Raises
-    ------
-    PatchvoteError
-        No photo has one of the names.
-    """
+    """Return names of photos to hold out as a set, a share as it is."""
     if not isinstance(held_out, Iterable):
         return held_out
     names, known = list(held_out), {photo.name for photo in photos}

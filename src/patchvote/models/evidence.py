@@ -1,4 +1,4 @@
-"""Evidence: where in a photo the votes for a class come from.
+"""Evidence: where in a photo the votes for a class come from, and which training photos pulled it there.
 
 Every descriptor describes a box of the photo and votes. A map spreads each vote evenly over its box, so the sum over
 the map equals the decision value of the class. Maps are neither smoothed nor enhanced.
@@ -8,15 +8,29 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..errors import PatchvoteError
+from ..bags.bags import Bags
+from ..bags.cache import WHOLE
+from ..errors import PatchvoteError, PhotoError
+from ..photos.decode import SHOWN, load_image
 from ..photos.find import Photo
 from ..utils.terminal import nearest
 from ..version import __version__
+from ..voters.outputs import blaming, named, votes_of
+from ..voters.scorer import Scorer
+from .model import Model
+from .scores import Scores
+
+_MAX_VOTES = 50_000_000  # in the evidence of one photo: 400 MB as float64
+_MOST_PULLS = 5  # training photos that are named
+
+Box = tuple[float, float, float, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,25 +49,15 @@ class Match:
         Squared distance between the two descriptors.
     """
 
-    box: tuple[float, float, float, float]
+    box: Box
     name: str
-    there: tuple[float, float, float, float]
+    there: Box
     distance: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Pull:
-    """A training photo that pulled a photo towards a class.
-
-    Parameters
-    ----------
-    name : str
-        Name of the training photo.
-    label : str
-        Its class, which is the one that it pulled towards.
-    share : float
-        Its share of what all training photos of the class did.
-    """
+    """A training photo that pulled a photo towards its own class, and its share of what all of the class did."""
 
     name: str
     label: str
@@ -78,15 +82,15 @@ class Evidence:
         Probability of each class, as in the answer for the photo.
     matches : tuple of Match
         Most similar parts of training photos, for voters that store those.
-    pulls : tuple of Pull
-        Training photos that pulled the photo towards its likeliest class, or the one that was asked about, the
-        strongest first; empty where the model cannot tell (`pulling.cannot_tell` says why).
     rejected : bool
         Whether "none of these" is the better answer.
     familiarity : float or None
         Share of held-out photos of the model's classes that look at least as strange; None if the model does not know.
     photo : Photo or None
         The photo itself, which `plot` shows.
+    pulls : tuple of Pull
+        Training photos that pulled the photo towards its likeliest class, or the one that was asked about, the
+        strongest first; empty where the model cannot tell (`cannot_tell` says why).
 
     Examples
     --------
@@ -119,14 +123,18 @@ class Evidence:
 
     def plot(self, labels: list[str] | None = None, side: int = 420) -> Image.Image:
         """Return a picture of the photo beside its evidence for some classes, the two likeliest by default."""
-        from .notebook import picture_of
+        from .report.picture import draw
 
-        return picture_of(self, labels, side)
+        try:
+            photo = None if self.photo is None else load_image(self.photo, SHOWN)
+        except PhotoError:  # it was moved or removed since
+            photo = None
+        return draw(self, photo or Image.new("RGB", (side, side), "white"), labels, side)
 
-    def _repr_html_(self) -> str:
-        from .notebook import evidence_html
+    def _repr_png_(self) -> bytes:
+        from .report.picture import encoded
 
-        return evidence_html(self)
+        return encoded(self.plot(side=280))
 
     def as_npz(self) -> bytes:
         """Return classes, votes, boxes, probabilities and a map of 64 by 64 per class, as the bytes of an .npz file."""
@@ -180,3 +188,136 @@ def _coverage(edges: npt.NDArray[np.float64], pixels: int) -> npt.NDArray[np.flo
     first, last = edges[:, :1].astype(np.float64), edges[:, 1:].astype(np.float64)
     inside = np.clip(np.minimum(last, lines[1:]) - np.maximum(first, lines[:-1]), 0, None)
     return np.asarray(inside / inside.sum(axis=1, keepdims=True))
+
+
+# --- made by a model --------------------------------------------------------------------------------------------------
+
+
+def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) -> Evidence:
+    """Return the evidence of a photo; `label` is the class to find matches for, the likeliest by default."""
+    if len(bag.values) * len(model.classes) > _MAX_VOTES:
+        raise PatchvoteError(
+            f"{len(bag.values):,} parts voting for {len(model.classes):,} classes are more than fit in memory at once "
+            f"({_MAX_VOTES:,} votes): a model of fewer classes or with fewer parts can be explained."
+        )
+    needs = model.scorer.needs()
+    try:
+        kept = needs.of(bag)  # what the answer for the photo comes from
+    except ValueError as error:
+        raise PhotoError(name, str(error)) from None
+    bag = kept if needs is WHOLE else bag
+    votes = votes_of(model.scorer, bag)
+    probability = model.probability(kept, votes if needs is WHOLE else None)
+    familiarity = model.familiarity_of(kept, probability)
+    evidence = Evidence(
+        name,
+        model.classes,
+        votes.astype(np.float64),
+        bag.boxes.astype(np.float64),
+        probability,
+        rejected=model.rejects(probability, familiarity),
+        familiarity=familiarity,
+    )
+    matched = evidence.ranking[0] if label is None else label
+    evidence.number(matched)
+    evidence = dataclasses.replace(evidence, matches=_matches(model, bag, evidence, matched))
+    return dataclasses.replace(evidence, pulls=pulls_of(model.scorer, model.names, bag, evidence, matched))
+
+
+def evidence_without(without: Callable[[str], tuple[Any, list[str]]], scores: Scores, name: str, bag: Bags) -> Evidence:
+    """Return the evidence of a training photo, from a voter that has not learned it (`Fitted.without`)."""
+    voter, learned = without(name)
+    scorer, index = voter.scorer(), scores.names.index(name)
+    votes, boxes = votes_of(scorer, bag).astype(np.float64), bag.boxes.astype(np.float64)
+    rejected = bool(scores.rejected[index])
+    evidence = Evidence(name, scores.classes, votes, boxes, scores.probability[index], rejected=rejected)
+    return dataclasses.replace(evidence, pulls=pulls_of(scorer, learned, bag, evidence, evidence.ranking[0]))
+
+
+def _matches(model: Model, bag: Bags, evidence: Evidence, label: str) -> tuple[Match, ...]:
+    """Return the training parts nearest to parts of the photo, in the order of their votes for the class."""
+    if not model.names:
+        return ()
+    with blaming(model.scorer):
+        nearest_parts = model.scorer.matches(bag.frozen(), model.classes.index(label))
+        if nearest_parts is None:
+            return ()
+        images, boxes, distances = map(np.asarray, nearest_parts)
+    count, shapes = len(bag.values), (images.shape, boxes.shape, distances.shape)
+    is_whole = images.dtype.kind in "iu" and shapes == ((count,), (count, 4), (count,))
+    if not is_whole or not 0 <= images.min() <= images.max() < len(model.names):
+        raise PatchvoteError(
+            f"{named(model.scorer)} returned matches of the shapes {', '.join(map(str, shapes))}, expected "
+            f"({count},), ({count}, 4), ({count},): the number of an image, a box and a distance per descriptor."
+        )
+    order = np.argsort(-evidence.advantage(label), kind="stable")
+    return tuple(Match(_box(bag.boxes[i]), model.names[images[i]], _box(boxes[i]), float(distances[i])) for i in order)
+
+
+def _box(edges: npt.NDArray[Any]) -> Box:
+    left, top, right, bottom = (float(edge) for edge in edges)
+    return left, top, right, bottom
+
+
+def pulls_of(scorer: Scorer, names: Sequence[str], bag: Bags, evidence: Evidence, label: str) -> tuple[Pull, ...]:
+    """Return the training photos (`names`, as the scorer learned them) that pulled a photo most towards a class.
+
+    The default voter says how much each training photo adds to a score, local NBNN how many votes each has given. For
+    NBNN, a part of a photo is pulled by the training photo that has the nearest part of the class, as strongly as it
+    votes for the class rather than for another. Prototypes are learned from all photos together: none can be named.
+    """
+    if not names:
+        return ()
+    if evidence.matches:
+        return _strongest(*_of_matches(evidence, label), label)
+    with blaming(scorer):
+        added = _added(scorer, len(names), bag.frozen(), evidence, label)
+    if added is None:
+        return ()
+    if added.ndim != 1 or len(added) > len(names) or not np.isfinite(added).all():
+        raise PatchvoteError(
+            f"{named(scorer)} returned pulls of the shape {added.shape}, expected one finite number for each of "
+            f"{len(names)} training photos."
+        )
+    return _strongest(names, added, label)
+
+
+def _added(scorer: Scorer, photos: int, bag: Bags, evidence: Evidence, label: str) -> npt.NDArray[np.float64] | None:
+    """Return how much each training photo pulls, from what the scorer can tell."""
+    number = evidence.number(label)
+    if scorer.remembers and (nearest_parts := scorer.matches(bag, number)) is not None:
+        images = np.asarray(nearest_parts[0])
+        return np.bincount(images, np.maximum(evidence.advantage(label), 0.0), minlength=photos).astype(np.float64)
+    added = scorer.pulls(bag, number) if scorer.traces else None
+    return None if added is None else np.asarray(added, np.float64)
+
+
+def _of_matches(evidence: Evidence, label: str) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """Return training photos, and the sum of the advantages of the parts that are nearest to theirs."""
+    advantages = np.sort(evidence.advantage(label))[::-1]  # matches are in this order
+    sums: dict[str, float] = {}
+    for match, advantage in zip(evidence.matches, advantages.tolist(), strict=True):
+        sums[match.name] = sums.get(match.name, 0.0) + max(0.0, advantage)
+    return list(sums), np.array(list(sums.values()))
+
+
+def _strongest(names: Sequence[str], added: npt.NDArray[np.float64], label: str) -> tuple[Pull, ...]:
+    positive = np.maximum(added, 0.0)
+    total = float(positive.sum())
+    order = np.argsort(-positive, kind="stable")[:_MOST_PULLS]
+    return tuple(Pull(names[i], label, float(positive[i]) / total) for i in order if positive[i] > 0)
+
+
+def cannot_tell(model: Model) -> str | None:
+    """Return why a model cannot name the training photos that pulled a photo, in one sentence; None if it can."""
+    if model.names:
+        return None
+    problem = "Which training photos pulled it there cannot be told"
+    if model.about.adapted:
+        return f"{problem} of an adapted model; the unadapted one can tell."
+    if type(model.scorer).traces is Scorer.traces and not model.scorer.remembers:
+        return (
+            f"{problem}: a model of {model.kind} keeps what it learned of all photos together. One of the default "
+            "voter or of nbnn can tell."
+        )
+    return f"{problem}: the model was written without its memory, or is of very many photos."

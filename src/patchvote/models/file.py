@@ -1,32 +1,29 @@
-"""The file of a model.
+"""The file of a model: safetensors arrays, and a header of JSON with a checksum over the whole content.
 
-It is in the safetensors format: arrays, and a header of JSON with classes, recipe, fingerprint of the network,
-settings, scores and a card for people. Reading a file runs no code: it yields numbers and text, which are all checked
-before they are used. A checksum over the whole content detects damage; files of versions that wrote no checksum are
-read without it.
-
-A bank of descriptors that would take most of the memory stays in the file: it is verified when the model is read, and
-its rows are read when they are searched (`RowFile`).
+Reading a file runs no code: it yields numbers and text, which are all checked before they are used. A bank of
+descriptors that would take most of the memory stays in the file, and its rows are read when they are searched.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import json
 import math
+import os
 import threading
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy.typing as npt
 
 from ..bags.recipe import Recipe
-from ..errors import ModelError, PatchvoteError
+from ..errors import ModelChangedError, ModelError, PatchvoteError
 from ..photos.find import near_path
-from ..utils.files import write_atomically
+from ..utils.files import locked, stamp, write_atomically
 from ..utils.machine import memory
 from ..utils.reading import open_regular
 from ..utils.remote import RemotePath
@@ -58,6 +55,7 @@ _MAX_BYTES = 1 << 40  # of a file; a bank of 100 million descriptors would take 
 _MAX_HEADER = 1 << 25  # characters of the header; in the file, where quotes are escaped, it may take twice as many
 _SHARE_IN_MEMORY = 4  # a bank of more than this part of the memory stays in the file: a search takes several copies
 _OF = "familiarity."  # prefix of the arrays of a familiarity: names of a scorer's arrays have no dots
+_ORDER = "The model comes first, then the photos; `patchvote fit PHOTOS MODEL` makes a model."
 _NOT_METADATA = ("names", "digests", "descriptors", "steps")  # entries of `about` in a file that the model itself needs
 
 
@@ -164,7 +162,8 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
             f"`patchvote fit PHOTOS {path.name}` makes one."
         ) from None
     except OSError as error:
-        raise ModelError(_wrong(path) or f"{path} is not a model: {error.strerror}.") from None
+        fit = f" `patchvote fit {path} MODEL` makes a model of labelled photos in it." if path.is_dir() else ""
+        raise ModelError(f"{path} is not a model: {error.strerror}.{fit}") from None
     try:
         with file:
             if path.stat().st_size > _MAX_BYTES:
@@ -173,25 +172,14 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
-        raise ModelError(_wrong(path) or f"{path} is not a model, or is damaged: {error}.") from error
+        raise ModelError(f"{path} is not a model, or is damaged: {error}. {_ORDER}") from error
     except MemoryError as error:
         raise ModelError(f"{path} is larger than the memory of this machine.") from error
 
 
-def _wrong(path: Path) -> str | None:
-    """Return what is in a file that is not a model, and what to try; None where it may be a damaged model."""
-    from .not_a_model import what_it_is  # whoever reads a model does not need it
-
-    try:
-        words = what_it_is(path)
-    except (OSError, ValueError):
-        return None
-    return f"{path} is not a model: it is {words}" if words else None
-
-
 def _header(path: Path, text: str | None) -> dict[str, Any]:
     if text is None:
-        raise ModelError(_wrong(path) or f"{path} is a safetensors file, but not a model of patchvote.")
+        raise ModelError(f"{path} is a safetensors file, but not a model of patchvote. {_ORDER}")
     _check_length(text)
     header = parse(text.encode())
     version = header.get("version")
@@ -216,15 +204,7 @@ def _staying(path: Path, places: Mapping[str, Place], row_by_row: Container[str]
 
 
 def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec], stay: Container[str]) -> None:
-    """Refuse arrays with an impossible type or size before memory is allocated: a file may claim any size.
-
-    Raises
-    ------
-    ValueError
-        An array has a wrong type or number of axes.
-    MemoryError
-        All arrays that do not stay in the file are together larger than the memory.
-    """
+    """Refuse arrays with an impossible type or size before memory is allocated: a file may claim any size."""
     for name, place in places.items():
         axes, types = known[name]
         if len(place.shape) != axes or place.dtype not in types:
@@ -234,7 +214,7 @@ def _check_places(places: Mapping[str, Place], known: Mapping[str, Spec], stay: 
 
 
 def _scorer_class(path: Path, kind: Any) -> type[Scorer]:
-    """Return the scorer class of this kind, which may have an old spelling or belong to another package."""
+    """Return the scorer class of this kind, which may belong to another package."""
     try:
         if not isinstance(kind, str):
             raise PatchvoteError("its kind is not text.")
@@ -288,3 +268,41 @@ def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ModelError(f"{name} is {brief(value)}, not a number.")
     return float(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Saved:
+    """The file of a model, links resolved, and its stamp when it was last read or written: no change is lost."""
+
+    place: Path | None = None
+    seen: tuple[int, ...] | None = None
+
+    @classmethod
+    def read(cls, path: str | Path) -> tuple[Model, Self]:
+        """Read a model, and the state of its file."""
+        file = _resolved(path)
+        seen = stamp(file)  # before reading: a change in between is detected later
+        return read_model(path), cls(file, seen)
+
+    def is_at(self, path: str | Path) -> bool:
+        """Whether the model is stored in this file."""
+        return self.place is not None and self.place == _resolved(path)
+
+    def write(self, model: Model, path: str | Path) -> Self:
+        """Write a model atomically, unless its file was changed meanwhile; return the new state of its file."""
+        file = _resolved(path)
+        with locked(file):
+            if self.is_at(file) and stamp(file) != self.seen:
+                raise ModelChangedError(
+                    f"{path} was changed by another process since it was read: it was not written. Load it again and "
+                    "repeat."
+                )
+            write_model(model, path)
+            return type(self)(file, stamp(file))
+
+
+def _resolved(path: str | Path) -> Path:
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        raise ModelError(f"path of a model must be the name of a file, got {path!r:.80}.")
+    where = path_of(path)
+    return where if isinstance(where, RemotePath) else Path(os.path.realpath(where))

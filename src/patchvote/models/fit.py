@@ -32,8 +32,7 @@ from ..voters.labels import hold_out
 from ..voters.outputs import is_ours, named, probability_of, scores_of
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
 from ..voters.votes import softmax
-from .about import About, CurvePoint
-from .known import with_photos
+from .about import About, CurvePoint, with_photos
 from .learning_curve import learning_curve
 from .model import Model
 from .report.card import card

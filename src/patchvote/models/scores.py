@@ -1,20 +1,30 @@
-"""Scores of answers: accuracy with its interval, confusion, reliability of the probabilities.
+"""Scores of answers: accuracy with its interval, confusion, reliability of the probabilities, and rejected strangers.
 
 Everything is computed from expected classes and answers; nothing here depends on photos or voters.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .strangers import Strangers
+from ..errors import PatchvoteError
+from ..photos.find import Photo
+from ..utils.terminal import none_readable, printable
 
+if TYPE_CHECKING:
+    from .answers import Answer
+    from .model import Model
+
+Floats = npt.NDArray[np.float64]
 WORST = 12  # mistakes that a report shows: they fit on a few screens
+_MAX_NUMBERED = 20  # classes up to which the cells of the figure have numbers
 _Z = 1.96  # standard deviations of a normal distribution within which 95 % of it lie
 
 
@@ -55,6 +65,92 @@ class Reliability:
     images: int
     sure: float
     right: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Strangers:
+    """Answers for photos of unknown classes.
+
+    Parameters
+    ----------
+    labels : tuple of str
+        True class of each photo, which the model does not know; empty where it was not given.
+    predicted : tuple of str
+        Likeliest class of each photo, among those that the model knows.
+    familiarity : array of shape (photos,)
+        Familiarity of each photo; the largest probability if the model has no familiarity.
+    threshold : float
+        Smallest familiarity (or probability) of an answer; below it, the answer is "none of these".
+
+    Examples
+    --------
+    >>> strangers = Strangers(("cow", "cow", "hen"), ("cat",) * 3, np.array([0.01, 0.2, 0.02]), 0.05)
+    >>> strangers.rejected.tolist(), strangers.auroc(np.array([0.1, 0.3, 0.5]))
+    ([True, False, True], 0.888...)
+    """
+
+    labels: tuple[str, ...]
+    predicted: tuple[str, ...]
+    familiarity: Floats
+    threshold: float
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def rejected(self) -> npt.NDArray[np.bool_]:
+        """Which photos are answered with "none of these"."""
+        return self.familiarity < self.threshold
+
+    def auroc(self, known: npt.NDArray[Any]) -> float:
+        """Return how often a photo of a `known` class is more familiar than a stranger; ties count half.
+
+        This is the area under the curve of `curve`: 1 if both are told apart at some threshold, 0.5 by guessing.
+        """
+        ranked = np.sort(known)
+        below, up_to = (np.searchsorted(ranked, self.familiarity, side=side).mean() for side in ("left", "right"))
+        return float(1 - (below + up_to) / 2 / len(known))
+
+    def curve(self, known: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+        """Return the shares of known photos and of strangers that are rejected, for every threshold, both rising.
+
+        Examples
+        --------
+        >>> strangers = Strangers(("cow", "cow"), ("cat", "cat"), np.array([0.01, 0.2]), 0.05)
+        >>> [share.tolist() for share in strangers.curve(np.array([0.1, 0.3]))]
+        [[0.0, 0.0, 0.5, 0.5, 1.0], [0.0, 0.5, 0.5, 1.0, 1.0]]
+        """
+        levels = np.append(np.unique(np.concatenate([known, self.familiarity])), np.inf)
+        found = (np.searchsorted(np.sort(scores), levels, side="left") for scores in (known, self.familiarity))
+        of_known, of_strangers = (np.asarray(count / max(int(count[-1]), 1)) for count in found)
+        return of_known, of_strangers
+
+    def by_class(self) -> list[tuple[str, int, int, str]]:
+        """Return each unknown class: number of photos, number rejected, and the class that the others are named most.
+
+        Classes of which the fewest are rejected come first.
+        """
+        accepted: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+        for label, predicted, rejected in zip(self.labels, self.predicted, self.rejected.tolist(), strict=True):
+            if not rejected:
+                accepted[label][predicted] += 1
+        rows = []
+        for label, count in sorted(collections.Counter(self.labels).items()):
+            named = accepted[label]
+            rows.append((label, count, count - named.total(), named.most_common(1)[0][0] if named else ""))
+        return sorted(rows, key=lambda row: row[2] / row[1])
+
+    def summary(self, known: npt.NDArray[Any]) -> dict[str, Any]:
+        """Return the figures as plain numbers, for JSON; `known` as for `auroc`."""
+        return {
+            "images": len(self),
+            "rejected": int(self.rejected.sum()),
+            "auroc": self.auroc(known),
+            "classes": {
+                label: {"images": count, "rejected": rejected, "named": most}
+                for label, count, rejected, most in self.by_class()
+            },
+        }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -177,17 +273,6 @@ class Scores:
         """Expected calibration error: mean difference between confidence and accuracy of the groups."""
         return sum(group.images * abs(group.sure - group.right) for group in self.reliability()) / max(len(self), 1)
 
-    def plot(self) -> Any:
-        """Return a figure of matplotlib (the extra `plots`) with the confusion matrix."""
-        from .notebook import confusion_figure
-
-        return confusion_figure(self)
-
-    def _repr_html_(self) -> str:
-        from .notebook import scores_html
-
-        return scores_html(self)
-
     def worst(self, count: int = WORST) -> npt.NDArray[np.int64]:
         """Return the indices of the misclassified images, in descending order of confidence."""
         wrong = np.flatnonzero(self.predicted != self.expected)
@@ -224,6 +309,61 @@ class Scores:
             },
         }
 
+    def plot(self) -> Any:
+        """Return a figure of matplotlib (the extra `plots`) with the confusion matrix, as shares of its rows."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise PatchvoteError("plots need matplotlib: pip install 'patchvote[plots]'.") from None
+
+        table, classes = self.confusion, [printable(label) for label in self.classes]
+        side = min(12.0, 2.5 + 0.35 * len(classes))
+        figure = Figure(figsize=(side, side), layout="constrained")
+        axes = figure.subplots()
+        axes.imshow(table / np.maximum(table.sum(axis=1, keepdims=True), 1), cmap="Blues", vmin=0, vmax=1)
+        axes.set_xticks(range(len(classes)), classes, rotation=90, parse_math=False)
+        axes.set_yticks(range(len(classes)), classes, parse_math=False)
+        axes.set_xlabel("predicted class")
+        axes.set_ylabel("true class")
+        if len(classes) <= _MAX_NUMBERED:
+            for (row, column), count in np.ndenumerate(table):
+                if count:
+                    colour = "white" if count > table[row].sum() / 2 else "black"
+                    axes.text(column, row, str(count), ha="center", va="center", color=colour)
+        return figure
+
 
 def _plain(value: float) -> float | None:
     return None if math.isnan(value) else float(value)  # not rounded: printed values are rounded only once
+
+
+def scores_of(
+    model: Model, answers: Iterable[Answer], labels: Mapping[str, str], threshold: float | None = None
+) -> Scores | None:
+    """Compare answers with the classes of their photos, by name; None where no photo could be read."""
+    read = [answer for answer in answers if answer.error is None]
+    if not read:
+        return None
+    number = {label: index for index, label in enumerate(model.classes)}
+    expected = np.array([number[labels[answer.name]] for answer in read])
+    probability = np.stack([np.asarray(answer.probabilities) for answer in read])
+    familiar = None if model.familiarity is None else np.array([answer.familiarity for answer in read], np.float64)
+    names = tuple(answer.name for answer in read)
+    return Scores(model.classes, names, expected, probability, _limit(model, threshold), familiar)
+
+
+def strangers_of(
+    model: Model, answers: Sequence[Answer], photos: Sequence[Photo], threshold: float | None
+) -> Strangers:
+    """Return the answers for photos of unknown classes."""
+    read = [answer for answer in answers if answer.error is None]
+    if not read:
+        raise PatchvoteError(f"{none_readable(len(answers))} {answers[-1].error}")
+    decisive = [one.likeliest_probability if one.familiarity is None else one.familiarity for one in read]
+    labels = {photo.name: photo.label or "" for photo in photos}
+    true, predicted = tuple(labels[answer.name] for answer in read), tuple(str(answer.likeliest) for answer in read)
+    return Strangers(true, predicted, np.array(decisive, np.float64), _limit(model, threshold))
+
+
+def _limit(model: Model, threshold: float | None) -> float:
+    return model.limit(None if model.familiarity is None else threshold)  # refused before, unless it was adapted

@@ -171,7 +171,7 @@ def tune_or_keep(
 
 def _replace_model(classifier: ImageClassifier, **changes: Any) -> None:
     model = dataclasses.replace(classifier.model, **changes)
-    classifier._model = dataclasses.replace(model, card=card(model))
+    classifier.model = dataclasses.replace(model, card=card(model))
 
 
 def _right_and_losses(scores: Scores, names: Sequence[str]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:

@@ -1,4 +1,4 @@
-"""The guard: which requests are answered at all, and the headers that every response carries.
+"""The guard: which requests are answered at all, how large and how slow they may be, and what every response carries.
 
 A page of a stranger, open in the same browser, can send requests to this machine. It is kept out three times: by the
 `Host` (a name that a stranger pointed at 127.0.0.1 is not ours), by `Origin` and `Sec-Fetch-Site`, which browsers set
@@ -7,21 +7,26 @@ and pages cannot, and by the token, where one is needed. Responses allow no othe
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import h11
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .problems import Problem
-from .settings import Settings, is_loopback
+from .metrics import Metrics
+from .problems import Problem, unforeseen
+from .settings import Limits, Settings, is_loopback
 
 COOKIE = "patchvote_session"
 _SAFE = ("GET", "HEAD", "OPTIONS")
-_OPEN = ("/v1/session",)  # how a page presents its token
 # A name or an IPv4 address, or an IPv6 address in brackets; then a port. Nothing else may stand before or behind.
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{0,5})?", re.IGNORECASE)
 _OWN_PAGES = ("same-origin", "none")  # Sec-Fetch-Site of our page, and of an address that a user typed
@@ -36,61 +41,135 @@ _HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(self), microphone=(), geolocation=(), payment=(), usb=()",
 }
+_BODY_RETRY = 2  # seconds after which to send a body again that found no room
+_MIN_READING = 50_000  # bytes of a response per second that a client has to read at least
 
 
 class Guard:
-    """Refuses requests of strangers, and adds the headers of security to every response.
+    """Refuses requests of strangers, reads bodies within the limits, and records every request.
 
-    Parameters
-    ----------
-    app : ASGI application
-        Application behind the guard.
-    settings : Settings
-        Settings of the server.
+    Requests are recorded under the template of their route, never under their address, which holds ids. Bytes of a
+    body count until the request is answered, because what was read stays in memory until then.
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app, self._settings = app, settings
+    def __init__(
+        self, app: ASGIApp, settings: Settings, metrics: Metrics, log: Callable[[str], None] | None = None
+    ) -> None:
+        self._app, self._settings, self._metrics, self._log = app, settings, metrics, log
         self._session = session_of(settings.token)
+        self._taken = 0  # bytes of the bodies of all requests; changed by the event loop alone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
-        if scope["type"] == "lifespan":
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":  # there are no other protocols here
-            return
+        start, status, complete = time.perf_counter(), 0, False
+        body = _Body(self, scope, receive, self._settings.limits)
 
-        async def guarded(message: Message) -> None:
+        async def sending(message: Message) -> None:
+            nonlocal status, complete
             if message["type"] == "http.response.start":
+                status = message["status"]
                 headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers[name] = value
-                if "cache-control" not in headers:
-                    headers["Cache-Control"] = "no-store"
+                headers.update(_HEADERS)
+                headers.setdefault("Cache-Control", "no-store")
+            complete = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
         try:
             self._check(scope)
-        except Problem as problem:
-            await problem.response()(scope, receive, guarded)
-            return
-        await self._app(scope, receive, guarded)
+            body.check_announced()
+            await self._app(scope, body.receive, sending)
+        except Exception as error:
+            # None goes on to uvicorn, whose log would show the message of the error and paths. Where a response is
+            # complete, the error is logged already; where one has begun, the connection is closed.
+            if not complete:
+                problem = error if isinstance(error, Problem) else unforeseen(error)
+                if not status:
+                    await problem.response()(scope, receive, sending)
+        finally:
+            self._taken -= body.count
+            self._record(scope, status or 500, time.perf_counter() - start)
+
+    def take(self, count: int) -> None:
+        """Count bytes of a body; refuse them where all bodies together would take too much memory."""
+        if self._taken + count > self._settings.limits.bytes_in_flight:
+            raise Problem(429, "busy", "too much is being sent at once. Try again in a moment.", _BODY_RETRY)
+        self._taken += count
 
     def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
+        headers, token = Headers(scope=scope), self._settings.token
         host = headers.get("host", "")
         if len(headers.getlist("host")) != 1 or not allowed_host(host, self._settings):
             raise Problem(421, "host", "this server does not go by that name. Start it with --allow-host NAME.")
-        _check_origin(scope["method"], scope["path"], headers, host)
-        if self._settings.token and _is_protected(scope["path"]) and not self._is_known(headers):
+        is_private = scope["path"].startswith("/v1") or scope["path"] == "/metrics"
+        # Following a link to the page itself is harmless; everything else is for our own page alone.
+        if _is_foreign(headers, host) and (is_private or scope["method"] not in _SAFE):
+            raise Problem(403, "origin", "requests from pages of other origins are not answered.")
+        if token and is_private and scope["path"] != "/v1/session" and not self._is_known(headers):
             raise Problem(401, "token", "the token is missing or wrong: send it as Authorization: Bearer TOKEN.")
 
     def _is_known(self, headers: Headers) -> bool:
-        """Whether a request carries the token or the cookie; both are compared in constant time."""
+        """Return whether a request carries the token or the cookie; both are compared in constant time."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         by_token = kind.lower() == "bearer" and same(token.strip(), self._settings.token)
         return by_token | same(_cookie(headers.get("cookie", "")), self._session)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route = str(getattr(scope.get("route"), "path", "other"))
+        self._metrics.requests.labels(route, status).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        if self._log is not None:
+            self._log(f"{scope['method']} {route} {status} {1000 * seconds:.0f} ms")
+
+
+class _Body:
+    """The body of one request, while it arrives: too large 413, too slow 408, too many at once 429."""
+
+    def __init__(self, guard: Guard, scope: Scope, receive: Receive, limits: Limits) -> None:
+        self._guard, self._receive, self._seconds = guard, receive, limits.body_seconds
+        self._most = _max_body(scope["method"], scope["path"], limits)
+        self._announced = Headers(scope=scope).get("content-length", "")
+        self._until: float | None = None
+        self._ended = False
+        self.count = 0
+
+    def check_announced(self) -> None:
+        """Refuse a body whose length is announced and too large, before a byte of it is read."""
+        if self._announced.isdecimal() and int(self._announced[:20]) > self._most:
+            raise self._too_large()
+
+    def _too_large(self) -> Problem:
+        most = self._most / 1e6
+        return Problem(413, "too_large", f"the request is larger than {most:,.0f} MB. Send fewer or smaller files.")
+
+    async def receive(self) -> Message:
+        """Receive the next part of the body."""
+        if self._ended:  # what comes now says that the client has gone, and may come at any time
+            return await self._receive()
+        self._until = self._until or asyncio.get_running_loop().time() + self._seconds
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise Problem(408, "slow", f"the request did not arrive within {self._seconds:.0f} seconds.") from None
+        size = len(message.get("body", b""))
+        if self.count + size > self._most:
+            raise self._too_large()
+        self._guard.take(size)
+        self.count += size
+        self._ended = message["type"] != "http.request" or not message.get("more_body", False)
+        return message
+
+
+def _max_body(method: str, path: str, limits: Limits) -> int:
+    """Return how large the body of a request may be: most hold a few words, whose JSON is larger in memory."""
+    if method in ("POST", "PUT") and (path == "/v1/models" or path.endswith("/model")):
+        return limits.model_bytes
+    if method == "POST" and (path in ("/v1/predict", "/v1/explain") or path.endswith("/photos")):
+        return limits.body_bytes
+    return min(limits.words_bytes, limits.body_bytes)
 
 
 def session_of(token: str) -> str:
@@ -99,12 +178,12 @@ def session_of(token: str) -> str:
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two secrets are equal, in a time that does not depend on where they differ."""
+    """Return whether two secrets are equal, in a time that does not depend on where they differ."""
     return hmac.compare_digest(one.encode("utf-8", "surrogateescape"), other.encode("utf-8", "surrogateescape"))
 
 
 def allowed_host(host: str, settings: Settings) -> bool:
-    """Whether the `Host` of a request names this server.
+    """Return whether the `Host` of a request names this server.
 
     Addresses cannot be pointed elsewhere by a stranger's name server, so they are allowed where the server is reached
     from other machines; names are allowed only if they were listed.
@@ -120,27 +199,18 @@ def allowed_host(host: str, settings: Settings) -> bool:
     name = "" if parts is None else (parts["six"] or parts["name"]).lower().rstrip(".")
     if is_loopback(name) or name in (settings.host.lower(), *(known.lower() for known in settings.hosts)):
         return bool(name)
-    if settings.is_local:
-        return False
     try:
         ipaddress.ip_address(name)
     except ValueError:
         return False
-    return True
+    return not is_loopback(settings.host)
 
 
-def _check_origin(method: str, path: str, headers: Headers, host: str) -> None:
-    """Refuse what a page of another origin sends; programs send neither of these headers."""
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-    foreign = origin is not None and origin.lower() not in (f"http://{host.lower()}", f"https://{host.lower()}")
-    elsewhere = site is not None and site not in _OWN_PAGES
-    # Following a link to the page itself is harmless; everything else is for our own page alone.
-    if (foreign or elsewhere) and (method not in _SAFE or path.startswith("/v1") or path == "/metrics"):
-        raise Problem(403, "origin", "requests from pages of other origins are not answered.")
-
-
-def _is_protected(path: str) -> bool:
-    return path not in _OPEN and (path.startswith("/v1") or path == "/metrics")
+def _is_foreign(headers: Headers, host: str) -> bool:
+    """Return whether a page of another origin sent a request; programs send neither of these headers."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+    own = (None, f"http://{host.lower()}", f"https://{host.lower()}")
+    return (origin and origin.lower()) not in own or site not in _OWN_PAGES
 
 
 def _cookie(header: str) -> str:
@@ -151,3 +221,76 @@ def _cookie(header: str) -> str:
     """
     pairs = (pair.strip().partition("=") for pair in header.split(";"))
     return next((value.strip('"') for name, _, value in pairs if name == COOKIE), "")
+
+
+def protocol(limits: Limits) -> type[H11Protocol]:
+    """Return uvicorn's class of connections, with limits of time.
+
+    A client that sends the head of a request byte by byte, goes on with a body that nobody reads because the request is
+    answered already, or does not read its response, would otherwise hold a connection and memory as long as it likes.
+    """
+
+    class Timely(H11Protocol):
+        _request_timer: asyncio.TimerHandle | None = None  # of what the client has to send
+        _response_timer: asyncio.TimerHandle | None = None  # of what it has to read
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            _cancel(self._request_timer)
+            _cancel(self._response_timer)
+            super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            """Start the time in which the client has to read what waits for it."""
+            super().pause_writing()
+            unread = sum(_unread(connection) for connection in self.connections)
+            seconds = limits.response_seconds + _unread(self) / _MIN_READING
+            _cancel(self._response_timer)
+            too_much = unread > limits.unread_bytes
+            self._response_timer = self.loop.call_later(0.0 if too_much else seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            _cancel(self._response_timer)
+            super().resume_writing()
+
+        def _watch(self) -> None:
+            """Start the time when something is awaited, and stop it when it is complete."""
+            if not self._awaits():
+                _cancel(self._request_timer)
+                self._request_timer = None
+            elif self._request_timer is None:
+                self._request_timer = self.loop.call_later(limits.header_seconds, self._expire)
+
+        def _awaits(self) -> bool:
+            """Return whether a head is awaited, or the rest of a body whose request is answered."""
+            if self.conn.their_state is h11.SEND_BODY:
+                return self.cycle is not None and self.cycle.response_complete
+            return self.conn.their_state is h11.IDLE
+
+        def _expire(self) -> None:
+            self._request_timer = None
+            if self._awaits() and not self.transport.is_closing():
+                self.transport.close()
+
+    return Timely
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def _unread(connection: Any) -> int:
+    """Return the bytes of responses that a connection holds in memory."""
+    return int(connection.transport.get_write_buffer_size())

@@ -18,28 +18,25 @@ from pathlib import Path
 from typing import Any
 
 from ..utils.terminal import say
+from .learning import Task
 from .metrics import Metrics
 from .problems import Problem, missing, unforeseen, without_paths
 from .settings import Limits
-from .tasks import Task
 from .workspaces import Workspace, new_id
 
 _REMEMBERED = 200  # finished jobs whose state can still be read
 _GRACE = 2.0  # seconds for a process to end when it is told to
-_LONGEST_LINE = 100_000  # characters of a line of progress
+_MAX_LINE = 100_000  # characters of a line of progress
 
 
 @dataclasses.dataclass(eq=False)
 class Job:
-    """One learning.
-
-    `version` grows with every change; whoever shows a job compares it.
-    """
+    """One learning; whoever shows it compares `version`, which grows with every change."""
 
     id: str
     workspace: Workspace
     task: Task
-    taught: str
+    taught: str  # fingerprint of the labelled photos
     status: str = "waiting"
     stage: str = "start"
     done: int = 0
@@ -50,11 +47,6 @@ class Job:
     version: int = 0
     process: subprocess.Popen[str] | None = None
     is_learned: bool = False  # its model is about to become the present one: too late to cancel
-
-    @property
-    def mode(self) -> str:
-        """Whether a model is fitted, or photos are added to one that was opened."""
-        return "fit" if self.task.base is None else "add"
 
     @property
     def is_over(self) -> bool:
@@ -69,35 +61,19 @@ class Job:
 
 
 class Jobs:
-    """Runs jobs one after the other.
-
-    Parameters
-    ----------
-    limits : Limits
-        Limits of the server.
-    metrics : Metrics
-        Where jobs are counted.
-    folders : list of Path
-        Folders whose paths no message shows.
-    """
+    """Runs jobs one after the other; no message shows paths of `folders`."""
 
     def __init__(self, limits: Limits, metrics: Metrics, folders: list[Path]) -> None:
         self._limits, self._metrics, self._folders = limits, metrics, folders
         self._changed = threading.Condition()
-        self._jobs: collections.OrderedDict[str, Job] = collections.OrderedDict()
+        self._jobs: dict[str, Job] = {}
         self._waiting: collections.deque[Job] = collections.deque()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="patchvote-jobs", daemon=True)
         self._thread.start()
 
     def submit(self, workspace: Workspace, task: Task, taught: str) -> Job:
-        """Queue a job.
-
-        Raises
-        ------
-        Problem
-            The workspace has a job already, or too many jobs wait.
-        """
+        """Queue a job, where the workspace has none and not too many wait."""
         with self._changed:
             self.check_free(workspace)
             if self._closed or len(self._waiting) >= self._limits.waiting_jobs:
@@ -105,22 +81,14 @@ class Jobs:
             job = Job(new_id(), workspace, task, taught)
             self._jobs[job.id] = job
             self._waiting.append(job)
-            while len(self._jobs) > _REMEMBERED:
-                oldest = next(iter(self._jobs.values()))
-                if not oldest.is_over:
-                    break
+            oldest = next(iter(self._jobs.values()))
+            if len(self._jobs) > _REMEMBERED and oldest.is_over:
                 del self._jobs[oldest.id]
             self._changed.notify()
             return job
 
     def get(self, job: str) -> Job:
-        """Return a job.
-
-        Raises
-        ------
-        Problem
-            There is no such job; those of before a restart are gone.
-        """
+        """Return a job; those of before a restart are gone."""
         with self._changed:
             if job not in self._jobs:
                 raise missing("job")
@@ -145,16 +113,15 @@ class Jobs:
     def plain(self, job: Job) -> dict[str, Any]:
         """Return the state of a job as plain values."""
         with self._changed:
-            position = self._waiting.index(job) + 1 if job in self._waiting else 0
             return {
                 "id": job.id,
                 "workspace": job.workspace.id,
                 "status": job.status,
-                "mode": job.mode,
+                "mode": "fit" if job.task.base is None else "add",
                 "stage": job.stage,
                 "done": job.done,
                 "total": job.total,
-                "position": position,
+                "position": self._waiting.index(job) + 1 if job in self._waiting else 0,
                 "seconds": round((job.ended or time.monotonic()) - job.started, 2),
                 "message": job.message,
             }
@@ -184,7 +151,14 @@ class Jobs:
 
     def _finish(self, job: Job, status: str, message: str = "") -> None:
         job.set(status=status, message=without_paths(message, self._folders), ended=time.monotonic())
-        self._metrics.count("patchvote_jobs_total", labels={"status": status})
+        self._metrics.jobs.labels(status).inc()
+
+    def _fail(self, job: Job, message: str) -> None:
+        """End a job, unless it was cancelled, and remove what it wrote."""
+        job.workspace.discard_run(Path(job.task.run))
+        with self._changed:
+            if not job.is_over:
+                self._finish(job, "failed", message)
 
     def _work(self) -> None:
         while True:
@@ -197,32 +171,23 @@ class Jobs:
                 with contextlib.suppress(OSError):
                     job.process = _start()
             try:
-                self._run(job)
+                if job.process is None:
+                    self._fail(job, "a process for learning could not be started. Try again later.")
+                else:
+                    self._run(job, job.process)
             except Exception as error:  # of ours: the jobs that wait have their turn nevertheless
-                self._end_with(job, "failed", unforeseen(error).message)
+                self._fail(job, unforeseen(error).message)
 
-    def _run(self, job: Job) -> None:
-        if job.process is None:
-            self._end_with(job, "failed", "a process for learning could not be started. Try again later.")
-            return
-        _hand_over(job.task, job.process)
-        self._follow(job, job.process)
-
-    def _end_with(self, job: Job, status: str, message: str = "") -> None:
-        """End a job, unless it was cancelled, and remove what it wrote unless that is the present model."""
-        if status != "done":
-            job.workspace.discard_run(Path(job.task.run))
-        with self._changed:
-            if not job.is_over:
-                self._finish(job, status, message)
-
-    def _follow(self, job: Job, process: subprocess.Popen[str]) -> None:
-        """Read what the process tells until it ends, and take over its result."""
+    def _run(self, job: Job, process: subprocess.Popen[str]) -> None:
+        """Hand over the task, read what the process tells until it ends, and take over its result."""
+        with contextlib.suppress(BrokenPipeError):
+            # Waits until the process reads it: with no lock held, or all requests would wait, too.
+            print(json.dumps(dataclasses.asdict(job.task)), file=process.stdin, flush=True)
         late = threading.Timer(self._limits.job_seconds, _end, [process])
         late.daemon = True
         late.start()
         end: dict[str, Any] = {}
-        for line in iter(lambda: process.stdout.readline(_LONGEST_LINE) if process.stdout else "", ""):
+        for line in iter(lambda: process.stdout.readline(_MAX_LINE) if process.stdout else "", ""):
             with contextlib.suppress(ValueError, TypeError):
                 told = dict(json.loads(line))
                 end = told if "end" in told else end
@@ -230,53 +195,43 @@ class Jobs:
                     job.set(stage=str(told["stage"]), done=int(told["done"]), total=int(told["total"]))
         is_late = time.monotonic() - job.started >= self._limits.job_seconds
         late.cancel()
-        for pipe in filter(None, (process.stdin, process.stdout)):
+        for pipe in filter(None, (process.stdin, process.stdout)):  # until now, stdin tells that the server lives
             with contextlib.suppress(OSError):  # it ended before it had read its task
                 pipe.close()
         code = process.wait()
-        self._conclude(job, end, code, is_late)
-
-    def _conclude(self, job: Job, end: dict[str, Any], code: int, is_late: bool) -> None:
         with self._changed:
             job.is_learned = end.get("end") == "done" and not job.is_over
         if job.is_learned:
-            self._end_with(job, *_committed(job))
+            self._commit(job)
         elif end.get("end") == "failed" or job.is_over:
-            self._end_with(job, "failed", str(end.get("message")))
+            self._fail(job, str(end.get("message")))
         else:
             say(f"fault of a job: {end.get('message') or f'the process ended with {code}'}")
             message = "learning took too long." if is_late else "learning ended unexpectedly. Is there enough memory?"
-            self._end_with(job, "failed", message)
+            self._fail(job, message)
 
-
-def _committed(job: Job) -> tuple[str, str]:
-    """Make the model of a job the present one of its workspace, and return how the job ends."""
-    try:
-        job.workspace.commit_run(Path(job.task.run), job.taught)
-    except Problem as problem:  # the workspace was removed meanwhile
-        return "failed", problem.message
-    except OSError as error:
-        return "failed", f"the model could not be written: {error.strerror}."
-    return "done", ""
+    def _commit(self, job: Job) -> None:
+        """Make the model of a job the present one of its workspace."""
+        try:
+            job.workspace.commit_run(Path(job.task.run), job.taught)
+        except Problem as problem:  # the workspace was removed meanwhile
+            self._fail(job, problem.message)
+        except OSError as error:
+            self._fail(job, f"the model could not be written: {error.strerror}.")
+        else:
+            with self._changed:
+                self._finish(job, "done")
 
 
 def _start() -> subprocess.Popen[str]:
     return subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", f"{__package__}.learning"],
-        stdin=subprocess.PIPE,
+        stdin=subprocess.PIPE,  # stays open: when the server ends, so does the process
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,  # warnings of libraries, which may name photos
         text=True,
         encoding="utf-8",
     )
-
-
-def _hand_over(task: Task, process: subprocess.Popen[str]) -> None:
-    """Send a task, which waits until the process reads it: with no lock held, or all requests would wait, too."""
-    if process.stdin is not None:  # it stays open: when the server ends, so does the process
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(dataclasses.asdict(task)) + "\n")
-            process.stdin.flush()
 
 
 def _end(process: subprocess.Popen[str]) -> None:

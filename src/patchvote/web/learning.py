@@ -9,109 +9,189 @@ ends: its standard input is then closed.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime
 import json
 import os
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any, TextIO
 
 from ..classifier import ImageClassifier
 from ..errors import PatchvoteError
 from ..models.answers import Answer
 from ..models.check.check import check_photos
-from ..models.check.findings import Checked
+from ..models.check.findings import Checked, Suspect
+from ..models.learning_curve import enough_sentence, expected_gain, hardest_class
+from ..models.model import Model
+from ..models.report.card import accuracy_of, few_classes
+from ..models.scores import Scores
 from ..photos.find import Photo
+from ..photos.folder_names import same_name
 from ..utils.files import write_atomically
-from .reporting import report_of
-from .tasks import Task
 
 _NICE = 10  # lower priority than the server, which answers meanwhile
 _PAUSE = 0.1  # seconds between two lines of progress
+_MAX_ENTRIES = 500  # of each list of the report
 
-Tell = Callable[[str, int, int], None]
+Tell = Callable[[str, int, int], None]  # takes the name of a stage, how much of it is done, and its total
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What to learn, as the server hands it to the process that learns."""
+
+    photos: str  # folder of the photos, which are named by their ids
+    run: str  # folder to write into
+    bags: str  # folder of the cache
+    labelled: list[list[str]]  # id, name and class of every labelled photo
+    unlabelled: list[list[str]]  # id and name of every unlabelled photo
+    base: str | None = None  # model to add to; None starts anew
+    network: str | None = None  # of that model, if its file does not tell it
+    voter: str = "auto"
+    budget: float = 60.0  # seconds for trying settings and training
+    suggest: int = 12  # unlabelled photos to suggest
+    jobs: int | None = None
+    device: str = "cpu"
 
 
 def learn(task: Task, tell: Tell) -> None:
-    """Learn, check and suggest, and write model, report and names.
-
-    Parameters
-    ----------
-    task : Task
-        What to learn.
-    tell : function
-        Called with the name of the stage, how much of it is done, and its total.
-    """
-    start, folder, run = time.perf_counter(), Path(task.photos), Path(task.run)
+    """Learn, check and suggest, and write model, report and names."""
+    start, run = time.perf_counter(), Path(task.run)
     settings: dict[str, Any] = {"cache": Path(task.bags), "jobs": task.jobs, "device": task.device}
     if task.base is None:
         classifier = ImageClassifier(voter=task.voter, budget=task.budget, **settings)
     else:
         classifier = ImageClassifier.load(task.base, network=task.network, **settings)
-    taken = set() if task.base is None else set(classifier.model.names)
+    taken = [] if task.base is None else classifier.model.names
     # A model calls photos by class and name, as those of a folder: that is what its card shows.
-    names = unique_names([f"{label}/{name}" for _, name, label in task.labelled], taken)
-    photos = [Photo(name, folder / photo, label) for name, (photo, _, label) in zip(names, task.labelled, strict=True)]
-    free = unique_names([name for _, name in task.unlabelled], set(names))
-    others = [Photo(name, folder / photo) for name, (photo, _) in zip(free, task.unlabelled, strict=True)]
-    ids = {photo.name: Path(str(photo.source)).name for photo in (*photos, *others)}
+    names = different([f"{label}/{name}" for _, name, label in task.labelled], taken)
+    free = different([name for _, name in task.unlabelled], names)
+    ids = dict(zip([*names, *free], [one[0] for one in (*task.labelled, *task.unlabelled)], strict=True))
+    folder, labels = Path(task.photos), [label for *_, label in task.labelled]
+    photos = [Photo(name, folder / ids[name], label) for name, label in zip(names, labels, strict=True)]
     if task.base is None:
         classifier.fit(photos, progress=tell)
     else:
         classifier.add(photos, progress=tell)
     classifier.save(run / "model.patchvote")
-    skipped = list(classifier.skipped)
-    checked = _checked(photos, classifier, task, tell)
-    suggestions = _suggestions(others, classifier, task.suggest, tell)
-    classifier.skipped = skipped  # of the labelled photos
-    report = report_of(
-        classifier, checked, suggestions, ids, "fit" if task.base is None else "add", time.perf_counter() - start
-    )
+    skipped = classifier.skipped[:_MAX_ENTRIES]  # of the labelled photos
+    checked = None
+    if len(set(labels)) > 1:
+        tell("check", 0, len(photos))
+        checked = check_photos(photos, classifier.extractor, cache=Path(task.bags))
+    suggestions: list[Answer] = []
+    if free and task.suggest:
+        others = [Photo(name, folder / ids[name]) for name in free]
+        suggestions = classifier.suggest(others, task.suggest, progress=lambda _, *done: tell("suggest", *done))
+    report = {
+        "mode": "fit" if task.base is None else "add",
+        "seconds": round(time.perf_counter() - start, 2),
+        **_found(classifier, checked, ids),
+        "suggestions": [_suggestion(answer, ids) for answer in suggestions],
+        "skipped": [{"photo": ids.get(error.name), "reason": error.reason} for error in skipped],
+    }
     write_atomically(run / "report.json", [json.dumps(report, allow_nan=False).encode()])
     write_atomically(run / "names.json", [json.dumps({name: ids[name] for name in names}).encode()])
 
 
-def unique_names(names: Iterable[str], taken: set[str]) -> list[str]:
-    """Return names, with a number behind each that is taken.
+def different(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """Return names of which no two are the same, even where case does not count: with a number before the ending.
 
     Examples
     --------
-    >>> unique_names(["cat/1.jpg", "cat/1.jpg", "dog/1.jpg"], {"dog/1.jpg"})
-    ['cat/1.jpg', 'cat/1.jpg (2)', 'dog/1.jpg (2)']
+    >>> different(["cat/1.jpg", "cat/1.jpg", "dog/1.JPG"], ["dog/1.jpg"])
+    ['cat/1.jpg', 'cat/1 (2).jpg', 'dog/1 (2).JPG']
     """
-    used, unique = set(taken), []
-    last: dict[str, int] = {}  # the last number that a name got, so that no number is tried twice
+    last = {same_name(name): 1 for name in taken}  # the last number that a name got, so that none is tried twice
+    found = []
     for first in names:
-        name, number = first, last.get(first, 1)
-        while name in used:
+        name, path, number = first, PurePosixPath(first), last.get(same_name(first), 0)
+        while same_name(name) in last:
             number += 1
-            name = f"{first} ({number})"
-        last[first] = number
-        used.add(name)
-        unique.append(name)
-    return unique
+            name = str(path.with_stem(f"{path.stem} ({number})"))
+        last[same_name(first)] = max(number, 1)
+        last.setdefault(same_name(name), 1)
+        found.append(name)
+    return found
 
 
-def _checked(photos: list[Photo], classifier: ImageClassifier, task: Task, tell: Tell) -> Checked | None:
-    """Look for copies and wrong labels; the bags of the photos are in the cache."""
-    if len({photo.label for photo in photos}) < 2:
-        return None
-    tell("check", 0, len(photos))
-    return check_photos(photos, classifier.extractor, cache=Path(task.bags))
+def _found(classifier: ImageClassifier, checked: Checked | None, ids: Mapping[str, str]) -> dict[str, Any]:
+    """Return accuracy, mistakes and what to look at; photos are named by their ids in the workspace."""
+    about, scores = classifier.model.about, classifier.scores
+    return {
+        "date": datetime.date.today().isoformat(),
+        "photos": sum(about.images.values()),
+        "held_out": None if scores is None else scores.summary(),
+        "sentence": accuracy_of(about),
+        "mistakes": [] if scores is None else mistakes_of(scores, ids),
+        "more_photos": _more_photos(classifier.model, checked),
+        "suspects": [] if checked is None else [_suspect(one, ids) for one in checked.suspects[:_MAX_ENTRIES]],
+        "alike": [] if checked is None else [[ids[name] for name in group] for group in checked.alike[:_MAX_ENTRIES]],
+    }
 
 
-def _suggestions(photos: list[Photo], classifier: ImageClassifier, count: int, tell: Tell) -> list[Answer]:
-    if not photos or not count:
-        return []
-    return classifier.suggest(photos, count, progress=lambda _, done, total: tell("suggest", done, total))
+def mistakes_of(scores: Scores, ids: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the held-out photos of the workspace whose likeliest class is wrong, the surest first."""
+    rejected = scores.rejected.tolist()
+    return [
+        {
+            "photo": ids[scores.names[index]],
+            "label": scores.classes[scores.expected[index]],
+            "likeliest": scores.classes[scores.predicted[index]],
+            "likeliest_probability": round(float(scores.sure[index]), 4),
+            "rejected": rejected[index],
+        }
+        for index in scores.worst(_MAX_ENTRIES).tolist()
+        if scores.names[index] in ids  # an opened model has learned others
+    ]
+
+
+def _more_photos(model: Model, checked: Checked | None) -> dict[str, Any]:
+    """Return whether more photos would help, and of which class, or why that is not known."""
+    about = model.about
+    classes = {} if about.held_out is None else about.held_out.get("classes", {})
+    hardest = hardest_class(classes)
+    return {
+        "sentence": enough_sentence(about.curve, classes, few=few_classes(model)),
+        "class": None if hardest is None else hardest[0],
+        "gain": round(expected_gain(about.curve), 4) if len(about.curve) > 1 else None,
+        "curve": [dict(point) for point in about.curve],
+        "few": {} if checked is None else checked.few,
+    }
+
+
+def _suspect(suspect: Suspect, ids: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "photo": ids[suspect.name],
+        "label": suspect.label,
+        "finding": str(suspect.kind),
+        "looks_like": suspect.looks_like or None,
+        "probability": None if suspect.probability is None else round(suspect.probability, 4),
+        "details": suspect.details,
+        "others": [ids[name] for name in suspect.others],
+    }
+
+
+def _suggestion(answer: Answer, ids: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "photo": ids[answer.name],
+        "likeliest": answer.likeliest,
+        "likeliest_probability": round(answer.likeliest_probability, 4),
+        "runner_up": answer.runner_up,
+        "runner_up_probability": round(answer.runner_up_probability, 4),
+    }
 
 
 def main() -> None:
     """Learn what a line on standard input says, and end with the process that started this one."""
-    lines = _own_output()
+    # Whatever else is printed goes to standard error.
+    lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     task = Task(**json.loads(sys.stdin.readline()))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(AttributeError, OSError):  # Windows has no such call
@@ -123,33 +203,26 @@ def main() -> None:
         now = time.monotonic()
         if stage != last[0] or done == total or now - last[1] > _PAUSE:
             last = stage, now
-            _write(lines, {"stage": stage, "done": done, "total": total})
+            _write(lines, stage=stage, done=done, total=total)
 
     try:
         learn(task, tell)
-        _write(lines, {"end": "done"})
+        _write(lines, end="done")
     except PatchvoteError as error:
-        _write(lines, {"end": "failed", "message": str(error)})
+        _write(lines, end="failed", message=str(error))
     except MemoryError:
-        _write(lines, {"end": "failed", "message": "there is not enough memory to learn from so many photos."})
+        _write(lines, end="failed", message="there is not enough memory to learn from so many photos.")
     except OSError as error:  # such as a full disk; its text names a path
-        _write(lines, {"end": "failed", "message": f"a file could not be read or written: {error.strerror}."})
+        _write(lines, end="failed", message=f"a file could not be read or written: {error.strerror}.")
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
-        _write(lines, {"end": "fault", "message": f"{type(error).__name__} at {where}"})
+        _write(lines, end="fault", message=f"{type(error).__name__} at {where}")
 
 
-def _own_output() -> TextIO:
-    """Return standard output for the lines of progress alone; whatever else is printed goes to standard error."""
-    lines = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    return lines
-
-
-def _write(lines: TextIO, value: dict[str, Any]) -> None:
+def _write(lines: TextIO, **values: Any) -> None:
     try:
-        lines.write(json.dumps(value) + "\n")
+        lines.write(json.dumps(values) + "\n")
         lines.flush()
     except OSError:  # nobody reads any more: the server has ended
         os._exit(1)

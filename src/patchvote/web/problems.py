@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from ..errors import PatchvoteError
 from ..utils.terminal import say
+from .settings import Settings
 
 _CODES = {400: "bad_request", 404: "not_found", 405: "method", 413: "too_large", 415: "media_type", 422: "invalid"}
 _UNREAD = (408, 413)  # statuses after which the rest of a body is not read
@@ -28,38 +29,33 @@ _REST = r"""(?:[/\\][^\s'",;:)]*)*"""
 
 
 class Problem(HTTPException):
-    """An error with the status and the code that a client receives.
-
-    Parameters
-    ----------
-    status : int
-        Status of the response.
-    code : str
-        Code of the error (docs/serve.md).
-    message : str
-        What is wrong and what to try.
-    retry_after : int, optional
-        Seconds after which to try again.
-    """
+    """An error with its status, the code that a client receives (docs/serve.md), and what to try."""
 
     def __init__(self, status: int, code: str, message: str, retry_after: int | None = None) -> None:
-        super().__init__(status, message)
-        self.status, self.code, self.message, self.retry_after = status, code, message, retry_after
+        headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+        if status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        if status in _UNREAD:
+            headers["Connection"] = "close"
+        super().__init__(status, message, headers)
+        self.code, self.message, self.retry_after = code, message, retry_after
 
     def response(self) -> Response:
-        """Return the response that tells it."""
-        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
-        if self.status == 401:
-            headers["WWW-Authenticate"] = "Bearer"
-        if self.status in _UNREAD:
-            headers["Connection"] = "close"
+        """Return the response that reports it."""
         body = json.dumps({"error": {"code": self.code, "message": self.message}})
-        return Response(body, self.status, headers, media_type="application/json")
+        return Response(body, self.status_code, self.headers, media_type="application/json")
 
 
 def missing(what: str) -> Problem:
     """Return the problem that something does not exist."""
     return Problem(404, "not_found", f"there is no such {what}.")
+
+
+def private_folders(settings: Settings) -> list[Path]:
+    """Return the folders whose paths tell something about the machine."""
+    typed = [*settings.models, *([] if settings.network is None else [Path(settings.network)])]
+    others = [Path(__file__).parent.parent, Path.home(), Path(tempfile.gettempdir()), Path.cwd()]
+    return [settings.data, *(path.absolute().parent for path in typed), *others]
 
 
 def without_paths(message: str, folders: Iterable[Path]) -> str:
@@ -76,56 +72,46 @@ def without_paths(message: str, folders: Iterable[Path]) -> str:
     return message if len(message) <= _LONGEST else message[:_LONGEST] + "…"
 
 
-def private_folders(data: Path, models: Iterable[Path] = (), network: str | None = None) -> list[Path]:
-    """Return the folders whose paths tell something about the machine; also those of models and of a network."""
-    typed = [*models, *([] if network is None else [Path(network)])]
-    others = [Path(__file__).parent.parent, Path.home(), Path(tempfile.gettempdir()), Path.cwd()]
-    return [data, *(path.absolute().parent for path in typed if path.absolute().parent != Path("/")), *others]
-
-
 def add_handlers(app: FastAPI, folders: list[Path]) -> None:
     """Turn every error of a request into a response, without the paths of these folders."""
 
     async def problem(request: Request, error: Any) -> Response:
-        return Problem(error.status, error.code, without_paths(error.message, folders), error.retry_after).response()
+        return Problem(
+            error.status_code, error.code, without_paths(error.message, folders), error.retry_after
+        ).response()
 
     async def mistake(request: Request, error: Any) -> Response:
         return Problem(422, "invalid", without_paths(str(error.lines[0]), folders)).response()
 
     async def invalid(request: Request, error: Any) -> Response:
         first = error.errors()[0]
-        where = " ".join(str(part) for part in first.get("loc", ()))[:100]
-        return Problem(422, "invalid", f"{where}: {first.get('msg', 'is not valid')}").response()
+        where = " ".join(map(str, first["loc"]))[:100]
+        return Problem(422, "invalid", f"{where}: {first['msg']}").response()
 
     async def http(request: Request, error: Any) -> Response:
-        code = _CODES.get(error.status_code, "bad_request")
         unknown = error.status_code == 404  # no route: the framework says "Not Found" and nothing else
         message = "there is nothing at this address. GET /openapi.json lists all." if unknown else str(error.detail)
-        response = Problem(error.status_code, code, message).response()
+        response = Problem(error.status_code, _CODES.get(error.status_code, "bad_request"), message).response()
         response.headers.update(error.headers or {})
         return response
 
-    async def system(request: Request, error: Any) -> Response:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return Problem(413, "full", "there is no room on the disk of the server.").response()
-        return unforeseen(error).response()
-
     async def fault(request: Request, error: Exception) -> Response:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return Problem(413, "full", "there is no room on the disk of the server.").response()
         return unforeseen(error).response()
 
     app.add_exception_handler(Problem, problem)
     app.add_exception_handler(PatchvoteError, mistake)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(StarletteHTTPException, http)
-    app.add_exception_handler(OSError, system)
+    app.add_exception_handler(OSError, fault)
     app.add_exception_handler(Exception, fault)
 
 
 def unforeseen(error: BaseException) -> Problem:
-    """Log an error that is ours, under a number, and return the problem that names the number."""
+    """Log a fault of ours under a number, without its message, and return the problem that names the number."""
     number = secrets.token_hex(4)
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames[-8:]))
-    # Not the message of the error: it may hold what a client sent.
-    say(f"fault {number}: {type(error).__name__} at {where}")
+    say(f"fault {number}: {type(error).__name__} at {where}")  # its message may hold what a client sent
     return Problem(500, "internal", f"a fault of the server; its log calls it {number}.")

@@ -1,14 +1,32 @@
-"""Shapes of requests and responses: what the OpenAPI document says, with examples, and what requests are checked by."""
+"""Shapes of requests and responses: what the OpenAPI document says, what requests are checked by, and files in bodies.
+
+The name of a file is text that the client chose: it is shown, and never part of a path.
+"""
 
 from __future__ import annotations
 
+import base64
+import dataclasses
+import json
 from typing import Annotated, Any, Literal
 
+from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+
+from ..utils.terminal import printable
+from .problems import Problem
 
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", examples=["0123456789abcdef0123456789abcdef"])]
 PhotoId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", examples=["5f" * 32])]
 Ids = Annotated[list[PhotoId], Field(max_length=5000)]
+_MAX_NAME = 200  # characters of a name that are kept
+_FIELDS = 20  # fields of a form besides the files
+_FIELD_BYTES = 100_000  # size of one of them
+# Commas and brackets in JSON, and so values: a photo needs four. Each of them can take sixty bytes of memory.
+_MAX_MARKS = 100_000
 _ANSWER: dict[str, Any] = {
     "file": "a.jpg",
     "label": "cat",
@@ -325,38 +343,123 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
-_FILES = {"type": "array", "items": {"type": "string", "format": "binary"}, "minItems": 1}
+_BINARY = {"type": "string", "format": "binary"}
 _ENCODED = {
-    "type": "array",
-    "minItems": 1,
-    "items": {
-        "type": "object",
-        "required": ["content"],
-        "properties": {"name": {"type": "string"}, "content": {"type": "string", "format": "byte"}},
-    },
+    "type": "object",
+    "required": ["content"],
+    "properties": {"name": {"type": "string"}, "content": {"type": "string", "format": "byte"}},
 }
+
+
+def _body(**contents: Any) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": contents}}
+
+
+def _object(name: str, value: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "object", "required": [name], "properties": {name: value, **more}}
 
 
 def files_body(**fields: dict[str, Any]) -> dict[str, Any]:
     """Return the description of a body with photos, as multipart/form-data or as JSON, and further fields."""
-    form = {"type": "object", "required": ["files"], "properties": {"files": _FILES, **fields}}
-    plain = {"type": "object", "required": ["photos"], "properties": {"photos": _ENCODED, **fields}}
+    files, photos = ({"type": "array", "items": items, "minItems": 1} for items in (_BINARY, _ENCODED))
     example = {"photos": [{"name": "a.jpg", "content": "/9j/4AAQSkZJRg=="}]}
-    content = {"multipart/form-data": {"schema": form}, "application/json": {"schema": plain, "example": example}}
-    return {"requestBody": {"required": True, "content": content}}
+    return _body(
+        **{
+            "multipart/form-data": {"schema": _object("files", files, **fields)},
+            "application/json": {"schema": _object("photos", photos, **fields), "example": example},
+        }
+    )
 
 
-MODEL_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {"file": {"type": "string", "format": "binary"}},
-                }
-            }
-        },
-    }
-}
+MODEL_BODY = _body(**{"multipart/form-data": {"schema": _object("file", _BINARY)}})
+
+
+@dataclasses.dataclass(frozen=True)
+class Upload:
+    """One file: the name to show, the folder that held it on the client's side, and its content."""
+
+    name: str
+    folder: str
+    content: bytes = dataclasses.field(repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """What a request sent: files, and fields beside them."""
+
+    files: list[Upload]
+    fields: dict[str, Any]
+
+
+async def read_uploads(request: Request, most: int, part: str = "files") -> Sent:
+    """Read the files of a request, `most` at most, from parts of a form or from base64 in JSON."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "multipart/form-data":
+        sent = await _from_form(request, most, part)
+    elif kind == "application/json" and part == "files":
+        sent = await run_in_threadpool(_from_json, await request.body(), most)
+    else:
+        raise Problem(415, "media_type", "send multipart/form-data, or JSON with the photos as base64.")
+    if not sent.files:
+        raise Problem(422, "invalid", f"there is no file in the request. Send at least one part named {part!r}.")
+    return sent
+
+
+def shown_name(name: object) -> tuple[str, str]:
+    r"""Return the last part of a client's file name as text to show, and the folder before it.
+
+    Examples
+    --------
+    >>> shown_name("pets/cat/1.jpg"), shown_name("..\\..\\x.png"), shown_name(None)
+    (('1.jpg', 'cat'), ('x.png', ''), ('photo', ''))
+    """
+    text = name if isinstance(name, str) else ""
+    parts = ["", "", *(part for part in text.replace("\\", "/").split("/") if part not in ("", ".", ".."))]
+    return printable(parts[-1])[-_MAX_NAME:] or "photo", printable(parts[-2])[:_MAX_NAME]
+
+
+async def _from_form(request: Request, most: int, part: str) -> Sent:
+    try:
+        # One more than are allowed, so that too many are told apart from other faults.
+        async with request.form(max_files=most + 1, max_fields=_FIELDS, max_part_size=_FIELD_BYTES) as form:
+            values = form.multi_items()
+            files = [value for name, value in values if isinstance(value, UploadFile) and name == part]
+            if len(files) > most:
+                raise _too_many(most)
+            fields = {name: value for name, value in values if not isinstance(value, UploadFile)}
+            return Sent([Upload(*shown_name(file.filename), await file.read()) for file in files], fields)
+    except Problem:
+        raise
+    except HTTPException as error:
+        if "Too many files" in error.detail:
+            raise _too_many(most) from None
+        raise Problem(400, "bad_request", "the body is not valid multipart/form-data.") from None
+
+
+def _from_json(body: bytes, most: int) -> Sent:
+    if sum(body.count(mark) for mark in (b",", b"[", b"{")) > _MAX_MARKS:
+        raise _too_many(most)
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Problem(400, "bad_request", "the body is not valid JSON.") from None
+    photos = value.pop("photos", None) if isinstance(value, dict) else None
+    if not isinstance(photos, list):
+        raise Problem(422, "invalid", 'expected {"photos": [{"name": "a.jpg", "content": "…base64…"}]}.')
+    if len(photos) > most:
+        raise _too_many(most)
+    return Sent([_decoded(photo, index) for index, photo in enumerate(photos)], value)
+
+
+def _decoded(photo: Any, index: int) -> Upload:
+    content = photo.get("content") if isinstance(photo, dict) else None
+    if not isinstance(content, str):
+        raise Problem(422, "invalid", f"photos[{index}] has no content: expected base64 text.")
+    try:
+        return Upload(*shown_name(photo.get("name")), base64.b64decode(content, validate=True))
+    except ValueError:
+        raise Problem(422, "invalid", f"the content of photos[{index}] is not base64.") from None
+
+
+def _too_many(most: int) -> Problem:
+    return Problem(413, "too_many_files", f"at most {most:,} files are taken in one request. Send them in several.")

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
+import hashlib
 import json
 import re
 import secrets
@@ -24,25 +26,147 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, Self
 
 from ..photos.find import Photo
 from ..utils.files import write_atomically
 from ..utils.reading import read_bytes
+from ..voters.settings import MAX_NAME
+from ..voters.votes import NONE
 from .problems import Problem, missing
-from .records import PhotoRecord, State
 from .settings import Limits
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _MAX_STATE = 1 << 28  # bytes of state.json; far more than the limits of a workspace allow
-_OPEN = 64  # workspaces that are kept in memory
+_RECENT = 64  # requests whose workspaces are kept in memory
 _EMPTY_SECONDS = 86_400.0  # after which a workspace without photos and model is removed
 
 
-class Workspace:
-    """One workspace: its state in memory, and its folder.
+@dataclasses.dataclass
+class PhotoRecord:
+    """A photo: its digest, the name to show, its class, its size, and the answer of a model.
 
-    Use `change` to change the state: it holds the lock, and writes the state at the end.
+    `answer` has the fields of `models.answers.row` and `run`, the run of learning whose model gave it.
     """
+
+    id: str
+    name: str
+    label: str | None
+    width: int
+    height: int
+    bytes: int
+    answer: dict[str, Any] | None = None
+
+
+@dataclasses.dataclass
+class State:
+    """All that a workspace remembers, besides the files of photos and models."""
+
+    id: str
+    title: str = ""
+    version: int = 0  # number of changes so far
+    made: int = 0  # classes that were ever made: ids are not used twice
+    classes: dict[str, str] = dataclasses.field(default_factory=dict)  # names by id, in the order in which they came
+    photos: dict[str, PhotoRecord] = dataclasses.field(default_factory=dict)  # by id, in the order in which they came
+    run: str | None = None  # whose model is the present one
+    base: str | None = None  # run of the model that was opened from a file; learning adds to it
+    taught: str = ""  # fingerprint of the labelled photos that the present model learned from
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the state as plain values."""
+        plain = dataclasses.asdict(self)
+        return plain | {"photos": list(plain["photos"].values())}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Self:
+        """Return the state that `to_plain` wrote."""
+        photos = [PhotoRecord(**photo) for photo in plain["photos"]]
+        return cls(**{**plain, "photos": {photo.id: photo for photo in photos}})
+
+    def name_of(self, label: str) -> str:
+        """Return the name of a class."""
+        if label not in self.classes:
+            raise missing("class")
+        return self.classes[label]
+
+    def make_class(self, name: str, most: int) -> str:
+        """Make a class, and return its id."""
+        name = self._usable(name)
+        if len(self.classes) >= most:
+            raise Problem(413, "full", f"a workspace has at most {most:,} classes.")
+        self.add_classes([name])
+        return f"c{self.made}"
+
+    def add_classes(self, names: Iterable[str]) -> None:
+        """Make classes of a model that are missing; their names are as the model has them."""
+        known = set(self.classes.values())
+        for name in dict.fromkeys(names):
+            if name not in known:
+                self.made += 1
+                self.classes[f"c{self.made}"] = name
+
+    def class_named(self, name: str, most: int) -> str:
+        """Return the id of the class of this name, which is made if it is missing."""
+        known = (label for label, own in self.classes.items() if own == name.strip())
+        return next(known, None) or self.make_class(name, most)
+
+    def rename(self, label: str, name: str) -> None:
+        """Rename a class."""
+        if self.name_of(label) != name.strip():
+            self.classes[label] = self._usable(name)
+
+    def remove_class(self, label: str) -> list[PhotoRecord]:
+        """Remove a class, and return its photos, which are unlabelled now."""
+        self.name_of(label)
+        del self.classes[label]
+        photos = [photo for photo in self.photos.values() if photo.label == label]
+        for photo in photos:
+            photo.label = None
+        return photos
+
+    def _usable(self, name: str) -> str:
+        name = name.strip()
+        if not name or len(name) > MAX_NAME or not name.isprintable():
+            raise Problem(422, "invalid", f"the name of a class is a line of 1 to {MAX_NAME:,} characters.")
+        if name.casefold() == NONE:
+            raise Problem(422, "invalid", f'no class can be called "{NONE}": it is the answer for strange photos.')
+        if name in self.classes.values():
+            raise Problem(409, "conflict", "there is a class of this name already.")
+        return name
+
+    def photo(self, photo: str) -> PhotoRecord:
+        """Return a photo."""
+        if photo not in self.photos:
+            raise missing("photo")
+        return self.photos[photo]
+
+    def some(self, photos: Iterable[str]) -> list[PhotoRecord]:
+        """Return photos by their ids, each once; all have to exist."""
+        return [self.photo(photo) for photo in dict.fromkeys(photos)]
+
+    @property
+    def labelled(self) -> list[PhotoRecord]:
+        """Photos that have a class."""
+        return [photo for photo in self.photos.values() if photo.label is not None]
+
+    @property
+    def unlabelled(self) -> list[PhotoRecord]:
+        """Photos that have no class."""
+        return [photo for photo in self.photos.values() if photo.label is None]
+
+    @property
+    def answered(self) -> list[PhotoRecord]:
+        """Photos that have an answer."""
+        return [photo for photo in self.photos.values() if photo.answer is not None]
+
+    def fingerprint(self) -> str:
+        """Return a value that changes whenever the labelled photos or the names of their classes do."""
+        lines = sorted(f"{photo.id} {self.classes[str(photo.label)]}" for photo in self.labelled)
+        return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class Workspace:
+    """One workspace: its state in memory, which `change` changes, and its folder."""
 
     def __init__(self, folder: Path, state: State) -> None:
         self.folder, self.state = folder, state
@@ -57,7 +181,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def change(self) -> Iterator[State]:
-        """Yield the state to be changed; an error leaves the workspace as it was."""
+        """Yield the state to be changed, and write it at the end; an error leaves the workspace as it was."""
         with self.lock:
             if self.is_removed:
                 raise missing("workspace")
@@ -70,12 +194,6 @@ class Workspace:
                 self.remove_files(changed.photos)  # those that were to be added
                 raise
             self.state = changed
-
-    # --- files ------------------------------------------------------------------------------------------------------
-
-    def thumbnail_file(self, photo: str) -> Path:
-        """Return the file of a photo's thumbnail."""
-        return self.folder / "thumbnails" / self.state.photo(photo).id
 
     def photo(self, record: PhotoRecord) -> Photo:
         """Return a photo of the workspace, for a model."""
@@ -97,13 +215,6 @@ class Workspace:
                     if photo not in self.state.photos:
                         (self.folder / part / photo).unlink(missing_ok=True)
 
-    @property
-    def bags(self) -> Path:
-        """Folder of the cache of bags."""
-        return self.folder / "bags"
-
-    # --- runs -------------------------------------------------------------------------------------------------------
-
     def new_run(self) -> Path:
         """Make the folder of a new run, which stays until `commit_run` or `discard_run`."""
         with self.lock:
@@ -120,52 +231,11 @@ class Workspace:
             self._making.discard(run.name)
             shutil.rmtree(run, ignore_errors=True)
 
-    def run_folder(self, run: str | None) -> Path | None:
-        """Return the folder of a run, if there is one."""
-        return None if run is None else self.folder / "runs" / run
-
-    @property
-    def model_file(self) -> Path | None:
-        """File of the present model, if there is one."""
-        folder = self.run_folder(self.state.run)
-        return None if folder is None else folder / "model.patchvote"
-
-    def report(self) -> dict[str, object] | None:
-        """Return the report of the run whose model is the present one; None if it was opened from a file."""
-        return self._of_run("report.json")
-
-    @property
-    def has_report(self) -> bool:
-        """Whether there is a report of the run whose model is the present one."""
-        folder = self.run_folder(self.state.run)
-        return folder is not None and (folder / "report.json").exists()
-
-    def trained_photos(self) -> dict[str, object]:
-        """Return the ids of the photos that the present model learned from, by the names that it knows them by."""
-        return self._of_run("names.json") or {}
-
-    def _of_run(self, name: str) -> dict[str, object] | None:
-        folder = self.run_folder(self.state.run)
-        if folder is None or not (folder / name).exists():
-            return None
-        try:
-            return dict(json.loads(read_bytes(folder / name, _MAX_STATE)))
-        except (ValueError, TypeError, RecursionError):  # damaged on the disk: learning again makes another
-            return None
-
     def commit_run(self, run: Path, taught: str, *, opened: bool = False, classes: Iterable[str] = ()) -> None:
         """Make the model of a complete run the present one, and remove the runs that are not needed any more.
 
-        Parameters
-        ----------
-        run : Path
-            Folder of the run.
-        taught : str
-            Fingerprint of the labelled photos that it learned from.
-        opened : bool
-            Whether its model came from a file: learning then adds to it.
-        classes : iterable of str
-            Names of classes that the workspace gets if they are missing.
+        `taught` is the fingerprint of the labelled photos that it learned from. If it was `opened` from a file,
+        learning then adds to it. The workspace gets those `classes` that are missing.
         """
         with self.change() as state:
             state.run, state.taught = run.name, taught
@@ -182,42 +252,43 @@ class Workspace:
                 if path.name not in wanted:
                     shutil.rmtree(path, ignore_errors=True)
 
+    def model_of(self, run: str | None) -> Path | None:
+        """Return the model file of a run, if there is one."""
+        return None if run is None else self.folder / "runs" / run / "model.patchvote"
+
+    def report_file(self, name: str = "report.json") -> Path | None:
+        """Return a file that was written by the run of the present model; none if that was opened from a file."""
+        path = self.folder / "runs" / str(self.state.run) / name
+        return path if path.exists() else None
+
+    def read_report(self, name: str = "report.json") -> dict[str, Any] | None:
+        """Return the content of such a file, unless it is damaged: learning again makes another."""
+        path = self.report_file(name)
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            return None if path is None else dict(json.loads(read_bytes(path, _MAX_STATE)))
+        return None
+
 
 class Workspaces:
-    """All workspaces of a server, which alone uses their folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the workspaces.
-    limits : Limits
-        Limits of the server.
-    """
+    """All workspaces of a server, which alone uses their folder."""
 
     def __init__(self, folder: Path, limits: Limits) -> None:
         self._folder, self._limits = folder, limits
         self._lock = threading.Lock()
-        self._open: collections.OrderedDict[str, Workspace] = collections.OrderedDict()
+        self._recent: collections.deque[Workspace] = collections.deque(maxlen=_RECENT)
         # One object per workspace: whoever still uses one that is not kept any more finds it here.
         self._alive: weakref.WeakValueDictionary[str, Workspace] = weakref.WeakValueDictionary()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._sweep()
 
     def create(self, title: str = "") -> Workspace:
-        """Make an empty workspace.
-
-        Raises
-        ------
-        Problem
-            There are too many.
-        """
+        """Make an empty workspace."""
         with self._lock:
             if sum(1 for _ in self._folder.iterdir()) >= self._limits.workspaces:
                 raise Problem(413, "full", "the server has no room for another workspace. Remove some.")
             name = new_id()
-            workspace = Workspace(self._folder / name, State(name, title))
+            workspace = self._alive[name] = Workspace(self._folder / name, State(name, title))
             workspace.folder.mkdir(mode=0o700)
-            self._remember(workspace)
         try:
             with workspace.change():
                 pass  # its first state is written
@@ -227,25 +298,15 @@ class Workspaces:
         return workspace
 
     def get(self, name: str) -> Workspace:
-        """Return a workspace by its id.
-
-        Raises
-        ------
-        Problem
-            There is no such workspace.
-        """
-        if not _ID.fullmatch(name):
-            raise missing("workspace")
+        """Return a workspace by its id."""
         with self._lock:
-            known = self._alive.get(name)
-            if known is not None:
-                self._remember(known)
-                return known
-            folder = self._folder / name
-            if not (folder / "state.json").exists():
-                raise missing("workspace")
-            workspace = _opened(folder)
-            self._remember(workspace)
+            workspace = self._alive.get(name)
+            if workspace is None:
+                folder = self._folder / name
+                if not _ID.fullmatch(name) or not (folder / "state.json").exists():
+                    raise missing("workspace")
+                workspace = self._alive[name] = _opened(folder)
+            self._recent.append(workspace)
             return workspace
 
     def remove(self, workspace: Workspace) -> None:
@@ -253,7 +314,6 @@ class Workspaces:
         with workspace.lock:
             with self._lock:
                 workspace.is_removed = True
-                self._open.pop(workspace.id, None)
                 self._alive.pop(workspace.id, None)
                 (workspace.folder / "state.json").unlink(missing_ok=True)  # from now on, it does not exist
             shutil.rmtree(workspace.folder, ignore_errors=True)  # may take long: other workspaces do not wait for it
@@ -261,26 +321,17 @@ class Workspaces:
     def remove_damaged(self, name: str) -> None:
         """Remove a workspace that `get` finds damaged: nobody has it open, and it cannot be opened."""
         with self._lock:
-            if _ID.fullmatch(name) and name not in self._alive:
+            if name not in self._alive:
                 (self._folder / name / "state.json").unlink(missing_ok=True)
                 shutil.rmtree(self._folder / name, ignore_errors=True)
 
-    def _remember(self, workspace: Workspace) -> None:
-        self._alive[workspace.id] = self._open[workspace.id] = workspace
-        self._open.move_to_end(workspace.id)
-        while len(self._open) > _OPEN:
-            self._open.popitem(last=False)
-
     def _sweep(self) -> None:
         """Remove folders without a state, which a killed server left, and old workspaces without photos and model."""
-        for folder in self._folder.iterdir():
-            if not _ID.fullmatch(folder.name):
-                continue
+        for folder in filter(lambda folder: _ID.fullmatch(folder.name), self._folder.iterdir()):
             with contextlib.suppress(OSError):
-                state = folder / "state.json"
                 is_old = time.time() - folder.stat().st_mtime > _EMPTY_SECONDS
                 is_empty = not (folder / "photos").exists() and not (folder / "runs").exists()
-                if not state.exists() or (is_old and is_empty):
+                if not (folder / "state.json").exists() or (is_old and is_empty):
                     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -23,8 +23,7 @@ from ...photos.find import Found, Source, find_photos, is_missing, labelled
 from ...utils.terminal import Progress, none_readable
 from .findings import Checked, Kind, Suspect
 from .held_out import HeldOut, hold_out_each
-from .small_sets import outliers_of, why_no_outliers
-from .suspects import doubtful_labels
+from .suspects import doubtful_labels, outliers_of, why_no_outliers
 
 _CONFIRMED = 0.75  # held-out probability of a label from which on it is right, where copies have different ones
 
@@ -33,15 +32,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Collection:
-    """Photos as a check sees them.
-
-    Parameters
-    ----------
-    names, labels, digests : sequences of str
-        Name, class and digest of the content of each photo.
-    bags : MomentBags
-        Moments of the photos.
-    """
+    """Photos as a check sees them: names, classes, digests of the contents, and moments."""
 
     names: Sequence[str]
     labels: Sequence[str]
@@ -59,23 +50,7 @@ def check_photos(
 ) -> Checked:
     """Check a collection: copies, labels, outliers, classes with few photos, and files that cannot be read.
 
-    Parameters
-    ----------
-    photos : Source
-        Labelled photos: a folder with one folder per class, or a manifest.
-    extractor : Extractor
-        Extractor that makes their bags.
-    test : Source, optional
-        Photos that a model is to be tested on; copies of them are found among the photos.
-    cache : path, None or False
-        Folder of the cache, the user's by default; False keeps nothing.
-    progress : function, optional
-        Called with the name of the stage, how much of it is done, and its total.
-
-    Raises
-    ------
-    PatchvoteError
-        No photo has a class, or none can be read.
+    Copies of photos of the `test`, on which a model is to be tested, are found among the photos.
     """
     found, without = _labelled(photos)
     others = None if test is None else find_photos(test)
@@ -125,15 +100,7 @@ def _collection(
 
 
 def check_collection(photos: Collection, test: Collection | None = None) -> Checked:
-    """Check photos whose descriptors are known.
-
-    Parameters
-    ----------
-    photos : Collection
-        Labelled photos.
-    test : Collection, optional
-        Photos that a model is to be tested on.
-    """
+    """Check labelled photos whose moments are known, and compare them with photos of a test."""
     classes, numbers = np.unique(np.array(photos.labels, str), return_inverse=True)
     count, own_vectors, digests = len(photos.names), photo_vectors(photos.bags), list(photos.digests)
     vectors, keys = own_vectors, photos.bags.keys()

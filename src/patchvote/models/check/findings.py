@@ -1,20 +1,28 @@
-"""Findings: what a check of a collection found, as values, plain data and sentences."""
+"""Findings: what a check of a collection found, as values, plain data and sentences; and the list of what to do.
+
+The list of suspects is written from `Suspect.row`; `moves_of` reads it again after a user has filled in the actions.
+"""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from ...errors import PhotoError
-from ...photos.find import PassedOver
-from ...utils.terminal import counted
+from ...errors import PatchvoteError, PhotoError
+from ...photos.find import PassedOver, Photo
+from ...photos.manifests import ENDINGS, read_manifest
+from ...photos.moves import Move, Spot
+from ...utils.schema import brief
+from ...utils.terminal import counted, nearest
 from ..report.card import FEW
 
 _SHOWN = 8  # suspects of a kind that are printed; the page and the list have more
 _NAMED = 3  # photos that could not be compared which are named
+DROPPED = "dropped"  # folder of dropped photos, in the folder that photos are moved into
 
 
 class Kind(enum.StrEnum):
@@ -32,40 +40,17 @@ class Kind(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Suspect:
-    """A photo to look at.
-
-    Parameters
-    ----------
-    name : str
-        Name of the photo.
-    label : str
-        Its class.
-    kind : Kind
-        Why to look at it.
-    looks_like : str
-        Class that it was taken for when it was held out, or the class of its copy; empty if there is none.
-    probability : float or None
-        Probability of that class; None if there is none.
-    others : tuple of str
-        Names of its copies, those of the same content first, or of the photos that it looks like.
-    exact : bool
-        Whether the content of the first of these is the same.
-    is_certain : bool, default True
-        Whether it is clear which photo has to go. False for a photo in several classes if nothing says which of them is
-        right; `--move` leaves such photos where they are.
-    reason : str
-        Why it cannot be read; otherwise empty.
-    """
+    """A photo to look at, and why."""
 
     name: str
     label: str
     kind: Kind
-    looks_like: str = ""
-    probability: float | None = None
-    others: tuple[str, ...] = ()
-    exact: bool = False
-    is_certain: bool = True
-    reason: str = ""
+    looks_like: str = ""  # class that it was taken for when it was held out, or the class of its copy
+    probability: float | None = None  # of that class
+    others: tuple[str, ...] = ()  # its copies, those of the same content first, or photos that it looks like
+    exact: bool = False  # whether the content of the first of these is the same
+    is_certain: bool = True  # whether it is clear which photo has to go; not for a photo in several classes
+    reason: str = ""  # why it cannot be read
 
     @property
     def is_movable(self) -> bool:
@@ -108,42 +93,17 @@ class Suspect:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Checked:
-    """Result of a check.
+    """Result of a check."""
 
-    Parameters
-    ----------
-    classes : mapping of str to int
-        Number of readable photos per class.
-    suspects : sequence of Suspect
-        Photos to look at, by kind; those of a kind with the surest first. A photo is listed once.
-    alike : sequence of sequence of str
-        Groups of photos of one class that look alike: copies, or nearly.
-    different : mapping of str to int
-        Number of photos per class, counting those that look alike once.
-    only : sequence of str
-        Photos that could not be held out, because no other photo has their class.
-    linked : sequence of str
-        Photos that could not be held out, because they are held out together with those that look like them, and a
-        class would then have no photo left.
-    no_outliers : str
-        Why photos unlike all others were not looked for; otherwise empty.
-    tested : int
-        Number of test photos that were compared.
-    skipped : sequence of PhotoError
-        Photos, also of the test, that cannot be read.
-    passed_over : PassedOver
-        Files that were passed over, and class folders without photos.
-    """
-
-    classes: Mapping[str, int]
-    suspects: Sequence[Suspect] = ()
-    alike: Sequence[Sequence[str]] = ()
-    different: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    only: Sequence[str] = ()
-    linked: Sequence[str] = ()
-    no_outliers: str = ""
-    tested: int = 0
-    skipped: Sequence[PhotoError] = ()
+    classes: Mapping[str, int]  # readable photos per class
+    suspects: Sequence[Suspect] = ()  # by kind; those of a kind with the surest first. A photo is listed once
+    alike: Sequence[Sequence[str]] = ()  # groups of photos of one class that look alike: copies, or nearly
+    different: Mapping[str, int] = dataclasses.field(default_factory=dict)  # photos per class, those alike counted once
+    only: Sequence[str] = ()  # photos that could not be held out: the only ones of their class
+    linked: Sequence[str] = ()  # photos that could not be held out: all others of the class look like them
+    no_outliers: str = ""  # why photos unlike all others were not looked for
+    tested: int = 0  # test photos that were compared
+    skipped: Sequence[PhotoError] = ()  # photos, also of the test, that cannot be read
     passed_over: PassedOver = dataclasses.field(default_factory=PassedOver)
 
     def of(self, kind: Kind) -> list[Suspect]:
@@ -233,3 +193,97 @@ HEADINGS: Mapping[Kind, tuple[str, str]] = {
     Kind.like_test: ("photo looks like a test photo", "photos look like test photos"),
     Kind.outlier: ("photo is unlike all others", "photos are unlike all others"),
 }
+
+
+# --- the list of actions ----------------------------------------------------------------------------------------------
+
+
+class Action(enum.StrEnum):
+    """What is to become of a photo."""
+
+    keep = "keep"
+    relabel = "relabel"
+    move = "move"
+    drop = "drop"
+
+
+def moves_of(
+    path: Path,
+    photos: Iterable[Photo],
+    root: Path,
+    into: Path | None,
+    *,
+    classes: Iterable[str] = (),
+    spelling: Callable[[str], str] = str,
+) -> list[Move]:
+    """Read a list of actions, and return the moves that carry them out; nothing is ever deleted.
+
+    The list may come from anybody: it can name photos of the collection, and move them into the folders of classes that
+    exist (`classes` are those without photos) and into the one folder `into`. `spelling` says how a .csv writes a name.
+    """
+    if path.suffix.lower() not in ENDINGS:
+        raise PatchvoteError(f"{path}: a list of actions is a .csv or .jsonl file, as --output writes it.")
+    found = list(photos)
+    labels = {str(photo.label) for photo in found if photo.label is not None} | set(classes)
+    by_name = _spelled({photo.name: photo for photo in found}, spelling)
+    by_label = _spelled({label: label for label in labels}, spelling)
+    moves: dict[str, Move] = {}
+    for line, row in read_manifest(path):
+        where = f"{path}: line {line}"
+        photo = _known(by_name, row.get("file_name"))
+        if photo is None:
+            raise PatchvoteError(
+                f"{where}: there is no photo {brief(row.get('file_name'))} in {root}. If the list was applied before, "
+                "write a new one with --output."
+            )
+        action = _action(row.get("action"), where)
+        if action is Action.keep:
+            continue
+        if photo.name in moves:
+            raise PatchvoteError(f"{where}: {photo.name} is to be moved twice. Leave one action of it.")
+        if action is Action.relabel:
+            label = _class_of(by_label, row.get("to"), root, where)
+            if label != photo.label:
+                target = Spot(root, "/".join([label, *photo.name.split("/")[1:]]))
+                moves[photo.name] = Move(Spot(root, photo.name), target)
+            continue
+        if into is None:
+            raise PatchvoteError(f"{where}: {action} takes the photo out of {root}: name a folder for it with --move.")
+        name = f"{DROPPED}/{photo.name}" if action is Action.drop else photo.name
+        moves[photo.name] = Move(Spot(root, photo.name), Spot(into, name))
+    return list(moves.values())
+
+
+def _spelled(names: dict[str, Any], spelling: Callable[[str], str]) -> dict[str, Any]:
+    """Return what is named, by name and by the spelling of the name, where that means one of them alone."""
+    spelled: dict[str, list[Any]] = {}
+    for name, value in names.items():
+        spelled.setdefault(spelling(name), []).append(value)
+    return {name: values[0] for name, values in spelled.items() if len(values) == 1} | names
+
+
+def _known(known: dict[str, Any], name: Any) -> Any:
+    return known.get(name) if isinstance(name, str) else None
+
+
+def _class_of(known: dict[str, Any], name: Any, root: Path, where: str) -> Any:
+    """Return the class that a photo gets."""
+    if name is None or (isinstance(name, str) and not name.strip()):
+        raise PatchvoteError(
+            f"{where}: relabel needs a class, and the column to is empty. Name one of those in {root}."
+        )
+    label = _known(known, name)
+    if label is None:
+        hint = nearest(str(name)[:100], sorted(set(known.values())))
+        raise PatchvoteError(
+            f"{where}: there is no class {brief(name)} in {root}.{hint} For a new class, make its folder in {root} "
+            "first."
+        )
+    return label
+
+
+def _action(word: Any, where: str) -> Action:
+    text = "" if word is None else word
+    if isinstance(text, str) and (text := text.strip().lower()) in (*Action, ""):
+        return Action(text or Action.keep)
+    raise PatchvoteError(f"{where}: action must be one of {', '.join(Action)} or empty, got {brief(word)}.")

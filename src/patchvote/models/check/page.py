@@ -11,8 +11,7 @@ from PIL import Image
 from ...errors import PhotoError
 from ...utils.terminal import counted
 from ..report.card import FEW
-from ..report.elements import data, escaped, isolated, number, percent, photos, prose, section, table
-from ..report.html import write_page
+from ..report.html import escaped, figure, isolated, number, percent, photos, prose, section, table, write_page
 from .findings import Checked, Kind, Suspect
 
 _SIDE = 224  # longest side of a picture in pixels; five fit side by side
@@ -67,25 +66,8 @@ def write_check_page(
 ) -> None:
     """Write the page of a check as one self-contained HTML file, atomically.
 
-    Parameters
-    ----------
-    path : path
-        File to write.
-    checked : Checked
-        Result of the check.
-    load : function
-        Returns the upright image of a photo, given its name, or raises `PhotoError`.
-    title : str
-        Title of the page.
-    command : str
-        Command that writes the list of suspects, for people to copy.
-    origin : str
-        What the page is of (`write_page`).
-
-    Raises
-    ------
-    PatchvoteError
-        The file cannot be written.
+    `load` returns the upright image of a photo, given its name, and `command` writes the list of suspects; `origin` as
+    for `write_page`.
     """
     body = _headline(checked, command)
     for kind, (heading, words) in _KINDS.items():
@@ -152,10 +134,7 @@ def _figure(photo: str, load: Callable[[str], Image.Image], caption: str) -> str
     except PhotoError:  # it was moved meanwhile
         return f'<figure><p class="absent">not there any more</p><figcaption>{caption}</figcaption></figure>\n'
     image.thumbnail((_SIDE, _SIDE))
-    return (
-        f'<figure><img src="{data(image)}" width="{image.width}" height="{image.height}" alt="{escaped(photo)}" '
-        f'loading="lazy"><figcaption>{caption}</figcaption></figure>\n'
-    )
+    return figure(image, photo, caption)
 
 
 def _grid(figures: Iterable[str]) -> str:

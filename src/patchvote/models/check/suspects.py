@@ -21,13 +21,20 @@ import numpy.typing as npt
 from ...utils.terminal import counted
 from ..report.card import some
 from ..scores import Scores
+from .held_out import HeldOut
 
-_SURE = (
-    150.0  # doubt from which on a label is told; of planted labels, that finds 7 to 9 in 10, and 8 to 9 in 10 are right
-)
+# Doubt from which on a label is told; of planted labels, that finds 7 to 9 in 10, and 8 to 9 in 10 are right.
+_SURE = 150.0
 _RARE = 0.05  # added to rates, which are never known to be 0
 _SPREADS = 2.0  # interquartile ranges above the upper quartile, on a log scale, from which on a photo is an outlier
-_FEWEST = 20  # photos from which quartiles mean something
+_FEWEST_OF_MANY = 20  # photos from which quartiles mean something
+_SMALL = 100  # photos below which a collection is small; the rule was measured with 16 to 80
+_FEWEST = 12  # photos from which on quartiles mean something, if three signs agree
+_NEAREST = 3  # photos to which the distance is measured; of 1, 2, 3 and 5 the best
+_UNDECIDED = 2.0  # weight of the negative log of the largest probability
+_LIMIT = 2.4  # from which on a photo is told
+_DECIDED = 0.5  # least median of P. With 8 photos per class and more it was 0.65 or more (docs/check.md)
+_LEAST_SPREAD = 0.02  # interquartile range on the log scale; with less, all photos are the same, and none is an outlier
 _SHOWN = 3  # photos that a sentence names
 
 Floats = npt.NDArray[np.float64]
@@ -37,12 +44,7 @@ Numbers = npt.NDArray[np.int64]
 def doubtful_labels(probability: Floats, labels: Numbers) -> tuple[Numbers, Numbers]:
     """Return the photos whose labels are contradicted, the surest first, and the class that each looks like.
 
-    Parameters
-    ----------
-    probability : array of shape (photos, classes)
-        Held-out probabilities; rows of NaN are passed over.
-    labels : array of int
-        Class numbers of the photos.
+    Rows of NaN of the held-out probabilities are passed over.
 
     Examples
     --------
@@ -77,13 +79,32 @@ def label_doubts(probability: Floats, labels: Numbers) -> tuple[Floats, Numbers]
     return np.where(known & (best != labels), doubts, 0.0), np.asarray(best, np.int64)
 
 
-def outliers(unlike: Floats) -> Numbers:
-    """Return the photos unlike all others, the least alike first.
+def outliers_of(held_out: HeldOut, vectors: npt.NDArray[Any], groups: Numbers) -> Numbers:
+    """Return the photos unlike all others of a collection of any size, the least alike first.
 
-    Parameters
-    ----------
-    unlike : array of shape (photos,)
-        How unlike the others each photo is (`HeldOut`); NaN is passed over.
+    In a small collection every photo points into directions in which the others do not vary, so two signs are added to
+    `unlike`: the distance of the photos' vectors, and whether the others are undecided about the photo, the largest
+    probability P being small. With z the interquartile ranges above the upper quartile, on a log scale, a photo is an
+    outlier where
+
+        min(z(unlike), z(distance)) - 2 log P > 2.4    and    min(z(unlike), z(distance)) > 0 .
+
+    The constants were chosen on draws of four collections with planted strangers (docs/check.md).
+    """
+    known = np.flatnonzero(held_out.unlike > 0)
+    if len(known) >= _SMALL:
+        return outliers(held_out.unlike)
+    if why_no_outliers(held_out):
+        return np.zeros(0, np.int64)
+    distance = nearest_distances(vectors, groups)[known]
+    both = np.minimum(_ranges_above(np.log(held_out.unlike[known])), _ranges_above(np.log(distance)))
+    strange = both - _UNDECIDED * np.log(held_out.probability[known].max(axis=1))
+    found = np.flatnonzero((strange > _LIMIT) & (both > 0))
+    return np.asarray(known[found[np.argsort(-strange[found], kind="stable")]])
+
+
+def outliers(unlike: Floats) -> Numbers:
+    """Return the photos of a large collection that are unlike all others, the least alike first; NaN is passed over.
 
     Examples
     --------
@@ -91,7 +112,7 @@ def outliers(unlike: Floats) -> Numbers:
     [30]
     """
     known = np.flatnonzero(unlike > 0)
-    if len(known) < _FEWEST:
+    if len(known) < _FEWEST_OF_MANY:
         return np.zeros(0, np.int64)
     logs = np.log(unlike[known])
     low, high = np.quantile(logs, [0.25, 0.75])
@@ -99,19 +120,37 @@ def outliers(unlike: Floats) -> Numbers:
     return np.asarray(far[np.argsort(-unlike[far], kind="stable")])
 
 
-def label_sentences(scores: Scores | None) -> list[str]:
-    """Return a sentence on the held-out photos of a training that look mislabelled, if there are any."""
-    if scores is None or not len(scores):
-        return []
-    photos, classes = doubtful_labels(scores.probability, scores.expected)
-    if not len(photos):
-        return []
-    named = [f"{scores.names[photo]} ({scores.classes[label]}?)" for photo, label in zip(photos, classes, strict=True)]
-    return [
-        f"{counted(len(photos), 'of the held-out photos looks', 'of the held-out photos look')} mislabelled "
-        f"to this model: {some(named, _SHOWN)}. `patchvote check` looks at all photos, and asks a voter of its own, so "
-        "that it may list others."
-    ]
+def why_no_outliers(held_out: HeldOut) -> str:
+    """Return why outliers cannot be told, as a part of a sentence; empty if they can."""
+    known = np.flatnonzero(held_out.unlike > 0)
+    if len(known) < _FEWEST:
+        return f"that needs {_FEWEST} photos that can be compared"
+    if len(known) < _SMALL and np.median(held_out.probability[known].max(axis=1)) < _DECIDED:
+        return "the other photos are undecided about most photos, as classes have too few photos or differ too little"
+    return ""
+
+
+def nearest_distances(vectors: npt.NDArray[Any], groups: Numbers) -> Floats:
+    """Return the mean distance (1 - cosine) of each photo to the nearest others, its copies left out.
+
+    Examples
+    --------
+    >>> vectors = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> nearest_distances(vectors, np.arange(4)).round(2).tolist()
+    [0.33, 0.33, 0.33, 1.0]
+    """
+    distances = 1 - vectors @ vectors.T
+    distances[groups[:, None] == groups[None, :]] = np.nan  # also the photo itself
+    nearest = np.sort(distances, axis=1)[:, :_NEAREST]  # NaN comes last
+    known = ~np.isnan(nearest)
+    mean = np.where(known, nearest, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    return np.asarray(np.maximum(mean, np.finfo(float).tiny))
+
+
+def _ranges_above(values: Floats) -> Floats:
+    """Return how many interquartile ranges each value is above the upper quartile."""
+    low, high = np.quantile(values, [0.25, 0.75])
+    return np.asarray((values - high) / max(high - low, _LEAST_SPREAD))
 
 
 def plain_labels(scores: Scores | None) -> list[dict[str, Any]]:
@@ -127,4 +166,16 @@ def plain_labels(scores: Scores | None) -> list[dict[str, Any]]:
             "probability": round(float(scores.probability[photo, label]), 4),
         }
         for photo, label in zip(photos, classes, strict=True)
+    ]
+
+
+def label_sentences(scores: Scores | None) -> list[str]:
+    """Return a sentence on the held-out photos of a training that look mislabelled, if there are any."""
+    found = [f"{one['file_name']} ({one['looks_like']}?)" for one in plain_labels(scores)]
+    if not found:
+        return []
+    return [
+        f"{counted(len(found), 'of the held-out photos looks', 'of the held-out photos look')} mislabelled "
+        f"to this model: {some(found, _SHOWN)}. `patchvote check` looks at all photos, and asks a voter of its own, so "
+        "that it may list others."
     ]

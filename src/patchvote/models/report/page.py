@@ -1,7 +1,4 @@
-"""The report: one HTML file with the accuracy of a model, its mistakes, and how it was made.
-
-Everything that comes from data is escaped by `escaped`, `isolated` or `prose`.
-"""
+"""The report: one HTML file with the accuracy of a model, its mistakes, what it rejects, and how it was made."""
 
 from __future__ import annotations
 
@@ -14,101 +11,66 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ...errors import PhotoError
+from ...photos.decode import SHOWN, load_image
+from ...voters.votes import NONE
 from ..about import CurvePoint
-from ..evidence import Evidence, Pull
+from ..evidence import Evidence, cannot_tell
 from ..learning_curve import enough_sentence
 from ..model import Model
-from ..pulling import cannot_tell
-from ..scores import Scores, interval
+from ..scores import Floats, Scores, Strangers, interval
 from .card import accuracy_of, accuracy_sentence, few_classes, limits, some
-from .elements import bar, data, escaped, folded, isolated, number, percent, photos, places, prose, section, table
-from .examples import examples
-from .html import write_page
+from .html import (
+    bar,
+    escaped,
+    figure,
+    folded,
+    isolated,
+    number,
+    percent,
+    photos,
+    places,
+    prose,
+    section,
+    table,
+    write_page,
+)
 from .picture import glow
-from .rejection import rejection
 
 _MAX_UNFOLDED = 25  # classes up to which the confusion matrix is shown at once: a square that a screen has room for
 _MAX_WITH_NUMBERS = 30  # classes up to which the cells of the confusion matrix have room for numbers
 _MAX_IN_MATRIX = 150  # classes up to which the confusion matrix can be read
 _MAX_LISTED = 20  # classes that are listed of photos that were added at once
+_MAX_EXAMPLE_CLASSES = 4  # pictures beside an example
+_LEAST_SHOWN = 0.1  # probability of a class that is drawn of an example, besides the likeliest
+_CONFIDENCE_AXES = "confidence in %", "accuracy in %"
 _SIDE = 320  # longest side of a photo in pixels: three fit side by side
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Mistake:
-    """A misclassified photo, and its evidence."""
-
-    name: str
-    expected: str
-    predicted: str
-    probability: float  # of the predicted class
-    photo: Image.Image  # upright and small
-    speaks_for_predicted: Image.Image  # the same photo, bright where it supports the predicted class
-    speaks_for_expected: Image.Image
-    pulls: tuple[Pull, ...] = ()  # training photos that pulled it towards the predicted class
-    rejected: bool = False  # the answer is "none of these", and the predicted class only the likeliest
-
-
-def mistakes_of(scores: Scores | None, shown: Iterable[tuple[Evidence, Image.Image]]) -> list[Mistake]:
-    """Return the mistakes of a report, made from their evidence and photos."""
-    mistakes = []
-    for evidence, image in shown:
-        if scores is None:
-            break
-        index = scores.names.index(evidence.name)
-        expected, predicted = (scores.classes[number[index]] for number in (scores.expected, scores.predicted))
-        small = image.convert("RGB")
-        small.thumbnail((_SIDE, _SIDE))
-        pictures = glow(evidence, small, predicted), glow(evidence, small, expected)
-        sure, rejected = float(scores.sure[index]), bool(scores.rejected[index])
-        mistakes.append(Mistake(evidence.name, expected, predicted, sure, small, *pictures, evidence.pulls, rejected))
-    return mistakes
 
 
 def write_report(
     path: str | Path,
     model: Model,
     scores: Scores | None,
-    mistakes: Sequence[Mistake] = (),
+    mistakes: Iterable[Evidence] = (),
+    examples: Iterable[Evidence] = (),
     *,
     title: str,
     kind: str,
-    shown: Iterable[tuple[Evidence, Image.Image]] = (),
     origin: str = "",
 ) -> None:
     """Write a report as one self-contained HTML file, atomically.
 
-    Parameters
-    ----------
-    path : path
-        File to write.
-    model : Model
-        Model that the report describes.
-    scores : Scores or None
-        Measured scores; None where there were too few photos.
-    mistakes : sequence of Mistake
-        Mistakes to show, those with the highest confidence first.
-    title : str
-        Title of the report.
-    kind : str
-        Photos on which the scores were measured, such as "on photos held out of the training".
-    shown : iterable of (Evidence, Pillow image)
-        Examples to show, with the photos upright.
-    origin : str
-        What the report is of (`write_page`).
-
-    Raises
-    ------
-    PatchvoteError
-        The file cannot be written.
+    `mistakes` are shown with the highest confidence first, `kind` says on which photos the scores were measured, and a
+    later report of the same `origin` may replace the file.
     """
     accuracy, after = accuracy_of(model.about), _making(model) + _limits(model)
     if scores is None or not len(scores):
-        body = f'<p class="big none">Not measured</p>\n<p class="lead">{prose(accuracy)}</p>\n{examples(shown)}'
+        body = f'<p class="big none">Not measured</p>\n<p class="lead">{prose(accuracy)}</p>\n{_examples(examples)}'
     else:
-        body = _headline(scores, kind) + examples(shown) + _curve(model, scores) + _classes(scores) + _confusion(scores)
-        body += _confidence(scores) + rejection(scores)
-    write_page(path, title, body + _mistakes(mistakes, cannot_tell(model)) + after, origin)
+        body = _headline(scores, kind) + _examples(examples) + _curve(model, scores) + _classes(scores)
+        body += _confusion(scores) + _confidence(scores) + _rejection(scores)
+        body += _mistakes(scores, mistakes, cannot_tell(model))
+    write_page(path, title, body + after, origin)
 
 
 def _headline(scores: Scores, kind: str) -> str:
@@ -258,56 +220,61 @@ def _confidence(scores: Scores) -> str:
 def _diagram(scores: Scores) -> str:
     """Draw groups of photos: accuracy over confidence, with circles whose area is the number of photos."""
     groups = sorted(scores.reliability(), key=lambda group: -group.images)  # small circles are drawn above large ones
-    drawn = [
-        f'<path class="grid" d="M{tick} 0V100M0 {tick}H100"/>'
-        f'<text x="{tick}" y="107" text-anchor="middle">{tick}</text>'
-        f'<text x="-3" y="{101.5 - tick}" text-anchor="end">{tick}</text>\n'
-        for tick in (0, 25, 50, 75, 100)
-    ]
+    drawn = '<path class="diagonal" d="M0 100L100 0"/>\n'
     for group in groups:
         low, high = interval(round(group.right * group.images), group.images)
         x, radius = f"{100 * group.sure:.1f}", 5.5 * math.sqrt(group.images / groups[0].images)
-        drawn.append(
+        drawn += (
             f"<g><title>{photos(group.images)}: confidence {percent(group.sure)}, accuracy "
             f"{percent(group.right)}</title>"
             f'<path class="spread" d="M{x} {100 - 100 * low:.1f}V{100 - 100 * high:.1f}"/>'
             f'<circle cx="{x}" cy="{100 - 100 * group.right:.1f}" r="{radius:.1f}"/></g>\n'
         )
+    words = (
+        "A circle is a group of photos, and its area their number. A line is the 95&nbsp;% interval. On the dashed "
+        "line, accuracy equals confidence."
+    )
+    return _square("Accuracy by confidence. The table has the same numbers.", drawn, _CONFIDENCE_AXES, words)
+
+
+def _square(label: str, drawn: str, axes: tuple[str, str], caption: str) -> str:
+    """Return a drawing of two shares in percent, in a square of 100 by 100 with its grid and axes."""
+    grid = "".join(
+        f'<path class="grid" d="M{tick} 0V100M0 {tick}H100"/>'
+        f'<text x="{tick}" y="107" text-anchor="middle">{tick}</text>'
+        f'<text x="-3" y="{101.5 - tick}" text-anchor="end">{tick}</text>\n'
+        for tick in (0, 25, 50, 75, 100)
+    )
     return (
-        '<figure><svg viewBox="-17 -7 124 124" role="img" aria-label="Accuracy by confidence. The table '
-        f'has the same numbers.">\n<path class="diagonal" d="M0 100L100 0"/>\n{"".join(drawn)}'
-        '<text x="50" y="115" text-anchor="middle">confidence in %</text>\n'
-        '<text transform="translate(-13 50) rotate(-90)" text-anchor="middle">accuracy in %</text>\n</svg>\n'
-        "<figcaption>A circle is a group of photos, and its area their number. A line is the 95&nbsp;% interval. On "
-        "the dashed line, accuracy equals confidence.</figcaption></figure>\n"
+        f'<figure><svg viewBox="-17 -7 124 124" role="img" aria-label="{escaped(label)}">\n{grid}{drawn}'
+        f'<text x="50" y="115" text-anchor="middle">{escaped(axes[0])}</text>\n'
+        f'<text transform="translate(-13 50) rotate(-90)" text-anchor="middle">{escaped(axes[1])}</text>\n</svg>\n'
+        f"<figcaption>{caption}</figcaption></figure>\n"
     )
 
 
-def _mistakes(mistakes: Iterable[Mistake], no_pulls: str | None) -> str:
+def _mistakes(scores: Scores, mistakes: Iterable[Evidence], no_pulls: str | None) -> str:
     cards = []
-    for mistake in mistakes:
-        predicted, true = isolated(mistake.predicted), isolated(mistake.expected)
-        pictures = (
-            (mistake.photo, f"The photo {mistake.name}", "the photo"),
-            (
-                mistake.speaks_for_predicted,
-                f"The photo, bright where it supports {mistake.predicted}",
-                f"for {predicted}",
-            ),
-            (mistake.speaks_for_expected, f"The photo, bright where it supports {mistake.expected}", f"for {true}"),
+    for evidence in mistakes:
+        if (small := _small(evidence)) is None:  # the photo may have been removed
+            continue
+        index = scores.names.index(evidence.name)
+        expected, predicted = (scores.classes[number[index]] for number in (scores.expected, scores.predicted))
+        pictures = figure(small, f"The photo {evidence.name}", "the photo") + "".join(
+            figure(
+                glow(evidence, small, label), f"The photo, bright where it supports {label}", f"for {isolated(label)}"
+            )
+            for label in (predicted, expected)
         )
-        drawn = "".join(
-            f'<figure><img src="{data(image)}" width="{image.width}" height="{image.height}" alt="{escaped(alt)}">'
-            f"<figcaption>{caption}</figcaption></figure>\n"
-            for image, alt, caption in pictures
-        )
-        share = percent(mistake.probability)
-        answer, sure = f"Named {predicted}", f"confidence {share}"
-        if mistake.rejected:
-            answer, sure = "None of these", f"likeliest: {predicted}, {share}"
+        share = percent(float(scores.sure[index]))
+        answer, sure = f"Named {isolated(predicted)}", f"confidence {share}"
+        if scores.rejected[index]:
+            answer, sure = "None of these", f"likeliest: {isolated(predicted)}, {share}"
+        pulls = ", ".join(f"{isolated(pull.name)} ({percent(pull.share)})" for pull in evidence.pulls)
+        pulled = f'<p class="small">Training photos that pulled it to {isolated(predicted)}: {pulls}</p>\n'
         cards.append(
-            f'<li>\n<h3>{answer}, is {true}</h3>\n<p class="small">{sure} '
-            f'&middot; {isolated(mistake.name)}</p>\n<div class="pictures">\n{drawn}</div>\n{_pulls(mistake)}</li>\n'
+            f'<li>\n<h3>{answer}, is {isolated(expected)}</h3>\n<p class="small">{sure} &middot; '
+            f'{isolated(evidence.name)}</p>\n<div class="pictures">\n{pictures}</div>\n{pulled * bool(pulls)}</li>\n'
         )
     legend = "Each photo, then the photo bright where it supports the predicted class, and the true class."
     note = f"<p>{prose(no_pulls)}</p>\n" if no_pulls else ""
@@ -315,12 +282,37 @@ def _mistakes(mistakes: Iterable[Mistake], no_pulls: str | None) -> str:
     return section("Mistakes with the highest confidence", body) if cards else ""
 
 
-def _pulls(mistake: Mistake) -> str:
-    """Name the training photos that pulled a photo towards the wrong class."""
-    if not mistake.pulls:
-        return ""
-    named = ", ".join(f"{isolated(pull.name)} ({percent(pull.share)})" for pull in mistake.pulls)
-    return f'<p class="small">Training photos that pulled it to {isolated(mistake.predicted)}: {named}</p>\n'
+def _examples(examples: Iterable[Evidence]) -> str:
+    """Return the section of photos beside the parts that vote for their classes; nothing without photos."""
+    cards = []
+    for evidence in examples:
+        if (small := _small(evidence)) is None:
+            continue
+        drawn = figure(small, f"The photo {evidence.name}", f"the photo{f': {NONE}' * evidence.rejected}")
+        shares = [(label, float(evidence.probability[evidence.number(label)])) for label in evidence.ranking]
+        shown = [one for one in shares if one[1] >= _LEAST_SHOWN][:_MAX_EXAMPLE_CLASSES] or shares[:1]
+        for label, share in shown:
+            caption = isolated(label) + ("" if evidence.rejected else f", {percent(share)}")
+            drawn += figure(glow(evidence, small, label), f"The photo, bright where it supports {label}", caption)
+        wide = ' class="wide"' * (len(shown) > 2)
+        cards.append(f'<li{wide}>\n<h3>{isolated(evidence.name)}</h3>\n<div class="pictures">\n{drawn}</div>\n</li>\n')
+    legend = (
+        "Each photo, then the photo bright where its parts vote for a class: the likeliest, and others of 10&nbsp;% or "
+        "more. The model was never told where in a photo its class is."
+    )
+    body = f'<p>{legend}</p>\n<ol class="mistakes">\n{"".join(cards)}</ol>\n'
+    return section("Where the evidence is", body) if cards else ""
+
+
+def _small(evidence: Evidence) -> Image.Image | None:
+    """Return the photo of evidence, small; None if it cannot be read any more."""
+    try:
+        image = None if evidence.photo is None else load_image(evidence.photo, SHOWN).convert("RGB")
+    except PhotoError:
+        return None
+    if image is not None:
+        image.thumbnail((_SIDE, _SIDE))
+    return image
 
 
 def _making(model: Model) -> str:
@@ -373,3 +365,76 @@ def _seconds(took: float) -> str:
 
 def _settings(settings: dict[str, Any]) -> str:
     return ", ".join(f"<code>{escaped(name)}={escaped(value)}</code>" for name, value in settings.items())
+
+
+# --- none of these ----------------------------------------------------------------------------------------------------
+
+
+def _rejection(scores: Scores) -> str:
+    """Return the section, with the answers for photos of unknown classes if there are any."""
+    known = _plotted(
+        *scores.named_curve(),
+        (float(scores.rejected.mean()), scores.accuracy_of_named),
+        ("rejected photos in %", "accuracy on the others in %"),
+        "Accuracy on the photos that are not rejected, by the share that is.",
+    )
+    figures, words = [known], _of_known(scores)
+    if scores.strangers is not None:
+        of_known, of_strangers = scores.strangers.curve(scores.decisive)
+        at = float(scores.rejected.mean()), float(scores.strangers.rejected.mean())
+        axes = "rejected photos of known classes in %", "rejected strangers in %"
+        figures.append(_plotted(of_known, of_strangers, at, axes, "Rejected strangers, by the price in known photos."))
+        words += _of_strangers(scores, scores.strangers)
+    drawn = "".join(figures)
+    return section("None of these", f'{words}<div class="curves">\n{drawn}</div>\n{_unknown_classes(scores.strangers)}')
+
+
+def _of_known(scores: Scores) -> str:
+    rejected, count = scores.rejected, int(scores.rejected.sum())
+    if scores.familiarity is None:
+        rule = f"the likeliest class has a probability below {percent(scores.threshold)}"
+    else:
+        share = percent(scores.threshold, int(scores.threshold < 0.1))
+        rule = f"fewer than {share} of the photos of its classes that were held out of the training look as strange"
+    sentence = "No photo of its classes was rejected here."
+    if count:
+        right = scores.rejected_right
+        sentence = (
+            f"Here, these are {count:,} of {photos(len(scores))} ({percent(count / len(scores))}) of its classes. The "
+            f"likeliest class is right for {right:,} of them, and wrong for {count - right:,}."
+        )
+        if not rejected.all():
+            sentence += f" Of all others, {percent(scores.accuracy_of_named, 1)} are classified correctly."
+        sentence += " Elsewhere on this page, the likeliest class is the answer."
+    return f"<p>The model answers &ldquo;none of these&rdquo; for a photo if {rule}. {sentence}</p>\n"
+
+
+def _of_strangers(scores: Scores, strangers: Strangers) -> str:
+    count = int(strangers.rejected.sum())
+    return (
+        f"<p>Of {photos(len(strangers))} of classes that it does not know, {count:,} "
+        f"({percent(count / len(strangers), 1)}) are rejected. A photo of a known class is more familiar than one of "
+        f"an unknown class in {percent(strangers.auroc(scores.decisive), 1)} of all pairs (AUROC).</p>\n"
+    )
+
+
+def _unknown_classes(strangers: Strangers | None) -> str:
+    """Return the unknown classes, where they have names."""
+    if strangers is None or not any(strangers.labels):
+        return ""
+    rows = [
+        f'<tr><th scope="row">{isolated(label) if label else "no class"}</th>{number(count)}{bar(rejected / count)}'
+        f"<td>{isolated(most)}</td></tr>\n"
+        for label, count, rejected, most in strangers.by_class()
+    ]
+    heads = "unknown&nbsp;class =photos ^rejected others&nbsp;named&nbsp;mostly"
+    return f"<h3>Unknown classes</h3>\n{folded(heads, rows, 'unknown classes')}"
+
+
+def _plotted(across: Floats, up: Floats, at: tuple[float, float], axes: tuple[str, str], words: str) -> str:
+    """Draw a curve of two shares, both from 0 to 1, with a dot at the present threshold."""
+    # Points are rounded to what can be seen, and drawn once: a curve has at most some hundred of them.
+    points = dict.fromkeys(f"{100 * x:.1f} {100 - 100 * y:.1f}" for x, y in zip(across, up, strict=True))
+    dot = "" if np.isnan(at[1]) else f'<circle cx="{100 * at[0]:.1f}" cy="{100 - 100 * at[1]:.1f}" r="2.2"/>\n'
+    drawn = f'<path class="curve" d="M{"L".join(points)}"/>\n{dot}'
+    return _square(words, drawn, axes, f"{escaped(words)} The dot is the threshold of this page.")

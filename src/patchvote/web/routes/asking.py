@@ -1,39 +1,63 @@
-"""Routes that ask a model about photos that are not kept, and those of models."""
+"""Routes that ask a model: for answers, and for the evidence behind them, number by number as `Evidence` has it."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import contextlib
+from typing import Annotated, Any
 
+import numpy as np
 from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
+from ...bags.bags import Bags
+from ...errors import PhotoError
+from ...models.answers import answer_in
+from ...models.evidence import evidence_of
 from ...photos.find import Photo
-from ..context import Here, reply
-from ..explaining import MAX_MAPS, MAX_SIDE, Wanted, explained
-from ..opening import open_model
-from ..served import answered, asked, named
-from ..shapes import ERRORS, MODEL_BODY, Answers, Explained, ModelOut, ModelsOut, WorkspaceOut, files_body
-from ..uploads import read_uploads
-from ..views import answer_view, model_view, workspace_view
+from ..context import Context, Here, answer_view, photo_view, reply
+from ..models import Served, answered, described
+from ..problems import Problem
+from ..shapes import ERRORS, Answers, Asked, AskIn, Explained, files_body, read_uploads
 
 router = APIRouter(tags=["ask"], responses=ERRORS)
+_ASKED_AT_ONCE = 32  # photos that are asked about where none are named
+_MAX_MAPS = 16  # classes whose maps are in one response
+_MAX_SIDE = 256  # cells of a map along one side
+_MAX_CLASSES = 64  # classes whose votes are in one response; a model of more tells those of the likeliest
+_MAX_VOTES = 1_000_000  # numbers in the parts of one response
+_MAX_MATCHES = 20
 
-ModelName = Annotated[str | None, Query(max_length=300, description="Name of a model, or id of a workspace.")]
-Label = Annotated[str | None, Query(max_length=1000, description="Class to find matching training parts for.")]
-Labels = Annotated[list[str] | None, Query(max_length=MAX_MAPS, description="Classes to return maps of.")]
-Side = Annotated[int, Query(ge=1, le=MAX_SIDE, description="Cells of the maps.")]
+ModelName = Annotated[str | None, Field(max_length=300, description="Name of a model, or id of a workspace.")]
+Side = Annotated[int, Field(ge=1, le=_MAX_SIDE, description="Cells of the maps.")]
+
+
+class Wanted(BaseModel):
+    """Which evidence is asked for."""
+
+    label: str | None = Field(None, max_length=1000, description="Class to find matching training parts for.")
+    labels: list[str] | None = Field(None, max_length=_MAX_MAPS, description="Classes to return maps of.")
+    width: Side = 64
+    height: Side = 64
+
+
+class WantedOf(Wanted):
+    """Which evidence is asked for, and of which model."""
+
+    model: ModelName = None
 
 
 @router.post("/v1/predict", response_model=Answers, openapi_extra=files_body(), summary="Name photos")
 async def predict(
     request: Request,
     here: Here,
-    model: ModelName = None,
+    model: Annotated[ModelName, Query()] = None,
     threshold: Annotated[float | None, Query(ge=0, le=0.999)] = None,
 ) -> Response:
     """Name photos, in their order; nothing is kept."""
-    served = await asked(here.models, model)
+    served = await run_in_threadpool(here.models.get, model)
     sent = await read_uploads(request, here.settings.limits.files)
     photos = [Photo(upload.name, upload.content) for upload in sent.files]
     answers = await answered(served, photos, here.settings.limits.answer_seconds, threshold)
@@ -41,64 +65,103 @@ async def predict(
 
 
 @router.post("/v1/explain", response_model=Explained, openapi_extra=files_body(), summary="Explain a photo")
-async def explain(
-    request: Request,
-    here: Here,
-    model: ModelName = None,
-    label: Label = None,
-    labels: Labels = None,
-    width: Side = 64,
-    height: Side = 64,
-) -> Response:
+async def explain(request: Request, here: Here, wanted: Annotated[WantedOf, Query()]) -> Response:
     """Return where in one photo the votes for each class come from; nothing is kept."""
-    served = await asked(here.models, model)
+    served = await run_in_threadpool(here.models.get, wanted.model)
     sent = await read_uploads(request, 1)
-    photo = Photo(sent.files[0].name, sent.files[0].content)
-    wanted = Wanted(label or None, tuple(labels or ()), width, height)
-    value = await explained(served, photo, wanted, here.settings.limits.answer_seconds)
-    return await run_in_threadpool(reply, value)
+    return await _explained(here, served, Photo(sent.files[0].name, sent.files[0].content), wanted)
 
 
-@router.get("/v1/models", response_model=ModelsOut, tags=["models"], summary="Models of the server")
-def models(here: Here) -> Response:
-    """List the models that the server was started with; those of workspaces are not listed."""
-    return reply({"models": [model_view(one.name, one.model, one.size) for one in here.models.own]})
+@router.get("/v1/workspaces/{workspace}/photos/{photo}/evidence", response_model=Explained, summary="Explain a photo")
+async def evidence(workspace: str, photo: str, here: Here, wanted: Annotated[Wanted, Query()]) -> Response:
+    """Return where in a photo the votes for each class come from."""
+    found = await run_in_threadpool(here.workspaces.get, workspace)
+    record = found.state.photo(photo)
+    served = await run_in_threadpool(here.models.of_workspace, found)
+    return await _explained(here, served, found.photo(record), wanted)
 
 
-@router.post(
-    "/v1/models",
-    response_model=WorkspaceOut,
-    status_code=201,
-    tags=["models"],
-    openapi_extra=MODEL_BODY,
-    summary="Upload a model",
-)
-async def upload(request: Request, here: Here) -> Response:
-    """Make a workspace that holds a model file."""
-    sent = await read_uploads(request, 1, "file")
+@router.post("/v1/workspaces/{workspace}/answers", response_model=Asked, summary="Ask about photos")
+async def ask(workspace: str, body: AskIn, here: Here) -> Response:
+    """Ask the model of a workspace about photos of it, and keep the answers."""
+    found = await run_in_threadpool(here.workspaces.get, workspace)
+    served = await run_in_threadpool(here.models.of_workspace, found)
+    run = served.path.parent.name
+    fresh = [photo for photo in found.state.unlabelled if (photo.answer or {}).get("run") != run]
+    photos = fresh[:_ASKED_AT_ONCE] if body.photos is None else found.state.some(body.photos)
+    answers = []
+    if photos:
+        pictures = [found.photo(photo) for photo in photos]
+        answers = await answered(served, pictures, here.settings.limits.answer_seconds)
+    views = {photo.id: answer_view(answer) | {"run": run} for photo, answer in zip(photos, answers, strict=True)}
 
-    def make() -> Response:
-        workspace = here.workspaces.create()
-        try:
-            open_model(here, workspace, sent.files[0].content)
-        except BaseException:
-            here.workspaces.remove(workspace)
-            raise
-        return reply(workspace_view(here, workspace), 201)
+    def keep() -> Response:
+        with found.change() if views else contextlib.nullcontext(found.state) as state:
+            kept = [state.photos[photo] for photo in views if photo in state.photos]  # some may have gone meanwhile
+            for photo in kept:
+                photo.answer = views[photo.id]
+        remaining = sum((photo.answer or {}).get("run") != run for photo in found.state.unlabelled)
+        shown = [photo_view(found, photo) for photo in kept]
+        return reply({"answers": shown, "remaining": remaining, "workspace": here.state(found)})
 
-    return await run_in_threadpool(make)
-
-
-@router.get("/v1/models/{name}", response_model=ModelOut, tags=["models"], summary="What a model is")
-def model(name: str, here: Here) -> Response:
-    """Return what a model is, and how accurate."""
-    served = named(here.models, name)
-    return reply(model_view(served.name, served.model, served.size))
+    return await run_in_threadpool(keep)
 
 
-@router.get("/v1/models/{name}/file", tags=["models"], response_class=FileResponse, summary="Download a model")
-def download(name: str, here: Here) -> Response:
-    """Return the file of a model."""
-    served = named(here.models, name)
-    title = "model" if served.workspace is not None else served.name
-    return FileResponse(served.path, media_type="application/octet-stream", filename=f"{title}.patchvote")
+async def _explained(here: Context, served: Served, photo: Photo, wanted: Wanted) -> Response:
+    for label in (wanted.label, *(wanted.labels or ())):
+        if label and label not in served.model.classes:
+            raise Problem(422, "invalid", "the model has no class of that name.")
+    (item,) = await described(served.batcher, [photo], here.settings.limits.answer_seconds)
+    if (bag := item.bag) is None:
+        error = item.error or PhotoError(photo.name, "could not be read.")
+        raise Problem(422, "invalid", f"the photo {error.reason}")
+    return await asyncio.to_thread(lambda: reply(_evidence_view(served, photo.name, bag, wanted)))
+
+
+def _evidence_view(served: Served, name: str, bag: Bags, wanted: Wanted) -> dict[str, Any]:
+    """Return the evidence of one photo as plain values; training photos that are here come with their addresses."""
+    evidence = evidence_of(served.model, name, bag, wanted.label or None)
+    shown = np.arange(len(evidence.classes))
+    if len(shown) > _MAX_CLASSES:
+        shown = np.argsort(-evidence.probability, kind="stable")[:_MAX_CLASSES]
+    if len(evidence.boxes) * len(shown) > _MAX_VOTES:
+        raise Problem(422, "invalid", "this model has too many parts per photo to show them all.")
+    size, workspace = (wanted.width, wanted.height), served.workspace
+    ids = {} if workspace is None else workspace.read_report("names.json") or {}
+
+    def image(name: str) -> str | None:
+        photo = ids.get(name)
+        if workspace is None or photo not in workspace.state.photos:
+            return None
+        return f"/v1/workspaces/{workspace.id}/photos/{photo}/image"
+
+    return {
+        "model": served.name,
+        "answer": answer_view(answer_in(evidence)),
+        "classes": [evidence.classes[number] for number in shown],
+        "probability": evidence.probability[shown].tolist(),
+        "decision": evidence.decision[shown].tolist(),
+        "parts": [
+            {"box": box, "votes": votes}
+            for box, votes in zip(evidence.boxes.tolist(), evidence.votes[:, shown].tolist(), strict=True)
+        ],
+        "width": wanted.width,
+        "height": wanted.height,
+        "maps": [
+            {
+                "label": label,
+                "votes": evidence.map(label, *size).tolist(),
+                "contrast": evidence.contrast(label, *size).tolist(),
+            }
+            for label in dict.fromkeys(wanted.labels or evidence.ranking[:2])
+        ],
+        "matched": wanted.label or evidence.ranking[0],
+        "matches": [
+            {"box": one.box, "photo": one.name, "there": one.there, "distance": one.distance, "image": image(one.name)}
+            for one in evidence.matches[:_MAX_MATCHES]
+        ],
+        "pulls": [
+            {"photo": one.name, "label": one.label, "share": one.share, "image": image(one.name)}
+            for one in evidence.pulls
+        ],
+    }

@@ -1,4 +1,4 @@
-"""Routes of learning: jobs, their events, the report, and what other programs get of the answers."""
+"""Routes of learning: jobs, their events, and the report."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 
 from fastapi import APIRouter
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ...errors import PatchvoteError
 from ...models.arguments import kind_of_voter
 from ..context import Context, Here, reply
-from ..exporting import csv_of_answers, zip_of_answers
 from ..jobs import Job
+from ..learning import Task
 from ..problems import Problem
 from ..shapes import ERRORS, JobOut, LearnIn
-from ..tasks import Task
 from ..workspaces import Workspace
 
 router = APIRouter(tags=["learn"], responses=ERRORS)
@@ -40,24 +40,22 @@ def learn(workspace: str, body: LearnIn, here: Here) -> Response:
 
 
 def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
-    state = workspace.state
+    state, base = workspace.state, workspace.model_of(workspace.state.base)
     labelled = [[photo.id, photo.name, state.classes[str(photo.label)]] for photo in state.labelled]
-    needed = 2 if state.base is None else 1
+    needed = 2 if base is None else 1
     if len({label for _, _, label in labelled}) < needed:
         message = "put photos into at least two classes first." if needed == 2 else "put photos into a class first."
         raise Problem(422, "invalid", message)
-    folder = workspace.run_folder(state.base)
-    base = None if folder is None else folder / "model.patchvote"
-    network = None if base is None else here.models.network_of(base)
+    like = None if base is None else here.models.like(base)
     run = workspace.new_run()
     task = Task(
         photos=str(workspace.folder / "photos"),
         run=str(run),
-        bags=str(workspace.bags),
+        bags=str(workspace.folder / "bags"),
         labelled=labelled,
         unlabelled=[[photo.id, photo.name] for photo in state.unlabelled],
         base=None if base is None else str(base),
-        network=network,
+        network=None if like is None else str(like.batcher.extractor.recipe.network),
         voter=body.voter,
         budget=body.budget,
         suggest=body.suggest,
@@ -74,26 +72,10 @@ def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
 @router.get(f"{_ONE}/report", summary="What the last learning found")
 def report(workspace: str, here: Here) -> Response:
     """Return accuracy, mistakes, suspects and suggestions of the last learning."""
-    value = here.workspaces.get(workspace).report()
+    value = here.workspaces.get(workspace).read_report()
     if value is None:
         raise Problem(404, "not_found", "nothing was learned here yet.")
     return reply(value)
-
-
-@router.get(f"{_ONE}/answers.csv", response_class=Response, tags=["photos"], summary="Answers as a table")
-def answers_csv(workspace: str, here: Here) -> Response:
-    """Return the answers as CSV."""
-    content = b"".join(csv_of_answers(here.workspaces.get(workspace).state))
-    headers = {"Content-Disposition": 'attachment; filename="answers.csv"'}
-    return Response(content, headers=headers, media_type="text/csv; charset=utf-8")
-
-
-@router.get(f"{_ONE}/answers.zip", response_class=StreamingResponse, tags=["photos"], summary="A folder per class")
-def answers_zip(workspace: str, here: Here) -> Response:
-    """Return the answered photos in a folder per class."""
-    headers = {"Content-Disposition": 'attachment; filename="answers.zip"'}
-    content = zip_of_answers(here.workspaces.get(workspace))
-    return StreamingResponse(content, headers=headers, media_type="application/zip")
 
 
 @router.get("/v1/jobs/{job}", response_model=JobOut, summary="State of a job")
@@ -113,8 +95,25 @@ def cancel(job: str, here: Here) -> Response:
 @router.get("/v1/jobs/{job}/events", response_class=StreamingResponse, summary="Progress of a job, live")
 async def events(job: str, here: Here) -> Response:
     """Stream the state of a job as server-sent events, until it is over."""
-    found = here.jobs.get(job)
-    return StreamingResponse(here.streams.open(_events(here, found)), media_type="text/event-stream")
+    return EventStream(here, here.jobs.get(job))
+
+
+class EventStream(StreamingResponse):
+    """The events of a job, which count as an open stream until they end or their reader goes away."""
+
+    def __init__(self, here: Context, job: Job) -> None:
+        if here.streams >= here.settings.limits.streams:
+            raise Problem(429, "busy", "too many streams are open. Ask for the state of the job instead.", 5)
+        super().__init__(_events(here, job), media_type="text/event-stream")
+        self._here = here
+        here.streams += 1  # now, and not when the first event is read: many may ask at once
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._here.streams -= 1
 
 
 async def _events(here: Context, job: Job) -> AsyncIterator[str]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import mimetypes
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 
 from ...photos.formats import endings
 from ...version import __version__
 from ..context import Here, reply
 from ..guard import COOKIE, same, session_of
-from ..problems import Problem, missing
-from ..settings import Settings
+from ..problems import Problem
 from ..shapes import ERRORS, SessionIn
 
 router = APIRouter(tags=["service"])
@@ -47,7 +44,7 @@ def settings(here: Here) -> Response:
             "model_bytes": limits.model_bytes,
             "files": limits.files,
             "workspace_photos": limits.workspace_photos,
-            "models": [served.name for served in here.models.own],
+            "models": list(here.models.own),
         }
     )
 
@@ -56,13 +53,12 @@ def settings(here: Here) -> Response:
 def begin_session(here: Here, body: SessionIn, request: Request) -> Response:
     """Set the cookie by which the page is known, if the token is right."""
     token = here.settings.token
-    if not token:
-        return Response(status_code=204)
-    if not same(body.token, token):
+    if token and not same(body.token, token):
         raise Problem(401, "token", "the token is wrong.")
     response = Response(status_code=204)
-    secure = request.url.scheme == "https"
-    response.set_cookie(COOKIE, session_of(token), _YEAR, path="/", secure=secure, httponly=True, samesite="strict")
+    if token:
+        secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, session_of(token), _YEAR, secure=secure, httponly=True, samesite="strict")
     return response
 
 
@@ -70,57 +66,19 @@ def begin_session(here: Here, body: SessionIn, request: Request) -> Response:
 def end_session() -> Response:
     """Remove the cookie."""
     response = Response(status_code=204)
-    response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response
 
 
-class Page:
-    """The files of the page, read once, each with an ETag of its content.
-
-    Parameters
-    ----------
-    folder : Path
-        Folder of the files; its `index.html` is the page.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._files: dict[str, tuple[bytes, str, str]] = {}
-        for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
-            if path.is_file() and not path.name.startswith("."):
-                content = path.read_bytes()
-                kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-                kind += "; charset=utf-8" if kind.startswith("text/") or kind.endswith("javascript") else ""
-                etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-                self._files[path.relative_to(folder).as_posix()] = content, kind, etag
-
-    def response(self, name: str, request: Request) -> Response:
-        """Return a file, or 304 where the client has it.
-
-        Raises
-        ------
-        Problem
-            There is no such file.
-        """
-        if name not in self._files:
-            raise missing("page")
-        content, kind, etag = self._files[name]
-        headers = {"ETag": etag, "Cache-Control": "no-cache"}
-        known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
-        if etag in known or "*" in known:
-            return Response(status_code=304, headers=headers)
-        return Response(content, headers=headers, media_type=kind)
-
-
-def page_routes(settings: Settings) -> APIRouter:
-    """Return the routes of the page and its files."""
-    pages, page = APIRouter(include_in_schema=False), Page(settings.static)
+def page_routes(folder: Path) -> APIRouter:
+    """Return the routes of the page and its files, which browsers ask for again with their ETags."""
+    pages, files = APIRouter(include_in_schema=False), StaticFiles(directory=folder)
 
     @pages.get("/")
-    def index(request: Request) -> Any:
-        return page.response("index.html", request)
-
     @pages.get("/static/{name:path}")
-    def static(name: str, request: Request) -> Any:
-        return page.response(name, request)
+    async def page(request: Request) -> Response:
+        response = await files.get_response(request.path_params.get("name", "index.html"), request.scope)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
     return pages

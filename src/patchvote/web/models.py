@@ -1,0 +1,300 @@
+"""Models that are served: those that the server was started with, and those of workspaces, read when they are asked.
+
+Models with the same recipe and network share one network, and so photos of all requests go through it together: while
+photos arrive faster than they are described, the network runs full batches as it does for a folder of photos.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import functools
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from ..bags.boxes import Dense
+from ..bags.cache import reduced
+from ..bags.extract import Described, Extractor
+from ..bags.recipe import Recipe
+from ..classifier import ImageClassifier
+from ..errors import ModelError, PatchvoteError
+from ..models.answers import Answer, answer_of
+from ..models.file import read_model
+from ..models.model import Model
+from ..photos.find import Photo
+from ..utils.schema import brief
+from ..utils.terminal import nearest
+from .metrics import Metrics
+from .problems import Problem, missing
+from .settings import Settings
+from .workspaces import Workspace, Workspaces
+
+_MODELS = 32  # that are kept in memory
+_MODEL_BYTES = 1 << 30  # of the files of these
+_NETWORKS = 4  # that are kept in memory; each takes some tens of megabytes
+_MEMORY = 0.9  # of the rate of photos: what a new photo leaves of the old value
+_MAX_RETRY = 60  # seconds
+
+
+class Batcher:
+    """Describes the photos of many requests with one extractor, in a thread of its own; the queue is bounded."""
+
+    def __init__(self, extractor: Extractor, limit: int, metrics: Metrics) -> None:
+        self.extractor, self._limit, self._metrics = extractor, limit, metrics
+        self._waiting: collections.deque[tuple[Photo, Future[Described]]] = collections.deque()
+        self._running: collections.deque[Future[Described]] = collections.deque()
+        self._changed = threading.Condition()
+        self._seconds_per_photo = 0.1
+        self.is_closed = False
+        threading.Thread(target=self._work, name="patchvote-batches", daemon=True).start()
+
+    def submit(self, photos: Sequence[Photo]) -> list[Future[Described]]:
+        """Queue photos, all or none; a future that is cancelled before its turn costs nothing."""
+        with self._changed:
+            # Whoever finds nobody waiting is taken with any number of photos: the limit of files bounds it.
+            if self.is_closed or (self._waiting and self.waiting + len(photos) > self._limit):
+                self._metrics.refused.inc(len(photos))
+                seconds = max(1, min(_MAX_RETRY, math.ceil(self.waiting * self._seconds_per_photo)))
+                raise Problem(429, "busy", "too many photos are waiting. Try again later.", seconds)
+            futures: list[Future[Described]] = [Future() for _ in photos]
+            self._waiting.extend(zip(photos, futures, strict=True))
+            self._changed.notify()
+        return futures
+
+    @property
+    def waiting(self) -> int:
+        """Number of photos that wait."""
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """End the thread once the photos that are running are described; those that wait are cancelled."""
+        with self._changed:
+            self.is_closed = True
+            for _, future in self._waiting:
+                future.cancel()
+            self._waiting.clear()
+            self._changed.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self.is_closed)
+                if self.is_closed:
+                    return
+            try:
+                self._describe_all()
+            except BaseException as error:  # of the network: the photos of this stream have no answer
+                while self._running:
+                    self._running.popleft().set_exception(error)
+
+    def _describe_all(self) -> None:
+        """Describe photos until none waits."""
+        last = time.monotonic()
+        for described in self.extractor.stream(self._arrivals()):
+            now = time.monotonic()
+            self._seconds_per_photo = _MEMORY * self._seconds_per_photo + (1 - _MEMORY) * (now - last)
+            last = now
+            self._metrics.photos.inc()
+            self._running.popleft().set_result(described)
+
+    def _arrivals(self) -> Iterator[Photo]:
+        """Yield the photos that wait, and end when there are none: the stream then finishes those that it has."""
+        while True:
+            with self._changed:
+                if not self._waiting:
+                    return
+                photo, future = self._waiting.popleft()
+            if future.set_running_or_notify_cancel():
+                self._running.append(future)
+                yield photo
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Served:
+    """A model that can be asked: its name, its file and the bytes of that, and the batches that describe photos."""
+
+    name: str
+    path: Path
+    size: int
+    model: Model
+    batcher: Batcher
+    workspace: Workspace | None = None
+
+
+class Models:
+    """Finds models by name, and keeps those that were asked last in memory."""
+
+    def __init__(self, settings: Settings, workspaces: Workspaces, metrics: Metrics) -> None:
+        self._settings, self._workspaces, self._metrics = settings, workspaces, metrics
+        self._lock = threading.RLock()
+        self._served: dict[Path, Served] = {}  # the one that was asked last is the last
+        self._batchers: dict[str, Batcher] = {}  # likewise
+        self.own: dict[str, Served] = {}  # those that the server was started with
+        for path in settings.models:
+            name = path.stem or "model"
+            if name in self.own:
+                raise PatchvoteError(f"two models are called {name!r}: rename one of their files.")
+            classifier = self._loaded_own(path)
+            batcher = self._batcher_of(classifier)
+            self.own[name] = Served(name, path, path.stat().st_size, classifier.model, batcher)
+
+    def _loaded_own(self, path: Path) -> ImageClassifier:
+        """Load a model that the server starts with; the network of the settings is for those that lack theirs."""
+        settings = self._settings
+        load = functools.partial(ImageClassifier.load, path, jobs=settings.jobs, device=settings.device)
+        try:
+            return load()
+        except ModelError:
+            if settings.network is None:
+                raise
+            return load(network=settings.network)
+
+    @property
+    def waiting(self) -> int:
+        """Number of photos that wait for a network."""
+        with self._lock:
+            return sum(batcher.waiting for batcher in self._batchers.values())
+
+    def get(self, name: str | None) -> Served:
+        """Return a model by its name: that of a file that the server was started with, or the id of a workspace."""
+        if name is None and len(self.own) == 1:
+            (name,) = self.own
+        if name is None:
+            raise Problem(422, "invalid", "name a model: ?model=NAME, or the id of a workspace that has learned.")
+        if name in self.own:
+            return self.own[name]
+        try:
+            workspace = self._workspaces.get(name)
+        except Problem as error:
+            if error.status_code != 404:
+                raise
+            hint = nearest(name, self.own) if self.own else ""
+            raise Problem(404, "not_found", f"there is no model {brief(name)}.{hint}") from None
+        try:
+            return self.of_workspace(workspace)
+        except FileNotFoundError:
+            raise missing("model") from None
+
+    def of_workspace(self, workspace: Workspace) -> Served:
+        """Return the present model of a workspace."""
+        while True:
+            path = workspace.model_of(workspace.state.run)
+            if path is None:
+                raise Problem(404, "not_found", "this workspace has no model yet: let it learn, or open a model file.")
+            try:
+                return self._at(path, workspace)
+            except (OSError, ModelError):
+                if workspace.model_of(workspace.state.run) == path:
+                    raise
+                # Another model has replaced it meanwhile, and its file is gone.
+
+    def _at(self, path: Path, workspace: Workspace) -> Served:
+        with self._lock:
+            served = self._served.pop(path, None)
+            if served is None or served.batcher.is_closed:
+                classifier = self.loaded(path)
+                batcher = self._batcher_of(classifier)
+                served = Served(workspace.id, path, path.stat().st_size, classifier.model, batcher, workspace)
+            self._served[path] = served
+            while len(self._served) > 1 and (
+                len(self._served) > _MODELS or sum(one.size for one in self._served.values()) > _MODEL_BYTES
+            ):
+                del self._served[next(iter(self._served))]
+            return served
+
+    def like(self, path: Path) -> Served | None:
+        """Return one of the server's own models that has the same network as the model in a file, if there is one.
+
+        A copy of a model in a workspace has no network beside it, and names of networks are not taken from files.
+        """
+        model = read_model(path)
+        kind = model.recipe, model.fingerprint
+        return next((own for own in self.own.values() if (own.model.recipe, own.model.fingerprint) == kind), None)
+
+    def loaded(self, path: Path) -> ImageClassifier:
+        """Read a model of a workspace, with the network of a model of the server's own where it has none."""
+        own, settings = self.like(path), self._settings
+        backbone = None if own is None else own.batcher.extractor.backbone  # its file may have gone meanwhile
+        classifier = ImageClassifier.load(path, backbone=backbone, jobs=settings.jobs, device=settings.device)
+        pixels, most = (
+            pixels_of(classifier.recipe, classifier.extractor.backbone.spec.size),
+            settings.limits.network_pixels,
+        )
+        if pixels > most:
+            raise ModelError(
+                f"the model lets its network look at {pixels / 1e6:,.0f} million pixels per photo; this server allows "
+                f"{most / 1e6:,.0f} million."
+            )
+        return classifier
+
+    def _batcher_of(self, classifier: ImageClassifier) -> Batcher:
+        """Return the batches of the network of a classifier; networks that were used long ago make room."""
+        with self._lock:
+            key = f"{classifier.recipe.to_json()} {classifier.extractor.backbone.spec.fingerprint}"
+            limit = self._settings.limits.waiting_photos
+            batcher = self._batchers.pop(key, None) or Batcher(classifier.extractor, limit, self._metrics)
+            self._batchers[key] = batcher
+            needed = [batcher, *(served.batcher for served in self.own.values())]
+            old = [name for name, one in self._batchers.items() if one not in needed]
+            for name in old[: max(0, len(self._batchers) - _NETWORKS)]:
+                self._batchers.pop(name).close()
+            return batcher
+
+    def close(self) -> None:
+        """End the threads of all batches."""
+        with self._lock:
+            for batcher in self._batchers.values():
+                batcher.close()
+
+
+def pixels_of(recipe: Recipe, size: int) -> int:
+    """Return the pixels that a network looks at per photo, if it takes tiles of `size` pixels.
+
+    Examples
+    --------
+    >>> pixels_of(Recipe(), 224)
+    250880
+    """
+    sampling = recipe.sampling
+    if isinstance(sampling, Dense):
+        return sum(side * side for side in sampling.sides)
+    return int(sampling.count * (sampling.input or size) ** 2)
+
+
+async def described(batcher: Batcher, photos: Sequence[Photo], seconds: float) -> list[Described]:
+    """Let photos be described together with those of other requests."""
+    futures = batcher.submit(photos)
+    try:
+        async with asyncio.timeout(seconds):
+            return await asyncio.gather(*map(asyncio.wrap_future, futures))
+    except TimeoutError:
+        raise Problem(503, "timeout", "the answer took too long. Try again, with fewer photos.", 5) from None
+    except asyncio.CancelledError:
+        if not batcher.is_closed:  # the client has gone
+            raise
+        raise Problem(429, "busy", "the network made room for another. Try again.", 1) from None
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+async def answered(
+    served: Served, photos: Sequence[Photo], seconds: float, threshold: float | None = None
+) -> list[Answer]:
+    """Return the answers of a model for photos, in order."""
+    served.model.limit(threshold)  # refuse a wrong one before any work is done
+    items = await described(served.batcher, photos, seconds)
+    kept = served.model.scorer.needs()
+
+    def answer(item: Described) -> Answer:
+        item = reduced(item, kept)  # so answers are those of `predict`, to the last digit
+        if item.bag is None:
+            return Answer(item.photo.name, None, error=item.error)
+        return answer_of(served.model, item.photo.name, item.bag, threshold)
+
+    return await asyncio.to_thread(lambda: [answer(item) for item in items])
