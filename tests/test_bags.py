@@ -48,56 +48,11 @@ def test_means_of_long_bags_lose_nothing():
     assert Bags(values, np.array([0, len(values)])).means()[0, 0] == pytest.approx(np.float32(0.1), rel=1e-7)
 
 
-def test_a_two_dimensional_array_is_a_bag_a_row():
-    bags = Bags.of(np.eye(3))
-    assert len(bags) == 3
-    assert bags.owner.tolist() == [0, 1, 2]
-
-
-def test_positions_are_the_centres_of_the_boxes_times_the_weight():
-    bags = Bags(np.zeros((2, 1)), np.array([0, 2]), boxes=[[0, 0, 1, 1], [0, 0.5, 0.5, 1]])
-    assert bags.with_positions(2.0).values.tolist() == [[0, 1, 1], [0, 0.5, 1.5]]
-    assert bags.with_positions(0) is bags
-    whole_numbers = Bags(np.zeros((2, 1), int), bags.offsets, bags.boxes)
-    assert whole_numbers.with_positions(2.0).values.tolist() == [[0, 1, 1], [0, 0.5, 1.5]]
-
-
 def test_slices_are_views():
     bags = Bags.of([np.zeros((2, 3)), np.zeros((4, 3))])
     for part in (bags[1], bags[0:1], bags[-1:]):
         for name in ("values", "boxes", "level"):
             assert np.shares_memory(getattr(part, name), getattr(bags, name))
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: Bags.of([np.zeros((2, 3)), np.zeros((2, 4))]), "bag 1 has 4 features per descriptor, bag 0 has 3"),
-        (lambda: Bags.of([np.zeros(3)]), "bag 0 must have the shape"),
-        (lambda: Bags.of([]), "the list is empty"),
-        (lambda: Bags.of("photos"), "list of 2-D arrays, got str"),
-        (lambda: Bags(np.zeros((3, 2)), [0, 2]), "offsets must rise from 0 to the number of descriptors, 3"),
-        (lambda: Bags(np.zeros((3, 2)), [0, 2, 1, 3]), "offsets must rise"),
-        (lambda: Bags(np.zeros(3), [0, 3]), "values must have the shape"),
-        (lambda: Bags(np.zeros((3, 2)), [0, 3], boxes=np.zeros((2, 4))), "boxes of shape"),
-        (lambda: Bags(np.zeros((1, 2)), [0, 1, 1]).means(), "bag 1 is empty"),
-        (lambda: Bags(np.zeros((1, 2)), [0, 1]).means(np.zeros(4)), "1 descriptors but 4 rows"),
-    ],
-)
-def test_what_does_not_fit_is_named(make, says):
-    with pytest.raises(ValueError, match=says):
-        make()
-
-
-@pytest.mark.parametrize("key", [2, -3, [0, 2], [True], 0.5, [[0]]])
-def test_bags_that_do_not_exist_cannot_be_chosen(key):
-    with pytest.raises(IndexError):
-        Bags.of([np.zeros((1, 1))] * 2)[key]
-
-
-def test_bags_are_no_array_and_say_what_learns_from_them():
-    with pytest.raises(TypeError, match=r"no array.*MomentSVM.*Bags\.means\(\)"):
-        np.asarray(Bags.of([np.zeros((3, 2)), np.ones((1, 2))]))
 
 
 def three_bags() -> Bags:
@@ -146,15 +101,9 @@ def test_bags_can_be_made_of_bags_arrays_and_tensors_in_one_list():
     assert told(Bags.of([bags[0], bags[1:]])) == told(bags)
     assert Bags.of([[[1, 2]], [[3, 4], [5, 6]]]).sizes.tolist() == [1, 2]
     assert Bags.of(np.zeros((2, 3, 4))).sizes.tolist() == [3, 3]
+    assert Bags.of(np.eye(3)).owner.tolist() == [0, 1, 2]
     torch = pytest.importorskip("torch")
     assert Bags.of([torch.ones(2, 3, requires_grad=True)]).values.tolist() == [[1, 1, 1]] * 2
-
-
-def test_bags_say_how_large_they_are():
-    bags = three_bags()
-    assert (len(bags), bags.dim, bags.sizes.tolist(), bags.owner.tolist()) == (3, 2, [2, 0, 3], [0, 0, 2, 2, 2])
-    assert repr(bags) == "<Bags: 3 bags, 5 descriptors of 2 features>"
-    assert repr(Bags(np.zeros((1234, 1)), np.arange(1235))) == "<Bags: 1,234 bags, 1,234 descriptors of 1 features>"
 
 
 def test_means_have_a_type_that_holds_them():
@@ -170,8 +119,9 @@ def test_means_have_a_type_that_holds_them():
     assert half.means().tolist() == [[np.float32(np.float16(60_000))]]  # the sum is more than float16 holds
 
 
-def test_positions_keep_the_type_of_the_descriptors_and_all_else():
+def test_positions_are_centres_times_the_weight_and_keep_the_type_of_the_descriptors():
     bags = three_bags()
+    assert bags.with_positions(0) is bags
     for dtype in (np.float16, np.float32, np.float64):
         moved = bags.astype(dtype).with_positions(0.5)
         assert moved.values.dtype == dtype
@@ -179,7 +129,6 @@ def test_positions_keep_the_type_of_the_descriptors_and_all_else():
         np.testing.assert_allclose(moved.values, np.hstack([bags.values, centre * 0.5]), rtol=1e-3)
         assert moved.offsets.tolist() == bags.offsets.tolist()
         np.testing.assert_array_equal(moved.boxes, bags.boxes)
-    np.testing.assert_array_equal(bags.with_positions().values, bags.with_positions(1.0).values)
     few = Bags(np.ones((1, 1), np.int8), [0, 1]).with_positions()
     assert (few.values.tolist(), few.values.dtype) == ([[1, 0.5, 0.5]], np.float32)
 
@@ -211,44 +160,36 @@ def test_frozen_bags_are_views_that_cannot_be_written_to():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Bags(np.zeros((3, 2)), [1, 3]), r"offsets must rise from 0 .* 3, got \[1, 3\]"),
+        (lambda: Bags(np.zeros((3, 2)), [0, 2]), "offsets must rise from 0 to .* 3, got"),
+        (lambda: Bags(np.zeros((3, 2)), [0, 2, 1, 3]), "offsets must rise"),
+        (lambda: Bags(np.zeros((3, 2)), [1, 3]), "offsets must rise"),
         (lambda: Bags(np.zeros((3, 2)), []), "offsets must rise"),
         (lambda: Bags(np.zeros((3, 2)), [[0, 3]]), "offsets must rise"),
-        (lambda: Bags(np.zeros((3, 2)), range(40)), r"got \[ *0, +1, \.\.\., 38, 39\]"),
         (lambda: Bags(np.zeros((3, 2)), [0, 3], level=[1]), r"3 descriptors need .* got \(3, 4\) and \(1,\)"),
-        (lambda: Bags(np.zeros((3, 2)), [0, 3], boxes=np.zeros((3, 2))), r"shape \(3, 4\) and .* got \(3, 2\)"),
-        (lambda: Bags(np.zeros((2, 3, 4)), [0, 2]), r"\(descriptors, features\), got \(2, 3, 4\)"),
+        (lambda: Bags(np.zeros((3, 2)), [0, 3], boxes=np.zeros((2, 4))), "boxes of shape"),
+        (lambda: Bags(np.zeros((2, 3, 4)), [0, 2]), "values must have the shape"),
         (lambda: Bags.of(np.zeros(3)), "bag 0 must have the shape"),
         (lambda: Bags.of(np.array([[1, None]], dtype=object)), "bag 0 must have the shape"),
-        (lambda: Bags.of([np.zeros((1, 2)), [["a", None]]]), r"bag 1 must have the shape .* got \(1, 2\)"),
-        (lambda: Bags.of(b"photos"), "^bags are a list of 2-D arrays, got bytes"),
+        (lambda: Bags.of([np.zeros((1, 2)), [["a", None]]]), "bag 1 must have the shape"),
+        (lambda: Bags.of(b"photos"), "list of 2-D arrays, got bytes"),
         (lambda: Bags.of(7), "list of 2-D arrays, got int"),
-        (lambda: Bags.of([]), "^there are no bags: the list is empty"),
-        (lambda: Bags.join([]), "^there are no bags to join"),
-        (lambda: Bags.of([np.zeros((1, 2))] * 2 + [np.zeros((1, 5))]), r"bag 2 has 5 .* bag 0 has 2\. Were they extr"),
-        (lambda: Bags(np.zeros((2, 2)), [0, 1, 1, 2]).means(), "bag 1 is empty and has no mean"),
+        (lambda: Bags.of([]), "no bags"),
+        (lambda: Bags.of([np.zeros((1, 2))] * 2 + [np.zeros((1, 5))]), "bag 2 has 5 .* bag 0 has 2"),
+        (lambda: Bags(np.zeros((2, 2)), [0, 1, 1, 2]).means(), "bag 1 is empty"),
         (lambda: three_bags().means(np.zeros(2)), "5 descriptors but 2 rows"),
     ],
 )
-def test_what_is_wrong_with_bags_is_told_in_numbers(make, says):
+def test_what_is_wrong_with_bags_is_named(make, says):
     with pytest.raises(ValueError, match=says):
         make()
 
 
-@pytest.mark.parametrize(
-    ("key", "says"),
-    [
-        (3, "there is no bag 3: there are 3"),
-        (-4, "there is no bag -4"),
-        ([0, 3], "there are 3 bags, asked for numbers 0 to 3"),
-        ([-4, 1], "asked for numbers -4 to 1"),
-        ([True, False], r"a mask over 3 bags needs that many entries, got \(2,\)"),
-        ([[True] * 3], r"got \(1, 3\)"),
-        ([0.0, 1.0], r"whole numbers, a slice or a mask, got \[0\.0, 1\.0\]"),
-        ([[0, 1]], "whole numbers, a slice or a mask"),
-        ("ab", "whole numbers, a slice or a mask, got 'ab'"),
-    ],
-)
-def test_a_choice_that_is_none_is_told_with_what_there_is(key, says):
-    with pytest.raises(IndexError, match=says):
+@pytest.mark.parametrize("key", [3, -4, [0, 3], [-4, 1], [True, False], [[True] * 3], [0.0, 1.0], 0.5, [[0, 1]], "ab"])
+def test_bags_that_do_not_exist_cannot_be_chosen(key):
+    with pytest.raises(IndexError):
         three_bags()[key]
+
+
+def test_bags_are_no_array():
+    with pytest.raises(TypeError, match=r"no array.*Bags\.means\(\)"):
+        np.asarray(three_bags())

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..utils.arrays import to_float16, to_float32
+from ..utils.schema import brief
 
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float16] | npt.NDArray[np.float64]
 
@@ -54,7 +55,7 @@ class Bags:
             raise ValueError(f"values must have the shape (descriptors, features), got {values.shape}.")
         n = len(values)
         if offsets.ndim != 1 or len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != n or (np.diff(offsets) < 0).any():
-            raise ValueError(f"offsets must rise from 0 to the number of descriptors, {n}, got {_short(offsets)}.")
+            raise ValueError(f"offsets must rise from 0 to the number of descriptors, {n}, got {brief(self.offsets)}.")
         boxes, level = self.boxes, self.level
         if boxes is None:
             boxes = np.tile(np.array([0, 0, 1, 1], dtype=np.float32), (n, 1))
@@ -71,26 +72,21 @@ class Bags:
 
     @classmethod
     def of(cls, source: Bags | npt.ArrayLike | Sequence[Any]) -> Bags:
-        """Convert to `Bags`: a list of 2-D arrays or of `Bags`, or a 2-D array with one bag per row.
-
-        Raises
-        ------
-        ValueError
-            If a bag does not fit the others; the message names it.
-        """
+        """Convert to `Bags`: a list of 2-D arrays or of `Bags`, or a 2-D array with one bag per row."""
         if isinstance(source, Bags):
             return source
         if isinstance(source, np.ndarray) and source.ndim == 2 and source.dtype != object:
             return cls(source, np.arange(len(source) + 1))
-        parts = [bag if isinstance(bag, Bags) else _one_bag(bag, i) for i, bag in enumerate(_as_list(source))]
-        return cls.join(parts)
+        if isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
+            raise ValueError(f"bags are a list of 2-D arrays, got {type(source).__name__}.")
+        return cls.join(bag if isinstance(bag, Bags) else _one_bag(bag, i) for i, bag in enumerate(source))
 
     @classmethod
     def join(cls, parts: Iterable[Bags]) -> Bags:
         """Concatenate several `Bags`, in order."""
         parts = list(parts)
         if not parts:
-            raise ValueError("there are no bags to join.")
+            raise ValueError("there are no bags: the list is empty.")
         dim = parts[0].dim
         for index, part in enumerate(parts):
             if part.dim != dim:
@@ -112,10 +108,7 @@ class Bags:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         # Numpy would take them for a nested list, and say that its parts have different lengths.
-        raise TypeError(
-            "bags differ in length, so they are no array. The voters of patchvote learn from them (MomentSVM, BagSVM, "
-            "SNBNL, NBNL, NBNN, LocalNBNN, Jury); for other estimators, Bags.means() has one row per image."
-        )
+        raise TypeError("bags differ in length, so they are no array; Bags.means() has one row per image.")
 
     def __iter__(self) -> Iterator[Bags]:
         return (self[i] for i in range(len(self)))
@@ -172,10 +165,9 @@ class Bags:
         return result
 
     def with_positions(self, weight: float = 1.0) -> Bags:
-        """Append the centre of each box, in 0..1, times `weight`, as two more features.
+        """Append the centre of each box, in 0..1, times `weight`, as two more features; a weight of 0 appends nothing.
 
         The paper appends absolute positions in pixels. They would outweigh the descriptor, so they are relative here.
-        A weight of 0 appends nothing.
         """
         if weight == 0:
             return self
@@ -230,22 +222,9 @@ def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-def _as_list(source: Any) -> list[Any]:
-    if isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
-        raise ValueError(f"bags are a list of 2-D arrays, got {type(source).__name__}.")
-    items = list(source)
-    if not items:
-        raise ValueError("there are no bags: the list is empty.")
-    return items
-
-
 def _one_bag(bag: Any, index: int) -> Bags:
     bag = bag.detach().cpu() if hasattr(bag, "detach") else bag  # a torch tensor on any device
     array = np.asarray(bag)
     if array.ndim != 2 or array.dtype == object:
         raise ValueError(f"bag {index} must have the shape (descriptors, features), got {array.shape}.")
     return Bags(array, np.array([0, len(array)]))
-
-
-def _short(offsets: npt.NDArray[np.int64]) -> str:
-    return np.array2string(offsets, threshold=6, edgeitems=2, separator=", ")

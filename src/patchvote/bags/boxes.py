@@ -1,8 +1,8 @@
 """Which regions of an image to sample: pure geometry, no pixels.
 
-There are two samplings. `Dense` takes every cell of a network's feature map, at one or more scales. `Patch` is that of
-the paper: square patches of a few sizes on an even grid, whose stride is computed for each image so that every image
-gives about the same number. Boxes are left, top, right, bottom in 0..1 of the image, so they do not depend on its size.
+`Dense` takes every cell of a network's feature map, at one or more scales. `Patch` is the sampling of the paper: square
+patches of a few sizes on an even grid, about the same number from every image. Boxes are left, top, right, bottom, in
+0..1 of the image.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ WHOLE: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 
 
 # Limits of the settings of a recipe. Recipes are also read from files, so each number needs a limit.
-MAX_SIDE = 2_048  # pixels, of an input of the network; the default network needs a gigabyte of memory for this side
-MAX_SCALES = 16  # per image; the default has 2
-MAX_PATCHES = 10_000  # per photo; the paper has 400
-MAX_LEVELS = 8  # sizes of patches; the default has 3
+_MAX_SIDE = 2_048  # pixels, of an input of the network; the default network needs a gigabyte of memory for this side
+_MAX_SCALES = 16  # per image; the default has 2
+_MAX_PATCHES = 10_000  # per photo; the paper has 400
+_MAX_LEVELS = 8  # sizes of patches; the default has 3
 _MAX_PATCH, _MAX_WORKING_SIDE = 1_024, 4_096  # sides in pixels of a patch, and of the image that patches are cut from
-MAX_PIXELS = 1 << 26  # per photo, over all inputs of the network: a few minutes of the default network
+_MAX_PIXELS = 1 << 26  # per photo, over all inputs of the network: a few minutes of the default network
 _KEPT_GRIDS = 64  # boxes of feature maps that are kept: photos of one camera have a few shapes
 MAX_DESCRIPTORS = 100_000  # per photo: half a gigabyte with the default network
 
@@ -36,18 +36,15 @@ MAX_DESCRIPTORS = 100_000  # per photo: half a gigabyte with the default network
 def _whole(owner: object, most: int, **numbers: object) -> None:
     """Refuse values that are not whole numbers from 1 to `most`."""
     for name, value in numbers.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
             raise PatchvoteError(
-                f"{name} of {type(owner).__name__} must be a whole number above 0, got {brief(value)}."
+                f"{name} of {type(owner).__name__} must be a whole number from 1 to {most:,}, got {brief(value)}."
             )
-        if value > most:
-            raise PatchvoteError(f"{name} of {type(owner).__name__} must be at most {most:,}, got {brief(value)}.")
 
 
-def _flag(owner: object, **flags: object) -> None:
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise PatchvoteError(f"{name} of {type(owner).__name__} must be True or False, got {brief(value)}.")
+def _flag(owner: object, whole: object) -> None:
+    if not isinstance(whole, bool):
+        raise PatchvoteError(f"whole of {type(owner).__name__} must be True or False, got {brief(whole)}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,13 +65,11 @@ class Dense:
     whole: bool = True
 
     def __post_init__(self) -> None:
-        if not self.sides:
-            raise PatchvoteError("Dense needs at least one side, such as sides=(224, 448).")
-        if len(self.sides) > MAX_SCALES:
-            raise PatchvoteError(f"Dense takes {MAX_SCALES} sides at most, got {len(self.sides):,}.")
+        if not 1 <= len(self.sides) <= _MAX_SCALES:
+            raise PatchvoteError(f"Dense takes 1 to {_MAX_SCALES} sides, got {len(self.sides):,}.")
         for side in self.sides:
-            _whole(self, MAX_SIDE, sides=side)
-        _flag(self, whole=self.whole)
+            _whole(self, _MAX_SIDE, sides=side)
+        _flag(self, self.whole)
 
     def longest(self, width: int, height: int) -> int:
         """Return the longest side in pixels that is used of an image of this size."""
@@ -83,8 +78,7 @@ class Dense:
     def input_size(self, width: int, height: int, side: int, stride: int) -> tuple[int, int]:
         """Return width and height for the network: the longest side is about `side`, both are multiples of `stride`.
 
-        With multiples, the cells of the feature map tile the image exactly; its proportions change by less than half a
-        cell.
+        Then the cells of the feature map tile the image exactly; its proportions change by less than half a cell.
 
         Examples
         --------
@@ -128,18 +122,18 @@ class Patch:
     input: int | None = None
 
     def __post_init__(self) -> None:
-        _whole(self, MAX_PATCHES, count=self.count)
-        _whole(self, MAX_LEVELS, levels=self.levels)
+        _whole(self, _MAX_PATCHES, count=self.count)
+        _whole(self, _MAX_LEVELS, levels=self.levels)
         _whole(self, _MAX_PATCH, smallest=self.smallest)
         _whole(self, _MAX_WORKING_SIDE, side=self.side)
-        _flag(self, whole=self.whole)
+        _flag(self, self.whole)
         if self.largest > _MAX_PATCH:
             raise PatchvoteError(
                 f"the largest patch of Patch must have at most {_MAX_PATCH:,} px; {self.levels} levels from "
                 f"{self.smallest} px on make {self.largest:,}."
             )
         if self.input is not None:
-            _whole(self, MAX_SIDE, input=self.input)
+            _whole(self, _MAX_SIDE, input=self.input)
             check_pixels(self.count, self.input)
         if self.count < self.levels + self.whole:
             raise PatchvoteError(f"a count of {self.count} is too few for {self.levels} levels: give each one patch.")
@@ -188,9 +182,9 @@ class Patch:
 
 def check_pixels(count: int, side: int) -> None:
     """Refuse so many pixels per photo that the network would take too long."""
-    if count * side**2 > MAX_PIXELS:
+    if count * side**2 > _MAX_PIXELS:
         raise PatchvoteError(
-            f"{count:,} patches of {side:,} px are {count * side**2:,} pixels per photo, over {MAX_PIXELS:,}. Use "
+            f"{count:,} patches of {side:,} px are {count * side**2:,} pixels per photo, over {_MAX_PIXELS:,}. Use "
             "fewer patches, or a smaller input."
         )
 
@@ -221,9 +215,7 @@ def relative(boxes: npt.NDArray[np.int64], width: int, height: int) -> Boxes:
 
 @functools.lru_cache(_KEPT_GRIDS)
 def cell_boxes(rows: int, columns: int) -> Boxes:
-    """Return the boxes of the cells of a feature map, row by row, in an array that is not to be changed.
-
-    They tile the image.
+    """Return the boxes of the cells of a feature map, row by row, in an array that cannot be changed.
 
     Examples
     --------

@@ -1,8 +1,7 @@
 """Copies among photos: files of the same content, and photos that look nearly the same.
 
-A test photo says little if its copy was trained on, so copies have to be on the same side of every split. Exact copies
-have the same digest. Near copies (encoded again, resized, cropped a little, mirrored) have nearly the same vector: they
-are much nearer to each other than photos of the collection usually are, whatever the network.
+Copies have to be on the same side of every split. Near copies (encoded again, resized, cropped a little, mirrored) have
+vectors that are much nearer to each other than those of the collection usually are, whatever the network.
 """
 
 from __future__ import annotations
@@ -36,19 +35,9 @@ _NAMES = 4  # photos that are listed per group
 
 
 def copy_groups(vectors: npt.NDArray[Any], digests: Sequence[str] | None = None) -> Numbers:
-    """Find copies among photos.
+    """Return the number of the first photo in the group of copies of each photo; its own if it has no copies.
 
-    Parameters
-    ----------
-    vectors : array of shape (photos, features)
-        Vector of each photo, of length 1 (`moments.photo_vectors`).
-    digests : sequence of str, optional
-        Digest of the content of each photo.
-
-    Returns
-    -------
-    array of shape (photos,)
-        Number of the first photo in the group of copies of each photo; its own number if it has no copies.
+    `vectors` has a row of length 1 per photo (`moments.photo_vectors`), `digests` the digests of their contents.
 
     Examples
     --------
@@ -80,24 +69,7 @@ def copy_pairs(vectors: npt.NDArray[Any], digests: Sequence[str] | None = None) 
 
 
 def are_certain(pairs: Numbers, vectors: npt.NDArray[Any], digests: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Return which pairs are certainly copies; the others look alike, and may show different things.
-
-    Parameters
-    ----------
-    pairs : array of shape (pairs, 2)
-        Pairs that `copy_pairs` found.
-    vectors, digests
-        As for `copy_groups`.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> photos = rng.random((4, 100))
-    >>> photos[1], photos[2] = photos[0] + 0.001, photos[0] + 0.3 * rng.random(100)
-    >>> photos /= np.linalg.norm(photos, axis=1, keepdims=True)
-    >>> are_certain(np.array([[0, 1], [0, 2], [0, 3]]), photos, ["a", "b", "c", "a"]).tolist()
-    [True, False, True]
-    """
+    """Return which of the pairs of `copy_pairs` are certainly copies; the others look alike, and may differ."""
     vectors, (one, other) = vectors.astype(np.float32, copy=False), pairs.T
     distances = np.empty(len(pairs), np.float32)
     for start in range(0, len(pairs), _ROWS):
@@ -108,13 +80,7 @@ def are_certain(pairs: Numbers, vectors: npt.NDArray[Any], digests: Sequence[str
 
 
 def linked(pairs: Numbers, count: int) -> Numbers:
-    """Return the groups of photos that pairs link, directly or through others, as `copy_groups` does.
-
-    Examples
-    --------
-    >>> linked(np.array([[0, 2], [2, 3]]), 5).tolist()
-    [0, 1, 0, 0, 4]
-    """
+    """Return the groups of photos that pairs link, directly or through others, as `copy_groups` does."""
     one, other = pairs.T
     first, before = np.arange(count), None
     while before is None or not np.array_equal(first, before):
@@ -133,13 +99,7 @@ def _pairs(vectors: npt.NDArray[Any], digests: Sequence[str] | None) -> Iterator
 
 
 def equal_groups(digests: Sequence[str]) -> Numbers:
-    """Find exact copies only; the result is as that of `copy_groups`.
-
-    Examples
-    --------
-    >>> equal_groups(["a", "b", "a"]).tolist()
-    [0, 1, 0]
-    """
+    """Find exact copies only; the result is as that of `copy_groups`."""
     return _equal_pairs(digests)[:, 0]
 
 
@@ -168,13 +128,7 @@ def _limit(vectors: npt.NDArray[np.float32], share: float) -> float:
 
 
 def groups_of_several(groups: Numbers) -> list[list[int]]:
-    """Return the photos of each group with more than one.
-
-    Examples
-    --------
-    >>> groups_of_several(np.array([0, 1, 0, 3]))
-    [[0, 2]]
-    """
+    """Return the photos of each group with more than one."""
     order = np.argsort(groups, kind="stable")
     cuts = np.flatnonzero(np.diff(groups[order])) + 1
     return [group.tolist() for group in np.split(order, cuts) if len(group) > 1]
@@ -183,18 +137,8 @@ def groups_of_several(groups: Numbers) -> list[list[int]]:
 def describe_copies(groups: Numbers, names: Sequence[str], labels: Sequence[str]) -> dict[str, Any] | None:
     """Describe which photos are copies of one another, as plain values; None if there are none.
 
-    Parameters
-    ----------
-    groups : array of int
-        Groups of copies, from `copy_groups`.
-    names, labels : sequences of str
-        Names and classes of the photos.
-
-    Returns
-    -------
-    dict or None
-        Number of groups and of photos in them, names of the photos of the first groups, number of groups with several
-        classes, and the first of these as pairs of name and class.
+    These are the numbers of groups and of photos in them, names of the photos of the first groups, the number of groups
+    with several classes, and the first of these as pairs of name and class.
     """
     several = groups_of_several(groups)
     if not several:
@@ -215,16 +159,10 @@ def _one_per_class(group: list[int], names: Sequence[str], labels: Sequence[str]
 
 
 def vectors_of(store: Store, features: int, at_once: int) -> npt.NDArray[np.float32]:
-    """Return the vectors of a store's photos, in which copies are found; of very many photos, some features.
+    """Return the vectors of a store's photos, reading at most `at_once` descriptors at once.
 
-    Parameters
-    ----------
-    store : Store
-        Store of the photos.
-    features : int
-        Most features of all vectors together; each has at least as many as finding near copies needs.
-    at_once : int
-        Most descriptors that are read at once.
+    Of very many photos, some features, so that all vectors together have at most `features` numbers, and each as many
+    as finding near copies needs.
     """
     every = max(1, min(store.dim // _FEWEST_FEATURES, -(-len(store) * store.dim // features)))
     vectors, done = np.empty((len(store), -(-store.dim // every)), np.float32), 0

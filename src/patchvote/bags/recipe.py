@@ -69,13 +69,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
-        """Read a recipe from JSON. Its network is a `NameFromFile`: not all of these may be loaded.
-
-        Raises
-        ------
-        PatchvoteError
-            If the text is no recipe, or has a setting that this version does not know.
-        """
+        """Read a recipe from JSON. Its network is a `NameFromFile`: not all of these may be loaded."""
         try:
             fields: dict[str, Any] = json.loads(text)
             sampling_class = _MODES[fields.pop("mode")]
@@ -89,13 +83,7 @@ class Recipe:
 
 
 def as_recipe(recipe: Recipe | str | None) -> Recipe:
-    """Return a recipe; the name of a network means the default recipe with that network.
-
-    Examples
-    --------
-    >>> as_recipe("efficientnet-lite1").network
-    'efficientnet-lite1'
-    """
+    """Return a recipe; the name of a network means the default recipe with that network."""
     if recipe is None or isinstance(recipe, str):
         return Recipe() if recipe is None else Recipe(recipe)
     if not isinstance(recipe, Recipe):

@@ -80,13 +80,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str | Path) -> Store:
-        """Open a store: read the headers of its shards, not the descriptors.
-
-        Raises
-        ------
-        StoreError
-            If there is no such folder, no shard in it, or if its shards have different recipes.
-        """
+        """Open a store: read the headers of its shards, not the descriptors."""
         path = place(path)
         if not path.is_dir():
             why = "it is a file, and a store is a folder" if path.exists() else "there is no such folder"
@@ -139,10 +133,8 @@ class Store:
 
         Raises
         ------
-        DamagedShardError
-            If a bag is not what was written; the message names the shard and the photo.
         StoreError
-            If a shard is no longer there.
+            If a bag is not what was written, with the names of the shard and the photo; or a shard is gone.
         """
         chosen = np.arange(len(self)) if indices is None else _whole_numbers(indices, len(self))
         if not len(chosen):
