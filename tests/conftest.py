@@ -214,7 +214,12 @@ def hub(tmp_path, monkeypatch):
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
         monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
         monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "cache"))
-        pytest.importorskip("huggingface_hub")
+        constants = pytest.importorskip("huggingface_hub.constants")  # the library read its variables on import
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+        monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
+        url = f"{server.endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         yield server
 
 

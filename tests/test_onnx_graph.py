@@ -7,7 +7,6 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from patchvote.networks.feature_tensor import scales_by_batch
 from patchvote.utils.onnx_graph import GraphBuilder, all_nodes, inputs_of, needed_for, nodes_of
 
 
@@ -87,4 +86,3 @@ def test_all_nodes_of_a_model_are_those_of_branches_and_functions_too():
         graph = helper.make_graph([node], "graph", [], [])
         model = helper.make_model(graph, functions=functions)
         assert {"DynamicQuantizeLinear", node.op_type} <= {one.op_type for one in nodes_of(model)}
-        assert scales_by_batch(model)

@@ -14,7 +14,7 @@ from helpers.web import ENDLESS, client, crops, events, files, let_jobs_run, liv
 from patchvote import ImageClassifier
 from patchvote.errors import PatchvoteError
 from patchvote.networks import load
-from patchvote.networks.write_network import write_network
+from patchvote.networks.onnx_file import write_network
 from patchvote.web.app import make_app
 from patchvote.web.client import Client, ServerError
 

@@ -17,7 +17,7 @@ from helpers.web import client, crops, events, files, learned, settings, taught
 from patchvote import ImageClassifier
 from patchvote.models.file import read_model
 from patchvote.networks import load
-from patchvote.networks.write_network import write_network
+from patchvote.networks.onnx_file import write_network
 
 
 @pytest.fixture(scope="module")

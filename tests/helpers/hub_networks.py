@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import warnings
@@ -136,6 +137,12 @@ def exported(module: nn.Module, *outputs: str, side: int = 64, half: bool = Fals
             dynamo=False,
         )
     return halved(file.getvalue()) if half else file.getvalue()
+
+
+@functools.cache
+def vit_file(**settings: int) -> bytes:
+    """Return the ONNX file of `vit`."""
+    return exported(vit(**settings), "last_hidden_state", "logits")
 
 
 def halved(data: bytes) -> bytes:

@@ -163,12 +163,6 @@ def few_tokens() -> nn.Module:
     return FewTokens()
 
 
-def few_tokens_told() -> nn.Module:
-    module = few_tokens()
-    module.num_prefix_tokens = 5
-    return module
-
-
 def broken() -> nn.Module:
     raise OSError("no weights here\nand more lines")
 

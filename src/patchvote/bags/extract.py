@@ -21,8 +21,8 @@ from PIL import Image
 
 from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError, StoreError
 from ..networks import Backbone, load_pinned
+from ..networks.base import describe
 from ..networks.joined import mean_of_cells
-from ..networks.outputs import with_whole
 from ..photos.decode import opened, resized
 from ..photos.find import Photo, Source, find_photos
 from ..utils.arrays import all_finite
@@ -303,7 +303,7 @@ class _Pipeline:
     def _describe(self, views: list[_View]) -> list[_Seen]:
         """Cut out the views of one batch and run the network on them (on a worker)."""
         tiles = [view.tile() for view in views]
-        outputs, wholes = with_whole(self._backbone, np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
+        outputs, wholes = describe(self._backbone, np.stack(tiles) if len(tiles) > 1 else tiles[0][None])
         if self._recipe.mode == "patch":
             return [(vector, None) for vector in (mean_of_cells(outputs) if wholes is None else wholes)]
         return [(output, None if wholes is None else wholes[row]) for row, output in enumerate(outputs)]

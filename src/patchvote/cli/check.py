@@ -104,7 +104,7 @@ def check(
     No photo is touched, except with --move, --apply or --undo.
     """
     from ..bags.extract import Extractor
-    from ..networks.network_files import network_files
+    from ..networks.names import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind, origin_of
 

@@ -88,7 +88,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Compare the answers of MODEL for labelled PHOTOS with their labels, and write a report."""
-    from ..networks.network_files import network_files
+    from ..networks.names import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind, origin_of
     from .progress import ProgressLine

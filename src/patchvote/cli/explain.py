@@ -255,7 +255,7 @@ def _check_outputs(
 
 
 def _network_files(classifier: ImageClassifier) -> Iterator[Path]:
-    from ..networks.network_files import network_files
+    from ..networks.names import network_files
 
     yield from network_files(classifier.recipe.network)
 

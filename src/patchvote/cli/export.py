@@ -25,7 +25,7 @@ def export(
     from ..models.export import export_model
     from ..models.file import read_model
     from ..models.model import network_of
-    from ..networks.network_files import network_files
+    from ..networks.names import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
 

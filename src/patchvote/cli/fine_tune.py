@@ -75,7 +75,7 @@ def fine_tune(
     from ..bags.boxes import Dense
     from ..bags.recipe import Recipe
     from ..classifier import ImageClassifier
-    from ..networks.network_files import network_files
+    from ..networks.names import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine

@@ -107,7 +107,7 @@ def fit(
 ) -> None:
     """Learn to tell apart the classes in PHOTOS (one folder per class), and write MODEL and a report."""
     from ..classifier import ImageClassifier
-    from ..networks.network_files import network_files
+    from ..networks.names import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine
@@ -179,7 +179,7 @@ def add(
 ) -> None:
     """Train MODEL with more PHOTOS, of its classes or of new ones. The earlier photos are not needed."""
     from ..models.updating import add_and_save
-    from ..networks.network_files import network_files
+    from ..networks.names import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .progress import ProgressLine

@@ -91,7 +91,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON per photo.")] = False,
 ) -> None:
     """Predict the classes of PHOTOS: a table on a terminal, CSV in a pipe or a file."""
-    from ..networks.network_files import network_files
+    from ..networks.names import network_files
     from ..photos.outputs import check_outputs
     from ..utils.marks import Kind
     from .answers import Wanted

@@ -67,7 +67,7 @@ def suggest(
 
     Put them into the folders of their classes, and `patchvote add` teaches MODEL.
     """
-    from ..networks.network_files import network_files
+    from ..networks.names import network_files
     from ..photos.outputs import check_outputs
     from ..photos.placing import check_folder
     from ..utils.marks import Kind

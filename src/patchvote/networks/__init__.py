@@ -1,18 +1,30 @@
 """The networks that compute descriptors of images.
 
-`load` takes the name of a network and returns a `base.Backbone`. `registry` describes which names there are, and how
-other packages add networks.
+An *engine* is a function ``load(name, *, activation, threads, device)`` that returns a `base.Backbone`. A package adds
+one by an entry point in the group ``patchvote.networks``; in its pyproject.toml:
+
+    [project.entry-points."patchvote.networks"]
+    colours = "my_package.colours:load"
+
+From then on ``colours``, and every name that begins with ``colours:``, ``colours@`` or ``colours?``, is a network, and
+the engine gets the whole name (`NetworkName.parse` splits it). The `spec` of the backbone must be complete: `weights`
+is a hash that changes whenever descriptors change, since it is part of the key of cached bags. A method ``graph()``
+(`base.HasGraph`) is optional; export and fine-tuning need it. An entry point may also lead to a table with the fields
+of `list.KnownNetwork`: a short name for a network of the Hugging Face hub.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import NetworkError
+from ..errors import NetworkError, PatchvoteError, first_line
+from ..utils.machine import plugins
+from ..utils.terminal import nearest
 from .base import Activation, Backbone, HasGraph, NetworkSpec, Preprocessing
 from .joined import JoinedBackbone
 from .names import EMBEDDED, JOIN, NetworkName, parts_of
-from .registry import engines, load_one
 
 if TYPE_CHECKING:
     import onnx
@@ -33,6 +45,19 @@ __all__ = [
     "open_onnx",
 ]
 
+GROUP = "patchvote.networks"  # name of the group of entry points
+
+# Modules of this package whose function `load` is an engine, by the beginning of a name; imported when needed.
+ENGINES = {"hf": "hub", "timm": "torch_modules", "torch": "torch_modules", "torchvision": "torch_modules"}
+
+
+class Engine(Protocol):
+    """Loads a network by its name."""
+
+    def __call__(self, name: str, *, activation: Activation, threads: int, device: str) -> Backbone:
+        """Load the network."""
+        ...
+
 
 def load(network: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> Backbone:
     """Load a network.
@@ -41,10 +66,9 @@ def load(network: str, *, activation: Activation = "after", threads: int = 1, de
     ----------
     network : str
         One of `EMBEDDED`; or the path of an ONNX file, with its preprocessing in a TOML file of the same name (see
-        `open_onnx`); or a network of the Hugging Face hub (see `hub`) or its short name (see `known`), of torch, timm
-        or torchvision (see `torch_network`), or of an engine of another package (see `registry`). The descriptors of
-        several networks, joined by ``+``, are concatenated (see `joined`). A name that was read from a file is refused,
-        except embedded networks, ONNX files beside that file, and pinned networks in the hub's cache (see `names`).
+        `open_onnx`); or a network of the Hugging Face hub (see `hub`) or its short name (see `list`), of torch, timm
+        or torchvision (see `torch_modules`), or of an engine of another package. The descriptors of several networks,
+        joined by ``+``, are concatenated. A name that was read from a file is refused (see `names`).
     activation : {"after", "before"}, default "after"
         Whether descriptors are read after or before the network's last activation.
     threads : int, default 1
@@ -71,23 +95,71 @@ def load_pinned(
     if activation not in ("after", "before"):
         raise NetworkError(f"activation must be 'after' or 'before', got {activation!r}.")
     names = parts_of(network)
-    parts = [load_one(part, activation=activation, threads=threads, device=device) for part in names]
-    pinned = [str(getattr(part, "pinned_name", name)) for part, name in zip(parts, names, strict=True)]
+    parts = [_load_one(part, activation=activation, threads=threads, device=device) for part in names]
+    found = [part.spec.name for part in parts]
+    pinned = [full if full.startswith("hf:") else name for full, name in zip(found, names, strict=True)]
     return parts[0] if len(parts) == 1 else JoinedBackbone(parts), type(network)(JOIN.join(pinned))
 
 
 def graph_of(network: str, activation: Activation = "after") -> tuple[onnx.ModelProto, NetworkSpec]:
-    """Return the ONNX graph of one network, from its input to the descriptors, and its specification.
-
-    Raises
-    ------
-    NetworkError
-        The network cannot be loaded, or has no ONNX graph.
-    """
+    """Return the ONNX graph of one network, from its input to the descriptors, and its specification."""
     backbone = load(network, activation=activation)
     if not isinstance(backbone, HasGraph):
         raise NetworkError(f"{network} has no graph in ONNX.")
     return backbone.graph(), backbone.spec
+
+
+def engines() -> list[str]:
+    """Return the names of all engines, ours and those of other packages."""
+    others = {entry.name for entry in plugins(GROUP)}
+    return [*ENGINES, *sorted(others - ENGINES.keys())]
+
+
+def _load_one(name: str, **settings: Any) -> Backbone:
+    """Load one network with the engine that its name begins with; other packages come after our own names."""
+    prefix = name.partition(":")[0]
+    if name in EMBEDDED:
+        module = "embedded"
+    elif prefix in ENGINES:
+        module = ENGINES[prefix]
+    elif name.lower().endswith(".onnx"):
+        module = "onnx_file"
+    else:
+        from .list import full_name
+
+        if (full := full_name(name)) is None:
+            return _load_with_other(name, **settings)
+        name, module = full, "hub"
+    engine: Engine = importlib.import_module(f".{module}", __package__).load
+    return engine(name, **settings)
+
+
+def _load_with_other(name: str, **settings: Any) -> Backbone:
+    """Load a network with an engine of another package, whose code may raise and return anything."""
+    from .list import KnownNetwork, known_networks
+
+    parsed = NetworkName.parse(name)
+    entry = next((entry for entry in plugins(GROUP) if entry.name == parsed.engine), None)
+    if entry is None:
+        known = engines() if ":" in name else [*EMBEDDED, *known_networks(), *engines()]
+        raise NetworkError(f"there is no network {name!r}.{nearest(parsed.engine, known)} A path must end in .onnx.")
+    source = f"the engine {parsed.engine!r} ({entry.value})"
+    try:
+        engine = entry.load()
+        if isinstance(engine, Mapping):
+            full = KnownNetwork.of(parsed.engine, engine).full_name(name.partition("?")[2])
+            return _load_one(full, **settings)
+        backbone: Backbone = engine(name, **settings)
+    except PatchvoteError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise NetworkError(f"{source} cannot load {name!r}: {first_line(error)}") from error
+    spec = getattr(backbone, "spec", None)
+    if not callable(backbone) or not isinstance(spec, NetworkSpec):
+        raise NetworkError(f"{source} returned {type(backbone).__name__!r} for {name!r}, which is no backbone.")
+    if spec.activation != settings["activation"]:
+        raise NetworkError(f"{name} can only be read {spec.activation!r} its last activation.")
+    return backbone
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,6 @@
 """The interface of every network: uint8 images in, descriptors out.
 
-The properties of a network (stride, input size, preprocessing) are data in a `NetworkSpec`, so the code that cuts
-images into boxes does not depend on any particular network.
+The properties of a network are data in a `NetworkSpec`. Networks of other packages are checked here on every call.
 """
 
 from __future__ import annotations
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+from ..errors import BrokenNetworkError, PatchvoteError, first_line
 
 if TYPE_CHECKING:
     import onnx
@@ -107,7 +108,7 @@ class NetworkSpec:
         """Short hash of everything that affects descriptors, which the name does not."""
         fields: dict[str, Any] = dataclasses.asdict(self)
         del fields["name"]
-        if self.whole == "mean":  # fingerprints are older than this field
+        if self.whole == "mean":  # most networks have nothing else to describe a whole image by
             del fields["whole"]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -156,3 +157,50 @@ def stride_of(side: int, cells: int) -> int:
     (32, 2)
     """
     return max(1, int(2 ** round(math.log2(side / cells))))
+
+
+def describe(
+    backbone: Backbone, images: npt.NDArray[np.uint8]
+) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.floating[Any]] | None]:
+    """Return the descriptors of images, and those ``(n, d)`` of the whole images where the network has its own.
+
+    Raises
+    ------
+    BrokenNetworkError
+        The network failed, or returned something else than its specification says.
+    """
+    spec, tokens = backbone.spec, None
+    try:
+        if spec.whole == "class" and isinstance(backbone, HasWhole):
+            maps, tokens = backbone.with_whole(images)
+        else:
+            maps = backbone(images)
+    except (PatchvoteError, MemoryError):
+        raise
+    except Exception as error:  # code of another package may raise anything
+        raise BrokenNetworkError(
+            f"the network {spec.name!r} failed for images of the shape {images.shape}: {type(error).__name__}: "
+            f"{first_line(error)}"
+        ) from error
+    _check_output(spec, spec.stride, images, maps)
+    if tokens is not None:
+        _check_output(spec, None, images, tokens)
+    return maps, tokens
+
+
+def _check_output(spec: NetworkSpec, stride: int | None, images: npt.NDArray[np.uint8], output: Any) -> None:
+    """Refuse an output of another type or shape: the boxes of its descriptors would be wrong."""
+    count, height, width, _ = images.shape
+    sides = [] if stride is None else [height / stride, width / stride]
+    array = output if isinstance(output, np.ndarray) else np.empty(0, object)
+    shape = array.shape
+    fits = array.dtype.kind == "f" and len(shape) == 2 + len(sides) and shape[0] == count and shape[-1] == spec.dim
+    for right, cells in zip(sides, shape[1:], strict=False):
+        # Strides are rounded to powers of two (`stride_of`), and a network without padding has a cell less.
+        fits = fits and cells > 0 and right / 1.5 - 1 <= cells <= right * 1.5 + 1
+    if not fits:
+        expected = (count, *(max(1, round(side)) for side in sides), spec.dim)
+        raise BrokenNetworkError(
+            f"the network {spec.name!r} returned {type(output).__name__!r} of {array.dtype} and shape {shape} for "
+            f"images of the shape {images.shape}, expected floating-point numbers of the shape {expected}."
+        )

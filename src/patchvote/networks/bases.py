@@ -1,8 +1,8 @@
 """The basis in which products of features are taken: fixed for each network, so that features depend on a photo alone.
 
-For an embedded network it is in the package: the leading principal directions of its descriptors in 800 public photos
-of rooms and places (`tools/basis.py` says which), whitened in part. For every other network it is a random orthonormal
-basis from a fixed seed, which needs no photos; few photos per class then lose up to a point (docs/results.md).
+For an embedded network it is in the package: principal directions of its descriptors in 800 public photos
+(`tools/basis.py`), whitened in part. For every other network it is a random orthonormal basis from a fixed seed; few
+photos per class then lose up to a point (docs/results.md).
 """
 
 from __future__ import annotations
@@ -19,20 +19,11 @@ from safetensors import safe_open
 from .base import NetworkSpec
 
 DIRECTIONS = 224  # more brought no accuracy, and a photo then takes 30 kB; with 152, other cameras lose 0.3 points
-_SEED = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Basis:
-    """Projection of descriptors for their products: ``(x - offset) @ directions``.
-
-    Parameters
-    ----------
-    offset : array of shape (features,)
-        Subtracted from descriptors.
-    directions : array of shape (features, k)
-        Directions, one per column.
-    """
+    """Projection of descriptors ``(n, features)`` for their products: ``(x - offset) @ directions``."""
 
     offset: npt.NDArray[np.float16]
     directions: npt.NDArray[np.float16]
@@ -62,17 +53,9 @@ def basis_for(network: str, fingerprint: str, features: int) -> Basis:
 
 @functools.lru_cache(4)
 def random_basis(features: int) -> Basis:
-    """Return the random orthonormal basis for so many features.
-
-    Examples
-    --------
-    >>> basis = random_basis(3)
-    >>> bool(np.abs(basis.directions.T @ basis.directions - np.eye(3)).max() < 0.01)
-    True
-    """
-    random = np.random.default_rng(_SEED).standard_normal((features, min(features, DIRECTIONS)))
-    directions = np.linalg.qr(random)[0].astype(np.float16)
-    return Basis(np.zeros(features, np.float16), directions)
+    """Return the random orthonormal basis for so many features."""
+    random = np.random.default_rng(0).standard_normal((features, min(features, DIRECTIONS)))
+    return Basis(np.zeros(features, np.float16), np.linalg.qr(random)[0].astype(np.float16))
 
 
 def basis_file(network: str) -> Path:

@@ -1,9 +1,7 @@
-"""Graphs that were built once, kept in the user's cache folder, and verified each time they are read.
+"""Graphs that were built once, in the user's cache folder, each under a name that ends in the SHA-256 of its bytes.
 
-The name of a file ends in the SHA-256 of its bytes. A file that does not match its name is damaged: it is removed, and
-the graph is built again. That detects damage, not attacks: whoever can write into a shared folder can write a file with
-the right name. So a file is used only if it belongs to this user or to the administrator, and nobody else may write to
-it. Where the folder is not writable, there is a warning, and the graph is built each time.
+A damaged file is removed and built again. Whoever may write into a shared folder can also write a file with the right
+name, so a file is used only if it belongs to this user or the administrator, and nobody else may change it.
 """
 
 from __future__ import annotations
@@ -23,8 +21,6 @@ from ..errors import CacheWarning
 from ..utils.files import write_atomically
 from ..utils.reading import open_regular
 
-_GRAPH = re.compile(r".+-[0-9a-f]{64}\.onnx", re.DOTALL)  # names of files: the key, and the SHA-256 of the content
-
 
 def cache_folder() -> Path:
     """Return the folder of the cache: `$PATCHVOTE_CACHE`, or the system's folder for caches."""
@@ -34,15 +30,11 @@ def cache_folder() -> Path:
 def cached_graph(key: str, build: Callable[[], bytes]) -> bytes:
     """Return the cached graph of this key; build and cache it where there is none."""
     folder = cache_folder() / "networks"
-    cached: list[Path] = []
-    with contextlib.suppress(OSError):  # a folder that may not be entered
-        cached = sorted(folder.glob(f"{key}-*.onnx"))
-    for path in cached:
-        with contextlib.suppress(OSError):
-            with open_regular(path) as file:
-                if not _is_own(os.fstat(file.fileno())):
-                    continue
-                data = file.read()
+    for path in sorted(folder.glob(f"{key}-*.onnx")):
+        with contextlib.suppress(OSError), open_regular(path) as file:
+            if not _is_own(os.fstat(file.fileno())):
+                continue
+            data = file.read()
             if path.stem == f"{key}-{hashlib.sha256(data).hexdigest()}":
                 return data
             path.unlink(missing_ok=True)
@@ -52,29 +44,24 @@ def cached_graph(key: str, build: Callable[[], bytes]) -> bytes:
         path = folder / f"{key}-{hashlib.sha256(data).hexdigest()}.onnx"
         write_atomically(path, [data])
         path.chmod(0o644)  # also where the umask lets a group write to new files
-    except OSError as error:  # the cache saves time only
-        _warn(cache_folder(), error)
+    except OSError as error:  # the cache saves time only; all warnings have one text, so Python shows the first alone
+        warnings.warn(
+            f"the cache {cache_folder()} cannot be written ({error.strerror or error}): nothing is kept there, and the "
+            "next run will take as long as this one.",
+            CacheWarning,
+            stacklevel=1,
+        )
     return data
 
 
 def built_graphs() -> list[Path]:
     """Return the files of the graphs in the cache; links and other files are left out."""
+    pattern = re.compile(r".+-[0-9a-f]{64}\.onnx", re.DOTALL)
     files = (cache_folder() / "networks").glob("*.onnx")
-    return sorted(path for path in files if _GRAPH.fullmatch(path.name) and path.is_file() and not path.is_symlink())
+    return sorted(path for path in files if pattern.fullmatch(path.name) and path.is_file() and not path.is_symlink())
 
 
 def _is_own(status: os.stat_result) -> bool:
-    """Return whether a file belongs to this user or to the administrator, and nobody else can change it."""
-    if not hasattr(os, "geteuid"):  # Windows, where the cache lies in the user's own folder
+    if not hasattr(os, "geteuid"):  # Windows, where the cache is in the user's own folder
         return True
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _warn(root: Path, error: OSError) -> None:
-    # All warnings about a cache have the same line and text, so Python's filter shows only the first.
-    warnings.warn(
-        f"the cache {root} cannot be written ({error.strerror or error}): nothing is kept there, and the next run will "
-        "take as long as this one.",
-        CacheWarning,
-        stacklevel=1,
-    )

@@ -1,13 +1,12 @@
-"""Cut an ONNX graph at the tensor that is to be read.
+"""Find the tensor of an ONNX graph that holds descriptors, and cut the graph there.
 
-ONNX Runtime computes all outputs of a graph, and returns nothing but outputs. So the graph is cut: everything after the
-wanted tensor is removed, and the tensor becomes the only output. "Before the activation" is the same cut, one node
-earlier.
+ONNX Runtime computes all outputs of a graph, and returns nothing but outputs. So everything after the wanted tensor is
+removed, and the tensor becomes the only output. "Before the activation" is the same cut, one node earlier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "PRelu", "Elu", "Selu", "Celu", "Gelu", "HardSwish", "HardSigmoid", "Mish"}
 _NONLINEAR = {"Sigmoid", "Tanh", "Erf", "Softplus"}  # parts of activations that consist of several nodes
 _ARITHMETIC = {"Mul", "Div", "Add"}  # further parts of such activations
-_PASS_ON = {"Identity", "Flatten", "Reshape", "Squeeze", "Dropout"}  # do not change values
 
 
 def output_names(model: onnx.ModelProto) -> list[str]:
@@ -30,27 +28,24 @@ def output_names(model: onnx.ModelProto) -> list[str]:
 
 
 def cut(model: onnx.ModelProto, output: str, activation: Activation = "after") -> onnx.ModelProto:
-    """Return the part of `model` that computes the tensor `output`, read after or before its last activation.
-
-    Raises
-    ------
-    NetworkError
-        There is no such tensor, or it does not come out of an activation.
-    """
+    """Return the part of `model` that computes the tensor `output`, read after or before its last activation."""
     import onnx
 
     graph = model.graph
     made_by = makers(graph)
     if output not in made_by:
         outputs = ", ".join(output_names(model))[:500]
-        raise NetworkError(f"the graph has no tensor {output!r}. Its outputs are: {outputs}.")
-
-    wanted = _before_activation(output, graph, made_by) if activation == "before" else output
-    if [wanted] == output_names(model):
+        raise NetworkError(f"the graph has no tensor {output[:200]!r}. Its outputs are: {outputs}.")
+    if activation == "before":
+        node = graph.node[made_by[output]]
+        if node.op_type not in ACTIVATIONS:
+            raise NetworkError(f"the tensor {output!r} does not come out of an activation, so there is no 'before'.")
+        output = str(node.input[0])
+    if [output] == output_names(model):
         return model
-    indices, used = needed_for(wanted, graph)
+    indices, used = needed_for(output, graph)
     known = {value.name: value for value in [*graph.output, *graph.value_info]}
-    value = known.get(wanted) or onnx.helper.make_empty_tensor_value_info(wanted)
+    value = known.get(output) or onnx.helper.make_empty_tensor_value_info(output)
     return _part(model, indices, used, [value for value in graph.input if value.name in used], value)
 
 
@@ -73,13 +68,7 @@ def channels_last(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def tail(model: onnx.ModelProto, start: str) -> onnx.ModelProto:
-    """Return the part of `model`, a graph with one output, that follows the tensor `start`.
-
-    Raises
-    ------
-    NetworkError
-        There is no such tensor, or the output depends on earlier tensors as well.
-    """
+    """Return the part of `model`, a graph with one output, that follows the tensor `start` and reads no other."""
     import onnx
 
     graph = model.graph
@@ -126,24 +115,24 @@ def _part(
     )
 
 
-def cut_at_layer(graph: onnx.ModelProto, activation: Activation) -> tuple[onnx.ModelProto, str]:
-    """Cut a graph at its tensor ``layer``: after or before the activation that follows the tensor or computes it.
+# --- the activation that follows a layer ------------------------------------------------------------------------------
 
-    Returns the graph, and the name of its output.
-    """
+
+def cut_at_layer(graph: onnx.ModelProto, activation: Activation) -> onnx.ModelProto:
+    """Cut a graph at its tensor ``layer``: after or before the activation that follows the tensor or computes it."""
     nodes = list(graph.graph.node)
     (maker,) = (node for node in nodes if "layer" in node.output)
     if maker.op_type in ACTIVATIONS:
-        return cut(graph, "layer", activation), "layer"
+        return cut(graph, "layer", activation)
     inner = maker.input[0] if maker.op_type == "Identity" else "layer"  # a copy; the next nodes read the original
     end = _activation_after(nodes, inner, {tensor.name for tensor in graph.graph.initializer})
     if activation == "after" and end:
-        return cut(graph, end), end
+        return cut(graph, end)
     if activation == "before" and not end:
         if any(inner in node.output and node.op_type in ACTIVATIONS for node in nodes):
-            return cut(graph, inner, activation), inner  # the layer ends with one, as a block of a ResNet does
+            return cut(graph, inner, activation)  # the layer ends with one, as a block of a ResNet does
         raise NetworkError("no activation follows the layer or ends it, so there is no 'before'.")
-    return cut(graph, "layer"), "layer"
+    return cut(graph, "layer")
 
 
 def _activation_after(nodes: list[onnx.NodeProto], start: str, constants: set[str]) -> str | None:
@@ -165,15 +154,102 @@ def _activation_after(nodes: list[onnx.NodeProto], start: str, constants: set[st
     return None
 
 
-def _before_activation(output: str, graph: onnx.GraphProto, made_by: dict[str, int]) -> str:
-    """Return the input of the activation that computes `output`."""
-    node = graph.node[made_by[output]]
-    if node.op_type in ACTIVATIONS:
-        return str(node.input[0])
-    # There may be nodes in between that do not change values: then the user has to name the activation's output.
-    while node.op_type in _PASS_ON and node.input[0] in made_by:
-        name = node.input[0]
-        node = graph.node[made_by[name]]
-        if node.op_type in ACTIVATIONS:
-            raise NetworkError(f"the tensor {output!r} only passes on {name!r}: name that tensor to read before it.")
-    raise NetworkError(f"the tensor {output!r} does not come out of an activation, so there is no 'before'.")
+# --- the tensor that holds descriptors --------------------------------------------------------------------------------
+
+
+def find_features(model: onnx.ModelProto, path: object) -> str:
+    """Return the name of the tensor that holds descriptors, in a network that was published for another purpose.
+
+    That is, in this order: the output ``last_hidden_state``; the only output with three axes (tokens) or four (a map);
+    the tensor from which an output is pooled, by a mean over places or by taking the class token; the only output.
+    """
+    graph, images = model.graph, [name for name in output_names(model) if _reads_image(model.graph, name)]
+    listed = ", ".join(output_names(model))[:500]
+    if "last_hidden_state" in images:
+        return "last_hidden_state"
+    axes = {value.name: len(value.type.tensor_type.shape.dim) for value in graph.output}
+    several = [name for name in images if axes[name] in (3, 4)]
+    if len(several) > 1:
+        raise NetworkError(
+            f"{path} has several outputs that could be meant ({', '.join(several)[:500]}): say which, with "
+            "?output=NAME."
+        )
+    pooled = (source for name in images if (source := _pooled_from(graph, name)) is not None)
+    found = next(iter(several), None) or next(pooled, None) or (images[0] if len(images) == 1 else None)
+    if found is None:
+        raise NetworkError(f"{path} has the outputs {listed}: say which to read, with ?output=NAME.")
+    return found
+
+
+def _reads_image(graph: onnx.GraphProto, output: str) -> bool:
+    """Whether an output is computed from one input, which can be a batch of images."""
+    _, used = needed_for(output, graph)
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name in used and value.name not in constants]
+    return len(inputs) == 1 and len(inputs[0].type.tensor_type.shape.dim) in (0, 4)
+
+
+def _pooled_from(graph: onnx.GraphProto, output: str) -> str | None:
+    """Return the tensor that an output is pooled from: the last one that all paths to the output go through."""
+    indices, _ = needed_for(output, graph)
+    inputs = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
+    for index in reversed(indices):
+        if (source := _source(graph, graph.node[index])) and source not in inputs:
+            _, used = needed_for(output, graph, stop={source})
+            if not inputs & used:
+                return source
+    return None
+
+
+def _source(graph: onnx.GraphProto, node: onnx.NodeProto) -> str | None:
+    """Return the tensor that a node reduces to one vector per image, if it does."""
+    pooled = False
+    if node.op_type in ("GlobalAveragePool", "GlobalMaxPool"):
+        maker = makers(graph).get(node.input[0])
+        if maker is not None and list(_ints(graph, graph.node[maker], "perm")) == [0, 2, 1]:
+            return str(graph.node[maker].input[0])  # tokens that were transposed, as in Swin
+        pooled = True
+    elif node.op_type in ("ReduceMean", "ReduceMax"):
+        axes = set(_ints(graph, node, "axes", 1))
+        # A mean that is subtracted from what it is the mean of is a normalisation.
+        centred = any(
+            other.op_type == "Sub" and {node.output[0], node.input[0]} <= set(other.input) for other in graph.node
+        )
+        pooled = axes in ({2, 3}, {-2, -1}, {1, 2}, {-3, -2}) or (axes == {1} and not centred)
+    elif node.op_type == "Gather":  # the class token
+        pooled = list(_ints(graph, node, "axis")) == [1] and list(_ints(graph, node, "", 1)) == [0]
+    elif node.op_type == "Slice":
+        starts, ends, axes_list = (
+            list(_ints(graph, node, key, n)) for n, key in enumerate(("starts", "ends", "axes"), 1)
+        )
+        pooled = axes_list == [1] and starts == [0] and ends == [1]
+    return str(node.input[0]) if pooled else None
+
+
+def _ints(graph: onnx.GraphProto, node: onnx.NodeProto, attribute: str, place: int | None = None) -> Iterator[int]:
+    """Yield the whole numbers of an attribute of a node, or of its input at a place where that is a constant."""
+    from onnx import numpy_helper
+
+    for one in node.attribute:
+        if one.name == attribute:
+            yield from one.ints or [one.i]
+            return
+    if place is None or len(node.input) <= place:
+        return
+    name = node.input[place]
+    tensors = [tensor for tensor in graph.initializer if tensor.name == name]
+    for other in graph.node:
+        if other.op_type == "Constant" and name in other.output:
+            tensors += [one.t for one in other.attribute if one.name == "value"]
+    for tensor in tensors[:1]:
+        if tensor.data_type in (tensor.INT32, tensor.INT64):
+            yield from map(int, numpy_helper.to_array(tensor).ravel()[:8])
+
+
+def patch_size(model: onnx.ModelProto) -> int | None:
+    """Return the stride of the first convolution, which cuts the image into the patches of a transformer, or None."""
+    for node in model.graph.node:
+        if "Conv" in node.op_type:
+            strides = list(_ints(model.graph, node, "strides"))
+            return strides[0] if len(strides) == 2 and strides[0] == strides[1] > 0 else None
+    return None

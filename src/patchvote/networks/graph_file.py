@@ -1,8 +1,7 @@
 """Read an untrusted ONNX file.
 
-Pipes and devices cannot block the reader. A file is refused where its graph has loops (they need not end), operations
-whose cost depends on the content of a photo, functions that expand to too many nodes, or weights in files outside its
-folder.
+Loops (they need not end), operations whose cost depends on the content of a photo, functions that expand to too many
+nodes, and weights in files outside its folder are refused. Pipes and devices cannot block the reader.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
 from ..utils.files import file_digest
@@ -25,8 +24,7 @@ _MAX_NODES = 200_000  # with all functions expanded; the largest networks have s
 _MAX_DEPTH = 100  # of functions that call functions; real networks have a few levels
 
 # Operations whose time or output size depends on the content of an image (a trial run would not tell for the next
-# photo), operations on text, and one that names a file. Descriptors need none of them; detectors have some after the
-# features.
+# photo), operations on text, and one that names a file. Detectors have some after the features.
 _REFUSED = frozenset(
     {"NonMaxSuppression", "NonZero", "Unique", "Compress", "TfIdfVectorizer", "LabelEncoder", "Tokenizer", "EPContext"}
     | {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch"}
@@ -34,26 +32,11 @@ _REFUSED = frozenset(
 # The standard's domains, and those of ONNX Runtime for quantised and optimised graphs. A graph may define more.
 _DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 
-Functions = dict[tuple[str, str], "onnx.FunctionProto"]
 
-
-def read_graph(path: Path, cache: Path | None = None, fetch: Callable[[str], object] | None = None) -> tuple[Any, str]:
+def read_graph(path: Path, locate: Callable[[str], Path] | None = None) -> tuple[onnx.ModelProto, str]:
     """Return the model of an ONNX file, and the digest of the file together with its files of weights.
 
-    Parameters
-    ----------
-    path : path
-        ONNX file.
-    cache : path, optional
-        Folder of a cache in which the files beside the graph may be links to other files of the cache; by default they
-        may not lead out of the folder of the graph.
-    fetch : function, optional
-        Called with the name of every file of weights, relative to the graph, before it is opened.
-
-    Raises
-    ------
-    NetworkError
-        The file cannot be read, is not an ONNX file, or is refused.
+    `locate` returns the file of weights for the name in the graph; by default, it is in the folder of the graph.
     """
     import onnx
 
@@ -62,11 +45,19 @@ def read_graph(path: Path, cache: Path | None = None, fetch: Callable[[str], obj
         model = onnx.load_from_string(content)
         digest = hashlib.sha256(content).hexdigest()
         _check_nodes(model, path)
-        files = _check_weights(model, path, cache, fetch)
+        tensors = [tensor for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL]
+        files = {name: (locate or _inside(path))(name) for name in dict.fromkeys(map(_location, tensors))}
+        spans = [_span(tensor, files[_location(tensor)]) for tensor in tensors]
+        if sum(length for _, _, length in spans) > _MAX_BYTES:
+            raise NetworkError(f"{path} has more than {_MAX_BYTES:,} bytes of weights.")
+        for tensor, (file, offset, length) in zip(tensors, spans, strict=True):
+            with open_regular(file) as opened:
+                opened.seek(offset)
+                tensor.raw_data = opened.read(length)
+            tensor.data_location = tensor.DEFAULT
+            del tensor.external_data[:]
         if files:
-            for tensor in filter(_is_outside, _tensors(model)):
-                _load_weights(tensor, files)
-            digests = [digest, *(file_digest(files[location]) for location in sorted(files))]
+            digests = [digest, *(file_digest(files[name]) for name in sorted(files))]
             digest = hashlib.sha256("".join(digests).encode()).hexdigest()
     except NetworkError:
         raise
@@ -85,11 +76,7 @@ def weight_files(path: Path) -> list[Path]:
         model = onnx.load_from_string(read_bytes(path, _MAX_BYTES))
     except Exception:  # loading the network will report what is wrong
         return []
-    locations = {location for tensor in _tensors(model) if (location := _reference(tensor).get("location"))}
-    return [path.parent / location for location in sorted(locations)]
-
-
-# --- nodes ------------------------------------------------------------------------------------------------------------
+    return [path.parent / name for name in sorted(filter(None, set(map(_location, _tensors(model)))))]
 
 
 def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
@@ -98,115 +85,81 @@ def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
         is_branch = node.op_type == "If" and node.domain in ("", "ai.onnx")
         if not is_branch and any(subgraphs(node)):
             raise NetworkError(
-                f"{path} has a loop ({node.op_type[:40]!r}), which need not end. Networks for photos need none: export "
-                "it with its loops unrolled."
+                f"{path} has a loop ({node.op_type[:40]!r}), which need not end. Export it with its loops unrolled."
             )
     functions = {(function.domain, function.name): function for function in model.functions}
-    if _expanded_size(model.graph.node, functions, {}, 0) > _MAX_NODES:
+    sizes: dict[tuple[str, str], int] = {}
+
+    def expanded(nodes: Iterable[onnx.NodeProto], depth: int) -> int:
+        """Return the number of nodes with all functions expanded, or any number above the limit."""
+        if depth > _MAX_DEPTH:  # also where a function calls itself
+            return _MAX_NODES + 1
+        count = 0
+        for node in all_nodes(nodes):
+            key = (node.domain, node.op_type)
+            if key in functions and key not in sizes:
+                sizes[key] = expanded(functions[key].node, depth + 1)
+            count += sizes.get(key, 1)
+            if count > _MAX_NODES:
+                break
+        return count
+
+    if expanded(model.graph.node, 0) > _MAX_NODES:
         raise NetworkError(f"{path} has more than {_MAX_NODES:,} operations, which is more than any network has.")
 
 
-def check_operations(model: onnx.ModelProto, path: Path) -> None:
-    """Refuse operations that descriptors do not need; `model` is the part of a graph that is used.
-
-    Raises
-    ------
-    NetworkError
-        The model has such an operation.
-    """
+def check_operations(model: onnx.ModelProto, name: str) -> None:
+    """Refuse operations that descriptors do not need; `model` is the part of a graph that is used."""
     functions = {(function.domain, function.name) for function in model.functions}
     for node in nodes_of(model):
         if (node.domain, node.op_type) in functions:
             continue
         if node.op_type in _REFUSED or node.domain not in _DOMAINS:
-            name = f"{node.domain}.{node.op_type}" if node.domain not in _DOMAINS[:2] else node.op_type
+            operation = node.op_type if node.domain in _DOMAINS else f"{node.domain}.{node.op_type}"
             raise NetworkError(
-                f"{path} has the operation {name[:80]!r}, which descriptors of photos do not need and which may "
+                f"{name} has the operation {operation[:80]!r}, which descriptors of photos do not need and which may "
                 "take unlimited time. Read a tensor before it (output=…), or export the network without it."
             )
 
 
-def _expanded_size(
-    nodes: Iterable[onnx.NodeProto], functions: Functions, known: dict[tuple[str, str], int], depth: int
-) -> int:
-    """Return the number of nodes with all functions expanded, or any number above the limit where it is exceeded."""
-    if depth > _MAX_DEPTH:  # also where a function calls itself
-        return _MAX_NODES + 1
-    count = 0
-    for node in all_nodes(nodes):
-        key = (node.domain, node.op_type)
-        if key in functions and key not in known:
-            known[key] = _expanded_size(functions[key].node, functions, known, depth + 1)
-        count += known.get(key, 1)
-        if count > _MAX_NODES:
-            break
-    return count
+def _inside(path: Path) -> Callable[[str], Path]:
+    """Return a function that finds files of weights in the folder of a graph, and refuses all others."""
+    folder = path.parent.resolve()
+
+    def locate(name: str) -> Path:
+        file = (folder / name).resolve()
+        if not name or not file.is_relative_to(folder):
+            raise NetworkError(f"{path} has weights in {name[:80]!r}, which is not a file in its folder.")
+        return file
+
+    return locate
 
 
-# --- weights in files of their own ------------------------------------------------------------------------------------
+def _span(tensor: onnx.TensorProto, file: Path) -> tuple[Path, int, int]:
+    """Return the file of weights that holds the content of a tensor, where it begins, and its length."""
+    reference = {entry.key: entry.value for entry in tensor.external_data}
+    with open_regular(file) as opened:
+        size = opened.seek(0, 2)
+    offset = int(reference.get("offset") or 0)
+    length = int(reference.get("length") or max(0, size - offset))
+    if offset < 0 or length < 0 or offset + length > size:
+        raise ValueError(f"the tensor {tensor.name[:80]!r} is outside its file of weights")
+    return file, offset, length
 
 
-def _check_weights(
-    model: onnx.ModelProto, path: Path, cache: Path | None, fetch: Callable[[str], object] | None
-) -> dict[str, Path]:
-    """Return the files of weights; they must be ordinary files in the folder of the graph, and not too large."""
-    folder, total = path.parent.resolve(), 0
-    files: dict[str, Path] = {}
-    for tensor in filter(_is_outside, _tensors(model)):
-        reference = _reference(tensor)
-        location = reference.get("location", "")
-        # In a cache, a link may lead out of the folder; the name itself may not.
-        named = location and ".." not in Path(location).parts and (folder / location).is_relative_to(folder)
-        if named and fetch is not None and location not in files:
-            fetch(location)
-        file = (folder / location).resolve()
-        if not named or not file.is_relative_to(folder if cache is None else cache.resolve()):
-            raise NetworkError(f"{path} has weights in {location[:80]!r}, which is not a file in its folder.")
-        with open_regular(file) as opened:
-            size = opened.seek(0, 2)
-        total += min(size, int(reference.get("length") or size))
-        if total > _MAX_BYTES:
-            raise NetworkError(f"{path} has more than {_MAX_BYTES:,} bytes of weights.")
-        files[location] = file
-    return files
-
-
-def _load_weights(tensor: onnx.TensorProto, files: dict[str, Path]) -> None:
-    """Put the content of a tensor, which is in one of the files, into the tensor itself."""
-    reference = _reference(tensor)
-    with open_regular(files[reference["location"]]) as file:
-        size, offset = file.seek(0, 2), int(reference.get("offset") or 0)
-        length = int(reference.get("length") or max(0, size - offset))
-        if offset < 0 or length < 0 or offset + length > size:
-            raise ValueError(f"the tensor {tensor.name[:80]!r} is said to lie outside of its file of weights")
-        file.seek(offset)
-        tensor.raw_data = file.read(length)
-    tensor.data_location = tensor.DEFAULT
-    del tensor.external_data[:]
-
-
-def _reference(tensor: onnx.TensorProto) -> dict[str, str]:
-    """Return where the content of a tensor is, by key; empty where it is in the tensor itself."""
-    return {entry.key: entry.value for entry in tensor.external_data}
-
-
-def _is_outside(tensor: onnx.TensorProto) -> bool:
-    return bool(tensor.data_location == tensor.EXTERNAL)
+def _location(tensor: onnx.TensorProto) -> str:
+    """Return the name of the file that holds the content of a tensor; empty where it is in the tensor itself."""
+    return next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
 
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield all constants of a model, including those of nested graphs, functions and attributes."""
-    yield from _constants(model.graph)
+    for graph in (model.graph, *(graph for node in nodes_of(model) for graph in subgraphs(node))):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
     for node in nodes_of(model):
-        for graph in subgraphs(node):
-            yield from _constants(graph)
         for attribute in node.attribute:
-            yield from [attribute.t, *attribute.tensors]
-            for sparse in [attribute.sparse_tensor, *attribute.sparse_tensors]:
+            yield from (attribute.t, *attribute.tensors)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
                 yield from (sparse.values, sparse.indices)
-
-
-def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)

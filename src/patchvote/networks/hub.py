@@ -1,143 +1,344 @@
 """Networks of the Hugging Face hub, as ONNX files, without torch.
 
-A name is ``hf:owner/name[@revision][/file.onnx][?key=value&…]`` (see `hub_names`). The files are downloaded once, into
-the hub's own cache, by a name that the user types, and by nothing else. The backbone's name is pinned: it has the
-commit and the SHA-256 of the file, both are checked whenever it is loaded, and models hold it.
+A name is ``hf:owner/name[@revision][/file.onnx][?key=value&…]``. Its files are downloaded into the hub's own cache by
+the hub's own library (the extra ``hub``), when the user types the name, and by nothing else. The name of the backbone
+is *pinned*: it has the commit and the SHA-256 of the file, so it means the same network everywhere; models hold it.
 
-Options: ``output`` names the tensor to read; ``whole=class`` describes a whole image by the class token instead of the
-mean of its cells; ``size`` and ``stride`` are pixels, where the repository does not tell them; ``pixels`` names a usual
-normalisation for a repository that has no ``preprocessor_config.json``; ``sha256`` is the digest that the file must
-have.
+Options: ``output`` is the tensor to read; ``whole=class`` describes a whole image by the class token instead of the
+mean of its cells; ``size`` and ``stride`` are pixels, where the repository does not state them; ``pixels`` is a usual
+normalisation for a repository that does not describe its input; ``sha256`` is the digest that the file must have.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
-from ..errors import NetworkError
-from ..utils.files import file_digest
-from .base import Activation, NetworkSpec
-from .feature_tensor import find_features
+from ..errors import NetworkError, first_line
+from ..utils.reading import read_text
+from ..utils.schema import brief
+from .base import Activation, NetworkSpec, Preprocessing
+from .graph import cut, find_features
 from .graph_file import read_graph
-from .hub_cache import SETTINGS, announced_digest, cache_folder
-from .hub_files import HubFiles, files_of
-from .hub_graph import assembled, prepared, tried
-from .hub_names import HubName
-from .hub_pixels import named_pixels, pixels_of, read_settings
-from .names import CachedName, whole_pixels
-from .onnx_backbone import OnnxBackbone
-from .onnx_file import OnnxSettings, serialised
+from .names import CachedName, NetworkName, whole_pixels
+from .onnx_file import OnnxSettings, adapt, three_numbers
+from .session import OnnxBackbone
+
+if TYPE_CHECKING:
+    import onnx
+
+OPTIONS = ("output", "whole", "size", "stride", "pixels", "sha256")
+
+# Files that a name without a file means, in this order: an image tower comes before a graph that also takes text.
+_USUAL = ("onnx/vision_model.onnx", "vision_model.onnx", "onnx/model.onnx", "model.onnx")
+_SETTINGS = ("preprocessor_config.json", "config.json")  # files that describe the network's input, where they exist
+_MAX_BYTES = 1 << 20  # of a file of settings: most have one kilobyte, some list 21,000 classes
+
+# Names become parts of paths and addresses: no part begins with a dot, and none has a character that needs escaping.
+_PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_\-]|\.(?!\.)){0,127}"
+_FILE = re.compile(rf"(?:{_PART}/){{0,8}}{_PART}")
+_NAME = re.compile(rf"({_PART}/{_PART})(?:@({_PART}))?(?:/({_FILE.pattern}\.onnx))?", re.IGNORECASE)
+_COMMIT, _SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
+
+# What the option ``pixels`` may be: mean and standard deviation of pixels from 0 to 1.
+_PIXELS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "clip": ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "unit": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+}
 
 
-class HubBackbone(OnnxBackbone):
-    """A network of the hub.
+@dataclasses.dataclass(frozen=True)
+class HubName:
+    """The parts of the name of a network on the hub; an absent revision, which is a branch, tag or commit, is empty.
 
-    Attributes
-    ----------
-    pinned_name : str
-        Name with the commit and the SHA-256 of the file, which means the same network everywhere.
+    Examples
+    --------
+    >>> name = HubName.parse("hf:owner/net@v1/onnx/model.onnx?whole=class")
+    >>> name.repository, name.revision, name.file, name.options
+    ('owner/net', 'v1', 'onnx/model.onnx', {'whole': 'class'})
+    >>> str(name)
+    'hf:owner/net@v1/onnx/model.onnx?whole=class'
     """
 
-    @property
-    def pinned_name(self) -> str:
-        """Name with the commit and the SHA-256 of the file."""
-        return self.spec.name
+    repository: str
+    revision: str = ""
+    file: str = ""
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def with_whole(self, images: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Describe images as a call does; also return the class token of each."""
-        maps, whole = self.describe_all(self.spec.preprocessing(images))
-        return maps, whole
+    @classmethod
+    def parse(cls, name: str) -> HubName:
+        """Split a name into its parts, and check them."""
+        match = _NAME.fullmatch(name.removeprefix("hf:").partition("?")[0])
+        if match is None:
+            raise NetworkError(
+                f"{name[:200]!r} does not name a network of the hub. Names have the form "
+                "hf:owner/name[@revision][/file.onnx][?key=value]."
+            )
+        options = NetworkName.parse(name, OPTIONS).options
+        if not _SHA256.fullmatch(options.get("sha256", "0" * 64)):
+            raise NetworkError(f"sha256 of {name[:200]!r} must be 64 hexadecimal digits.")
+        return cls(match[1], match[2] or "", match[3] or "", options)
+
+    def __str__(self) -> str:
+        options = "&".join(f"{key}={value}" for key, value in self.options.items())
+        revision, file = self.revision and f"@{self.revision}", self.file and f"/{self.file}"
+        return f"hf:{self.repository}{revision}{file}{options and '?'}{options}"
 
 
-def load(name: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> HubBackbone:
-    """Load a network of the hub; the engine of names that begin with ``hf:``.
-
-    Raises
-    ------
-    NetworkError
-        It is not there, or cannot be used; the message says what to do.
-    """
+def load(name: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> OnnxBackbone:
+    """Load a network of the hub; the engine of names that begin with ``hf:``."""
     local = isinstance(name, CachedName)
-    files, weights = files_of(HubName.parse(name), local=local), []
-    model, digest = read_graph(
-        files.graph, cache_folder(), lambda location: weights.append(files.weights(location, local=local))
-    )
-    pinned = _verified(files, weights, digest)
-    tables = _tables(files)
-    settings = _settings(pinned, *tables)
-    tensor = find_features(model, settings.output, files.graph)
-    part = prepared(model, tensor, activation, files.graph)
-    features = tried(part, tensor, settings, files.graph)
-    whole = _is_whole(pinned, features.others, tables[1])
+    parsed, path = _graph_of(HubName.parse(name), local)
+    weights: list[str] = []
 
-    def graph() -> bytes:
-        again = prepared(read_graph(files.graph, cache_folder())[0], tensor, activation, files.graph)
-        return serialised(assembled(again, features, whole), files.graph)
+    def locate(location: str) -> Path:
+        if not _FILE.fullmatch(location):
+            raise NetworkError(f"{path} has weights in {location[:80]!r}, which is not a file in its folder.")
+        weights.append(location)
+        return _fetched(parsed, posixpath.join(posixpath.dirname(parsed.file), location), local)
 
-    spec = NetworkSpec(
+    model, digest = read_graph(path, locate)
+    # The blob of a large file has the file's SHA-256 as its name.
+    blob = path.resolve().name
+    announced = blob if _SHA256.fullmatch(blob) and not weights else digest
+    for expected in (announced, parsed.options.get("sha256", digest)):
+        if expected != digest:
+            raise NetworkError(
+                f"{path} has the SHA-256 {digest}, expected {expected}: it was damaged after the download, or is "
+                "another file than the name means. If it was damaged, delete the file that it links to, and try again."
+            )
+    pinned = dataclasses.replace(parsed, options={**parsed.options, "sha256": digest})
+    settings, whole = _settings(pinned, local), pinned.options.get("whole", "mean")
+    if whole not in ("mean", "class"):
+        raise NetworkError(f"whole must be 'mean' or 'class', got {whole[:40]!r}.")
+    wanted = NetworkSpec(
         name=str(pinned),
-        dim=features.dim,
-        size=features.size,
-        stride=features.stride,
-        preprocessing=features.preprocessing,
+        dim=0,
+        size=0,
+        stride=None,
+        preprocessing=Preprocessing(),
         activation=activation,
         weights=digest,
-        output=tensor,
-        fixed_size=features.fixed_size,
-        output_layout="NHWC" if features.layout == "NHWC" else "NCHW",
-        whole="class" if whole else "mean",
+        output=settings.output or find_features(model, pinned.repository),
+        whole="class" if whole == "class" else "mean",
     )
-    data = serialised(assembled(part, features, whole), files.graph)
-    return HubBackbone(spec, data, threads, device, bounded=True, read=graph)
+    part = cut(model, wanted.output, activation)
+    _, spec, session = adapt(part, wanted, settings, threads=threads, device=device)
+
+    def graph() -> onnx.ModelProto:
+        return adapt(cut(read_graph(path, locate)[0], wanted.output, activation), wanted, settings)[0]
+
+    return OnnxBackbone(spec, session, graph)
 
 
-def _verified(files: HubFiles, weights: Sequence[Path], digest: str) -> HubName:
-    """Return the pinned name, if the files are those that the hub and the name announced."""
-    for path in (files.graph, *weights):
-        announced = announced_digest(path)
-        if announced not in (None, file_digest(path) if weights else digest):
-            raise NetworkError(
-                f"{path} was changed or damaged after it was downloaded: its SHA-256 is not {announced}. Delete the "
-                "file that this link leads to, and run the same command with a connection."
-            )
-    wanted = files.name.options.get("sha256")
-    if wanted is not None and wanted != digest:
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+class _AbsentError(NetworkError):
+    """The repository has no such file."""
+
+
+class _UnreachableError(NetworkError):
+    """The file is not in the cache, and the hub does not answer or may not be asked."""
+
+
+def _library() -> Any:
+    try:
+        import huggingface_hub.errors
+        import huggingface_hub.utils
+    except ImportError as error:
         raise NetworkError(
-            f"{files.name.file} of {files.name.repository} has the SHA-256 {digest}, but {wanted} was asked for: it is "
-            "another file than the one that the model was made with, or that the name means."
-        )
-    return dataclasses.replace(files.name, options={**files.name.options, "sha256": digest})
+            f"networks of the Hugging Face hub need huggingface_hub ({first_line(error)}). Install it with: "
+            "pip install 'patchvote[hub]'"
+        ) from None
+    hub: Any = huggingface_hub
+    hub.utils.logging.set_verbosity_error()  # what matters in its warnings is in our messages
+    return hub
 
 
-def _tables(files: HubFiles) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-    """Return the content of the files of settings, where they exist."""
-    paths: list[Path | None] = [files.settings(file) for file in SETTINGS]
-    first, second = (None if path is None else read_settings(path) for path in paths)
-    return first, second
+@contextlib.contextmanager
+def _asking(name: HubName, file: str = "") -> Iterator[Any]:
+    """Give the hub's library to a block; what it raises becomes a sentence that says what to do."""
+    hub, repository = _library(), name.repository
+    try:
+        yield hub
+    except hub.errors.GatedRepoError:
+        raise NetworkError(
+            f"{repository} is gated: its owner wants you to accept a licence first. Open its page, accept it, and log "
+            "in on this machine with: hf auth login"
+        ) from None
+    except hub.errors.RepositoryNotFoundError:
+        raise NetworkError(
+            f"the hub has no repository {repository}, or it is private. Is the name right (owner/name)? For a private "
+            "one, log in with: hf auth login"
+        ) from None
+    except hub.errors.RevisionNotFoundError:
+        raise NetworkError(f"{repository} has no revision {name.revision!r}: name a branch, tag or commit.") from None
+    except Exception as error:  # also what the library under the library raises
+        absent, unknown = hub.errors.EntryNotFoundError, hub.errors.LocalEntryNotFoundError
+        if isinstance(error, absent) and not isinstance(error, unknown):
+            raise _AbsentError(f"{repository} has no file {file}.") from None
+        raise _UnreachableError(
+            f"{file or 'the list of files'} of {repository} is not in the cache, and cannot be read from the hub: "
+            f"{first_line(error.__cause__ or error)[:300]} Is there a connection? What was downloaded is kept."
+        ) from None
 
 
-def _settings(name: HubName, preprocessor: Mapping[str, Any] | None, config: Mapping[str, Any] | None) -> OnnxSettings:
-    """Return the settings of the repository, with those that the name has in their place."""
-    options, shown = name.options, name.repository
-    named = options.get("pixels")
-    settings = pixels_of(preprocessor, config, shown) if named is None else named_pixels(named, shown)
+def _fetched(name: HubName, file: str, local: bool) -> Path:
+    """Return the path of a file in the hub's cache; it is downloaded where it is not there, unless `local`."""
+    revision, settings = name.revision or "main", {"library_name": "patchvote", "etag_timeout": 15}
+    with _asking(name, file) as hub:
+        return Path(hub.hf_hub_download(name.repository, file, revision=revision, local_files_only=local, **settings))
+
+
+def _graph_of(name: HubName, local: bool) -> tuple[HubName, Path]:
+    """Return a name with commit and file, and the path of the graph; ask the hub for what is not in the cache."""
+    unreachable: NetworkError | None = None
+    for file in [name.file] if name.file else _USUAL:
+        try:
+            path = _fetched(name, file, local or unreachable is not None)
+        except _AbsentError:
+            continue
+        except _UnreachableError as error:
+            unreachable = unreachable or error
+            continue
+        commit = path.parents[file.count("/")].name
+        return dataclasses.replace(name, revision=commit, file=file), path
+    if unreachable is not None:
+        raise unreachable
+    with _asking(name) as hub:
+        info = hub.HfApi().model_info(name.repository, revision=name.revision or "main", timeout=15)
+    graphs = sorted(one.rfilename for one in info.siblings or () if one.rfilename.lower().endswith(".onnx"))
+    if len(graphs) == 1 and not name.file and _FILE.fullmatch(graphs[0]):
+        return _graph_of(dataclasses.replace(name, file=graphs[0]), local)
+    raise NetworkError(
+        f"{name.repository} has no {f'file {name.file}' if name.file else 'ONNX file with a usual name'}. Its ONNX "
+        f"files are: {', '.join(graphs)[:500] or 'none; look for a repository of onnx-community or Xenova'}."
+    )
+
+
+def is_cached(name: str) -> bool:
+    """Whether a name is pinned and its graph is in the cache; no connection is made."""
+    try:
+        parsed, hub = HubName.parse(name), _library()
+    except NetworkError:
+        return False
+    pinned = _COMMIT.fullmatch(parsed.revision) and parsed.file and "sha256" in parsed.options
+    found = pinned and hub.try_to_load_from_cache(parsed.repository, parsed.file, revision=parsed.revision)
+    return isinstance(found, str)
+
+
+def cached_files(name: str) -> Iterator[Path]:
+    """Yield the files in the cache of the repository that a name means, of all commits; nothing is asked."""
+    if name.startswith("hf:"):
+        for repository in _cached_repositories():
+            if repository.repo_id == HubName.parse(name).repository:
+                yield from (file.file_path for revision in repository.revisions for file in revision.files)
+
+
+def cached_graphs() -> list[tuple[HubName, frozenset[str], float]]:
+    """Return the networks in the cache: name with commit and file, branches that lead there, and megabytes."""
+    found = []
+    for repository in _cached_repositories():
+        for revision in repository.revisions:
+            files = {file.file_path.relative_to(revision.snapshot_path).as_posix(): file for file in revision.files}
+            graphs = sorted((file for file in files if file.endswith(".onnx")), key=lambda file: file not in _USUAL)
+            if graphs and files.keys() & set(_SETTINGS):
+                name = HubName(repository.repo_id, revision.commit_hash, graphs[0])
+                found.append((name, revision.refs, files[graphs[0]].size_on_disk / 1e6))
+    return sorted(found, key=lambda one: str(one[0]))
+
+
+def _cached_repositories() -> list[Any]:
+    try:
+        hub = _library()
+        return [one for one in hub.scan_cache_dir().repos if one.repo_type == "model"]
+    except NetworkError:
+        return []
+    except hub.errors.CacheNotFound:
+        return []
+
+
+# --- how pixels become the input --------------------------------------------------------------------------------------
+
+
+def _settings(name: HubName, local: bool) -> OnnxSettings:
+    """Return the settings that the files of a repository describe, with those of the name in their place."""
+    options, pixels = name.options, name.options.get("pixels")
+    if pixels is None:
+        settings = described(_table(name, _SETTINGS[0], local), _table(name, _SETTINGS[1], local), name.repository)
+    elif pixels in _PIXELS:
+        settings = _scaled(*_PIXELS[pixels], 1 / 255)
+    else:
+        raise NetworkError(f"pixels must be one of {', '.join(_PIXELS)}, got {pixels[:40]!r}.")
     numbers: dict[str, Any] = {key: whole_pixels(key, options[key]) for key in ("size", "stride") if key in options}
     return dataclasses.replace(settings, output=options.get("output"), **numbers)
 
 
-def _is_whole(name: HubName, others: int | None, config: Mapping[str, Any] | None) -> bool:
-    """Whether the class token describes the whole image; refuse that where there is none."""
-    word = name.options.get("whole", "mean")
-    if word not in ("mean", "class"):
-        raise NetworkError(f"whole must be 'mean' or 'class', got {word[:40]!r}.")
-    arguments = (config or {}).get("model_args")
-    without = isinstance(arguments, dict) and arguments.get("class_token") is False
-    if word == "class" and (not others or without):
-        raise NetworkError(f"{name.repository} has no class token: leave whole=class out.")
-    return word == "class"
+def _table(name: HubName, file: str, local: bool) -> dict[str, Any]:
+    """Return the content of a JSON file of settings; empty where the repository has none."""
+    path = _library().try_to_load_from_cache(name.repository, file, revision=name.revision)
+    if path is None:
+        try:
+            path = str(_fetched(name, file, local))
+        except (_AbsentError, _UnreachableError):
+            return {}
+    return read_settings(path) if isinstance(path, str) else {}  # else, the library knows that there is none
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """Return the content of an untrusted JSON file, which must be a table."""
+    try:
+        table = json.loads(read_text(path, _MAX_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        raise NetworkError(f"{path} is not a JSON file: {first_line(error)[:200]}") from None
+    if not isinstance(table, dict):
+        raise NetworkError(f"{path} must hold a table, got {brief(table)}.")
+    return table
+
+
+def described(preprocessor: Mapping[str, Any], config: Mapping[str, Any], name: str) -> OnnxSettings:
+    """Return the settings that ``preprocessor_config.json`` and ``config.json`` describe.
+
+    The first is written by the libraries transformers and transformers.js; timm writes ``pretrained_cfg`` into either.
+    The size is that after the centre crop, where there is one. Photos themselves are never cropped.
+    """
+    for timm in (preprocessor.get("pretrained_cfg"), config.get("pretrained_cfg")):
+        if isinstance(timm, dict):
+            usual, shape = _PIXELS["imagenet"], timm.get("input_size")
+            side = shape[-1] if isinstance(shape, list) and len(shape) == 3 else None
+            return _scaled(timm.get("mean", usual[0]), timm.get("std", usual[1]), 1 / 255, side)
+    table = preprocessor
+    factor = table.get("rescale_factor", 1 / 255) if table.get("do_rescale", True) else 1.0
+    mean, deviation = (table.get("image_mean"), table.get("image_std")) if table.get("do_normalize", True) else (0, 1)
+    if not table or mean is None or deviation is None:
+        raise NetworkError(
+            f"it is not known how pixels become the input of {name}, which does not describe it. Look it up, and add "
+            f"one of ?pixels={', ?pixels='.join(_PIXELS)} to the name; &size=… where the side is not 224."
+        )
+    if table.get("rescale_offset") is True:  # EfficientNet's: pixels from -1 to 1 before the mean is subtracted
+        mean = [value + 1.0 for value in three_numbers("image_mean", mean)]
+    size = (table.get("crop_size") if table.get("do_center_crop") else None) or table.get("size")
+    settings = _scaled(mean, deviation, factor, size)
+    return dataclasses.replace(settings, color="BGR") if table.get("do_flip_channel_order") is True else settings
+
+
+def _scaled(mean: Any, deviation: Any, factor: Any, size: Any = None) -> OnnxSettings:
+    """Return settings for 8-bit pixels, from those for pixels that were multiplied by `factor`."""
+    if isinstance(size, dict):
+        if size.get("height") != size.get("width"):
+            raise NetworkError(f"images of {brief(size)} are not supported: the input must be square.")
+        size = size.get("shortest_edge", size.get("height"))
+    scale = three_numbers("rescale_factor", factor)[0]
+    if scale <= 0:
+        raise NetworkError(f"rescale_factor must be a number above 0, got {brief(factor)}.")
+    means, deviations = three_numbers("image_mean", mean), three_numbers("image_std", deviation)
+    return OnnxSettings(tuple(one / scale for one in means), tuple(one / scale for one in deviations), size=size)

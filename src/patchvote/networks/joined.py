@@ -10,19 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NetworkError
-from .base import Backbone, NetworkSpec, Preprocessing
+from .base import Backbone, NetworkSpec, Preprocessing, describe
 from .names import JOIN
-from .outputs import descriptors, with_whole
 
 
 class JoinedBackbone:
-    """Describes images by several networks at once.
-
-    Parameters
-    ----------
-    parts : sequence of Backbone
-        Networks of the same stride. Images have the input size of the first.
-    """
+    """Describes images by several networks of the same stride; images have the input size of the first."""
 
     def __init__(self, parts: Sequence[Backbone]) -> None:
         self._parts = list(parts)
@@ -30,34 +23,29 @@ class JoinedBackbone:
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe ``(n, h, w, 3)`` RGB images."""
-        return np.concatenate([unit(descriptors(part, images)) for part in self._parts], axis=-1)
+        return np.concatenate([unit(describe(part, images)[0]) for part in self._parts], axis=-1)
 
     def with_whole(self, images: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Describe images; also return the descriptors of whole images: class tokens, or means of a network's cells."""
         maps, wholes = [], []
         for part in self._parts:
-            cells, whole = with_whole(part, images)
+            cells, whole = describe(part, images)
             maps.append(unit(cells))
             wholes.append(unit(whole) if whole is not None else mean_of_cells(maps[-1]))
         return np.concatenate(maps, axis=-1), np.concatenate(wholes, axis=-1)
 
 
 def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
-    """Return the specification of several joined networks; that of the network itself where there is only one.
-
-    Raises
-    ------
-    NetworkError
-        The networks differ in stride or fixed size.
-    """
+    """Return the specification of several joined networks, or refuse networks that look at different places."""
     first = parts[0]
     if len(parts) == 1:
         return first
     for part in parts[1:]:
         if (part.stride, part.fixed_size) != (first.stride, first.fixed_size):
             raise NetworkError(
-                f"{first.name} ({_places(first)}) and {part.name} ({_places(part)}) do not look at the same places, so "
-                "their descriptors cannot be joined."
+                f"{first.name} (stride {first.stride}, fixed size {first.fixed_size}) and {part.name} (stride "
+                f"{part.stride}, fixed size {part.fixed_size}) do not look at the same places, so their descriptors "
+                "cannot be joined."
             )
     fingerprints = JOIN.join(part.fingerprint for part in parts)
     return NetworkSpec(
@@ -72,13 +60,6 @@ def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
         fixed_size=first.fixed_size,
         whole="class" if any(part.whole == "class" for part in parts) else "mean",
     )
-
-
-def _places(spec: NetworkSpec) -> str:
-    """Return in words where a network looks at images."""
-    stride = "one vector per image" if spec.stride is None else f"stride {spec.stride}"
-    size = "any size" if spec.fixed_size is None else f"only {spec.fixed_size[1]} x {spec.fixed_size[0]} pixels"
-    return f"{stride}, {size}"
 
 
 def mean_of_cells(outputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

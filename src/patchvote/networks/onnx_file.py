@@ -1,34 +1,41 @@
-"""Open an ONNX file of a user as a network.
+"""Open an ONNX file as a network, and write one.
 
-The preprocessing must be given, in arguments or in a TOML file beside it (`net.toml` beside `net.onnx`); graphs that
-patchvote wrote hold it themselves. Everything else (axes, size, dimension, stride) is read from the graph or found by
-running it.
+The preprocessing is given in arguments, in a TOML file beside it (`net.toml` beside `net.onnx`), or in the graph's
+metadata. Everything else (axes, size, dimension, stride) is read from the graph or found by running it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import NetworkError
+from ..utils.files import write_file
+from ..utils.marks import NAME, SETTINGS_HEAD
+from ..utils.onnx_graph import GraphBuilder, nodes_of
 from ..utils.reading import parse_toml, read_toml
-from ..utils.schema import brief
+from ..utils.schema import brief, text, whole
 from ..utils.terminal import nearest
 from .base import Activation, NetworkSpec, Preprocessing, stride_of
-from .graph import cut, output_names
+from .graph import cut, output_names, patch_size
 from .graph_file import check_operations, read_graph
-from .onnx_backbone import OnnxBackbone
-from .session import Session
+from .session import EndlessWorkError, OnnxBackbone, Session
 
-SETTINGS = "patchvote"  # key of a graph's metadata that holds the text of its TOML file
+if TYPE_CHECKING:
+    import onnx
+
 _MAX_SIDE = 4096  # pixels of the input; the largest networks take about 1,000
 _MAX_PIXELS = 1 << 26  # of a batch, where the graph fixes its size: 0.8 GB as float32
+_MAX_OTHER_TOKENS = 16  # beside those of patches; a class token and eight registers are the most that is common
+_MAX_STRIDE = 64  # pixels per token; the largest common patches have 32
+_SETTINGS = "patchvote"  # key of a graph's metadata that holds the text of its TOML file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,91 +53,66 @@ class OnnxSettings:
     size : int, optional
         Side of the square input that the network was trained on; 224 where the graph does not fix it.
     stride : int, optional
-        Pixels between two cells of the feature map; the nearest power of two by default.
+        Pixels between two cells of the feature map; measured by default.
     """
 
-    mean: float | tuple[float, float, float] = 0.0
-    scale: float | tuple[float, float, float] = 1.0
-    color: str = "RGB"
+    mean: float | tuple[float, ...] = 0.0
+    scale: float | tuple[float, ...] = 1.0
+    color: Literal["RGB", "BGR"] = "RGB"
     output: str | None = None
     size: int | None = None
     stride: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("size", "stride"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise NetworkError(f"{name} must be a whole number above 0, got {brief(value)}.")
-            if value > _MAX_SIDE:
-                raise NetworkError(f"{name} may be up to {_MAX_SIDE:,} pixels, got {brief(value)}.")
-        if self.output is not None and not isinstance(self.output, str):
-            raise NetworkError(f"output must be the name of a tensor, got {brief(self.output)}.")
-
-    @classmethod
-    def beside(cls, path: Path) -> OnnxSettings:
-        """Read the TOML file beside the ONNX file `path`; return the defaults where there is none."""
-        file = path.with_suffix(".toml")
-        if not _exists(file):
-            return cls()
-        try:
-            return cls._of(read_toml(file), file)
-        except OSError as error:
-            raise NetworkError(f"{file} cannot be read: {error.strerror or error}.") from None
-        except ValueError as error:
-            raise NetworkError(f"{file} is not a TOML file: {error}") from None
-
-    @classmethod
-    def inside(cls, model: Any, path: Path) -> OnnxSettings:
-        """Read the settings that a graph holds; return the defaults where there are none."""
-        text = next((entry.value for entry in model.metadata_props if entry.key == SETTINGS), "")
-        try:
-            return cls._of(parse_toml(text), path)
-        except ValueError as error:
-            raise NetworkError(f"the settings in {path} are damaged: {error}") from None
-
-    @classmethod
-    def _of(cls, settings: dict[str, Any], file: Path) -> OnnxSettings:
-        known = [field.name for field in dataclasses.fields(cls)]
-        for key in settings:
-            if key not in known:
-                raise NetworkError(f"{file} has an unknown key {brief(key)}.{nearest(key[:40], known)}")
-        return cls(**settings)
-
-    def preprocessing(self, layout: str) -> Preprocessing:
-        """Check the settings and return them as a `Preprocessing`."""
+        side, name = whole(1, _MAX_SIDE), text(1000)
+        checks = {"size": side, "stride": side, "output": name}
+        for key, check in checks.items():
+            value = getattr(self, key)
+            if value is not None and (fault := check(value)) is not None:
+                raise NetworkError(f"{key}{fault}.")
         if self.color not in ("RGB", "BGR"):
             raise NetworkError(f"color must be 'RGB' or 'BGR', got {brief(self.color)}.")
-        return Preprocessing(
-            mean=_three("mean", self.mean),
-            scale=_three("scale", self.scale),
-            color="RGB" if self.color == "RGB" else "BGR",
-            layout="NCHW" if layout == "NCHW" else "NHWC",
-        )
+
+    def preprocessing(self, layout: Literal["NCHW", "NHWC"]) -> Preprocessing:
+        """Check the numbers and return them as a `Preprocessing`."""
+        mean, scale = three_numbers("mean", self.mean), three_numbers("scale", self.scale)
+        if not all(scale):
+            raise NetworkError(f"scale must not be 0, got {brief(self.scale)}.")
+        return Preprocessing(mean, scale, self.color, layout)
 
 
-def _exists(path: Path) -> bool:
-    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises for names that no file can have
-
-
-def _three(name: str, value: Any) -> tuple[float, float, float]:
+def three_numbers(name: str, value: Any) -> tuple[float, float, float]:
+    """Return a number, or three, as three finite numbers."""
     try:
         values = np.broadcast_to(np.asarray(value, dtype=np.float64), (3,))
     except (TypeError, ValueError, OverflowError):
-        raise NetworkError(f"{name} must be a number or three numbers, got {brief(value)}.") from None
-    if not np.isfinite(values).all() or (name == "scale" and not values.all()):
-        raise NetworkError(f"{name} must be finite{' and not 0' if name == 'scale' else ''}, got {brief(value)}.")
+        values = np.array([np.nan])
+    if not np.isfinite(values).all():
+        raise NetworkError(f"{name} must be a finite number or three numbers, got {brief(value)}.")
     return float(values[0]), float(values[1]), float(values[2])
 
 
+def _settings_of(path: Path, model: onnx.ModelProto) -> OnnxSettings:
+    """Read the TOML file beside an ONNX file; without one, the settings that the graph holds, or the defaults."""
+    file = path.with_suffix(".toml")
+    try:
+        if os.path.exists(file):  # noqa: PTH110 - Path.exists raises for names that no file can have
+            table = read_toml(file)
+        else:
+            table = parse_toml(next((one.value for one in model.metadata_props if one.key == _SETTINGS), ""))
+    except OSError as error:
+        raise NetworkError(f"{file} cannot be read: {error.strerror or error}.") from None
+    except ValueError as error:
+        raise NetworkError(f"{file} is not a TOML file: {error}") from None
+    known = [field.name for field in dataclasses.fields(OnnxSettings)]
+    for key in table:
+        if key not in known:
+            raise NetworkError(f"{file} has an unknown key {brief(key)}.{nearest(key[:40], known)}")
+    return OnnxSettings(**table)
+
+
 def open_onnx(
-    path: str | Path,
-    *,
-    activation: Activation = "after",
-    threads: int = 1,
-    device: str = "cpu",
-    **settings: Any,
+    path: str | Path, *, activation: Activation = "after", threads: int = 1, device: str = "cpu", **settings: Any
 ) -> OnnxBackbone:
     """Open an ONNX file as a backbone.
 
@@ -153,58 +135,19 @@ def open_onnx(
         The file, the settings or the TOML file beside it cannot be used; the message gives the reason.
     """
     path = Path(path)
-    beside = OnnxSettings.beside(path)  # before the graph, which may take a moment to read
     model, digest = read_graph(path)
-    if not _exists(path.with_suffix(".toml")):
-        beside = OnnxSettings.inside(model, path)
-    chosen = dataclasses.replace(beside, **settings)
-    output = chosen.output or _only_output(model, path)
-    spec = NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, output)
-
-    def part(model: Any) -> bytes:
-        wanted = cut(model, output, activation)
-        check_operations(wanted, path)
-        return serialised(wanted, path)
-
-    backbone = OnnxBackbone(spec, part(model), threads, device, bounded=True, read=lambda: part(read_graph(path)[0]))
-    backbone.spec = _completed(spec, backbone.session, chosen, path)
-    return backbone
-
-
-def _only_output(model: Any, path: Path) -> str:
-    """Return the name of the output of a graph that must have only one."""
+    chosen = dataclasses.replace(_settings_of(path, model), **settings)
     names = output_names(model)
-    if len(names) != 1:
-        shown = ", ".join(names)[:500]
+    if chosen.output is None and len(names) != 1:
         raise NetworkError(
-            f"{path} has {len(names)} outputs ({shown}): say which to read, with output=… or in a line "
-            f'output = "…" of {path.with_suffix(".toml").name} beside it.'
+            f"{path} has {len(names)} outputs ({', '.join(names)[:500]}): say which to read, with output=… or in a "
+            f'line output = "…" of {path.with_suffix(".toml").name} beside it.'
         )
-    return names[0]
-
-
-def _completed(spec: NetworkSpec, session: Session, settings: OnnxSettings, path: Path) -> NetworkSpec:
-    """Complete the specification of a network from its graph, its settings and a trial run."""
-    layout, fixed = read_input(session, path)
-    size = settings.size or (max(fixed) if fixed else 224)
-    preprocessing = settings.preprocessing(layout)
-
-    # The shapes in a graph are often missing or symbolic, so an image goes through it. The image is twice as wide as
-    # high if possible, which distinguishes rows and columns of the map from its channels. A graph without a fixed size
-    # may still work with one size only.
-    sizes = [fixed] if fixed else [(size, 2 * size), (size, size)]
-    result, height, width = trial_run(session, preprocessing, sizes, path)
-    dim, rows, output_layout = read_output(result, height, width, spec.output, path)
-    if fixed is None and rows is not None and height == width:  # the wide image failed
-        fixed = (height, width)
-    return dataclasses.replace(
-        spec,
-        dim=dim,
-        size=size,
-        stride=None if rows is None else settings.stride or stride_of(height, rows),
-        preprocessing=preprocessing,
-        fixed_size=fixed,
-        output_layout="NHWC" if output_layout == "NHWC" else "NCHW",
+    wanted = NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, chosen.output or names[0])
+    part = cut(model, wanted.output, activation)
+    _, spec, session = adapt(part, wanted, chosen, threads=threads, device=device)
+    return OnnxBackbone(
+        spec, session, lambda: adapt(cut(read_graph(path)[0], wanted.output, activation), wanted, chosen)[0]
     )
 
 
@@ -213,78 +156,233 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
     return open_onnx(name, activation=activation, threads=threads, device=device)
 
 
-def serialised(model: Any, path: Path) -> bytes:
-    """Return a graph as bytes; `path` is its file, for messages."""
+def write_network(path: str | Path, graph: onnx.ModelProto, spec: NetworkSpec) -> Path:
+    """Write a graph, whose first output is the descriptors, and its settings beside it and in it; return its path."""
+    import onnx
+
+    path, preprocessing = Path(path), spec.preprocessing
+    lines = [
+        SETTINGS_HEAD,
+        f"output = {json.dumps(graph.graph.output[0].name, ensure_ascii=False)}",  # a name may hold quotes
+        f"mean = {list(preprocessing.mean)}",
+        f"scale = {list(preprocessing.scale)}",
+        f'color = "{preprocessing.color}"',
+        f"size = {spec.size}",
+        *([] if spec.stride is None else [f"stride = {spec.stride}"]),
+    ]
+    text = "\n".join([*lines, ""])
+    marked = onnx.ModelProto()
+    marked.CopyFrom(graph)
+    marked.producer_name = NAME
+    onnx.helper.set_model_props(marked, {_SETTINGS: text})
+    write_file(path, [marked.SerializeToString()])
+    write_file(path.with_suffix(".toml"), [text.encode()])
+    return path
+
+
+# --- pixels in float32 at one end, a feature map in float32 at the other ----------------------------------------------
+
+
+def adapt(
+    part: onnx.ModelProto,
+    wanted: NetworkSpec,
+    settings: OnnxSettings,
+    *,
+    threads: int = 1,
+    device: str = "cpu",
+    bounded: bool = True,
+) -> tuple[onnx.ModelProto, NetworkSpec, Session]:
+    """Return a graph of one output as a graph that returns a map or vector, what trial runs tell, and a session.
+
+    Tokens of a transformer become a map by nodes that are added to the graph. Class, register and other tokens are
+    before those of the patches and are left out; where `wanted.whole` is "class", the first is a second output.
+    """
+    part = _prepared(part, wanted.name)
+    session = Session(_serialised(part, wanted.name), wanted.name, threads=threads, device=device, bounded=bounded)
+    spec, others = _measured(session, part, wanted, settings)
+    if wanted.whole == "class" and not others:
+        raise NetworkError(f"{wanted.name} has no class token: leave whole=class out.")
+    if others is None and session.output_type == "tensor(float)":
+        return part, spec, session
+    _add_map(part, spec, others)
+    session = Session(_serialised(part, wanted.name), wanted.name, threads=threads, device=device, bounded=bounded)
+    return part, spec, session
+
+
+def _serialised(model: onnx.ModelProto, name: str) -> bytes:
     try:
         return bytes(model.SerializeToString())
     except Exception as error:  # what the protobuf writer raises differs between its versions
-        raise NetworkError(f"{path} is too large for one graph: {error}") from None
+        raise NetworkError(f"{name} is too large for one graph: {error}") from None
 
 
-def trial_run(
-    session: Session, preprocessing: Preprocessing, sizes: list[tuple[int, int]], path: Path
-) -> tuple[npt.NDArray[np.float32], int, int]:
-    """Run the graph on a blank image of the first size that works; return the output, and the image's height and width.
+def _prepared(part: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """Return a copy of a graph that takes float32, and one image per call where images would affect each other."""
+    from onnx import TensorProto, helper
 
-    The shape of the output might depend on the image's content, so the graph also runs on noise of that size.
+    check_operations(part, name)
+    changed = type(part)()
+    changed.CopyFrom(part)
+    constants = {constant.name for constant in part.graph.initializer}
+    # A graph that quantises its tensors by their largest value: images of one batch would affect each other.
+    scales_by_batch = any(node.op_type.startswith("DynamicQuantize") for node in nodes_of(part))
+    for image in changed.graph.input:
+        kind = image.type.tensor_type
+        if image.name in constants:
+            continue
+        if scales_by_batch and kind.shape.dim:
+            kind.shape.dim[0].dim_value = 1
+        if kind.elem_type == TensorProto.FLOAT16:
+            old, image.name, kind.elem_type = image.name, "patchvote_image", TensorProto.FLOAT
+            cast = helper.make_node("Cast", ["patchvote_image"], [old], name="patchvote_cast", to=TensorProto.FLOAT16)
+            changed.graph.node.insert(0, cast)
+    return changed
+
+
+def _measured(
+    session: Session, part: onnx.ModelProto, wanted: NetworkSpec, settings: OnnxSettings
+) -> tuple[NetworkSpec, int | None]:
+    """Return the specification of a graph, and the number of tokens before those of patches where it returns tokens.
+
+    Shapes in a graph are often missing or symbolic, so two images go through it, the second twice as wide: it has so
+    many more columns or tokens. Where the second run fails, the network takes one size only.
     """
-    problem: Exception | None = None
-    noise = np.random.default_rng(0)
-    for height, width in sizes:
+    layout, fixed = _read_input(session, wanted.name)
+    height, width = fixed or (settings.size or 224,) * 2
+    preprocessing = settings.preprocessing(layout)
+    noise, wide = np.random.default_rng(0).integers(0, 256, (1, height, 2 * width, 3), np.uint8), None
+    square = _trial_run(session, preprocessing, noise[:, :, :width], wanted.name)
+    if _trial_run(session, preprocessing, np.zeros((1, height, width, 3), np.uint8), wanted.name).shape != square.shape:
+        raise NetworkError(f"{wanted.name}: the shape of the output must depend on the size of the image alone.")
+    if fixed is None:
         try:
-            blank = session.run(preprocessing(np.zeros((1, height, width, 3), np.uint8)))
-            other = session.run(preprocessing(noise.integers(0, 256, (1, height, width, 3), np.uint8)))
-            if other.shape != blank.shape:
-                raise NetworkError(
-                    f"{path} returns the shape {blank.shape} for a blank image and {other.shape} for noise: the shape "
-                    "must depend on the size of the image alone."
-                )
-            return blank, height, width
-        except NetworkError:
+            wide = _trial_run(session, preprocessing, noise, wanted.name)
+        except EndlessWorkError:
             raise
-        except Exception as error:  # ONNX Runtime's exceptions have no common base
-            problem = error
-    height, width = sizes[-1]
-    raise NetworkError(f"{path} cannot take an image of {width} x {height} pixels: {problem}") from problem
-
-
-def read_output(
-    result: npt.NDArray[np.float32], height: int, width: int, output: str, path: Path
-) -> tuple[int, int | None, str]:
-    """Return the number of features and of rows of the output for one image, and the order of its axes."""
-    shape = result.shape
-    if result.size == 0:
-        raise NetworkError(f"the tensor {output!r} of {path} has the shape {shape} for one image: nothing is in it.")
-    if result.ndim >= 2 and result.size == shape[0] * max(shape[1:]):
-        return max(shape[1:]), None, "NCHW"
-    if result.ndim == 4:
+        except NetworkError:
+            fixed = (height, width)
+    known: dict[str, Any] = {"size": max(height, width), "preprocessing": preprocessing, "fixed_size": fixed}
+    shape = square.shape
+    if square.size == 0:
+        raise NetworkError(f"the tensor {wanted.output!r} of {wanted.name} has the shape {shape}: nothing is in it.")
+    largest = square if wide is None else wide
+    if square.ndim >= 2 and largest.size == shape[0] * max(largest.shape[1:]):
+        return dataclasses.replace(wanted, dim=max(shape[1:]), **known), None
+    if square.ndim == 3:
+        stride, others = _stride_of_tokens(square, wide, (height, width), settings.stride or patch_size(part))
+        if stride:
+            return dataclasses.replace(wanted, dim=shape[2], stride=stride, **known), others
+    if square.ndim == 4:
         # Rows and columns are the two neighbouring axes whose proportions are nearest to the image's.
-        misfit = {
-            layout: abs(np.log((columns / rows) / (width / height)))
-            for layout, rows, columns in (("NCHW", shape[2], shape[3]), ("NHWC", shape[1], shape[2]))
-        }
-        layout = min(misfit, key=misfit.__getitem__)
-        return (shape[1], shape[2], layout) if layout == "NCHW" else (shape[3], shape[1], layout)
+        _, rows, columns, last = largest.shape
+        ratio = width / height if wide is None else 2 * width / height
+        is_last = abs(math.log(columns / rows / ratio)) < abs(math.log(last / columns / ratio))
+        rows, columns = shape[1:3] if is_last else shape[2:]
+        more = None if wide is None else wide.shape[2 if is_last else 3] - columns
+        return dataclasses.replace(
+            wanted,
+            dim=shape[3 if is_last else 1],
+            stride=settings.stride or _stride_of_map(width, columns, more),
+            output_layout="NHWC" if is_last else "NCHW",
+            **known,
+        ), None
     raise NetworkError(
-        f"the tensor {output!r} of {path} has the shape {shape} for one image: neither a vector nor a feature map of "
-        "rows and columns. Name another tensor with output=…"
+        f"the tensor {wanted.output!r} of {wanted.name} has the shape {shape} for an image of {width} x {height} "
+        "pixels: neither a vector nor a feature map, nor tokens of patches. Name another with output=…, or the side of "
+        "a patch with stride=…"
     )
 
 
-def read_input(session: Session, path: Path) -> tuple[str, tuple[int, int] | None]:
+def _read_input(session: Session, name: str) -> tuple[Literal["NCHW", "NHWC"], tuple[int, int] | None]:
     """Return the order of the input's axes, and its height and width where they are fixed."""
     inputs = session.inputs
     if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
         shown = "; ".join(f"{value.name}: {value.type} {value.shape}" for value in inputs)[:500]
-        raise NetworkError(f"{path} must take one float32 input of 4 axes, a batch of colour images; it takes {shown}.")
+        raise NetworkError(f"{name} must take one float32 input of 4 axes, a batch of colour images; it takes {shown}.")
     shape = inputs[0].shape
-    layout = "NHWC" if shape[3] == 3 and shape[1] != 3 else "NCHW"
+    layout: Literal["NCHW", "NHWC"] = "NHWC" if shape[3] == 3 and shape[1] != 3 else "NCHW"
     height, width = shape[2:] if layout == "NCHW" else shape[1:3]
     sides = [side for side in (height, width) if isinstance(side, int)]
     batch = shape[0] if isinstance(shape[0], int) else 1
     if not all(1 <= side <= _MAX_SIDE for side in sides) or not 1 <= batch * math.prod(sides) <= _MAX_PIXELS:
         raise NetworkError(
-            f"{path} takes {batch} images of {width} x {height} pixels at once; sides may have up to {_MAX_SIDE:,} "
+            f"{name} takes {batch} images of {width} x {height} pixels at once; sides may have up to {_MAX_SIDE:,} "
             f"pixels, and all images of one call {_MAX_PIXELS:,}."
         )
     return layout, (height, width) if len(sides) == 2 else None
+
+
+def _trial_run(session: Session, preprocessing: Preprocessing, pixels: npt.NDArray[np.uint8], name: str) -> Any:
+    try:
+        return session.run(preprocessing(pixels))
+    except NetworkError:
+        raise
+    except Exception as error:  # ONNX Runtime's exceptions have no common base
+        height, width = pixels.shape[1:3]
+        raise NetworkError(f"{name} cannot take an image of {width} x {height} pixels: {error}") from error
+
+
+def _stride_of_map(side: int, cells: int, more: int | None) -> int:
+    """Return the pixels between two cells, which need not be a power of two, from the cells of `more` pixels.
+
+    Cells that a network without padding loses at the edges are as many for any size, so the cells that come with twice
+    the width tell. For a network of one size, cells are taken to tile the image. Where they do not divide the size,
+    there may be one too many or too few: then a power of two that is possible is likelier.
+    """
+    more, power = cells if more is None else more, stride_of(side, cells)
+    if more < 2 or (side % more and side / (more + 1) <= power <= side / (more - 1)):
+        return power
+    return round(side / more)
+
+
+def _stride_of_tokens(
+    square: npt.NDArray[np.float32], wide: npt.NDArray[np.float32] | None, shape: tuple[int, int], patch: int | None
+) -> tuple[int, int]:
+    """Return the stride, and the number of tokens before those of patches; 0 where the tokens are no map."""
+    (height, width), count = shape, square.shape[1]
+    more = 0 if wide is None else wide.shape[1] - count
+    if 0 < more <= count:
+        strides = [math.isqrt(height * width // more)]
+    else:  # one size only: the patches of a transformer are cut by its first convolution
+        strides = [patch << power for power in range(7) if patch and patch << power <= max(_MAX_STRIDE, patch)]
+    for stride in strides:
+        others = count - (height // stride) * (width // stride)
+        if 0 <= others <= _MAX_OTHER_TOKENS and more in (0, count - others):
+            return stride, others
+    return 0, 0
+
+
+def _add_map(part: onnx.ModelProto, spec: NetworkSpec, others: int | None) -> None:
+    """Let a graph return a map, or a vector, in float32 of its output; and a class token where `spec` asks for it."""
+    from onnx import TensorProto, helper
+
+    builder, graph = GraphBuilder("patchvote_"), part.graph
+    source, name = graph.output[0].name, "patchvote_map"
+    shape: list[str | int] = (
+        ["n", spec.dim, "rows", "columns"] if spec.output_layout == "NCHW" else ["n", "rows", "columns", spec.dim]
+    )
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape if spec.stride else ["n", "d"])]
+    if others is None:
+        builder.node("Cast", source, output=name, to=TensorProto.FLOAT)
+    else:
+        first = 2 if spec.preprocessing.layout == "NCHW" else 1
+        sides = builder.node(
+            "Slice",
+            builder.node("Shape", graph.input[0].name),
+            builder.ints(first),
+            builder.ints(first + 2),
+            builder.ints(0),
+        )
+        cells = builder.node("Div", sides, builder.ints(spec.stride or 1))
+        patches = builder.node("Slice", source, builder.ints(others), builder.ints((1 << 31) - 1), builder.ints(1))
+        columns = builder.node("Transpose", patches, perm=[0, 2, 1])
+        wanted = builder.node("Concat", builder.ints(0, 0), cells, axis=0)  # in a new shape, 0 keeps an axis as it is
+        builder.node("Cast", builder.node("Reshape", columns, wanted), output=name, to=TensorProto.FLOAT)
+        if spec.whole == "class":
+            token = builder.node("Gather", source, builder.constant(0, np.int64), axis=1)
+            builder.node("Cast", token, output="patchvote_whole", to=TensorProto.FLOAT)
+            values.append(helper.make_tensor_value_info("patchvote_whole", TensorProto.FLOAT, ["n", spec.dim]))
+    graph.node.extend(builder.nodes)
+    graph.initializer.extend(builder.constants.values())
+    del graph.output[:]
+    graph.output.extend(values)

@@ -1,11 +1,9 @@
-"""Sessions of ONNX Runtime, with limits for graphs that come from a file.
+"""Run graphs with ONNX Runtime, with limits for graphs that come from a file.
 
-A graph is a program: it can compute for hours and request any amount of memory. Graphs that this package builds run
-without limits. A graph from a file has a time limit for its preparation and for every call, and all such graphs
-together may use a share of the machine's memory. Libraries of custom operations are never loaded.
-
-ONNX Runtime can be stopped between two operations, but not within one. A call with a limit therefore runs in a daemon
-thread, which is abandoned after the limit and on Ctrl-C.
+A graph is a program: it can compute for hours and request any amount of memory. A graph from a file has a time limit
+for its preparation and for every call, and all such graphs together may use a share of the machine's memory. ONNX
+Runtime can be stopped between two operations, but not within one: a call with a limit runs in a daemon thread, which is
+abandoned after the limit and on Ctrl-C. Libraries of custom operations are never loaded.
 """
 
 from __future__ import annotations
@@ -17,13 +15,17 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import NetworkError
 from ..utils.machine import memory
+from .base import NetworkSpec
+
+if TYPE_CHECKING:
+    import onnx
 
 T = TypeVar("T")
 
@@ -38,35 +40,17 @@ _PROVIDERS = {"cpu": (), "cuda": ("CUDAExecutionProvider",), "mps": ("CoreMLExec
 
 
 class Session:
-    """A graph that is ready to run.
-
-    Parameters
-    ----------
-    graph : bytes
-        Serialised graph; its only input is a batch of images.
-    name : str
-        Name of the graph in error messages.
-    threads : int, default 1
-        Number of threads per call.
-    device : {"cpu", "cuda", "mps"}, default "cpu"
-        Device of ONNX Runtime.
-    bounded : bool, default False
-        Whether time and memory are limited.
-
-    Raises
-    ------
-    NetworkError
-        ONNX Runtime cannot run the graph, or takes too long to prepare it.
-    """
+    """A serialised graph that is ready to run; its only input is a batch of images."""
 
     def __init__(
         self, graph: bytes, name: str, *, threads: int = 1, device: str = "cpu", bounded: bool = False
     ) -> None:
         import onnxruntime
 
-        providers = _providers(device, onnxruntime.get_available_providers())
+        check_device(device)
         options = _options(onnxruntime, threads, bounded)
         self._name, self._bounded, self._abandoned = name, bounded, False
+        providers = [*_PROVIDERS[device], "CPUExecutionProvider"]  # the CPU for operations that the device lacks
         make = functools.partial(onnxruntime.InferenceSession, graph, options, providers=providers)
 
         def stop() -> None:
@@ -79,12 +63,21 @@ class Session:
             raise
         except Exception as error:  # ONNX Runtime's exceptions have no common base
             raise NetworkError(f"{name} is not a graph that ONNX Runtime can run: {error}") from error
-        _check_used(device, self._session.get_providers())
+        if not set(_PROVIDERS[device]) <= set(self._session.get_providers()):  # it took the CPU instead, silently
+            raise NetworkError(
+                f"ONNX Runtime cannot use {device!r} here: its {_PROVIDERS[device][0]} does not start. Is there such a "
+                f"device, and does its driver work? To run the network on the CPU, leave {device!r} out."
+            )
 
     @property
     def inputs(self) -> list[Any]:
         """Inputs of the graph, each with name, type and shape."""
         return list(self._session.get_inputs())
+
+    @property
+    def output_type(self) -> str:
+        """Type of the first output, such as "tensor(float)"."""
+        return str(self._session.get_outputs()[0].type)
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -119,12 +112,86 @@ class Session:
         def stop() -> None:
             options.terminate = True
 
-        limit, call = sum(map(_seconds, feeds.values())), functools.partial(self._session.run, None, feeds, options)
+        limit = sum(_CALL_SECONDS * (1 + tensor.size / 3e6) for tensor in feeds.values())
+        call = functools.partial(self._session.run, None, feeds, options)
         try:
             return within(limit, call, stop, f"{self._name} does not answer")
         except EndlessWorkError:
             self._abandoned = True
             raise
+
+
+class OnnxBackbone:
+    """A graph in ONNX Runtime, whose first output is the descriptors.
+
+    Parameters
+    ----------
+    spec : NetworkSpec
+        Specification of the network.
+    graph : bytes or Session
+        Serialised graph, which has no limits, or a session that is ready.
+    read : function, optional
+        Function that returns the network, so that it need not stay in memory; `graph` by default.
+    channels_last : bool, default False
+        Whether the channels of the feature map come last in `graph`, whatever layout the network itself has.
+    threads : int, default 1
+        Number of threads per call. One is best where several photos are processed at once.
+    device : {"cpu", "cuda", "mps"}, default "cpu"
+        Device of ONNX Runtime.
+    """
+
+    def __init__(
+        self,
+        spec: NetworkSpec,
+        graph: bytes | Session,
+        read: Callable[[], onnx.ModelProto] | None = None,
+        *,
+        channels_last: bool = False,
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> None:
+        self.spec = spec
+        self.session = (
+            graph if isinstance(graph, Session) else Session(graph, spec.name, threads=threads, device=device)
+        )
+        self._channels_last = channels_last or spec.output_layout == "NHWC"
+        self._read = read
+        self._graph = b"" if read or isinstance(graph, Session) else graph
+
+    def graph(self) -> onnx.ModelProto:
+        """Return the network, from a batch of preprocessed images to the descriptors."""
+        if self._read is not None:
+            return self._read()
+        import onnx
+
+        return onnx.load_from_string(self._graph)
+
+    def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Describe ``(n, h, w, 3)`` RGB images."""
+        return self.describe(self.spec.preprocessing(images))
+
+    def with_whole(self, images: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Describe images as a call does; also return the class token of each, where `spec.whole` is "class"."""
+        maps, whole = self._describe_all(self.spec.preprocessing(images))
+        return maps, whole
+
+    def describe(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Describe images that are already preprocessed."""
+        return self._describe_all(tensor)[0]
+
+    def _describe_all(self, tensor: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
+        try:
+            result, *others = self.session.run_all(tensor)
+            if self.spec.stride is None:
+                return [result.reshape(len(tensor), self.spec.dim), *others]
+            result = result if self._channels_last else result.transpose(0, 2, 3, 1)
+            if result.shape[::3] != (len(tensor), self.spec.dim):
+                raise ValueError(f"its output has the shape {result.shape}")
+            return [result, *others]
+        except NetworkError:
+            raise
+        except Exception as error:  # ONNX Runtime's exceptions have no common base
+            raise NetworkError(f"{self.spec.name} cannot take an input of shape {tensor.shape}: {error}") from error
 
 
 class EndlessWorkError(NetworkError):
@@ -134,14 +201,8 @@ class EndlessWorkError(NetworkError):
 def within(seconds: float, work: Callable[[], T], stop: Callable[[], None], what: str) -> T:
     """Return the result of `work`, or raise a `NetworkError` that begins with `what` after this many seconds.
 
-    Work that does not end after a call of `stop` continues in a thread that does not keep the process alive.
-
-    Raises
-    ------
-    NetworkError
-        The work took longer.
-    EndlessWorkError
-        The work took longer, and has not stopped.
+    Work that does not end after a call of `stop` continues in a thread that does not keep the process alive; the error
+    is then an `EndlessWorkError`.
     """
     future: Future[T] = Future()
 
@@ -171,10 +232,7 @@ def within(seconds: float, work: Callable[[], T], stop: Callable[[], None], what
 
 
 def exit_past_work(code: int) -> None:
-    """Exit the process at once where a network is still running: at a normal exit, its thread would crash Python.
-
-    Called by the command line at the very end. Does not return where a thread of `within` has not ended.
-    """
+    """Exit the process at once where a thread of `within` has not ended: a normal exit would crash Python."""
     if any(thread.is_alive() for thread in list(_at_work)):
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed, or the disk full
@@ -182,43 +240,15 @@ def exit_past_work(code: int) -> None:
         os._exit(code)
 
 
-def _seconds(tensor: npt.NDArray[Any]) -> float:
-    """Return the time limit of a call with these images."""
-    return _CALL_SECONDS * (1 + tensor.size / 3e6)
-
-
 def check_device(device: str) -> None:
-    """Refuse a device that ONNX Runtime does not have here.
-
-    Raises
-    ------
-    NetworkError
-        There is no such device, or this build of ONNX Runtime does not support it.
-    """
+    """Refuse a device that ONNX Runtime does not have here."""
     import onnxruntime
 
-    _providers(device, onnxruntime.get_available_providers())
-
-
-def _providers(device: str, available: list[str]) -> list[str]:
-    """Return the execution providers of a device; the CPU comes last, for operations that the device does not have."""
     if device not in _PROVIDERS:
         raise NetworkError(f"device must be one of {', '.join(_PROVIDERS)}, got {device!r}.")
-    for provider in _PROVIDERS[device]:
-        if provider not in available:
-            hint = "pip install onnxruntime-gpu in place of onnxruntime" if device == "cuda" else "it is part of macOS"
-            raise NetworkError(f"ONNX Runtime cannot use {device!r} here: it has no {provider} ({hint}).")
-    return [*_PROVIDERS[device], "CPUExecutionProvider"]
-
-
-def _check_used(device: str, used: list[str]) -> None:
-    """Refuse a session without the device: ONNX Runtime takes the CPU instead, and tells nobody."""
-    for provider in _PROVIDERS[device]:
-        if provider not in used:
-            raise NetworkError(
-                f"ONNX Runtime cannot use {device!r} here: its {provider} does not start. Is there such a device, and "
-                f"does its driver work? Without it, the network runs on the CPU: leave {device!r} out."
-            )
+    for provider in set(_PROVIDERS[device]) - set(onnxruntime.get_available_providers()):
+        hint = "pip install onnxruntime-gpu in place of onnxruntime" if device == "cuda" else "it is part of macOS"
+        raise NetworkError(f"ONNX Runtime cannot use {device!r} here: it has no {provider} ({hint}).")
 
 
 def _options(onnxruntime: Any, threads: int, bounded: bool) -> Any:

@@ -1,216 +1,331 @@
-"""Make the modules of networks of torch, timm and torchvision, with their weights and their preprocessing."""
+"""Networks of torch, timm and torchvision: converted to ONNX once, cached, and run by ONNX Runtime.
+
+- ``torch:package.module:function@layer``: the function returns the module, ready for use;
+- ``timm:resnet18@layer4``, ``torchvision:vgg16@fc7``: a network of that library.
+
+Without a layer, the output of the network is read (for timm, the features before the head). ``fc6`` and ``fc7`` are the
+first and second linear layer of a network's ``classifier``, as in AlexNet and VGG. Where an activation follows the
+layer, descriptors are read after it, or before it with ``activation="before"``.
+
+Options: ``weights=FILE.safetensors`` loads weights, ``pretrained=yes`` lets timm or torchvision download theirs
+(nothing is downloaded otherwise), ``size=224`` is the side of the input, for which timm interpolates the position
+embeddings of a transformer. A network is converted again when the file of the function, the version of the library or
+the file of weights changes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import importlib
-from collections.abc import Mapping
-from typing import Any
+import importlib.metadata
+import importlib.util
+import io
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..errors import NetworkError, first_line
+from ..utils.files import file_digest
 from ..utils.schema import brief
-from .names import NetworkName
-from .onnx_file import OnnxSettings
+from .base import Activation, NetworkSpec, Preprocessing
+from .cache import cached_graph
+from .graph import cut, cut_at_layer, output_names
+from .names import NetworkName, whole_pixels
+from .onnx_file import OnnxSettings, adapt
+from .session import OnnxBackbone
 
+if TYPE_CHECKING:
+    import onnx
+
+_BUILD = 3  # version of the conversion; increment it, and all cached networks are converted again
 _IMAGENET = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # mean and scale that most networks were trained with
-_INSTALL_TORCH = "pip install 'patchvote[torch]'"
 _SIZE = 224
 
 
-@dataclasses.dataclass(frozen=True)
-class Made:
-    """A module, ready for use, and the preprocessing of its images.
+def load(name: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> OnnxBackbone:
+    """Load a network by its name; convert it where it is not in the cache."""
+    parsed = NetworkName.parse(name, ("weights", "pretrained", "size"))
+    if not parsed.what or (parsed.engine == "torch" and ":" not in parsed.what):
+        form = "torch:package.module:function@layer" if parsed.engine == "torch" else f"{parsed.engine}:name@layer"
+        raise NetworkError(f"{name!r} does not name a network. Names have the form {form}.")
+    if "size" in parsed.options:
+        whole_pixels("size", parsed.options["size"])
+    parts = [name, activation, str(_BUILD), _source_digest(parsed)]
+    if "weights" in parsed.options:
+        parts.append(file_digest(_weights_file(parsed.options["weights"])))
+    key = f"{parsed.engine}-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:16]}"
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The network, in evaluation mode.
-    size : int
-        Side of the square input.
-    mean, scale : tuple of three floats
-        Mean and scale of the channels of 8-bit RGB pixels.
-    """
+    def read() -> bytes:
+        return cached_graph(key, lambda: _converted(name, parsed, activation))
 
-    module: Any
-    size: int = _SIZE
-    mean: tuple[float, ...] = _IMAGENET[0]
-    scale: tuple[float, ...] = _IMAGENET[1]
+    def graph() -> onnx.ModelProto:
+        import onnx
 
+        return onnx.load_from_string(read())
 
-def import_torch() -> Any:
-    """Import torch.
-
-    Raises
-    ------
-    NetworkError
-        It is not installed, or broken.
-    """
-    return _import("torch", _INSTALL_TORCH)
-
-
-def make(network: NetworkName) -> Made:
-    """Make the network of a name, and load the weights that its options name.
-
-    Raises
-    ------
-    NetworkError
-        The library is not installed, there is no such network, or it cannot be made.
-    """
-    makers = {"timm": _of_timm, "torchvision": _of_torchvision}
-    made = makers.get(network.engine, _of_function)(network)
-    if "weights" in network.options and not (network.engine == "timm" and "size" in network.options):
-        _load_weights(made.module, network.options["weights"])
-    size = int(network.options.get("size", made.size))
-    return dataclasses.replace(made, module=made.module.eval(), size=size)
+    content = read()
+    blank = NetworkSpec(name, 0, 0, None, Preprocessing(), activation, "", "")
+    backbone = OnnxBackbone(blank, content, graph, threads=threads, device=device)
+    fields = json.loads(backbone.session.metadata["patchvote"])
+    pixels, fixed = fields.pop("preprocessing"), fields.pop("fixed_size")
+    preprocessing = Preprocessing(tuple(pixels["mean"]), tuple(pixels["scale"]))
+    weights = hashlib.sha256(content).hexdigest()
+    spec = NetworkSpec(
+        **fields | {"weights": weights, "preprocessing": preprocessing, "fixed_size": fixed and tuple(fixed)}
+    )
+    return OnnxBackbone(spec, backbone.session, graph)
 
 
-def _import(package: str, install: str) -> Any:
+def _weights_file(path: str) -> Path:
+    file = Path(path)
+    if file.suffix != ".safetensors":
+        raise NetworkError(
+            f"{path} is not a safetensors file. A torch checkpoint may run any code when it is read; convert one that "
+            "you trust with safetensors.torch.save_file(torch.load(FILE, weights_only=True), NEW)."
+        )
+    if not file.is_file():
+        raise NetworkError(f"there is no file {path}.")
+    return file
+
+
+def _source_digest(parsed: NetworkName) -> str:
+    """Return a value that changes with the code of a network: digest of a function's file, or version of a library."""
+    if parsed.engine != "torch":
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(parsed.engine)
+        return ""
+    module = parsed.what.partition(":")[0]
+    try:
+        spec = importlib.util.find_spec(module)  # imports the parent packages
+    except (ImportError, ValueError) as error:
+        raise NetworkError(f"the module {module} cannot be imported: {first_line(error)}{_hint(error)}") from None
+    if spec is None:
+        raise NetworkError(f"there is no module {module!r} that Python can import. Is it on PYTHONPATH?")
+    return file_digest(Path(spec.origin)) if spec.origin and Path(spec.origin).is_file() else ""
+
+
+# --- modules ----------------------------------------------------------------------------------------------------------
+
+
+def _import(package: str) -> Any:
     try:
         return importlib.import_module(package)
     except Exception as error:  # a broken installation may raise anything
-        absent = isinstance(error, ModuleNotFoundError) and error.name == package.partition(".")[0]
-        problem = "is not installed" if absent else f"cannot be imported ({first_line(error)})"
-        raise NetworkError(f"{package} {problem}. Install it with: {install}") from None
+        raise NetworkError(f"{package} cannot be imported: {first_line(error)}{_hint(error)}") from None
 
 
-def _of_timm(network: NetworkName) -> Made:
-    timm = _import("timm", "pip install timm")
+def _hint(error: Exception) -> str:
+    """Return what to do about a library that is not installed."""
+    package = str(getattr(error, "name", None) or "").partition(".")[0]
+    extra = "'patchvote[torch]'" if package == "torch" else package
+    return f". Install it with: pip install {extra}" if package in ("torch", "timm", "torchvision") else "."
+
+
+def _made(network: NetworkName) -> tuple[Any, OnnxSettings]:
+    """Return the module of a name with its weights, in evaluation mode, and how pixels become its input."""
+    library = network.engine != "torch"
+    if library and network.options.get("pretrained") != "yes" and "weights" not in network.options:
+        raise NetworkError(
+            f"{network.engine}:{network.what} would have random weights: name a file of weights with "
+            f"?weights=FILE.safetensors, or let {network.engine} download its own with ?pretrained=yes."
+        )
+    try:
+        module, settings = {"timm": _of_timm, "torchvision": _of_torchvision}.get(network.engine, _of_function)(network)
+        if "weights" in network.options and not (network.engine == "timm" and "size" in network.options):
+            from safetensors.torch import load_file
+
+            module.load_state_dict(load_file(network.options["weights"]))
+    except NetworkError:
+        raise
+    except Exception as error:  # the user's code may raise anything, and the libraries where weights do not fit
+        reason = " ".join(str(error).split())[:500] or type(error).__name__
+        raise NetworkError(f"{network.what} cannot be made, or its weights do not fit: {reason}") from error
+    if "size" in network.options:
+        settings = dataclasses.replace(settings, size=int(network.options["size"]))
+    return module.eval(), settings
+
+
+def _of_timm(network: NetworkName) -> tuple[Any, OnnxSettings]:
+    timm = _import("timm")
     if not timm.is_model(network.what):
         raise NetworkError(f"timm has no network {network.what!r}.")
-    _refuse_random_weights(network)
-    pretrained = network.options.get("pretrained") == "yes"
-    module = _sized(timm, network) if "size" in network.options else timm.create_model(network.what, pretrained)
-    config = getattr(module, "pretrained_cfg", {}) or {}
-    return Made(
-        module,
-        int(config.get("input_size", (3, _SIZE, _SIZE))[1]),
-        _of_pixels(config.get("mean"), _IMAGENET[0]),
-        _of_pixels(config.get("std"), _IMAGENET[1]),
-    )
-
-
-def _sized(timm: Any, network: NetworkName) -> Any:
-    """Make a network of timm for images of another size, with its weights.
-
-    A transformer is built for one size. timm interpolates its position embeddings where it loads weights itself, so a
-    file of weights is handed to it. Networks that take images of any size have no such setting.
-    """
-    size = int(network.options["size"])
-    arguments: dict[str, Any] = {"pretrained": True}
-    if "weights" in network.options:
-        arguments["pretrained_cfg_overlay"] = {"file": network.options["weights"]}
-    try:
+    options = network.options
+    if "size" in options:
+        # A transformer is built for one size. timm interpolates its position embeddings where it loads weights itself,
+        # so a file of weights is handed to it. Networks that take images of any size have no setting img_size.
+        overlay = {"pretrained_cfg_overlay": {"file": options["weights"]}} if "weights" in options else {}
         try:
-            module = timm.create_model(network.what, img_size=size, **arguments)
-        except TypeError:  # there is no setting img_size
-            return timm.create_model(network.what, **arguments)
-    except RuntimeError as error:
-        raise _unfit(network.options.get("weights", network.what), error) from None
-    except (AssertionError, ValueError) as error:
-        raise NetworkError(
-            f"{network.what} cannot take images of {size} x {size} pixels: {first_line(error)}"
-        ) from None
-    patch = getattr(getattr(module, "patch_embed", None), "patch_size", None) or (1, 1)
-    if size % patch[0]:
-        raise NetworkError(
-            f"size must be a multiple of {patch[0]}, the patch size of {network.what}, got {size}: try "
-            f"size={max(1, round(size / patch[0])) * patch[0]}."
-        )
-    return module
+            module = timm.create_model(network.what, True, img_size=int(options["size"]), **overlay)
+        except TypeError:
+            module = timm.create_model(network.what, True, **overlay)
+    else:
+        module = timm.create_model(network.what, options.get("pretrained") == "yes")
+    config = getattr(module, "pretrained_cfg", {}) or {}
+    size = int(config.get("input_size", (3, _SIZE, _SIZE))[1])
+    return module, _of_pixels(config.get("mean"), config.get("std"), size)
 
 
-def _of_torchvision(network: NetworkName) -> Made:
-    models = _import("torchvision.models", "pip install torchvision (of the same build as torch)")
+def _of_torchvision(network: NetworkName) -> tuple[Any, OnnxSettings]:
+    models = _import("torchvision.models")
     if network.what not in models.list_models():
         raise NetworkError(f"torchvision has no network {network.what!r}.")
-    _refuse_random_weights(network)
     pretrained = network.options.get("pretrained") == "yes"
     module = models.get_model(network.what, weights="DEFAULT" if pretrained else None)
     transforms = None
     with contextlib.suppress(ValueError, AttributeError):  # a network that somebody registered may have no weights
         # Published weights state their preprocessing, which is known without downloading them.
         transforms = models.get_model_weights(network.what).DEFAULT.transforms()
-    return Made(
-        module,
-        int(getattr(transforms, "crop_size", [_SIZE])[0]),
-        _of_pixels(getattr(transforms, "mean", None), _IMAGENET[0]),
-        _of_pixels(getattr(transforms, "std", None), _IMAGENET[1]),
-    )
+    size = int(getattr(transforms, "crop_size", [_SIZE])[0])
+    return module, _of_pixels(getattr(transforms, "mean", None), getattr(transforms, "std", None), size)
 
 
-def _of_function(network: NetworkName) -> Made:
+def _of_pixels(mean: Any, deviation: Any, size: int) -> OnnxSettings:
+    """Return settings for 8-bit pixels, from those for pixels from 0 to 1."""
+    scaled = [
+        tuple(255 * float(value) for value in values) if values is not None else None for values in (mean, deviation)
+    ]
+    return OnnxSettings(scaled[0] or _IMAGENET[0], scaled[1] or _IMAGENET[1], size=size)
+
+
+def _of_function(network: NetworkName) -> tuple[Any, OnnxSettings]:
     package, _, function = network.what.partition(":")
-    try:
-        maker = getattr(importlib.import_module(package), function, None)
-    except Exception as error:  # the user's code may raise anything
-        raise NetworkError(f"the module {package} cannot be imported: {first_line(error)}.") from error
+    torch, maker = _import("torch"), getattr(_import(package), function, None)
     if not callable(maker):
         raise NetworkError(f"the module {package} has no function {function!r}.")
-    try:
-        module = maker()
-    except Exception as error:  # the user's code may raise anything
-        raise NetworkError(f"{network.what} failed: {first_line(error)}.") from error
-    if not isinstance(module, import_torch().nn.Module):
+    module = maker()
+    if not isinstance(module, torch.nn.Module):
         raise NetworkError(f"{network.what} returned {brief(module)}, which is no module of torch.")
-    declared = getattr(module, "preprocessing", {})
-    if not isinstance(declared, Mapping):
-        raise NetworkError(
-            f"preprocessing of {network.what} must be a dictionary with size, mean and scale, got {brief(declared)}."
-        )
-    return _preprocessed(module, declared, network.what)
+    declared: dict[str, Any] = {"size": _SIZE, "mean": _IMAGENET[0], "scale": _IMAGENET[1]}
+    declared |= getattr(module, "preprocessing", {})
+    if unknown := declared.keys() - {"size", "mean", "scale"}:
+        raise NetworkError(f"preprocessing of {network.what} has unknown keys {sorted(unknown)}.")
+    return module, OnnxSettings(**declared)
 
 
-def _preprocessed(module: Any, declared: Mapping[Any, Any], name: str) -> Made:
-    """Return a module with the preprocessing that it declares, after checking it."""
-    values: dict[str, Any] = {"size": _SIZE, "mean": _IMAGENET[0], "scale": _IMAGENET[1]}
-    for key in declared:
-        if key not in values:
-            raise NetworkError(
-                f"preprocessing of {name} has an unknown key {brief(key)}: it may have size, mean and scale."
-            )
-    values |= declared
+# --- conversion -------------------------------------------------------------------------------------------------------
+
+
+def _converted(name: str, network: NetworkName, activation: Activation) -> bytes:
+    """Return a network as a serialised ONNX graph, from its input to the layer, with its specification as metadata."""
+    torch = _import("torch")
+    module, settings = _made(network)
+    size = settings.size or _SIZE
+    settings.preprocessing("NCHW")  # checks the numbers
+    reader = _reader(torch, module, network)
+    probe = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 3, size, size)).astype(np.float32))
     try:
-        settings = OnnxSettings(**values)
-        checked = settings.preprocessing("NCHW")
-    except NetworkError as error:
-        raise NetworkError(f"preprocessing of {name} cannot be used: {error}") from None
-    mean, scale = _as_declared(values["mean"], checked.mean), _as_declared(values["scale"], checked.scale)
-    return Made(module, settings.size or _SIZE, mean, scale)
+        with torch.no_grad():
+            expected = reader(probe)[0]
+    except Exception as error:  # the user's code may raise anything
+        raise NetworkError(f"{network.what} cannot take images of {size} x {size} pixels: {error}") from error
+    graph = cut_at_layer(_exported(torch, reader, probe, expected), activation)
+    wanted = NetworkSpec(name, 0, 0, None, Preprocessing(), activation, "", output_names(graph)[0])
+    graph, spec, _ = adapt(graph, wanted, settings, bounded=False)
+    entry = graph.metadata_props.add()
+    entry.key, entry.value = "patchvote", json.dumps(dataclasses.asdict(spec))
+    return bytes(graph.SerializeToString())
 
 
-def _as_declared(value: Any, checked: tuple[float, ...]) -> tuple[float, ...]:
-    """Return plain numbers; where they are plain already, unchanged: whether they are whole affects fingerprints."""
-    is_plain = isinstance(value, (tuple, list)) and [type(number) in (int, float) for number in value] == [True] * 3
-    return tuple(value) if is_plain else checked
+def _reader(torch: Any, module: Any, network: NetworkName) -> Any:
+    """Return a module with two outputs: that of the layer, and that of the network, which shows what follows it."""
+    features = not network.layer and network.engine == "timm" and hasattr(module, "forward_features")
+    layer = _layer(module, network.layer) if network.layer else None
+
+    class Reader(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+            self.caught: Any = None
+            if layer is not None:
+                layer.register_forward_hook(self.catch)
+
+        def catch(self, layer: Any, inputs: Any, output: Any) -> None:
+            self.caught = output.clone()  # the next layer may work in place
+
+        def forward(self, x: Any) -> Any:
+            end = self.module.forward_features(x) if features else self.module(x)
+            return end if layer is None else self.caught, end
+
+    return Reader()
 
 
-def _of_pixels(values: Any, default: tuple[float, ...]) -> tuple[float, ...]:
-    """Return mean or scale of pixels from 0 to 255, where they are stated for pixels from 0 to 1."""
-    return default if values is None else tuple(255 * float(value) for value in values)
+def _layer(module: Any, name: str) -> Any:
+    named = dict(module.named_modules())
+    if name in ("fc6", "fc7") and name not in named:
+        inner = [layer for key, layer in named.items() if key.startswith("classifier.")]
+        linear = [layer for layer in inner if type(layer).__name__ == "Linear"]
+        if len(linear) < 2:
+            raise NetworkError(f"this network has no {name}: no classifier with two linear layers.")
+        return linear[0 if name == "fc6" else 1]
+    if name not in named:
+        last = [key for key in named if key][-12:]
+        raise NetworkError(f"there is no layer {name!r}. The last ones are: {', '.join(last)}.")
+    return named[name]
 
 
-def _refuse_random_weights(network: NetworkName) -> None:
-    if network.options.get("pretrained") != "yes" and "weights" not in network.options:
-        raise NetworkError(
-            f"{network.engine}:{network.what} would have random weights: name a file of weights with "
-            f"?weights=FILE.safetensors, or let {network.engine} download its own with ?pretrained=yes."
-        )
+def _exported(torch: Any, reader: Any, probe: Any, expected: Any) -> onnx.ModelProto:
+    """Export for images of any size where the numbers are the same as in torch, else for this size only."""
+    import onnx
+
+    attempts = [
+        (False, True),
+        (False, False),
+    ]  # tracing may fix the number of images; then the graph takes one per call
+    wide = torch.cat([probe, probe.flip(3)], dim=3)
+    with torch.no_grad(), contextlib.suppress(Exception):  # a network for one size only
+        expected_wide = reader(wide)[0]
+        attempts.insert(0, (True, True))
+    for free, many in attempts:
+        axes = {"image": {0: "n"} if many else {}, "end": {0: "n"} if many else {}}
+        axes["layer"] = {axis: f"axis{axis}" for axis in range(expected.ndim)} if free else axes["end"]
+        axes["image"] |= {2: "height", 3: "width"} if free else {}
+        file = io.BytesIO()
+        try:
+            with warnings.catch_warnings(), torch.no_grad(), _plain_attention(torch):
+                warnings.simplefilter("ignore")
+                # The exporter of TorchScript: that of torch.export needs another package.
+                torch.onnx.export(
+                    reader,
+                    (probe if many else probe[:1],),
+                    file,
+                    input_names=["image"],
+                    output_names=["layer", "end"],
+                    dynamic_axes=axes,
+                    opset_version=17,
+                    dynamo=False,
+                )
+            graph = onnx.load_from_string(file.getvalue())
+            pairs = [(probe[:1], expected[:1])] + ([(probe, expected)] if many else [])
+            pairs += [(wide, expected_wide)] if free else []
+            if all(_is_same(cut(graph, "layer"), x.numpy(), y.numpy()) for x, y in pairs):
+                return graph
+        except Exception as error:  # the exporter and ONNX Runtime may raise anything
+            if not many:
+                raise NetworkError(f"the network cannot be converted to ONNX: {error}") from error
+    raise NetworkError("the network returns other numbers after its conversion to ONNX, so it was not used.")
 
 
-def _load_weights(module: Any, path: str) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+@contextlib.contextmanager
+def _plain_attention(torch: Any) -> Iterator[None]:
+    """Make transformers use the attention that can be exported, not the fused one."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        weights = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise NetworkError(f"{path} cannot be read: {first_line(error)}. Is it complete?") from None
-    try:
-        module.load_state_dict(weights)
-    except RuntimeError as error:
-        raise _unfit(path, error) from None
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
-def _unfit(weights: str, error: Exception) -> NetworkError:
-    return NetworkError(f"{weights} does not fit the network: {' '.join(str(error).split())[:500]}")
+def _is_same(graph: onnx.ModelProto, x: Any, expected: Any) -> bool:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
+    ours = session.run(None, {"image": x})[0]
+    tolerance = 1e-4 * (float(np.abs(expected).max()) or 1.0)
+    return ours.shape == expected.shape and bool(np.abs(ours - expected).max() <= tolerance)

@@ -31,7 +31,7 @@ from ..models.model import Model
 from ..models.report.card import card
 from ..models.scores import Scores
 from ..networks import NetworkSpec, open_onnx
-from ..networks.write_network import write_network
+from ..networks.onnx_file import write_network
 from ..photos.decode import digest_of
 from ..photos.find import Photo, Source, labelled
 from ..utils.arrays import on_device

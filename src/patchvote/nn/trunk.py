@@ -23,7 +23,7 @@ from ..bags.boxes import Dense
 from ..errors import NetworkError, PatchvoteError, PhotoError
 from ..networks import EMBEDDED, NetworkSpec, Preprocessing, graph_of
 from ..networks.graph import cut, tail
-from ..networks.onnx_backbone import OnnxBackbone
+from ..networks.session import OnnxBackbone
 from ..photos.decode import opened, resized
 from ..photos.find import Photo
 from ..utils.machine import cores
