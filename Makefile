@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-ray test-torch coverage check bench paper docs dist test-wheel test-sdist test-oldest sbom clean
+.PHONY: demo test test-ray test-torch mutants coverage check bench paper docs dist test-wheel test-sdist test-oldest sbom clean
 
 demo: .venv/installed-demo,web
 	$(BIN)/patchvote demo demo
@@ -24,6 +24,10 @@ test-ray: .venv/installed-dev
 # Networks of timm and torchvision, against the real packages.
 test-torch: .venv/installed-libraries
 	$(BIN)/python -m pytest tests/test_torch_libraries.py
+
+# Small changes of the code that no test notices, in some modules. SAMPLE is a number per module.
+mutants: .venv/installed-dev,mutants
+	$(BIN)/python tools/mutation.py $(if $(SAMPLE),--sample $(SAMPLE)) --json build/mutants.json
 
 # Branch coverage of src over these tests, the processes that they start included: about twice their time.
 coverage: .venv/installed-dev
