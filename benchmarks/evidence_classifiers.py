@@ -17,7 +17,6 @@ from common import timed
 from evidence_measures import GRID, Map, as_drawn, grad_cam, spread, vote_maps
 from patchvote import Bags, Evidence
 from patchvote.networks import graph_of
-from patchvote.voters.outputs import scores_of, votes_of
 from patchvote.voters.registry import OWN, voter_class
 
 DEFAULT = "less the strongest other"  # the map that pictures show
@@ -52,10 +51,7 @@ class Voted:
 
     def __init__(self, kind: str, bags: Bags, labels: npt.NDArray[Any], most: int = 36_000) -> None:
         self.name, self.is_slow = kind, kind in _SLOW
-        voter = voter_class(kind).default(0)
-        known = voter.get_params(deep=False)
-        calibrated = {"calibration": 0.2} if "calibration" in known else {}
-        voter.set_params(**calibrated, **_SETTINGS.get(kind, {}))
+        voter = voter_class(kind).default(0).set_options(calibration=0.2).set_params(**_SETTINGS.get(kind, {}))
         voter.fit(bags if voter.leaves_out else thinned(bags, most), labels)
         self.voter, self.scorer = voter, voter.scorer()
         self.classes = tuple(map(str, voter.classes_))
@@ -63,11 +59,11 @@ class Voted:
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the scores of bags, divided by the temperature: the logarithms of probabilities but for a constant."""
-        return np.asarray(scores_of(self.scorer, bags) / self.voter.temperature_)
+        return np.asarray(self.scorer.scores(bags) / self.voter.temperature_)
 
     def evidence(self, looked: Looked) -> Evidence:
         """Return the evidence of a photo, as `ImageClassifier.explain` does."""
-        votes = votes_of(self.scorer, looked.bag).astype(np.float64)
+        votes = self.scorer.votes(looked.bag).astype(np.float64)
         probability = np.exp(log_softmax(self.scores(looked.bag)[0]))
         return Evidence("", self.classes, votes, looked.bag.boxes.astype(np.float64), probability)
 

@@ -31,7 +31,6 @@ from patchvote.bags.moments import photo_vectors
 from patchvote.models.fit import fit_model, voter_for
 from patchvote.models.scores import Strangers
 from patchvote.voters.familiarity import REJECTION
-from patchvote.voters.outputs import probability_of, scores_of
 from patchvote.voters.registry import DEFAULT, OWN
 from rejection_photos import CAMERAS, Collection, collected, drawn, image_sets, shipped, very_far
 from rejection_table import (
@@ -88,7 +87,7 @@ class Model:
         if self.voter.leaves_out:
             scores = self.voter.left_out_[images]
         else:
-            scores = scores_of(fitted.without(learned.names[images[0]]).scorer(), loaded(photos, rows[images], kind))
+            scores = fitted.without(learned.names[images[0]]).scorer().scores(loaded(photos, rows[images], kind))
         groups = copy_groups(self.vectors, learned.digests)
         parts = [
             strangeness(
@@ -107,8 +106,8 @@ class Model:
     def asked(self, bags: Bags, vectors: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return every score of photos, and the classes that they are named."""
         scorer, temperature = self.model.scorer, self.voter.temperature_
-        scores = scores_of(scorer, bags)
-        probability = probability_of(scorer, scores, bags, temperature, 0.0)
+        scores = scorer.scores(bags)
+        probability = scorer.probability(scores, bags, temperature, 0.0)
         found = strangeness(probability, scores, temperature, vectors, (self.vectors, self.numbers))
         assert self.model.familiarity is not None
         found["familiarity"] = -self.model.familiarity.of(probability, vectors)

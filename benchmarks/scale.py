@@ -28,7 +28,7 @@ from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import NBNN, SNBNL, Recipe, Store
 from patchvote.bags.shards import Entry, ShardWriter
 from patchvote.utils.machine import forget_peak_memory, give_back_memory, peak_memory
-from patchvote.voters.prototypes.stoml3 import Stoml3
+from patchvote.voters.stoml3 import Stoml3
 
 SIZE = 254  # descriptors per photo, as the default recipe has them for square photos
 POOL = 200  # different bags in a store; the others are copies of them under other names
@@ -77,11 +77,11 @@ def watched() -> Iterator[Steps]:
         yield steps
 
 
-def one_pass(source: Any, labels: Any = None, **settings: Any) -> tuple[Steps, float, float]:
+def one_pass(source: Any, labels: Any = None, *, memory: float = 1500, **settings: Any) -> tuple[Steps, float, float]:
     """Train one pass; return its steps, the seconds of the fit, and the peak memory of the process in gigabytes."""
     give_back_memory()
     forget_peak_memory()
-    voter = SNBNL(max_iter=1, min_steps=0, calibration=0, **settings)
+    voter = SNBNL(max_iter=1, **settings).set_options(calibration=0, memory=memory)
     with watched() as steps:
         seconds, _ = timed(lambda: voter.fit(source, labels))
     return steps, seconds, peak_memory() / 1e9
@@ -171,13 +171,13 @@ def answers(folder: Path, descriptors: int, memory: float, photos: int) -> tuple
     store = Store.open(folder)
     asked = store.only(store.names[-photos:])
     store = store.only(store.names[: max(15, descriptors // SIZE)])
-    fitting, voter = timed(lambda: NBNN(calibration=0, memory=memory).fit(store))
+    fitting, voter = timed(lambda: NBNN().set_options(calibration=0, memory=memory).fit(store))
     if not voter.scorer().in_file:
         raise SystemExit("the bank is in memory: take more descriptors, or less memory.")
     answering, _ = timed(lambda: voter.predict(asked))
     peak, count = peak_memory() / 1e9, len(voter.values_)
     small = store.only(store.names[: max(15, min(len(store), 100))])
-    voter = NBNN(calibration=0, dtype="float16").fit(small)
+    voter = NBNN(dtype="float16").set_options(calibration=0).fit(small)
     voter.predict(asked.only(asked.names[:1]))  # indexes the bank
     in_memory, _ = timed(lambda: voter.predict(asked))
     return count, fitting, answering, peak, count / answering / (len(voter.values_) / in_memory)

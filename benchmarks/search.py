@@ -19,7 +19,7 @@ import numpy as np
 
 from common import Record, options, record, synthetic_bags, timed, write
 from patchvote import NBNN, Bags, Store
-from patchvote.voters.neighbours.votes import BankVotes
+from patchvote.voters.bank_votes import BankVotes
 
 _BLOCK = 1024  # queries per call, so that the searches alternate often
 PEER = "per-class faiss.knn on the same descriptors"
@@ -47,9 +47,8 @@ def load(path: Path | None, quick: bool) -> tuple[Bags, np.ndarray, Bags]:
 
 def measure(train: Bags, labels: np.ndarray, test: Bags, space: str, where: str) -> list[Record]:
     """Compare the searches in one space."""
-    settings = {"normalise": space == "unit", "calibration": 0}
-    voters = {name: NBNN(search=name, **settings).fit(train, labels) for name in ("exact", "pca")}
-    scorers = {name: voter.scorer() for name, voter in voters.items()}
+    voters = {name: NBNN(search=name, normalise=space == "unit") for name in ("exact", "pca")}
+    scorers = {name: voter.set_options(calibration=0).fit(train, labels).scorer() for name, voter in voters.items()}
     exact = scorers["exact"]
     if not isinstance(exact, BankVotes):
         raise TypeError("NBNN votes with a bank.")

@@ -14,6 +14,7 @@ from typing import Any
 from patchvote.errors import PatchvoteError
 from patchvote.utils.terminal import nearest
 from patchvote.voters import registry
+from patchvote.voters.base import Voter
 
 from .baselines.adapted import AdaptedDefault, AdaptedVoter
 from .baselines.mop import MopCnn
@@ -101,15 +102,16 @@ def make_voter(name: str, changed: Mapping[str, Mapping[str, Any]] | None = None
     """Make the estimator of this name."""
     kind, settings = parse_voter(name)
     made = voter_kind(kind)
-    known = made.make()._get_param_names()
+    known = made.make().get_params(deep=False)
     for key in settings:
         if key not in known:
             raise PatchvoteError(f"{kind} has no setting {key!r}.{nearest(key, known)}")
-    calibration = {"calibration": _HELD_OUT if calibrated else 0} if "calibration" in known else {}
+    held_out = {"calibration": _HELD_OUT if calibrated else 0}
+    calibration = held_out if "calibration" in known else {}
     try:
         voter = made.make(**{**made.settings, **calibration, **(changed or {}).get(kind, {}), **settings})
-        if hasattr(voter, "_check_settings"):
-            voter._check_settings()
+        if isinstance(voter, Voter):
+            voter.set_options(**held_out)._check_settings()
     except (TypeError, ValueError) as error:  # an unknown setting of a protocol, or an invalid value
         raise PatchvoteError(f"{name}: {error}") from None
     return voter

@@ -10,7 +10,8 @@ import pytest
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import NBNL, SNBNL, Bags, ImageClassifier
 from patchvote.models.train import cut_short, fit_until
-from patchvote.voters.outputs import scores_of
+from patchvote.voters.bank_votes import NeighbourVotes
+from patchvote.voters.scorer import DescriptorScorer
 
 
 def bags_of(count: int, size: int, seed: int = 0) -> tuple[Bags, np.ndarray]:
@@ -31,13 +32,13 @@ def test_fit_ends_within_the_budget_and_says_so(photo_folder):
     assert "The budget of time cut it short" in classifier.model.card
 
 
-@pytest.mark.parametrize("voter", [NBNL(2, max_iter=4), SNBNL(2, calibration=0)])
+@pytest.mark.parametrize("voter", [NBNL(2, max_iter=4), SNBNL(2).set_options(calibration=0)])
 def test_a_budget_that_is_not_reached_changes_nothing(voter):
     bags, numbers = bags_of(12, 20)
     one, two = fit_until(voter, time.perf_counter() + 1e6, bags, numbers), fit_until(voter, np.inf, bags, numbers)
     np.testing.assert_array_equal(one.weights_, two.weights_)
     assert cut_short(one) is None
-    assert one.callback is None
+    assert one.options.callback is None
 
 
 def test_nbnl_asks_after_each_round_whether_to_go_on():
@@ -48,14 +49,14 @@ def test_nbnl_asks_after_each_round_whether_to_go_on():
         seen.extend([told["round"]] if "loss" in told else [])
         return len(seen) == 3
 
-    assert cut_short(NBNL(2, max_iter=9, callback=stop).fit(bags, numbers)) == "3 of 9 rounds"
+    assert cut_short(NBNL(2, max_iter=9).set_options(callback=stop).fit(bags, numbers)) == "3 of 9 rounds"
     assert seen == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("steps", "ended"), [(20, "0 of 2 rounds"), (300, "0 of 2 rounds"), (420, "1 of 2 rounds")])
 def test_nbnl_can_end_within_a_round_and_votes_with_what_it_has(steps, ended):
     bags, numbers = bags_of(12, 1000)  # 120 steps a round, after 240 of a linear start
-    voter = NBNL(2, max_iter=2, callback=lambda told: told.get("steps", 0) >= steps).fit(bags, numbers)
+    voter = NBNL(2, max_iter=2).set_options(callback=lambda told: told.get("steps", 0) >= steps).fit(bags, numbers)
     assert cut_short(voter) == ended
     assert np.isfinite(voter.weights_).all()
     assert voter.predict(bags).shape == (12,)
@@ -65,7 +66,7 @@ def test_nbnl_can_end_within_a_round_and_votes_with_what_it_has(steps, ended):
 def test_held_out_photos_are_asked_about_as_long_as_there_is_time_and_the_rest_is_told(
     budget, least, most, monkeypatch
 ):
-    monkeypatch.setattr("patchvote.models.fit.scores_of", slow)
+    monkeypatch.setattr(NeighbourVotes, "scores", slow)
     rng = np.random.default_rng(0)
     photos = [np.uint8(rng.integers(0, 60, (64, 64, 3)) + 60 * (index % 4)) for index in range(400)]
     classifier = ImageClassifier(QUICK, voter="nbnn", budget=budget, cache=False, backbone=QuickNetwork())
@@ -79,4 +80,4 @@ def test_held_out_photos_are_asked_about_as_long_as_there_is_time_and_the_rest_i
 
 def slow(scorer, bags):
     time.sleep(0.3)
-    return scores_of(scorer, bags)
+    return DescriptorScorer.scores(scorer, bags)

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from patchvote import NBNL, NBNN, SNBNL, Bags, LocalNBNN
-from patchvote.voters.confidence import part_weights, scaled
-from patchvote.voters.power import raised, resolved
+from patchvote.voters.votes import part_weights, raised, resolved, scaled
 
 VOTERS = [
-    SNBNL(n_prototypes=3, calibration=0),
+    SNBNL(n_prototypes=3).set_options(calibration=0),
     NBNL(n_prototypes=2, max_iter=3),
-    NBNN(calibration=0),
-    LocalNBNN(n_neighbors=4, calibration=0),
+    NBNN().set_options(calibration=0),
+    LocalNBNN(n_neighbors=4).set_options(calibration=0),
 ]
 
 
@@ -88,7 +87,10 @@ def test_roots_are_taken_of_features_and_never_of_positions():
     offsets, level = np.arange(0, 61, 5), np.zeros(60, np.int16)
     labels = ["a", "b"] * 6
     raw, roots = Bags(values, offsets, boxes, level), Bags(np.sqrt(values), offsets, boxes, level)
-    for voter in (SNBNL(2, calibration=0, confidence=0), NBNN(position_weight=0.5, calibration=0, confidence=0)):
+    for voter in (
+        SNBNL(2, confidence=0).set_options(calibration=0),
+        NBNN(position_weight=0.5, confidence=0).set_options(calibration=0),
+    ):
         inside = voter.set_params(power=0.5).fit(raw, labels).decision_function(raw)
         outside = voter.set_params(power=1.0).fit(roots, labels).decision_function(roots)
         np.testing.assert_allclose(inside, outside, rtol=1e-4, atol=1e-6)

@@ -143,7 +143,7 @@ def test_a_share_above_one_is_refused(voter, bags):
         voter.fit(*bags)
 
 
-@pytest.mark.parametrize("voter", [NBNN(calibration=50), LocalNBNN(calibration=50)])
+@pytest.mark.parametrize("voter", [NBNN().set_options(calibration=50), LocalNBNN().set_options(calibration=50)])
 def test_calibration_is_a_share_in_all_voters(voter, bags):
     with pytest.raises(ValueError, match=r"calibration of .* must be a number from 0 to 0\.9, got 50"):
         voter.fit(*bags)

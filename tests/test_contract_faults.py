@@ -549,7 +549,7 @@ def test_names_of_ours_stay_ours_and_are_not_listed_twice(voters):
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("collides", "is 'nbnn', but that is the kind of patchvote.voters.neighbours.votes:NeighbourVotes"),
+        ("collides", "is 'nbnn', but that is the kind of patchvote.voters.bank_votes:NeighbourVotes"),
         ("named_auto", "is 'auto', a name of patchvote itself"),
         ("unregistered", "'unregistered', is not registered, so that its models could not be read again"),
         ("plain_too", "is 'plain', but that is the kind of faulty_voters:plainVotes"),

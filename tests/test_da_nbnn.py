@@ -9,7 +9,7 @@ from experiments.da.neighbours import ClassNeighbours
 from experiments.da.voter import DANBNN, exchange
 from experiments.voters import make_voter, title, voter_kind
 from patchvote import NBNN, Bags
-from patchvote.voters.neighbours.approximate import Rotation
+from patchvote.voters.search import Rotation
 
 
 def circle(turn: float = 0, count: int = 15, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
@@ -162,14 +162,14 @@ def test_labelled_photos_of_the_target_never_leave():
 def test_photos_of_another_camera_that_nbnn_confuses_are_named_after_some_rounds():
     source, labels = circle(seed=1)
     target, expected = circle(40, 30, seed=2)
-    assert NBNN(calibration=0).fit(source, labels).score(target, expected) < 0.7
+    assert NBNN().set_options(calibration=0).fit(source, labels).score(target, expected) < 0.7
     assert DANBNN(rounds=8, exchanged=2).fit(source, labels, target).score(target, expected) > 0.9
 
 
 def test_without_rounds_and_steps_distances_are_those_of_nbnn():
     source, labels = circle(seed=1)
     target, _ = circle(10, seed=2)
-    plain = NBNN(calibration=0).fit(source, labels)
+    plain = NBNN().set_options(calibration=0).fit(source, labels)
     voter = DANBNN(rounds=0, max_iter=0).fit(source, labels, target)
     np.testing.assert_allclose(-voter.distances(target), plain.decision_function(target), atol=1e-6)
     np.testing.assert_array_equal(

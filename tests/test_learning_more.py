@@ -8,10 +8,10 @@ import pytest
 from patchvote import Bags
 from patchvote.errors import PatchvoteError
 from patchvote.voters import moment_ridge
+from patchvote.voters.local_nbnn import LocalNBNN
 from patchvote.voters.moment_ridge import MomentRidge
-from patchvote.voters.neighbours.local_nbnn import LocalNBNN
-from patchvote.voters.neighbours.nbnn import NBNN
-from patchvote.voters.prototypes.snbnl import SNBNL
+from patchvote.voters.nbnn import NBNN
+from patchvote.voters.snbnl import SNBNL
 
 RNG = np.random.default_rng(0)
 IMAGES = [RNG.random((6, 4)) + np.eye(4)[label] for label in (1, 2) for _ in range(6)]
@@ -28,9 +28,9 @@ def arrays_of(voter) -> dict[str, list]:
     ("voter", "images", "weight"),
     [
         pytest.param(MomentRidge(), MORE, [-1, 1], id="moment-ridge"),
-        pytest.param(NBNN(calibration=0), MORE, [-1, 1], id="nbnn"),
-        pytest.param(LocalNBNN(calibration=0), MORE, [-1, 1], id="local-nbnn"),
-        pytest.param(SNBNL(2, calibration=0), MORE, [-1, 1], id="snbnl"),
+        pytest.param(NBNN().set_options(calibration=0), MORE, [-1, 1], id="nbnn"),
+        pytest.param(LocalNBNN().set_options(calibration=0), MORE, [-1, 1], id="local-nbnn"),
+        pytest.param(SNBNL(2).set_options(calibration=0), MORE, [-1, 1], id="snbnl"),
     ],
 )
 def test_images_that_are_refused_leave_the_voter_as_it_was(voter, images, weight):
@@ -56,7 +56,7 @@ def test_ctrl_c_while_more_is_learned_leaves_the_voter_as_it_was(monkeypatch):
 
 
 def test_a_first_call_that_fails_leaves_the_voter_unfitted():
-    voter = NBNN(n_neighbors=50, calibration=0)
+    voter = NBNN(n_neighbors=50).set_options(calibration=0)
     with pytest.raises(ValueError, match="fewer than 50 neighbours"):
         voter.partial_fit(IMAGES, LABELS)
     assert not [name for name in vars(voter) if name.endswith("_")]
@@ -64,7 +64,7 @@ def test_a_first_call_that_fails_leaves_the_voter_unfitted():
 
 @pytest.mark.parametrize("labels", [["boat", "cat"], NEW])
 def test_learning_more_does_not_change_the_model_that_a_voter_came_from(labels):
-    voter = SNBNL(2, calibration=0).fit(IMAGES, LABELS)
+    voter = SNBNL(2).set_options(calibration=0).fit(IMAGES, LABELS)
     scorer, before = voter.scorer(), arrays_of(voter)
     again = SNBNL.from_scorer(scorer, ["boat", "cat"]).partial_fit(MORE, labels)
     assert {name: array.tolist() for name, array in scorer.arrays.items()} == before
@@ -72,14 +72,14 @@ def test_learning_more_does_not_change_the_model_that_a_voter_came_from(labels):
 
 
 def test_a_model_of_prototypes_without_memory_says_that_it_cannot_learn_more():
-    voter = SNBNL(2, calibration=0).fit(IMAGES, LABELS)
+    voter = SNBNL(2).set_options(calibration=0).fit(IMAGES, LABELS)
     bags = Bags.of(MORE)
     with pytest.raises(PatchvoteError, match="cannot learn more: fit it again"):
         voter.learn_more(bags, np.array(NEW), {}, np.random.default_rng(0))
 
 
 def test_balanced_classes_old_and_new_have_the_same_weight_when_more_is_learned(monkeypatch):
-    voter = SNBNL(2, calibration=0, class_weight="balanced").fit(IMAGES, LABELS)
+    voter = SNBNL(2, class_weight="balanced").set_options(calibration=0).fit(IMAGES, LABELS)
     bags = Bags.of(IMAGES)
     voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
     read, weights = SNBNL._training_data, []
@@ -98,7 +98,7 @@ def test_balanced_classes_old_and_new_have_the_same_weight_when_more_is_learned(
 
 def test_descriptors_beyond_float16_are_remembered_as_they_are():
     large = [1e5 * bag for bag in IMAGES]
-    voter = SNBNL(2, calibration=0).fit(large, LABELS)
+    voter = SNBNL(2).set_options(calibration=0).fit(large, LABELS)
     bags = Bags.of(large)
     voter.remember(bags, np.searchsorted(voter.classes_, LABELS), np.random.default_rng(0))
     voter.scorer().check_all()
@@ -109,7 +109,7 @@ def test_descriptors_beyond_float16_are_remembered_as_they_are():
 
 
 def test_a_voter_that_is_fitted_anew_remembers_nothing_of_other_images():
-    voter = SNBNL(2, calibration=0).fit([*IMAGES, *MORE], [*LABELS, *NEW])
+    voter = SNBNL(2).set_options(calibration=0).fit([*IMAGES, *MORE], [*LABELS, *NEW])
     bags = Bags.of([*IMAGES, *MORE])
     voter.remember(bags, np.searchsorted(voter.classes_, [*LABELS, *NEW]), np.random.default_rng(0))
     voter.fit(IMAGES, LABELS).scorer().check_all()

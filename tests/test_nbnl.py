@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 from patchvote import NBNL, Bags
 from patchvote.voters.ml3 import hinge_loss, phi
-from patchvote.voters.prototypes.nbnl import linear_gradient, surrogate_gradient
+from patchvote.voters.nbnl import linear_gradient, surrogate_gradient
 from test_voters import make_bags
 
 

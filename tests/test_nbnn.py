@@ -3,9 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from patchvote import NBNN, Bags, LocalNBNN, Recipe, Store
-from patchvote.bags.shards import Entry, write_shard
-from patchvote.voters.neighbours.approximate import _Products
+from patchvote import NBNN, Bags, LocalNBNN
 from test_voters import make_bags
 
 
@@ -102,42 +100,20 @@ def test_the_order_of_classes_and_of_images_does_not_matter(voter):
     np.testing.assert_allclose(second, first[:, [1, 2, 0]], rtol=1e-5, atol=1e-7)
 
 
-def test_half_precision_and_condensed_banks_name_as_well():
-    (train, labels), (test, expected) = make_bags(60, seed=1), make_bags(60, seed=2)
-    half = NBNN(dtype="float16").fit(train, labels)
-    assert half.values_.dtype == np.float16
-    assert half.score(test, expected) > 0.9
-    condensed = NBNN(condense=20).fit(train, labels)
-    assert len(condensed.values_) == 60
-    assert condensed.score(test, expected) > 0.8
-    with pytest.raises(ValueError, match="cannot learn more images"):
-        condensed.partial_fit(train, labels)
-    with pytest.raises(ValueError, match="come from no single image"):
-        condensed.matches(test, "sea")
-
-
-@pytest.mark.parametrize("search", ["pca", "hnsw", "ivf"])
-def test_approximate_searches_name_as_well_and_tell_their_recall(search):
+def test_the_approximate_search_names_as_well_and_tells_its_recall():
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(3, 160))
     labels = np.arange(90) % 3
     bags = [
         (rng.normal(size=(40, 160)) * 0.98 ** np.arange(160) + centres[label]).astype(np.float32) for label in labels
     ]
-    voter = NBNN(search=search).fit(bags[:60], labels[:60])
+    voter = NBNN(search="pca").fit(bags[:60], labels[:60])
     assert voter.score(bags[60:], labels[60:]) > 0.9
     assert 0.3 < voter.recall_ <= 1
     assert NBNN().fit(bags[:60], labels[:60]).recall_ == 1.0
-    local = LocalNBNN(search=search).fit(bags[:60], labels[:60])
+    local = LocalNBNN(search="pca").fit(bags[:60], labels[:60])
     assert local.score(bags[60:], labels[60:]) > 0.9
     assert 0.3 < local.recall_ <= 1
-
-
-def test_a_store_knows_its_labels(tmp_path):
-    bags, labels = make_bags(20)
-    entries = [Entry(f"{index:02d}", str(label), str(index)) for index, label in enumerate(labels)]
-    write_shard(tmp_path, Recipe(), "f", entries, [Bags.of([bag.astype(np.float16)]) for bag in bags])
-    assert NBNN().fit(Store.open(tmp_path)).score(bags, labels) == 1.0
 
 
 def test_local_votes_equal_the_algorithm_as_printed():
@@ -161,9 +137,8 @@ def test_local_votes_equal_the_algorithm_as_printed():
     [
         ({"n_neighbors": 0}, "n_neighbors of NBNN must be a whole number of at least 1, got 0"),
         ({"n_neighbors": 10**6}, "fewer than 1000000 neighbours"),
-        ({"search": "fast"}, "search of NBNN must be one of 'exact', 'pca', 'hnsw', 'ivf', got 'fast'"),
+        ({"search": "fast"}, "search of NBNN must be one of 'exact', 'pca', got 'fast'"),
         ({"dtype": "int8"}, "dtype of NBNN must be one of 'float32', 'float16', got 'int8'"),
-        ({"condense": 0}, "condense of NBNN"),
         ({"position_weight": -1}, "position_weight of NBNN"),
     ],
 )
@@ -173,17 +148,8 @@ def test_impossible_settings_are_refused_by_name(settings, says):
         NBNN(**settings).fit(bags, labels)
 
 
-@pytest.mark.parametrize("lengths", [1.0, np.linspace(5, 20, 300)[:, None]])
-def test_products_in_whole_numbers_order_descriptors_as_those_in_floating_point(lengths):
-    rng = np.random.default_rng(0)
-    bank = (rng.normal(size=(300, 40)) * 0.95 ** np.arange(40) * lengths).astype(np.float32)
-    rows = (rng.normal(size=(50, 40)) * 0.95 ** np.arange(40) * rng.uniform(0.5, 2, (50, 1)) * np.mean(lengths)).astype(
-        np.float32
-    )
-    added = (bank**2).sum(axis=1) / 2
-    expected = added - rows @ bank.T
-    products = _Products(-bank, added - added.mean())
-    got = products(products.round(rows))
-    for want, have in zip(expected, got, strict=True):
-        assert np.corrcoef(want, have)[0, 1] > 0.999
-        assert want[have.argmin()] <= np.sort(want)[4]
+def test_a_bank_in_half_precision_names_as_well():
+    (train, labels), (test, expected) = make_bags(60, seed=1), make_bags(60, seed=2)
+    half = NBNN(dtype="float16").fit(train, labels)
+    assert half.values_.dtype == np.float16
+    assert half.score(test, expected) > 0.9

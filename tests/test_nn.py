@@ -280,7 +280,10 @@ def test_an_operation_that_is_not_known_is_named():
 def test_snbnl_learns_the_same_on_a_device_of_torch(average):
     bags, labels = make_bags(40)
     settings = {"average": average, "batch_size": 100, "random_state": 3}
-    here, there = SNBNL(3, **settings).fit(bags, labels), SNBNL(3, device="cpu", **settings).fit(bags, labels)
+    here, there = (
+        SNBNL(3, **settings).fit(bags, labels),
+        SNBNL(3, **settings).set_options(device="cpu").fit(bags, labels),
+    )
     np.testing.assert_allclose(there.weights_, here.weights_, atol=1e-6)
     assert there.temperature_ == pytest.approx(here.temperature_, rel=1e-4)
     here.partial_fit(bags[:5], labels[:5])
@@ -298,16 +301,18 @@ def test_snbnl_learns_on_a_device_from_a_store(photo_folder, tmp_path):
     fill(tmp_path / "store", find_photos(photo_folder)[::4], Extractor(Recipe(sampling=Dense(sides=(64,)))))
     store = Store.open(tmp_path / "store")
     settings = {"calibration": 0, "batch_size": 20, "min_steps": 20}
-    here, there = (SNBNL(2, device=device, **settings).fit(store) for device in (None, "cpu"))
+    here, there = (SNBNL(2, **settings).set_options(device=device).fit(store) for device in (None, "cpu"))
     np.testing.assert_allclose(there.weights_, here.weights_, atol=1e-4)
 
 
 def test_the_core_needs_nothing_of_the_layers_to_learn_on_a_device(monkeypatch):
     bags, labels = make_bags(20)
-    expected = SNBNL(2, calibration=0).fit(bags, labels).weights_
+    expected = SNBNL(2).set_options(calibration=0).fit(bags, labels).weights_
     for name in [name for name in sys.modules if name.startswith("patchvote.nn")]:
         monkeypatch.setitem(sys.modules, name, None)
-    np.testing.assert_allclose(SNBNL(2, calibration=0, device="cpu").fit(bags, labels).weights_, expected, atol=1e-6)
+    np.testing.assert_allclose(
+        SNBNL(2).set_options(calibration=0, device="cpu").fit(bags, labels).weights_, expected, atol=1e-6
+    )
 
 
 def test_a_device_without_torch_is_told_with_what_to_install(monkeypatch):
@@ -317,10 +322,10 @@ def test_a_device_without_torch_is_told_with_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "array_api_compat.torch", None)
     bags, labels = make_bags(20)
     with pytest.raises(PatchvoteError, match=r"the device 'cpu' needs torch. .* pip install 'patchvote\[torch\]'"):
-        SNBNL(2, device="cpu").fit(bags, labels)
+        SNBNL(2).set_options(device="cpu").fit(bags, labels)
 
 
 def test_a_device_that_is_not_there_is_told():
     bags, labels = make_bags(20)
     with pytest.raises(PatchvoteError, match="torch cannot use the device 'quantum' here"):
-        SNBNL(2, device="quantum").fit(bags, labels)
+        SNBNL(2).set_options(device="quantum").fit(bags, labels)

@@ -27,7 +27,7 @@ from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Store, 
 from patchvote.bags.store import Thinning, thinned
 from patchvote.models.file import read_model
 from patchvote.utils.engine import Engine, TeamEngine
-from patchvote.voters.prototypes.parted import fit_on_workers
+from patchvote.voters.on_workers import fit_on_workers
 
 rays = pytest.importorskip("patchvote.engines.ray")
 
@@ -187,9 +187,11 @@ def test_workers_train_the_prototypes_of_one_process(engine, store):
 
 @pytest.mark.parametrize("block", [None, 100])
 def test_a_training_on_workers_continues_from_its_checkpoint(block, store, tmp_path, monkeypatch):
-    monkeypatch.setattr("patchvote.voters.prototypes.passes._SECONDS_BETWEEN", 0)
+    monkeypatch.setattr("patchvote.voters.passes._SECONDS_BETWEEN", 0)
     common, saved = {**SMALL, "block": block}, {"checkpoint": tmp_path / "training"}
-    ended = SNBNL(**common, **saved, callback=lambda record: "share_of_pass" in record and record["steps"] >= 9)
+    ended = SNBNL(**common, **saved).set_options(
+        callback=lambda record: "share_of_pass" in record and record["steps"] >= 9
+    )
     assert fit_on_workers(ended, store, engine=LocalEngine()).steps_ == 9
     assert ended.history_[-1]["share_of_pass"] < 1
     many = fit_on_workers(SNBNL(**common, **saved), store, engine=LocalEngine())
@@ -200,7 +202,7 @@ def test_a_training_on_workers_continues_from_its_checkpoint(block, store, tmp_p
 def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(engine, store, monkeypatch):
     import ray
 
-    monkeypatch.setattr("patchvote.voters.prototypes.passes._SECONDS_BETWEEN", 0)
+    monkeypatch.setattr("patchvote.voters.passes._SECONDS_BETWEEN", 0)
     killed = []
 
     def kill_one(record) -> None:
@@ -211,9 +213,9 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(eng
             killed.append(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())))
             os.kill(killed[0], signal.SIGKILL)
 
-    many = fit_on_workers(SNBNL(**SMALL, calibration=0, callback=kill_one), store, engine=engine)
+    many = fit_on_workers(SNBNL(**SMALL).set_options(calibration=0, callback=kill_one), store, engine=engine)
     assert killed
-    assert_same_prototypes(many, SNBNL(**SMALL, calibration=0).fit(store), store)
+    assert_same_prototypes(many, SNBNL(**SMALL).set_options(calibration=0).fit(store), store)
 
 
 DRIVER = """
@@ -222,7 +224,7 @@ from pathlib import Path
 from patchvote import SNBNL, Store
 from patchvote.engines.ray import RayEngine
 from patchvote.voters.prototypes import passes
-from patchvote.voters.prototypes.parted import fit_on_workers
+from patchvote.voters.on_workers import fit_on_workers
 passes._SECONDS_BETWEEN = 0
 store, file, address = sys.argv[1:]
 with RayEngine(address, workers=2) as engine:
@@ -244,11 +246,13 @@ def test_a_training_whose_process_was_killed_continues_on_workers(cluster, engin
                 written.add(file.stat().st_mtime_ns)
         driver.kill()
     assert driver.returncode == -signal.SIGKILL
-    monkeypatch.setattr("patchvote.voters.prototypes.passes._SECONDS_BETWEEN", 0)
+    monkeypatch.setattr("patchvote.voters.passes._SECONDS_BETWEEN", 0)
     steps: list[int] = []
-    rest = SNBNL(**SMALL, calibration=0, checkpoint=file, callback=lambda record: steps.append(record["steps"]))
+    rest = SNBNL(**SMALL).set_options(
+        calibration=0, checkpoint=file, callback=lambda record: steps.append(record["steps"])
+    )
     many = fit_on_workers(rest, store, engine=engine)
-    one = SNBNL(**SMALL, calibration=0).fit(store)
+    one = SNBNL(**SMALL).set_options(calibration=0).fit(store)
     assert 2 <= steps[0] < one.steps_
     assert_same_prototypes(many, one, store)
 

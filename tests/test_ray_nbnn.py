@@ -6,12 +6,12 @@ import functools
 
 import numpy as np
 import pytest
+from patchvote.voters.neighbours import parted
 
 from helpers.local_engine import LocalEngine, LocalTeam
 from helpers.worker_banks import FaintingBankJob
 from patchvote import NBNN, PatchvoteError
-from patchvote.voters.neighbours import parted
-from patchvote.voters.neighbours.parted import BankJob, fit_on_workers, shared_out
+from patchvote.voters.on_workers import BankJob, fit_on_workers, shared_out
 from test_scale import make_store
 
 pytest.importorskip("patchvote.engines.ray")
@@ -96,9 +96,9 @@ def test_members_of_a_team_give_the_answers_of_one_process(voter, workers, store
 
 
 def test_members_keep_within_their_budget_by_banks_in_files(store, queries, monkeypatch):
-    one = NBNN(calibration=0).fit(store)
-    monkeypatch.setattr("patchvote.voters.neighbours.base.needed", lambda *_: 1e9)
-    monkeypatch.setattr("patchvote.voters.neighbours.in_parts._MOST_ROWS", 70)
+    one = NBNN().set_options(calibration=0).fit(store)
+    monkeypatch.setattr("patchvote.voters.nbnn.needed", lambda *_: 1e9)
+    monkeypatch.setattr("patchvote.voters.bank_votes._MOST_ROWS", 70)
     searched = []
     original = parted._Held.answer
 
@@ -109,7 +109,7 @@ def test_members_keep_within_their_budget_by_banks_in_files(store, queries, monk
         return result
 
     monkeypatch.setattr(parted._Held, "answer", answer)
-    with fit_on_workers(NBNN(calibration=0), store, engine=ManyInOne(2)) as many:
+    with fit_on_workers(NBNN().set_options(calibration=0), store, engine=ManyInOne(2)) as many:
         np.testing.assert_array_equal(many.votes(queries), one.votes(queries))
     assert searched
     assert all(searched)
@@ -123,10 +123,10 @@ def test_what_workers_cannot_do_is_refused_in_a_sentence(store, queries):
         pass
     with (
         pytest.raises(ValueError, match="class 'a' has 400 descriptors, fewer than 401 neighbours"),
-        fit_on_workers(NBNN(401, calibration=0), store, engine=LocalEngine()),
+        fit_on_workers(NBNN(401).set_options(calibration=0), store, engine=LocalEngine()),
     ):
         pass
-    with fit_on_workers(NBNN(search="pca", calibration=0), store, engine=LocalEngine()) as voter:
+    with fit_on_workers(NBNN(search="pca").set_options(calibration=0), store, engine=LocalEngine()) as voter:
         assert voter.score(store, store.labels) > 0.9
         with pytest.raises(PatchvoteError, match="the recall of a search is measured in one process"):
             voter.recall_  # noqa: B018
@@ -154,8 +154,8 @@ def test_a_worker_killed_while_it_searches_is_replaced_and_nothing_changes(
 def test_a_worker_killed_between_two_questions_reads_its_photos_again(engine, store, queries):
     import ray
 
-    one = NBNN(calibration=0).fit(store)
-    with fit_on_workers(NBNN(calibration=0), store, engine=engine) as many:
+    one = NBNN().set_options(calibration=0).fit(store)
+    with fit_on_workers(NBNN().set_options(calibration=0), store, engine=engine) as many:
         before = many.votes(queries)
         ray.kill(many._team._members[1])
         np.testing.assert_array_equal(many.votes(queries), before)

@@ -15,7 +15,7 @@ from patchvote.models.about import About
 from patchvote.models.model import Model
 from patchvote.models.report.page import write_report
 from patchvote.models.scores import Scores
-from patchvote.voters.prototypes.votes import SnbnlVotes
+from patchvote.voters.prototype_votes import SnbnlVotes
 
 HOSTILE = (
     "\"'><img src=x onerror=hacked=1>",

@@ -6,9 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patchvote.voters.neighbours.approximate import FaissBank, PcaBank, Rotation, recall
-from patchvote.voters.neighbours.bounds import Bounds, EvenRotation, pair_distances
-from patchvote.voters.neighbours.exact import FEWEST_TO_BOUND, Bank, best_of, on_all_cores, part_winners
+from patchvote.voters.search import (
+    FEWEST_TO_BOUND,
+    Bank,
+    Bounds,
+    EvenRotation,
+    PcaBank,
+    Rotation,
+    _Products,
+    best_of,
+    on_all_cores,
+    pair_distances,
+    part_winners,
+    recall,
+)
 
 
 def by_definition(queries: np.ndarray, bank: np.ndarray, k: int) -> np.ndarray:
@@ -86,7 +97,7 @@ def test_bounds_pay_if_few_features_and_few_candidates_decide(decay, k, pays):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_brute_force_goes_through_the_bank_in_parts(dtype, monkeypatch):
-    monkeypatch.setattr("patchvote.voters.neighbours.exact._PART", 64)
+    monkeypatch.setattr("patchvote.voters.search._PART", 64)
     rng = np.random.default_rng(0)
     bank, queries = rng.normal(size=(300, 5)).astype(dtype), rng.normal(size=(40, 5)).astype(np.float32)
     distances, indices = Bank(bank).nearest(queries, 4)
@@ -106,9 +117,9 @@ def in_order(queries: np.ndarray, bank: np.ndarray, k: int) -> tuple[list, list]
 @pytest.mark.parametrize("way", ["bounds", "brute force", "brute force in parts", "half precision"])
 def test_of_equally_near_descriptors_those_of_the_lower_index_are_found_in_order(way, k, monkeypatch):
     # Small whole numbers: their distances are exact in every type, and many are equal.
-    monkeypatch.setattr("patchvote.voters.neighbours.exact._PAIRS", 1)  # blocks of 16 queries
+    monkeypatch.setattr("patchvote.voters.search._PAIRS", 1)  # blocks of 16 queries
     if way == "brute force in parts":
-        monkeypatch.setattr("patchvote.voters.neighbours.exact._PART", 100)
+        monkeypatch.setattr("patchvote.voters.search._PART", 100)
     rng = np.random.default_rng(0)
     bank = rng.integers(0, 4, (FEWEST_TO_BOUND, 6)).astype(np.float16 if way == "half precision" else np.float32)
     queries = rng.integers(0, 4, (50, 6)).astype(np.float32)
@@ -134,19 +145,6 @@ def test_queries_that_were_rotated_once_find_the_same_in_every_bank():
         assert expected[1].tolist() == in_order(queries, bank, 2)[1]
 
 
-def test_bounds_are_used_only_where_a_bank_is_large_enough_and_of_single_precision(monkeypatch):
-    bank = correlated(np.random.default_rng(0), FEWEST_TO_BOUND, 40, 0.9)
-    rotation = EvenRotation(bank)
-    assert Bank(bank, rotation).pays is None  # not yet known
-    assert len(Bank(bank, rotation)) == FEWEST_TO_BOUND
-    assert Bank(bank[1:], rotation).pays is False
-    assert Bank(bank.astype(np.float16), rotation).pays is False
-    assert Bank(bank).pays is False
-    for most, pays in ((40, None), (39, False)):
-        monkeypatch.setattr("patchvote.voters.neighbours.exact.MOST_FEATURES", most)
-        assert Bank(bank, rotation).pays is pays
-
-
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize(("centre", "apart"), [(1000, (0.25, 0.5, 0.75)), (30, (0.1, 0.104, 0.108))])
 def test_brute_force_tells_apart_three_descriptors_of_which_products_say_too_little(centre, apart, k, monkeypatch):
@@ -162,21 +160,6 @@ def test_brute_force_tells_apart_three_descriptors_of_which_products_say_too_lit
     distances, indices = Bank(bank).nearest(queries, k)
     assert indices.tolist() == nearest
     np.testing.assert_allclose(distances, exact, rtol=1e-5)
-
-
-@pytest.mark.parametrize("pays", [None, True, False])
-def test_no_queries_have_no_neighbours(pays):
-    bank = correlated(np.random.default_rng(0), 1600, 32, 0.9)
-    searched = Bank(bank, EvenRotation(bank))
-    searched.pays = pays
-    distances, indices = searched.nearest(bank[:0], 2)
-    assert (distances.shape, indices.shape) == ((0, 2), (0, 2))
-
-
-def test_a_bank_may_have_as_few_descriptors_as_neighbours_are_asked_for():
-    bank = np.array([[0.0, 0], [3, 4], [1, 0]], np.float32)
-    distances, indices = Bank(bank).nearest(np.zeros((1, 2), np.float32), 3)
-    assert (distances.tolist(), indices.tolist()) == ([[0, 1, 25]], [[0, 2, 1]])
 
 
 def test_the_best_of_several_parts_are_kept_whatever_their_order():
@@ -205,11 +188,6 @@ def test_large_offsets_lose_no_neighbour():
     np.testing.assert_allclose(distances, by_definition(queries, bank, 1), rtol=1e-3)
 
 
-def test_more_neighbours_than_the_bank_has_are_refused():
-    with pytest.raises(ValueError, match="the bank has 3 descriptors, fewer than the 4 neighbours"):
-        Bank(np.zeros((3, 2), np.float32)).nearest(np.zeros((1, 2), np.float32), 4)
-
-
 @given(st.integers(1, 40), st.integers(1, 12))
 def test_part_winners_are_distinct_and_hold_the_smallest(columns, parts):
     values = np.random.default_rng(columns).permutation(columns * 3).reshape(3, columns).astype(np.float32)
@@ -220,33 +198,39 @@ def test_part_winners_are_distinct_and_hold_the_smallest(columns, parts):
         assert values[row].argmin() in winners[row]
 
 
-@pytest.mark.parametrize("kind", ["pca", "hnsw", "ivf"])
-def test_approximate_banks_give_true_distances_and_a_measured_recall(kind):
+@pytest.mark.parametrize("pays", [None, True, False])
+def test_few_descriptors_or_no_queries_are_no_special_case(pays):
+    bank = correlated(np.random.default_rng(0), 1600, 32, 0.9)
+    searched = Bank(bank, EvenRotation(bank))
+    searched.pays = pays
+    assert [found.shape for found in searched.nearest(bank[:0], 2)] == [(0, 2), (0, 2)]
+    distances, indices = Bank(np.array([[0.0, 0], [3, 4], [1, 0]], np.float32)).nearest(np.zeros((1, 2), np.float32), 3)
+    assert (distances.tolist(), indices.tolist()) == ([[0, 1, 25]], [[0, 2, 1]])
+
+
+def test_the_approximate_bank_gives_true_distances_and_a_measured_recall():
     rng = np.random.default_rng(0)
     bank, queries = correlated(rng, 4000, 64, 0.9), correlated(rng, 200, 64, 0.9)
-    made = PcaBank(bank, Rotation(bank, head=16)) if kind == "pca" else FaissBank(bank, kind)
+    made = PcaBank(bank, Rotation(bank, head=16))
     distances, indices = made.nearest(queries, 2)
     rows = np.repeat(np.arange(200), 2)
     np.testing.assert_allclose(distances.ravel(), pair_distances(queries, rows, bank, indices.ravel()))
-    exact = by_definition(queries, bank, 1)[:, 0]
-    found = np.mean(distances[:, 0] <= exact * (1 + 1e-4))
-    assert recall(made, queries) == pytest.approx(found, abs=0.01)
+    found = np.mean(distances[:, 0] <= by_definition(queries, bank, 1)[:, 0] * (1 + 1e-4))
+    assert recall(made, Bank(bank), queries) == pytest.approx(found, abs=0.01)
     assert found > 0.6
+    noise = rng.normal(size=(4000, 64)).astype(np.float32)  # no leading features at all
+    poor = PcaBank(noise, Rotation(noise, head=2), candidates=2)
+    assert recall(poor, Bank(noise), rng.normal(size=(200, 64)).astype(np.float32)) < 0.5
 
 
-def test_the_recall_of_a_search_that_misses_is_below_one():
+@pytest.mark.parametrize("lengths", [1.0, np.linspace(5, 20, 300)[:, None]])
+def test_products_in_whole_numbers_order_descriptors_as_those_in_floating_point(lengths):
     rng = np.random.default_rng(0)
-    bank = rng.normal(size=(4000, 64)).astype(np.float32)  # no leading features at all
-    made = PcaBank(bank, Rotation(bank, head=2), candidates=2)
-    assert recall(made, rng.normal(size=(200, 64)).astype(np.float32)) < 0.5
-
-
-@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
-def test_neighbours_that_an_index_does_not_find_are_looked_for_and_all_are_in_order(kind):
-    rng = np.random.default_rng(0)
-    bank = np.concatenate([rng.normal(size=(100, 8)), rng.normal(size=(100, 8)) + 50]).astype(np.float32)
-    queries = rng.normal(size=(20, 8)).astype(np.float32)
-    distances, indices = FaissBank(bank, kind).nearest(queries, 150)  # more than the lists near a query hold
-    assert all(len(set(row)) == 150 for row in indices.tolist())
-    assert (np.diff(distances, axis=1) >= 0).all()
-    np.testing.assert_allclose(distances[:, 0], by_definition(queries, bank, 1)[:, 0], rtol=1e-4, atol=1e-5)
+    bank = (rng.normal(size=(300, 40)) * 0.95 ** np.arange(40) * lengths).astype(np.float32)
+    size = rng.uniform(0.5, 2, (50, 1)) * np.mean(lengths)
+    rows = (rng.normal(size=(50, 40)) * 0.95 ** np.arange(40) * size).astype(np.float32)
+    added = (bank**2).sum(axis=1) / 2
+    products = _Products(-bank, added - added.mean())
+    for want, have in zip(added - rows @ bank.T, products(products.round(rows)), strict=True):
+        assert np.corrcoef(want, have)[0, 1] > 0.999
+        assert want[have.argmin()] <= np.sort(want)[4]

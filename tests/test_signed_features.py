@@ -36,10 +36,10 @@ from patchvote.voters.votes import softmax
 DIM = 24
 VOTERS = {
     "moment-ridge": MomentRidge(),
-    "snbnl": SNBNL(3, calibration=0),
-    "nbnl": NBNL(3, calibration=0, max_iter=4),
-    "nbnn": NBNN(calibration=0),
-    "local-nbnn": LocalNBNN(calibration=0),
+    "snbnl": SNBNL(3).set_options(calibration=0),
+    "nbnl": NBNL(3, max_iter=4).set_options(calibration=0),
+    "nbnn": NBNN().set_options(calibration=0),
+    "local-nbnn": LocalNBNN().set_options(calibration=0),
 }
 INVARIANT = ("snbnl", "nbnl", "nbnn", "local-nbnn")  # these subtract the mean of the training descriptors first
 SHIFTS = {
@@ -103,8 +103,8 @@ def test_votes_of_signed_features_add_up(kind):
 @settings(max_examples=10, deadline=None)
 def test_nearest_neighbours_do_not_depend_on_where_the_origin_is(seed, size):
     shift = size * np.random.default_rng(seed).standard_normal(DIM)
-    plain = NBNN(calibration=0).fit(TRAIN, LABELS).votes(TEST[:10])
-    votes = NBNN(calibration=0).fit(changed(TRAIN, shift), LABELS).votes(changed(TEST[:10], shift))
+    plain = NBNN().set_options(calibration=0).fit(TRAIN, LABELS).votes(TEST[:10])
+    votes = NBNN().set_options(calibration=0).fit(changed(TRAIN, shift), LABELS).votes(changed(TEST[:10], shift))
     np.testing.assert_allclose(votes, plain, atol=1e-3)
 
 

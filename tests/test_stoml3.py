@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from patchvote.voters.prototypes.stoml3 import Stoml3
+from patchvote.voters.stoml3 import Stoml3
 
 
 def literal_pseudocode(
@@ -103,7 +103,7 @@ def test_blocks_and_threads_do_not_change_the_step(monkeypatch):
     x, y, weight = rng.normal(size=(1000, 8)), rng.integers(0, 5, 1000), rng.random(1000)
     results = []
     for cache in (1, 1 << 30):
-        monkeypatch.setattr("patchvote.voters.prototypes.stoml3._CACHE_BYTES", cache)
+        monkeypatch.setattr("patchvote.voters.stoml3._CACHE_BYTES", cache)
         learner = Stoml3(start.copy(), 2, 0.1)
         loss = learner.step(x, y, weight)
         results.append((loss, learner.weights))

@@ -59,7 +59,7 @@ def test_predicting_and_evaluating_hold_as_many_bags_for_many_photos_as_for_few(
     assert most["evaluate", 40] == most["evaluate", 160] <= WORST + 4
 
 
-@pytest.mark.parametrize("voter", [NBNN(calibration=0), MomentRidge()], ids=str)
+@pytest.mark.parametrize("voter", [NBNN().set_options(calibration=0), MomentRidge()], ids=str)
 def test_a_store_is_predicted_block_by_block(voter, tmp_path, monkeypatch):
     store, loaded = make_store(tmp_path), []
     voter.fit(store)

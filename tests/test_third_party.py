@@ -91,7 +91,11 @@ def test_a_model_of_a_package_that_is_gone_is_refused_by_name(in_folder, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("broken", "cannot be loaded from patchvote_example:Absent"), ("stranger", "is no subclass")]
+    ("name", "says"),
+    [
+        ("broken", "cannot be loaded from patchvote_example:Absent"),
+        ("stranger", "must be a subclass of patchvote.Voter"),
+    ],
 )
 def test_an_entry_point_that_is_no_voter_is_named(name, says):
     with pytest.raises(PatchvoteError, match=says):

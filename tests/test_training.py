@@ -5,7 +5,7 @@ import pytest
 
 from patchvote import Bags, Recipe, Store
 from patchvote.bags.shards import Entry, write_shard
-from patchvote.voters.prototypes.minibatches import TrainingData
+from patchvote.voters.minibatches import Limits, TrainingData
 
 
 def photos(count: int = 30) -> Bags:
@@ -29,7 +29,7 @@ def store(tmp_path) -> Store:
 
 def training_data(source: Bags | Store, block: int = 10**6, weight: np.ndarray | None = None) -> TrainingData:
     labels = np.arange(len(source)) % 3
-    return TrainingData(source, labels, np.ones(len(source)) if weight is None else weight, block)
+    return TrainingData(source, labels, np.ones(len(source)) if weight is None else weight, Limits(block, block))
 
 
 def one_pass(data: TrainingData, size: int = 20, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -134,5 +134,5 @@ def test_only_images_with_weight_tell_whether_features_are_negative():
     values = np.ones((900, 2))
     bags = [values[:600], -values[:300], values[:600]]
     for weight, negative in (([0, 1, 0], True), ([1, 0, 1], False)):
-        data = TrainingData(Bags.of(bags), np.zeros(3, np.int64), np.array(weight, float), 10_000)
+        data = TrainingData(Bags.of(bags), np.zeros(3, np.int64), np.array(weight, float), Limits(10_000, 10_000))
         assert data.has_negative_features() is negative

@@ -17,7 +17,7 @@ from patchvote import NBNL, NBNN, SNBNL, Adapted, Bags, LocalNBNN, MomentRidge
 from patchvote.voters.votes import NONE
 
 # Lengths tell the classes of `make_bags` apart as well as directions do, so the local voter keeps them.
-VOTERS = [NBNN(), LocalNBNN(normalise=False), NBNL(max_iter=5, calibration=0.2), SNBNL(), MomentRidge()]
+VOTERS = [NBNN(), LocalNBNN(normalise=False), NBNL(max_iter=5).set_options(calibration=0.2), SNBNL(), MomentRidge()]
 each_voter = pytest.mark.parametrize("voter", VOTERS, ids=lambda voter: type(voter).__name__)
 
 
@@ -212,5 +212,7 @@ def test_whole_numbers_and_half_precision_are_taken(voter, data):
 
 def test_grid_search_chooses_settings_over_bags(data):
     train, labels, test, expected = data
-    search = GridSearchCV(SNBNL(calibration=0), {"n_prototypes": [1, 3], "q": [2, math.inf]}, cv=2).fit(train, labels)
+    search = GridSearchCV(SNBNL().set_options(calibration=0), {"n_prototypes": [1, 3], "q": [2, math.inf]}, cv=2).fit(
+        train, labels
+    )
     assert search.best_estimator_.score(test, expected) > 0.85

@@ -79,15 +79,15 @@ def draw_voters(path: Path) -> None:
     """Draw the vote for one class less that for the other, in the plane of the two features, for three voters."""
     bags, labels = descriptors()
     voters: dict[str, Voter] = {
-        "NBNN: the nearest descriptor of each class": NBNN(calibration=0, normalise=False),
-        "SNBNL: two prototypes per class": SNBNL(n_prototypes=2, calibration=0, position_weight=0, min_steps=1000),
+        "NBNN: the nearest descriptor of each class": NBNN(normalise=False),
+        "SNBNL: two prototypes per class": SNBNL(n_prototypes=2, position_weight=0, max_iter=200),
         "MomentRidge: features and products": MomentRidge(layout=0),
     }
     axis = np.linspace(0, 1.15, 160)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.7), layout="constrained", sharey=True)
     for panel, (title, voter) in zip(axes, voters.items(), strict=True):
-        voter.fit(bags, labels)
+        voter.set_options(calibration=0).fit(bags, labels)
         land, sea = voter.votes(Bags.of([grid])).T
         lead = (sea - land).reshape(160, 160)
         limit = np.percentile(np.abs(lead), 98)

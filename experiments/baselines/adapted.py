@@ -110,9 +110,7 @@ class AdaptedDefault(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Bags | Store, y: Any, target: Sequence[Bags | Store], target_y: Sequence[Any]) -> Self:
         """Learn from labelled images of both domains, and from the other images of the target."""
-        learner = registry.voter_class(self.voter)()
-        if "calibration" in learner.get_params():
-            learner.set_params(calibration=self.calibration)
+        learner = registry.voter_class(self.voter)().set_options(calibration=self.calibration)
         there, unknown = _joined(target), np.array([label is None for label in target_y])
         known = [label for label in target_y if label is not None]
         labelled = Bags.join([_joined([X]), there[~unknown]]) if known else X

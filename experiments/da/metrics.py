@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from patchvote.voters.neighbours.bounds import Floats, squares
-from patchvote.voters.neighbours.exact import on_all_cores
+from patchvote.voters.search import Floats, on_all_cores, squares
 
 _FIRST_STEP = 0.1  # length of the first step, as a share of the length of the Euclidean metric
 _GROWTH = 1.2  # of the step after each success

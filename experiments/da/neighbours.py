@@ -9,9 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from patchvote.voters.neighbours.approximate import PcaBank, Rotation, make_bank
-from patchvote.voters.neighbours.bounds import Floats, Indices
-from patchvote.voters.neighbours.exact import Bank, on_all_cores
+from patchvote.voters.search import Bank, Floats, Indices, PcaBank, Rotation, on_all_cores
 
 from .metrics import change_of
 
@@ -75,7 +73,7 @@ class ClassNeighbours:
         """Find the nearest descriptors of a class, which consists of some photos."""
         rows = np.flatnonzero(np.isin(self._owner, photos))
         values, owner = self._queries.values[rows], self._owner[rows]
-        bank = make_bank(values, self._rotation, self._search)
+        bank = PcaBank(values, self._rotation) if self._search == "pca" else Bank(values)
         near, found = bank.nearest(self._queries) if isinstance(bank, PcaBank) else bank.nearest(self._queries.values)
         self.distances[number], self.nearest[number] = near[:, 0], rows[found[:, 0]]
 

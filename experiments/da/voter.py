@@ -28,8 +28,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from patchvote.bags.bags import Bags
 from patchvote.bags.store import Store
-from patchvote.voters.neighbours.approximate import PcaBank, Rotation, make_bank
-from patchvote.voters.neighbours.votes import comparable
+from patchvote.voters.bank_votes import comparable
+from patchvote.voters.search import Bank, PcaBank, Rotation
 
 from .metrics import ImageToClass, change_of, learn_metrics
 from .neighbours import ClassNeighbours
@@ -177,7 +177,7 @@ class DANBNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for number in range(len(self.classes_)):
             chosen = Bags.join(_selected(parts, members == number))
             values = comparable(chosen.values, self.mean_, None)
-            bank = make_bank(values, self._rotation, self._how)
+            bank = PcaBank(values, self._rotation) if self._how == "pca" else Bank(values)
             self._banks.append((bank, self._rotation(values).head[:, : self.n_components]))
 
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from .photos.find import Photo, find_photos
     from .voters.adapted import Adapted
     from .voters.base import Voter
+    from .voters.local_nbnn import LocalNBNN
     from .voters.moment_ridge import MomentRidge
-    from .voters.neighbours.local_nbnn import LocalNBNN
-    from .voters.neighbours.nbnn import NBNN
-    from .voters.prototypes.nbnl import NBNL
-    from .voters.prototypes.snbnl import SNBNL
+    from .voters.nbnl import NBNL
+    from .voters.nbnn import NBNN
+    from .voters.snbnl import SNBNL
 
 _MODULES = {
     "Adapted": "voters.adapted",
@@ -49,20 +49,20 @@ _MODULES = {
     "Extractor": "bags.extract",
     "Filled": "bags.cache",
     "ImageClassifier": "classifier",
-    "LocalNBNN": "voters.neighbours.local_nbnn",
+    "LocalNBNN": "voters.local_nbnn",
     "Match": "models.evidence",
     "Model": "models.model",
     "ModelError": "errors",
     "MomentRidge": "voters.moment_ridge",
-    "NBNL": "voters.prototypes.nbnl",
-    "NBNN": "voters.neighbours.nbnn",
+    "NBNL": "voters.nbnl",
+    "NBNN": "voters.nbnn",
     "NetworkError": "errors",
     "Patch": "bags.boxes",
     "PatchvoteError": "errors",
     "Photo": "photos.find",
     "PhotoError": "errors",
     "Recipe": "bags.recipe",
-    "SNBNL": "voters.prototypes.snbnl",
+    "SNBNL": "voters.snbnl",
     "Scores": "models.scores",
     "Store": "bags.store",
     "StoreError": "errors",

@@ -8,7 +8,7 @@ import os
 import signal
 from pathlib import Path
 
-from patchvote.voters.neighbours.parted import BankJob
+from patchvote.voters.on_workers import BankJob
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,7 +21,6 @@ from ..bags.moments import MomentBags, photo_vectors
 from ..bags.store import Store
 from ..errors import PatchvoteError, PhotoError
 from ..utils.terminal import timed
-from ..voters.outputs import blaming, is_ours
 from .about import About, Added, known_photos, short, with_photos
 from .arguments import NO_MEMORY
 from .fit import Fitted, Learned, fit_model
@@ -48,10 +47,9 @@ def add_to_model(
         fitted = _again(every, voter, extractor, seed, seconds)
         return dataclasses.replace(fitted, known=known, refused=refused, added=added)
     store = photos.bags.only([photos.names[i] for i in fresh.tolist()])
-    with timed(seconds, "training"), blaming(voter):
+    with timed(seconds, "training"):
         bags = store.load(dtype=store.dtype)[0]
-        given = bags if is_ours(voter) else bags.frozen()
-        voter.learn_more(given, np.array(labels, str), model.descriptors, np.random.default_rng(seed))
+        voter.learn_more(bags, np.array(labels, str), model.descriptors, np.random.default_rng(seed))
     digests = [photos.digests[i] for i in fresh.tolist()]
     new = _with_bank(model, voter, store, labels, digests, added)
     return Fitted(new, voter, known=known, refused=refused, added=added)

@@ -22,7 +22,6 @@ from ..photos.decode import SHOWN, load_image
 from ..photos.find import Photo
 from ..utils.terminal import nearest
 from ..version import __version__
-from ..voters.outputs import blaming, named, votes_of
 from ..voters.scorer import Scorer
 from .model import Model
 from .scores import Scores
@@ -206,7 +205,7 @@ def evidence_of(model: Model, name: str, bag: Bags, label: str | None = None) ->
     except ValueError as error:
         raise PhotoError(name, str(error)) from None
     bag = kept if needs is WHOLE else bag
-    votes = votes_of(model.scorer, bag)
+    votes = model.scorer.votes(bag)
     probability = model.probability(kept, votes if needs is WHOLE else None)
     familiarity = model.familiarity_of(kept, probability)
     evidence = Evidence(
@@ -228,7 +227,7 @@ def evidence_without(without: Callable[[str], tuple[Any, list[str]]], scores: Sc
     """Return the evidence of a training photo, from a voter that has not learned it (`Fitted.without`)."""
     voter, learned = without(name)
     scorer, index = voter.scorer(), scores.names.index(name)
-    votes, boxes = votes_of(scorer, bag).astype(np.float64), bag.boxes.astype(np.float64)
+    votes, boxes = scorer.votes(bag).astype(np.float64), bag.boxes.astype(np.float64)
     rejected = bool(scores.rejected[index])
     evidence = Evidence(name, scores.classes, votes, boxes, scores.probability[index], rejected=rejected)
     return dataclasses.replace(evidence, pulls=pulls_of(scorer, learned, bag, evidence, evidence.ranking[0]))
@@ -238,18 +237,10 @@ def _matches(model: Model, bag: Bags, evidence: Evidence, label: str) -> tuple[M
     """Return the training parts nearest to parts of the photo, in the order of their votes for the class."""
     if not model.names:
         return ()
-    with blaming(model.scorer):
-        nearest_parts = model.scorer.matches(bag.frozen(), model.classes.index(label))
-        if nearest_parts is None:
-            return ()
-        images, boxes, distances = map(np.asarray, nearest_parts)
-    count, shapes = len(bag.values), (images.shape, boxes.shape, distances.shape)
-    is_whole = images.dtype.kind in "iu" and shapes == ((count,), (count, 4), (count,))
-    if not is_whole or not 0 <= images.min() <= images.max() < len(model.names):
-        raise PatchvoteError(
-            f"{named(model.scorer)} returned matches of the shapes {', '.join(map(str, shapes))}, expected "
-            f"({count},), ({count}, 4), ({count},): the number of an image, a box and a distance per descriptor."
-        )
+    nearest_parts = model.scorer.matches(bag, model.classes.index(label))
+    if nearest_parts is None:
+        return ()
+    images, boxes, distances = nearest_parts
     order = np.argsort(-evidence.advantage(label), kind="stable")
     return tuple(Match(_box(bag.boxes[i]), model.names[images[i]], _box(boxes[i]), float(distances[i])) for i in order)
 
@@ -270,16 +261,8 @@ def pulls_of(scorer: Scorer, names: Sequence[str], bag: Bags, evidence: Evidence
         return ()
     if evidence.matches:
         return _strongest(*_of_matches(evidence, label), label)
-    with blaming(scorer):
-        added = _added(scorer, len(names), bag.frozen(), evidence, label)
-    if added is None:
-        return ()
-    if added.ndim != 1 or len(added) > len(names) or not np.isfinite(added).all():
-        raise PatchvoteError(
-            f"{named(scorer)} returned pulls of the shape {added.shape}, expected one finite number for each of "
-            f"{len(names)} training photos."
-        )
-    return _strongest(names, added, label)
+    added = _added(scorer, len(names), bag, evidence, label)
+    return () if added is None else _strongest(names, added, label)
 
 
 def _added(scorer: Scorer, photos: int, bag: Bags, evidence: Evidence, label: str) -> npt.NDArray[np.float64] | None:

@@ -15,7 +15,7 @@ from ..bags.boxes import Dense
 from ..errors import PatchvoteError
 from ..utils.files import write_file
 from ..utils.onnx_graph import GraphBuilder
-from ..voters.familiarity_nodes import familiarity_nodes
+from ..voters.export import familiarity_nodes
 from .export_photo import FeatureMaps
 from .model import Model
 

@@ -20,16 +20,14 @@ from ..bags.copies import copy_groups, describe_copies
 from ..bags.extract import Described, Extractor
 from ..bags.moments import MomentBags, photo_vectors
 from ..bags.store import Store, Thinning, thinned
-from ..errors import ModelError, PatchvoteError, PhotoError
+from ..errors import PatchvoteError, PhotoError
 from ..utils.engine import Engine
-from ..utils.schema import brief
 from ..utils.terminal import Progress, counted, timed
 from ..version import __version__
 from ..voters.base import Voter
 from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION, Familiarity
 from ..voters.labels import hold_out
-from ..voters.outputs import is_ours, named, probability_of, scores_of
 from ..voters.registry import AUTO, DEFAULT, kind_of, voter_class
 from ..voters.votes import softmax
 from .about import About, CurvePoint, with_photos
@@ -37,7 +35,7 @@ from .learning_curve import learning_curve
 from .model import Model
 from .report.card import card
 from .scores import Scores
-from .train import cut_short, train
+from .train import cut_short, fit_until
 
 _HELD_OUT = 0.2  # of the photos of every class, for voters that do not know their answers for left-out photos
 _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
@@ -291,7 +289,7 @@ def _from_split(
     keep, out = split
     if not len(out):
         return LeftOut(out, np.zeros((0, len(np.unique(labels)))), lambda image: (voter, keep))
-    trained = train(voter, until, bags[keep], labels[keep])
+    trained = fit_until(voter, until, bags[keep], labels[keep])
     store = cast(Store, photos.bags)
     order, scores, scorer = np.random.default_rng(0).permutation(out), [], trained.scorer()
     for start in range(0, len(order), _FEWEST_ASKED):
@@ -299,7 +297,7 @@ def _from_split(
             break
         chosen = order[start : start + _FEWEST_ASKED]
         whole = store.only([photos.names[image] for image in chosen])
-        scores.append(scores_of(scorer, whole.load(dtype=np.float32)[0]))
+        scores.append(scorer.scores(whole.load(dtype=np.float32)[0]))
     asked = order[: sum(map(len, scores))]
     ascending = np.argsort(asked)
     answers = np.concatenate(scores)[ascending]
@@ -319,7 +317,7 @@ def _trained_on_all(
     if engine is not None:
         more = {"method": "fit_on_workers", "engine": engine, "store": photos.bags}
         more["thinning"] = Thinning.of(len(photos), seed)
-    return train(voter, until, bags, labels, **more)
+    return fit_until(voter, until, bags, labels, **more)
 
 
 def _calibrated(fitted: Any, left_out: LeftOut, numbers: Numbers, rejection: float) -> npt.NDArray[np.float64]:
@@ -331,11 +329,7 @@ def _calibrated(fitted: Any, left_out: LeftOut, numbers: Numbers, rejection: flo
             fitted.temperature_ = fit_temperature(left_out.scores, expected)
     if not len(expected):
         return np.zeros((0, left_out.scores.shape[1]))
-    if is_ours(fitted):
-        probability = softmax(left_out.scores / fitted.temperature_)
-    else:
-        empty = Bags.of(np.zeros((len(expected), fitted.n_features_in_), np.float32))
-        probability = probability_of(fitted.scorer(), left_out.scores, empty, fitted.temperature_, 0.0)
+    probability = softmax(left_out.scores / fitted.temperature_)
     fitted.rejection_threshold_ = threshold_for(probability, expected, rejection)
     return np.asarray(probability, np.float64)
 
@@ -371,11 +365,6 @@ def _model(
 ) -> Model:
     """Combine what was learned with its metadata."""
     scorer = fitted.scorer()
-    if scorer.features != photos.bags.dim:
-        raise ModelError(
-            f"{named(scorer)} says that its descriptors have {brief(scorer.features)} features, but "
-            f"they have {photos.bags.dim}."
-        )
     counts = {} if isinstance(photos.bags, MomentBags) else _descriptors(photos.bags, photos.labels)
     named_photos = scorer.remembers or ((scorer.adapts or scorer.traces) and len(photos) <= MAX_NAMED)
     model = Model(

@@ -20,7 +20,6 @@ from ..errors import ModelError, PatchvoteError
 from ..networks.names import beside
 from ..utils.schema import brief, text
 from ..voters.familiarity import Familiarity
-from ..voters.outputs import blaming, probability_of, scores_of
 from ..voters.registry import check_registered, voter_class
 from ..voters.scorer import Scorer
 from ..voters.settings import MAX_NAME, unstorable
@@ -93,9 +92,8 @@ class Model:
         if self.scorer.classes != len(self.classes):
             raise ModelError(f"votes for {self.scorer.classes} classes do not fit {len(self.classes)} classes.")
         _check_restorable(self.scorer)
-        with blaming(self.scorer):
-            self.scorer.check_settings(self.scorer.settings)
-            self.scorer.check_all(len(self.names) if self.names else None)
+        self.scorer.check_settings(self.scorer.settings)
+        self.scorer.check_all(len(self.names) if self.names else None)
         if self.digests and len(self.digests) != len(self.names):
             raise ModelError(f"it has {len(self.names):,} names of photos, but {len(self.digests):,} digests.")
         if self.familiarity is not None and (fault := self.familiarity.fault(len(self.classes), self.features)):
@@ -115,8 +113,8 @@ class Model:
         """Return the probability of each class, ``(classes,)``, for one bag, from its votes if they are given."""
         # `scores` does not hold the votes of all descriptors at once, which are large with many classes.
         mean = None if votes is None else votes.mean(axis=0, dtype=np.float64, keepdims=True)
-        scores = scores_of(self.scorer, bag) if mean is None else mean
-        return np.asarray(probability_of(self.scorer, scores, bag, self.temperature, self.threshold)[0])
+        scores = self.scorer.scores(bag) if mean is None else mean
+        return np.asarray(self.scorer.probability(scores, bag, self.temperature, self.threshold)[0])
 
     def familiarity_of(self, bag: Bags, probability: npt.NDArray[np.float64]) -> float | None:
         """Return the familiarity of a photo, from its bag and the probabilities of the classes, if the model has one.

@@ -39,8 +39,8 @@ from ..utils.files import temporary_folder
 from ..utils.terminal import Progress
 from ..version import __version__
 from ..voters.labels import hold_out
-from ..voters.prototypes.snbnl import SNBNL
-from ..voters.prototypes.votes import SnbnlVotes
+from ..voters.prototype_votes import SnbnlVotes
+from ..voters.snbnl import SNBNL
 from .layers import VoteHead
 from .learner import Learner, read_checkpoint
 from .trunk import Seen, default_start, tail_of, trunk_of, tunable_graph

@@ -24,7 +24,7 @@ from ..utils.tensors import checksum, contents
 from ..utils.terminal import Progress
 from ..voters.calibration import fit_temperature, threshold_for
 from ..voters.familiarity import REJECTION
-from ..voters.prototypes.memory import REMEMBERED, compact
+from ..voters.prototype_voter import REMEMBERED, compact
 from ..voters.votes import softmax
 from .layers import VoteHead
 from .onnx_module import OnnxModule

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import torch
 
-from ..voters.prototypes.stoml3 import advance
+from ..voters.stoml3 import advance
 
 
 class SMM(torch.optim.Optimizer):

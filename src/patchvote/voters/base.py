@@ -1,15 +1,17 @@
 """Voter: the base of the estimators that vote.
 
 A voter gives every descriptor a vote for every class. The score of a bag is the mean of its votes, and the class with
-the largest score is the prediction. Here is what all voters share: reading images and labels, holding some out to
-calibrate probabilities (`calibration`), and predicting. How a descriptor votes is up to the voter's scorer (`scorer`).
+the largest score is the prediction. How a descriptor votes is up to the voter's scorer (`scorer`).
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import functools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +25,72 @@ from ..utils.parameters import Parameters
 from ..utils.row_file import RowFile
 from ..utils.terminal import nearest
 from .calibration import FEWEST_TO_CALIBRATE, fit_temperature, threshold_for
+from .familiarity import REJECTION
 from .labels import check_labels, hold_out, labels_of
-from .outputs import is_ours, probability_of, scores_of, votes_of
 from .registry import check_registered
 from .scorer import Scorer
-from .settings import fault_of, from_plain, plain
+from .settings import fault_of, from_plain, plain, unstorable
 from .votes import NONE, check_bags, softmax
 
 Numbers = npt.NDArray[np.int64]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 _AT_ONCE = 50_000  # descriptors of a store that are held in memory at once
+
+
+def atomic(method: Method) -> Method:
+    """Make a method of an estimator restore all attributes if it raises; it must not change arrays in place.
+
+    A voter that knows new classes but has not learned their images would predict others wrongly.
+    """
+
+    @functools.wraps(method)
+    def whole(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        before = dict(vars(self))
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException:  # Ctrl-C as well
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+
+    return cast(Method, whole)
+
+
+@dataclasses.dataclass(frozen=True)
+class FitOptions:
+    """How `fit` runs; `Voter.set_options` changes it. A voter ignores what does not concern it.
+
+    Parameters
+    ----------
+    calibration : float, default 0.2
+        Share of the images held out to set the temperature of the probabilities and the threshold of rejection; the
+        final training then uses all images. With 0, or fewer than 50 images, the temperature is 1.
+    memory : float, default 1500
+        Megabytes that learning from a store may take. A store that does not fit is read in blocks of random photos in
+        every pass (SNBNL, NBNL), or its descriptors are kept in a temporary file that is searched part by part (NBNN,
+        LocalNBNN; in the folder that ``TMPDIR`` names).
+    checkpoint : path, optional
+        File that keeps the state of a training of SNBNL, written every minute. If it exists, `fit` continues from it,
+        and the prototypes are those of an uninterrupted training, bit by bit; data and settings must be the same.
+    device : str, optional
+        Device on which torch makes the steps of SNBNL ("cuda", "mps", "cpu"; needs the extra ``torch``). By default the
+        device of the bags if they are torch tensors on a device other than the CPU; otherwise numpy makes the steps.
+    callback : function, optional
+        Called with a record after each pass of SNBNL or round of NBNL, and now and then within it; returning True ends
+        the training. The key ``training`` is "calibration", "final", or "more" in `partial_fit`.
+    """
+
+    calibration: float = 0.2
+    memory: float = 1500.0
+    checkpoint: str | os.PathLike[str] | None = None
+    device: str | None = None
+    callback: Callable[[dict[str, Any]], Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in {"calibration": (0, 0.9), "memory": (1, 1e9)}.items():
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name} must be from {least:g} to {most:g}, got {getattr(self, name)!r}.")
 
 
 class Voter(Parameters):
@@ -58,6 +116,7 @@ class Voter(Parameters):
 
     estimator_type = "classifier"
     scorer_class: ClassVar[type[Scorer]]
+    options: FitOptions = FitOptions()
     leaves_out: ClassVar[bool] = False  # whether `fit` sets `left_out_`, its answers for left-out photos
     description: ClassVar[str] = ""  # how the parts of a photo vote, for people; by default, the name of the voter
 
@@ -78,18 +137,22 @@ class Voter(Parameters):
         """Name of the voter in files, on the command line and in tables."""
         return self.scorer_class.kind
 
+    def set_options(self, **changes: Any) -> Self:
+        """Change how `fit` runs, which is no parameter of the estimator, and return the voter; see `FitOptions`."""
+        self.options = dataclasses.replace(self.options, **changes)
+        return self
+
     @classmethod
     def default(cls, seed: int) -> Self:
         """Return the voter that an `ImageClassifier` trains, with `seed` as its random state; it calibrates it."""
-        voter = cls()
-        known, changes = voter.get_params(deep=False), {"calibration": 0, "random_state": seed}
-        changed: Self = voter.set_params(**{name: value for name, value in changes.items() if name in known})
-        return changed
+        voter = cls().set_options(calibration=0)
+        if "random_state" in voter.get_params(deep=False):
+            voter.set_params(random_state=seed)
+        return voter
 
     def uncalibrated(self) -> Self:
         """Return an unfitted copy that holds no images out: its caller calibrates it."""
-        voter = self.__sklearn_clone__()
-        return voter.set_params(calibration=0) if "calibration" in voter.get_params(deep=False) else voter
+        return self.__sklearn_clone__().set_options(calibration=0)
 
     def check_for_model(self) -> None:
         """Refuse a voter of which no model can be made, before it is trained.
@@ -99,10 +162,16 @@ class Voter(Parameters):
         PatchvoteError
             Its kind is not registered or belongs to another class, or a parameter cannot be stored; it is named.
         """
-        from .contract import check_parameters
-
         check_registered(self.kind, self.scorer_class)
-        check_parameters(self)
+        schema = self.scorer_class.schema
+        for name in self.get_params(deep=False):
+            if name not in schema.settings:
+                raise PatchvoteError(
+                    f"{name} of {type(self).__name__} is a parameter, but no setting of the schema of {self.kind!r}: a "
+                    "model would forget it. Add it to `settings`."
+                )
+        if (wrong := unstorable(self._plain_settings())) is not None:
+            raise PatchvoteError(f"a model of {self.kind!r} cannot be stored: {wrong}.")
 
     def scorer(self) -> Scorer:
         """Return the scorer: arrays and settings, without the estimator."""
@@ -197,7 +266,7 @@ class Voter(Parameters):
         """
         self._check_fitted()
         scorer = self.scorer()
-        return joined([votes_of(scorer, bags) for bags in self._blocks(X)])
+        return joined([scorer.votes(bags) for bags in self._blocks(X)])
 
     def decision_function(self, X: Any) -> npt.NDArray[Any]:
         """Return the mean votes ``(bags, classes)``; for two classes, those of the second minus those of the first."""
@@ -213,7 +282,7 @@ class Voter(Parameters):
         """Return the probability of each class, for each bag."""
         self._check_fitted()
         scorer, calibration = self.scorer(), (self.temperature_, self.rejection_threshold_)
-        return joined([probability_of(scorer, scores_of(scorer, bags), bags, *calibration) for bags in self._blocks(X)])
+        return joined([scorer.probability(scorer.scores(bags), bags, *calibration) for bags in self._blocks(X)])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of bags whose label is predicted."""
@@ -244,15 +313,15 @@ class Voter(Parameters):
         return _AT_ONCE
 
     def _read(self, X: Any, *, fitting: bool = False) -> Bags:
-        """Convert bags, a list of arrays or an array into checked `Bags`; those for other packages are read-only."""
+        """Convert bags, a list of arrays or an array into checked `Bags`."""
         if isinstance(X, Store):
             raise ValueError(f"{type(self).__name__} needs the bags of the store here: pass `store.load()[0]`.")
         if not _holds_bags(X):
             from sklearn.utils.validation import validate_data
 
             array = validate_data(self, X, reset=fitting, dtype=[np.float32, np.float64, np.float16])
-            return Bags.of(array) if is_ours(self) else Bags.of(array).frozen()
-        bags = Bags.of(X) if is_ours(self) else Bags.of(X).frozen()
+            return Bags.of(array)
+        bags = Bags.of(X)
         check_bags(bags)
         if fitting:
             self.n_features_in_ = bags.dim
@@ -297,7 +366,7 @@ class Voter(Parameters):
     def _mean_votes(self, X: Any) -> npt.NDArray[Any]:
         self._check_fitted()
         scorer = self.scorer()
-        return joined([scores_of(scorer, bags) for bags in self._blocks(X)])
+        return joined([scorer.scores(bags) for bags in self._blocks(X)])
 
     # --- training and probabilities ---------------------------------------------------------------------------------
 
@@ -305,31 +374,18 @@ class Voter(Parameters):
         self,
         images: Numbers,
         numbers: Numbers,
-        share: float,
         vectors: Callable[[], npt.NDArray[Any]],
         train: Callable[[Numbers, str], None],
         scores: Callable[[Numbers], npt.NDArray[Any]],
         seed: int | None = None,
+        share: float | None = None,
     ) -> None:
         """Hold some images out, train on the others and calibrate; then train on all.
 
-        Parameters
-        ----------
-        images : array of int
-            Indices of the images to learn from.
-        numbers : array of int
-            Class numbers of all images.
-        share : float
-            Share of the images that is held out.
-        vectors : function
-            Returns the vector of every image (`moments.photo_vectors`); copies of an image are held out together.
-        train : function
-            Called with the images to train on, and with "calibration" or "final", the purpose of the training.
-        scores : function
-            Called with images after a training; returns their mean votes.
-        seed : int, optional
-            Seed of the choice of held-out images; that of `random_state` by default.
+        `vectors` returns the vector of every image (copies of an image are held out together), `train` gets images and
+        the purpose of the training, and `scores` returns the mean votes of images after it.
         """
+        share = self.options.calibration if share is None else share
         self.temperature_, self.rejection_threshold_ = 1.0, 0.0
         if share > 0 and len(images) >= FEWEST_TO_CALIBRATE:
             groups = copy_groups(vectors())
@@ -338,7 +394,7 @@ class Voter(Parameters):
                 train(keep, "calibration")
                 held_out = scores(out)
                 temperature = fit_temperature(held_out, numbers[out])
-                threshold = threshold_for(softmax(held_out / temperature), numbers[out], self.rejection)
+                threshold = threshold_for(softmax(held_out / temperature), numbers[out], REJECTION)
                 train(images, "final")
                 self.temperature_, self.rejection_threshold_ = temperature, threshold
                 return
@@ -377,9 +433,12 @@ class Voter(Parameters):
 
     def __sklearn_clone__(self) -> Self:
         params = self.get_params(deep=False)
-        return type(self)(
+        voter = type(self)(
             **{n: v.__sklearn_clone__() if isinstance(v, Voter) else copy.deepcopy(v) for n, v in params.items()}
         )
+        if "options" in vars(self):
+            voter.options = self.options
+        return voter
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags

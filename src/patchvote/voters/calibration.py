@@ -19,17 +19,7 @@ _TIE = 1e-6  # difference of log loss up to which two methods are equally good: 
 
 
 def threshold_for(probability: npt.NDArray[Any], labels: npt.NDArray[np.int64], rejection: float) -> float:
-    """Return the probability that all but a share of the correctly classified images reach.
-
-    Parameters
-    ----------
-    probability : array of shape (images, classes)
-        Probabilities of held-out images.
-    labels : array of int
-        Class numbers of these images.
-    rejection : float
-        Share of the correctly classified images that may be rejected.
-    """
+    """Return the probability that all but a share of the correctly classified images reach."""
     confidence = probability.max(axis=1)[probability.argmax(axis=1) == labels]
     return float(np.quantile(confidence, rejection)) if len(confidence) else 0.0
 

@@ -108,21 +108,7 @@ def hold_out(
     seed: int,
     groups: npt.NDArray[np.int64] | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Split images into those to keep and those to hold out: a share of each class, keeping at least one.
-
-    Parameters
-    ----------
-    images : array of int
-        Indices of the images.
-    labels : array of int
-        Class numbers of all images, indexed by `images`.
-    share : float
-        Share of each class that is held out.
-    seed : int
-        Seed of the random choice.
-    groups : array of int, optional
-        Group numbers of all images; a group is held out as a whole or not at all. By default each image is a group.
-    """
+    """Split images into those to keep and those to hold out: a share of each class, keeping at least one."""
     groups = np.arange(len(labels)) if groups is None else groups
     rng = np.random.default_rng(seed)
     _, first, sizes = np.unique(groups[images], return_index=True, return_counts=True)

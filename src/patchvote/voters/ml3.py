@@ -84,15 +84,7 @@ def _sum_of_squares(values: Array) -> Array:
 
 
 def softmax_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
-    """Softmax loss of each descriptor, and its derivative by the scores: softmax minus one-hot.
-
-    Parameters
-    ----------
-    scores : array of shape (classes, descriptors)
-        Scores from `phi`.
-    labels : array of int of shape (descriptors,)
-        Class numbers of the descriptors.
-    """
+    """Softmax loss of each descriptor, and its derivative by the scores: softmax minus one-hot."""
     xp = array_namespace(scores)
     right = xp.expand_dims(xp.arange(scores.shape[0], device=device(scores)), axis=1) == xp.expand_dims(labels, axis=0)
     shifted = scores - xp.max(scores, axis=0)
@@ -108,12 +100,6 @@ def hinge_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
 
     The loss is the difference of two convex functions, ``max(1 + max_(r != y) s_r, s_y)`` and ``s_y``; this is what the
     concave-convex procedure works on.
-
-    Returns
-    -------
-    loss : array of shape (descriptors,)
-    winner : array of shape (classes, descriptors)
-        1 for the class at which the first of the two functions has its maximum, 0 for the others.
     """
     xp = array_namespace(scores)
     number = xp.expand_dims(xp.arange(scores.shape[0], device=device(scores)), axis=1)
@@ -127,29 +113,7 @@ def hinge_loss(scores: Array, labels: Array) -> tuple[Array, Array]:
 def minibatch_gradient(
     z: Array, labels: Array, weight: Array, q: float, *, overwrite: bool = False
 ) -> tuple[Array, Array]:
-    """Loss and derivative of the weighted softmax loss by every product of a minibatch.
-
-    Parameters
-    ----------
-    z : array of shape (prototypes, classes, descriptors)
-        Products of prototypes and descriptors.
-    labels : array of int of shape (descriptors,)
-        Class numbers of the descriptors.
-    weight : array of shape (descriptors,)
-        Weights of the descriptors; 1/n for the mean.
-    q : float
-        Exponent of the score, in [1, inf].
-    overwrite : bool, default False
-        Whether the memory of `z` may be used for the residual: with few classes, allocating new memory would cost as
-        much as the arithmetic.
-
-    Returns
-    -------
-    loss : array of shape (descriptors,)
-        Losses, not weighted.
-    residual : array of the shape of `z`
-        Derivatives by the products; the gradient by the prototypes is ``residual @ descriptors``.
-    """
+    """Loss and derivative of the weighted softmax loss by every product of a minibatch."""
     if q != 2:
         scores, gradient = phi_and_gradient(z, q)
         loss, residual = softmax_loss(scores, labels)

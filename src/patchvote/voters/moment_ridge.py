@@ -20,8 +20,7 @@ from ..bags.copies import copy_groups
 from ..bags.moments import KeptMoments, MomentBags, parts_of, photo_vectors, squares
 from ..bags.store import Store
 from ..networks.bases import Basis, basis_for, random_basis
-from .atomic import atomic
-from .base import Voter
+from .base import Voter, atomic
 from .calibration import fit_temperature, threshold_for
 from .labels import check_weights, image_weights
 from .moment_votes import MomentVotes

@@ -7,8 +7,7 @@ package adds voters through the entry point ``patchvote.voters``:
     [project.entry-points."patchvote.voters"]
     my-voter = "my_package:MyVoter"
 
-The names of our voters and "auto" are reserved. `contract` says what such a voter must be, and refuses one that is
-not.
+The names of our voters and "auto" are reserved.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ class _Own:
 
 OWN = {
     "moment-ridge": _Own("moment_ridge:MomentRidge", "moment_votes:MomentVotes"),
-    "snbnl": _Own("prototypes.snbnl:SNBNL", "prototypes.votes:SnbnlVotes"),
-    "nbnl": _Own("prototypes.nbnl:NBNL", "prototypes.votes:NbnlVotes"),
-    "nbnn": _Own("neighbours.nbnn:NBNN", "neighbours.votes:NeighbourVotes"),
-    "local-nbnn": _Own("neighbours.local_nbnn:LocalNBNN", "neighbours.votes:LocalVotes"),
+    "snbnl": _Own("snbnl:SNBNL", "prototype_votes:SnbnlVotes"),
+    "nbnl": _Own("nbnl:NBNL", "prototype_votes:NbnlVotes"),
+    "nbnn": _Own("nbnn:NBNN", "bank_votes:NeighbourVotes"),
+    "local-nbnn": _Own("local_nbnn:LocalNBNN", "bank_votes:LocalVotes"),
 }
 
 
@@ -62,13 +61,7 @@ def kinds() -> tuple[str, ...]:
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of this name.
-
-    Raises
-    ------
-    PatchvoteError
-        If there is no such voter; the message names the nearest.
-    """
+    """Return the kind of this name."""
     if name in OWN or (name in _others() and not _is_reserved(name)):
         return name
     raise PatchvoteError(f"there is no voter {name!r}.{nearest(name, kinds())}")
@@ -96,13 +89,7 @@ def is_own(voter: Voter) -> bool:
 
 
 def check_registered(kind: str, scorer: type[Scorer]) -> None:
-    """Refuse a scorer that a file of its kind would not bring back: its kind is unknown or that of another class.
-
-    Raises
-    ------
-    PatchvoteError
-        The message says which class has the kind, or how to register it.
-    """
+    """Refuse a scorer that a file of its kind would not bring back: its kind is unknown or that of another class."""
     place = f"{scorer.__module__}:{scorer.__qualname__}"
     if kind in OWN:
         known: type[Scorer] = scorer_class(kind)
@@ -142,7 +129,7 @@ def _others() -> dict[str, dict[str, EntryPoint]]:
 
 def _load_other(kind: str) -> type[Voter]:
     """Load another package's voter, and check that it meets the contract."""
-    from .contract import fault_of_class
+    from .base import Voter
 
     points = _others()[kind]
     if len(points) > 1:
@@ -154,6 +141,9 @@ def _load_other(kind: str) -> type[Voter]:
         estimator: type[Voter] = point.load()
     except (Exception, SystemExit) as error:  # importing another package may raise anything
         raise PatchvoteError(f"the voter {kind!r} cannot be loaded from {place}: {first_line(error)}") from error
-    if (fault := fault_of_class(estimator, kind)) is not None:
-        raise PatchvoteError(f"the voter {kind!r}, {place}, {fault}.")
+    scorer = getattr(estimator, "scorer_class", None)
+    if not (isinstance(estimator, type) and issubclass(estimator, Voter) and getattr(scorer, "kind", None) == kind):
+        raise PatchvoteError(
+            f"the voter {kind!r}, {place}, must be a subclass of patchvote.Voter whose scorer has the kind {kind!r}."
+        )
     return estimator

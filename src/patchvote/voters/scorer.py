@@ -22,10 +22,8 @@ from ..utils.arrays import all_finite
 from ..utils.onnx_graph import GraphBuilder
 from ..utils.row_file import blocks_of
 from ..utils.schema import Check, record
-from .confidence import part_weights, scaled
-from .onnx_nodes import Exported
-from .outputs import checked, votes_of
-from .votes import mean_votes, softmax, votes_in_chunks
+from .export import Exported
+from .votes import mean_votes, part_weights, scaled, softmax, votes_in_chunks
 
 if TYPE_CHECKING:
     from ..bags.cache import Kept
@@ -57,16 +55,12 @@ class Schema:
         Settings of the voter, each with its check.
     needed : tuple of str
         Settings that voting requires.
-    unstored : tuple of str
-        Parameters of the estimator that a model does not store, because they do not change what is learned, such as the
-        device of a training. (`callback` never is.) Every other parameter must be one of `settings`.
     """
 
     arrays: Mapping[str, Spec]
     kept: Mapping[str, Spec] = dataclasses.field(default_factory=dict)
     settings: Mapping[str, Check] = dataclasses.field(default_factory=dict)
     needed: tuple[str, ...] = ()
-    unstored: tuple[str, ...] = ()
 
 
 class Scorer(abc.ABC):
@@ -167,7 +161,7 @@ class Scorer(abc.ABC):
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the mean vote of each bag, ``(bags, classes)``."""
-        sums = np.add.reduceat(votes_of(self, bags), bags.offsets[:-1], axis=0, dtype=np.float64)
+        sums = np.add.reduceat(self.votes(bags), bags.offsets[:-1], axis=0, dtype=np.float64)
         return np.asarray(sums / bags.sizes[:, None])
 
     def probability(
@@ -281,7 +275,7 @@ class DescriptorScorer(Scorer):
 
     def votes(self, bags: Bags) -> npt.NDArray[Any]:
         """Return the vote of every descriptor for every class, ``(descriptors, classes)``, times its weight."""
-        chunks = [votes for _, votes in votes_in_chunks(bags, self.positions, self._vote, self.width)]
+        chunks = [votes for _, votes in votes_in_chunks(bags, self.positions, self.vote, self.width)]
         votes = np.concatenate(chunks)
         if self.confidence:
             votes = votes * scaled(part_weights(votes, self.confidence), bags.offsets)[:, None]
@@ -289,10 +283,7 @@ class DescriptorScorer(Scorer):
 
     def scores(self, bags: Bags) -> npt.NDArray[np.float64]:
         """Return the weighted mean vote of each bag, ``(bags, classes)``."""
-        return mean_votes(bags, self.positions, self._vote, self.width, self.confidence)
-
-    def _vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return checked(self, "votes", self.vote(values), len(values), "descriptor")
+        return mean_votes(bags, self.positions, self.vote, self.width, self.confidence)
 
 
 def _check_size(name: str, array: npt.NDArray[Any]) -> None:

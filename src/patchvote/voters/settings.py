@@ -22,14 +22,11 @@ def _label(value: Any) -> str | None:
     return text(MAX_NAME)(value) if isinstance(value, str) else None
 
 
-COUNT = whole(0, 1 << 53)
 AT_LEAST_ONE = whole(1, 1 << 53)
 SHARE = number(0, 1)
-PART = number(0, 0.9)  # share of the images that is held out
 WEIGHT = number(0, 1e12)
 CONFIDENCE = number(0, 10)  # exponent of a part's lead
 STRENGTH = number(1e-12, 1e12)
-MEMORY = number(1, 1e9)  # megabytes that a training may take
 NONE = one_of(None)
 SEED = either(NONE, whole(0, (1 << 32) - 1))
 CLASS_WEIGHT = either(NONE, one_of("balanced"), table(WEIGHT, _label))
@@ -47,12 +44,7 @@ AUTO_STRENGTH = either(one_of("auto"), number(1e-9, 1e12))  # with less, roundin
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a setting in a form that JSON can represent, if it has one; others are returned as they are.
-
-    Raises
-    ------
-    ValueError
-        The value is the text "inf", which stands for infinity in a file.
+    """Return the value of a setting in a form that JSON can represent, if it has one.
 
     Examples
     --------

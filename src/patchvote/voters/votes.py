@@ -1,7 +1,6 @@
-"""How votes become predictions: from descriptors to votes, mean votes and probabilities.
+"""From descriptors to votes, mean votes and probabilities.
 
-Nothing here learns, and nothing needs more than numpy: a command that names one photo must not wait for the import of a
-library that it does not use.
+Nothing here learns, and nothing needs more than numpy: predicting must not wait for the import of scikit-learn.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import numpy.typing as npt
 
 from ..bags.bags import Bags
 from ..utils.arrays import all_finite, to_float32
-from .confidence import part_weights
 
 NONE = "none of these"
 
+ROOT = 0.5  # exponent of the square root
 _CHUNK = 16_384  # descriptors whose votes are held in memory at once
 _NUMBERS = 1 << 25  # numbers held at once for these votes and what they are computed from: 128 MB in float32
 
@@ -123,3 +122,81 @@ def check_bags(bags: Bags) -> None:
         row = start + int(bad[0])
         bag = int(np.searchsorted(bags.offsets, row, side="right")) - 1
         raise ValueError(f"bag {bag} has a descriptor (number {row - bags.offsets[bag]}) with NaN or infinity.")
+
+
+# --- weights of parts by their confidence -----------------------------------------------------------------------------
+
+
+def part_weights(votes: npt.NDArray[Any], exponent: float) -> npt.NDArray[np.float64]:
+    """Return the weight of each part, not yet scaled: the difference of its two largest votes to the power `exponent`.
+
+    Parts that say much the same of several classes, or something by chance, have a small lead. With the exponent 0 all
+    parts count the same, as in the paper.
+
+    Examples
+    --------
+    >>> part_weights(np.array([[5.0, 1.0, 0.0], [2.0, 2.0, 0.0]]), 0.5)
+    array([2., 0.])
+    """
+    if exponent == 0 or votes.shape[1] < 2:
+        return np.ones(len(votes))
+    largest = np.partition(votes, votes.shape[1] - 2, axis=1)[:, -2:].astype(np.float64)
+    return np.asarray((largest[:, 1] - largest[:, 0]) ** exponent)
+
+
+def scaled(weights: npt.NDArray[np.float64], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Scale the weights of each bag to a mean of 1; a bag whose parts all have the weight 0 gets equal weights.
+
+    Examples
+    --------
+    >>> scaled(np.array([3.0, 1.0, 0.0, 0.0]), np.array([0, 2, 4]))
+    array([1.5, 0.5, 1. , 1. ])
+    """
+    sizes = np.diff(offsets)
+    means = np.add.reduceat(weights, offsets[:-1]) / sizes
+    known = np.repeat(means > 0, sizes)
+    return np.where(known, weights / np.repeat(np.where(means > 0, means, 1), sizes), 1.0)
+
+
+# --- power normalisation ----------------------------------------------------------------------------------------------
+
+
+def raised(values: npt.NDArray[Any], power: float) -> npt.NDArray[Any]:
+    """Return ``sign(x) |x|^power`` of every value; with the power 1, the array itself.
+
+    Examples
+    --------
+    >>> raised(np.array([9.0, -16.0, 0.0]), 0.5)
+    array([ 3., -4.,  0.])
+    """
+    if power == 1:
+        return values
+    size = np.abs(values)
+    size = np.sqrt(size, out=size) if power == ROOT else size**power
+    return np.asarray(np.copysign(size, values, out=size))
+
+
+def raise_in_place(values: npt.NDArray[Any], power: float) -> None:
+    """Replace every value by ``sign(x) |x|^power``."""
+    if power != 1:
+        values[...] = raised(values, power)
+
+
+def has_negative(values: npt.NDArray[Any]) -> bool:
+    """Whether any value is negative.
+
+    Examples
+    --------
+    >>> has_negative(np.array([0.0, 1.0], np.float16)), has_negative(np.array([0.0, -1.0], np.float16))
+    (False, True)
+    """
+    if values.dtype == np.float16 and (values.view(np.int16) >= 0).all():  # the sign bit; a hundred times as fast
+        return False
+    return bool((values < 0).any())
+
+
+def resolved(power: float | str, negative: bool) -> float:
+    """Return the exponent: "auto" is that of the square root, or 1 if features can be negative."""
+    if power == "auto":
+        return 1.0 if negative else ROOT
+    return float(power)

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ml3 import hinge_loss, phi_and_gradient
-from .base import PrototypeVoter
+from .base import FitOptions
 from .minibatches import TrainingData
-from .votes import NbnlVotes
+from .ml3 import hinge_loss, phi_and_gradient
+from .prototype_voter import PrototypeVoter
+from .prototype_votes import NbnlVotes
 
 _STEPS_BETWEEN = 20  # steps between two calls of the callback: often enough to keep a time budget of seconds
 _FEWEST_STEPS = 10  # steps per round; a small training set gets more epochs
@@ -48,13 +49,9 @@ class NBNL(PrototypeVoter):
         Passes over the data in each round.
     batch_size : int, default 100
         Descriptors per step.
-    power, position_weight, confidence, standardise, class_weight, calibration, rejection, memory, block,
-    random_state
-        As in `SNBNL`.
-    callback : function, optional
-        Called with a record after each round, and every 20 steps with the rounds and steps so far; returning True ends
-        the training. The key ``training`` is "calibration" or "final", as in `SNBNL`. An incomplete round is used only
-        if it is the first.
+    power, position_weight, confidence, class_weight, random_state
+        As in `SNBNL`. The callback of `FitOptions` is called after each round, and every 20 steps with the rounds and
+        steps so far; calibration is 0 by default. An incomplete round is used only if it is the first.
 
     Attributes
     ----------
@@ -73,6 +70,7 @@ class NBNL(PrototypeVoter):
     """
 
     scorer_class = NbnlVotes
+    options = FitOptions(calibration=0)
     description = "each part of a photo votes by its likeness to learned parts (prototypes) of each class"
 
     def __init__(
@@ -87,13 +85,7 @@ class NBNL(PrototypeVoter):
         power: float | str = 1.0,
         position_weight: float = 1.0,
         confidence: float = 0.0,
-        standardise: bool = True,
         class_weight: Any = None,
-        calibration: float = 0.0,
-        rejection: float = 0.05,
-        memory: float = 1500,
-        block: int | None = None,
-        callback: Callable[[dict[str, Any]], Any] | None = None,
         random_state: Any = 0,
     ) -> None:
         self.n_prototypes = n_prototypes
@@ -105,13 +97,7 @@ class NBNL(PrototypeVoter):
         self.power = power
         self.position_weight = position_weight
         self.confidence = confidence
-        self.standardise = standardise
         self.class_weight = class_weight
-        self.calibration = calibration
-        self.rejection = rejection
-        self.memory = memory
-        self.block = block
-        self.callback = callback
         self.random_state = random_state
 
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
@@ -145,12 +131,12 @@ class NBNL(PrototypeVoter):
             record = {"training": training, "round": index + (not solver.ended), "rounds": self.max_iter, "loss": loss}
             self.history_.append(record)
             self.n_iter_ = index + 1
-            if solver.ended or (self.callback is not None and self.callback(self.history_[-1]) is True):
+            if solver.ended or (self.options.callback is not None and self.options.callback(self.history_[-1]) is True):
                 break
 
     def _is_over(self, steps: int) -> bool:
         record = {"training": self._training, "round": len(self.history_), "rounds": self.max_iter, "steps": steps}
-        return self.callback is not None and self.callback(record) is True
+        return self.options.callback is not None and self.options.callback(record) is True
 
 
 class _Solver:

@@ -1,85 +1,120 @@
 """NeighbourVotes and LocalVotes: votes from the distances to the training descriptors of a class.
 
-A bank in memory is normalised and indexed once, when it is first searched. One that is in a file is searched part by
-part (`in_parts`), by brute force or with the search "pca", within a budget of memory.
+A bank in memory is normalised and indexed once, when it is first searched. One in a file stays there as it came: every
+search reads, normalises and compares it part by part, within a budget of memory.
 """
 
 from __future__ import annotations
 
 import abc
+import dataclasses
 import functools
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...bags.bags import Bags
-from ...errors import ModelError, PatchvoteError
-from ...utils.arrays import to_float32
-from ...utils.onnx_graph import GraphBuilder
-from ...utils.row_file import RowFile
-from ...utils.schema import either, flag, one_of
-from ..onnx_nodes import Exported
-from ..power import raise_in_place
-from ..scorer import FLOATS, WHOLE, DescriptorScorer, Schema, check_boxes, check_every_class
-from ..settings import AT_LEAST_ONE, CONFIDENCE, NONE, PART, POWER, SEED, SHARE, WEIGHT
-from ..votes import width_of, with_positions
-from .approximate import APPROXIMATE, Rotation, make_bank, recall
-from .bounds import EvenRotation, Floats, Indices, squares
-from .exact import FEWEST_TO_BOUND, Bank, on_all_cores
-from .in_parts import DEFAULT_MEMORY, IN_PARTS, BankInParts, Limits, limits
+from ..bags.bags import Bags
+from ..errors import ModelError, PatchvoteError
+from ..utils.arrays import to_float32
+from ..utils.onnx_graph import GraphBuilder
+from ..utils.row_file import RowFile
+from ..utils.schema import flag, one_of
+from .export import Exported
+from .scorer import FLOATS, WHOLE, DescriptorScorer, Schema, check_boxes, check_every_class
+from .search import (
+    FEWEST_TO_BOUND,
+    Bank,
+    BankInParts,
+    EvenRotation,
+    Floats,
+    Indices,
+    PcaBank,
+    Rotation,
+    on_all_cores,
+    recall,
+    squares,
+)
+from .settings import AT_LEAST_ONE, CONFIDENCE, POWER, SEED, WEIGHT
+from .votes import raise_in_place, width_of, with_positions
 
+DEFAULT_MEMORY = 1500.0  # megabytes
 _PCA_FEATURES = 128  # leading features that the search "pca" uses
 _SAMPLE = 20_000  # descriptors from which a rotation is learned
 _CANDIDATES = 128  # descriptors per query of `LocalNBNN` whose full distances are computed by the search "pca"
 _QUERIES = 1024  # descriptors of a photo whose neighbours are searched at once
 _CACHED = 128  # descriptors that are normalised at once: few enough to stay in the processor's cache
 
-_ARRAYS = {
-    "values": (2, FLOATS),
-    "class": (1, WHOLE),
-    "image": (1, WHOLE),
-    "boxes": (2, FLOATS),
-    "mean": (1, FLOATS),
-}
-_SETTINGS = {
-    "n_neighbors": AT_LEAST_ONE,
-    "normalise": flag,
-    "position_weight": WEIGHT,
-    "confidence": CONFIDENCE,
-    "power": POWER,
-    "search": one_of("exact", *APPROXIMATE),
-    "dtype": one_of("float32", "float16"),
-    "calibration": PART,
-    "rejection": SHARE,
-}
-_UNSTORED = ("memory",)
+# Copies of all descriptors in float32 that a bank in memory takes: the bags, the bank as it came and normalised, the
+# rotated one of the exact search, and temporary ones.
+_COPIES = 5
+_BESIDE = 16 + 3 * 8  # bytes per descriptor beside its values: box, class, image, row
+_PER_PAIR = 48  # bytes per pair of features that learning the rotation of the search "pca" takes
+_RESERVE = 64 << 20  # bytes for buffers of libraries and threads, and what freeing leaves behind
+_MOST_QUERIES, _MOST_ROWS = 16_384, 65_536  # more at once would not be faster
+_FEWEST_QUERIES, _FEWEST_ROWS = 256, 1024  # fewer would read the file too often, or in parts that are too small
+
+_SCHEMA = Schema(
+    arrays={"values": (2, FLOATS), "class": (1, WHOLE), "image": (1, WHOLE), "boxes": (2, FLOATS), "mean": (1, FLOATS)},
+    settings={
+        "n_neighbors": AT_LEAST_ONE,
+        "normalise": flag,
+        "position_weight": WEIGHT,
+        "confidence": CONFIDENCE,
+        "power": POWER,
+        "search": one_of("exact", "pca"),
+        "dtype": one_of("float32", "float16"),
+        "random_state": SEED,
+    },
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Most descriptors of a part of a bank in a file, and of queries at once; most features of all mean descriptors."""
+
+    rows: int
+    queries: int
+    features: int
+
+
+def needed(rows: int, width: int) -> float:
+    """Return the megabytes that a bank of `rows` descriptors of `width` features takes in memory."""
+    return (_RESERVE + rows * (4 * _COPIES * width + _BESIDE)) / 1e6
+
+
+def limits(memory: float, *, rows: int, width: int, classes: int, n_neighbors: int, search: str) -> Limits:
+    """Return the limits that keep a search within `memory` megabytes: half is for the bank, half for the queries."""
+    fixed = _RESERVE + rows * _BESIDE + (_PER_PAIR * width * width if search == "pca" else 0)
+    per_row = 4 * 3 * width  # as it came, normalised, and rounded to float16 and back
+    per_query = 4 * 4 * width + 24 * classes + 48 * n_neighbors  # as it came, normalised, compared again; votes
+    least = fixed + 2 * max(_FEWEST_ROWS * per_row, _FEWEST_QUERIES * per_query)
+    if memory * 1e6 < least:
+        raise ValueError(
+            f"memory must be at least {math.ceil(least / 1e6):,} megabytes for a bank of {rows:,} descriptors of "
+            f"{width:,} features, got {memory:g}."
+        )
+    half = (memory * 1e6 - fixed) / 2
+    features = int(half / 8)  # copies of means are searched in four arrays of float32
+    return Limits(min(_MOST_ROWS, int(half / per_row)), min(_MOST_QUERIES, int(half / per_query)), features)
 
 
 def comparable(
     values: npt.NDArray[Any], mean: npt.NDArray[Any] | None, position_weight: float | None, power: float = 1.0
 ) -> npt.NDArray[np.float32]:
-    """Normalise and weight descriptors for comparison.
-
-    Parameters
-    ----------
-    values : array of shape (n, features)
-        Descriptors, with positions unless `position_weight` is None.
-    mean : array of shape (features without positions,) or None
-        Mean that is subtracted before descriptors are scaled to length 1; None for no normalisation.
-    position_weight : float or None
-        Weight of the last two features, the position; None if there are no positions.
-    power : float, default 1
-        Exponent of the power normalisation of the features, which comes first.
-    """
+    """Return descriptors normalised and weighted for comparison; see `make_comparable`."""
     values = to_float32(values) if values.dtype == np.float16 else values.astype(np.float32)
     make_comparable(values, mean, position_weight, power)
     return values
 
 
 def make_comparable(values: Floats, mean: npt.NDArray[Any] | None, position_weight: float | None, power: float) -> None:
-    """Normalise and weight descriptors in place; see `comparable`."""
+    """Raise features to a power, subtract `mean` and scale to length 1, and weight positions, in place.
+
+    Without `mean` nothing is subtracted or scaled; without `position_weight` there are no positions.
+    """
     features = values if position_weight is None else values[:, :-2]
     raise_in_place(features, power)
     if mean is not None:
@@ -90,17 +125,11 @@ def make_comparable(values: Floats, mean: npt.NDArray[Any] | None, position_weig
 
 
 class BankVotes(DescriptorScorer):
-    """What the votes of `NBNN` and `LocalNBNN` share: a bank of descriptors, indexed when it is first searched.
+    """What the votes of `NBNN` and `LocalNBNN` share: a bank of descriptors, indexed when it is first searched."""
 
-    Attributes
-    ----------
-    memory : float
-        Megabytes that the search of a bank in a file may take; whatever they are, the votes are the same.
-    """
-
-    remembers = True
+    schema = _SCHEMA
     row_by_row = ("values",)
-    memory: float = DEFAULT_MEMORY
+    memory: float = DEFAULT_MEMORY  # megabytes that the search of a bank in a file may take
 
     @property
     def features(self) -> int:
@@ -109,12 +138,11 @@ class BankVotes(DescriptorScorer):
 
     @functools.cached_property
     def recall(self) -> float:
-        """Share of the neighbours that the search finds: 1 if it is exact."""
+        """Share of the neighbours that the search finds: 1 if it is exact, otherwise measured."""
         return 1.0 if self.search == "exact" else self._measured_recall()
 
     @abc.abstractmethod
-    def _measured_recall(self) -> float:
-        """Measure the share of the neighbours that an approximate search finds."""
+    def _measured_recall(self) -> float: ...
 
     @property
     def power(self) -> float:
@@ -126,32 +154,20 @@ class BankVotes(DescriptorScorer):
         """Name of the search."""
         return str(self.settings.get("search", "exact"))
 
-    @property
-    def condensed(self) -> bool:
-        """Whether the bank holds centres of descriptors, which come from no single image."""
-        return self.settings.get("condense") is not None
-
     def __getstate__(self) -> dict[str, Any]:
-        made_again = ("_bank", "_banks", "_rotation")  # indexes: some hold what cannot be pickled
-        return {name: value for name, value in vars(self).items() if name not in made_again}
+        indexes = ("_bank", "_banks", "_rotation")  # made again: some hold what cannot be pickled
+        return {name: value for name, value in vars(self).items() if name not in indexes}
 
     @property
     def in_file(self) -> bool:
         """Whether the bank is searched part by part, in its file."""
-        return isinstance(self.arrays.get("values"), RowFile) and self.search in IN_PARTS
+        return isinstance(self.arrays.get("values"), RowFile)
 
     @property
     def limits(self) -> Limits:
         """How many descriptors of a bank in a file may be in memory."""
-        rows, width = self.arrays["values"].shape
-        return limits(
-            self.memory,
-            rows=rows,
-            width=width,
-            classes=self.classes,
-            n_neighbors=self._neighbours(),
-            search=self.search,
-        )
+        (rows, width), k = self.arrays["values"].shape, self._neighbours()
+        return limits(self.memory, rows=rows, width=width, classes=self.classes, n_neighbors=k, search=self.search)
 
     @property
     def width(self) -> int:
@@ -169,58 +185,53 @@ class BankVotes(DescriptorScorer):
     def _comparable(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         return comparable(values, *self._normalisation())
 
-    def _normalised(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """Return descriptors of the bank normalised and weighted for comparison, as centres are already."""
-        return np.asarray(values, np.float32) if self.condensed else self._comparable(values)
-
     def _rows(self, rows: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Return rows of the bank, normalised and weighted for comparison."""
-        return self._normalised(self.arrays["values"][rows])
+        return self._comparable(self.arrays["values"][rows])
 
-    def _bank_of(self, rows: npt.NDArray[Any], rotation: EvenRotation | Rotation | None, candidates: int = 16) -> Any:
-        """Return the bank of some rows, a mask or numbers: in memory, or read part by part."""
-        if not self.in_file:
-            return make_bank(self._rows(rows).astype(self._dtype), rotation, self.search, candidates)
-        numbers = np.flatnonzero(rows) if rows.dtype == bool else rows
+    def _bank_of(self, rows: Indices, candidates: int = 16, *, search: str | None = None) -> Any:
+        """Return the bank of some rows, in memory or read part by part; the search is that of the settings."""
+        search = self.search if search is None else search
 
-        def searched(part: npt.NDArray[Any]) -> Any:
-            return make_bank(part, rotation, self.search, candidates)
+        def searched(values: npt.NDArray[Any]) -> Bank | PcaBank:
+            if search == "pca" and isinstance(self._rotation, Rotation):
+                return PcaBank(values.astype(np.float32, copy=False), self._rotation, candidates)
+            return Bank(values, self._rotation if isinstance(self._rotation, EvenRotation) else None)
 
-        return BankInParts(len(numbers), lambda: self._parts(numbers), searched, Bank)
+        if self.in_file:
+            return BankInParts(len(rows), lambda: self._parts(rows), searched)
+        return searched(self._rows(rows).astype(self._dtype))
 
     def _parts(self, numbers: Indices) -> Iterator[npt.NDArray[Any]]:
-        """Read rows of the bank part by part, normalised and weighted for comparison."""
+        """Read rows of the bank part by part, normalised and weighted for comparison, on all cores."""
         size = self.limits.rows
         for start in range(0, len(numbers), size):
             yield self._part(numbers[start : start + size])
 
     def _part(self, numbers: Indices) -> npt.NDArray[Any]:
-        """Read and normalise rows of the bank, on all cores; the values are those of `_rows`."""
         values = self.arrays["values"][numbers]
         part: npt.NDArray[Any] = np.empty(values.shape, self._dtype)
-
-        in_place, normalisation = self._dtype == "float32" and not self.condensed, self._normalisation()
+        in_place, normalisation = self._dtype == "float32", self._normalisation()
 
         def normalise(start: int) -> None:
             rows = slice(start, start + _CACHED)
             if in_place:  # saves a copy; what is stored in a bank is known to be finite
                 make_comparable(to_float32(values[rows], part[rows]), *normalisation)
             else:
-                part[rows] = self._normalised(values[rows])
+                part[rows] = self._comparable(values[rows])
 
         on_all_cores(normalise, range(0, len(values), _CACHED))
         return part
 
-    def _learned_rotation(self) -> EvenRotation | Rotation | None:
-        """Learn the rotation that the search needs; None if it needs none."""
+    @functools.cached_property
+    def _rotation(self) -> EvenRotation | Rotation | None:
+        """The rotation that the search needs; None if it needs none."""
         bank, exact = self.arrays["values"], self.search == "exact"
-        small = bank.shape[1] <= _PCA_FEATURES
-        brute_force = exact and (self._dtype != "float32" or self.in_file)  # bounds take more memory than the bank
-        if small or self.search not in IN_PARTS or brute_force:
+        # Bounds take more memory than the bank.
+        if bank.shape[1] <= _PCA_FEATURES or (exact and (self._dtype != "float32" or self.in_file)):
             return None
-        rng = np.random.default_rng(0)
         most = min(_SAMPLE, self.limits.rows) if self.in_file else _SAMPLE
-        chosen = rng.choice(len(bank), size=min(most, len(bank)), replace=False)
+        chosen = np.random.default_rng(0).choice(len(bank), size=min(most, len(bank)), replace=False)
         sample = self._rows(np.sort(chosen))
         return EvenRotation(sample) if exact else Rotation(sample, _PCA_FEATURES)
 
@@ -239,11 +250,8 @@ class BankVotes(DescriptorScorer):
             raise ModelError("mean and bank have different numbers of features.")
         check_boxes(arrays["boxes"])
         self._check_fewest(check_every_class(arrays["class"], self.classes))
-        image = arrays["image"]
-        if (image != -1).any() if self.condensed else image.min() < 0:  # centres come from no image
+        if arrays["image"].min() < 0 or (images is not None and arrays["image"].max() >= images):
             raise ModelError("its bank names images that are not there.")
-        if images is not None and image.max() >= images:
-            raise ModelError("its bank has descriptors of more images than it names.")
 
     def _check_fewest(self, fewest: int) -> None:
         """Refuse a bank whose rarest class has too few descriptors."""
@@ -262,33 +270,28 @@ class NeighbourVotes(BankVotes):
     """Votes of `NBNN`: minus the squared distance to the nearest descriptor of each class."""
 
     kind = "nbnn"
-    schema = Schema(
-        arrays=_ARRAYS,
-        settings={**_SETTINGS, "condense": either(NONE, AT_LEAST_ONE), "random_state": SEED},
-        unstored=_UNSTORED,
-    )
+    remembers = True
 
     @functools.cached_property
     def _rotation(self) -> EvenRotation | Rotation | None:
         large = self.search == "pca" or np.bincount(self.arrays["class"]).max() >= FEWEST_TO_BOUND
-        return self._learned_rotation() if large else None
+        return super()._rotation if large else None
 
     @functools.cached_property
     def _banks(self) -> list[Any]:
-        owners = (self.arrays["class"] == number for number in range(self.classes))
-        return [self._bank_of(own, self._rotation) for own in owners]
+        return [self._bank_of(self._class_rows(number)) for number in range(self.classes)]
+
+    def _class_rows(self, number: int) -> Indices:
+        return np.flatnonzero(self.arrays["class"] == number)
 
     def vote(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return minus the mean squared distance to the nearest descriptors of each class."""
         return -np.stack([distances.mean(axis=1) for distances, _ in self.nearest(values, self._neighbours())], axis=1)
 
     def nearest(self, values: npt.NDArray[Any], k: int) -> list[tuple[Floats, Indices]]:
-        """Find the `k` nearest descriptors of each class for descriptors, or all of a class that has fewer.
+        """Return, per class, the squared distances of the `k` nearest descriptors, ascending, and their places in it.
 
-        Returns
-        -------
-        list of pairs of arrays of shape (descriptors, k)
-            For each class, squared distances in ascending order, and places among the descriptors of the class.
+        Of a class that has fewer, all are returned.
         """
         queries: Any = self._comparable(values)
         if self._rotation is not None:
@@ -296,12 +299,10 @@ class NeighbourVotes(BankVotes):
         return [bank.nearest(queries, min(k, len(bank))) for bank in self._banks]
 
     def matches(self, bags: Bags, number: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]] | None:
-        """Return the nearest training descriptor of a class for each descriptor; None for a condensed bank."""
-        if self.condensed:
-            return None
+        """Return the nearest training descriptor of a class for each descriptor."""
         values = self._comparable(with_positions(bags, slice(0, len(bags.values)), self.positions))
         distances, nearest = self._banks[number].nearest(values)
-        rows = np.flatnonzero(self.arrays["class"] == number)[nearest[:, 0]]
+        rows = self._class_rows(number)[nearest[:, 0]]
         return self.arrays["image"][rows], self.arrays["boxes"][rows], distances[:, 0]
 
     def _check_fewest(self, fewest: int) -> None:
@@ -314,7 +315,8 @@ class NeighbourVotes(BankVotes):
         for number in rng.permutation(self.classes)[:5]:
             others = np.flatnonzero(numbers != number)
             chosen = rng.choice(others, size=min(100, len(others)), replace=False)
-            shares.append(recall(self._banks[number], self._rows(chosen)))
+            exact = self._bank_of(self._class_rows(number), search="exact")
+            shares.append(recall(self._banks[number], exact, self._rows(chosen)))
         return float(np.mean(shares))
 
 
@@ -322,21 +324,11 @@ class LocalVotes(BankVotes):
     """Votes of `LocalNBNN`: how much nearer the nearest descriptor of a class is than the background."""
 
     kind = "local-nbnn"
-    schema = Schema(
-        arrays=_ARRAYS,
-        settings={**_SETTINGS, "random_state": SEED},
-        unstored=_UNSTORED,
-    )
-    remembers = False
     traces = True
 
     @functools.cached_property
-    def _rotation(self) -> EvenRotation | Rotation | None:
-        return self._learned_rotation()
-
-    @functools.cached_property
     def _bank(self) -> Any:
-        return self._bank_of(np.arange(len(self.arrays["values"])), self._rotation, _CANDIDATES)
+        return self._bank_of(np.arange(len(self.arrays["values"])), _CANDIDATES)
 
     def _nearest(self, values: npt.NDArray[Any]) -> tuple[int, Floats, Indices]:
         """Return the number of neighbours that vote, and distances and rows of one more, the background."""
@@ -372,6 +364,7 @@ class LocalVotes(BankVotes):
         return int(self.settings.get("n_neighbors", 10))
 
     def _measured_recall(self) -> float:
-        rng, bank = np.random.default_rng(0), self.arrays["values"]
-        chosen = rng.choice(len(bank), size=min(500, len(bank)), replace=False)
-        return recall(self._bank, self._rows(chosen), min(self._neighbours() + 1, len(bank)))
+        rng, rows = np.random.default_rng(0), len(self.arrays["values"])
+        chosen = rng.choice(rows, size=min(500, rows), replace=False)
+        exact = self._bank_of(np.arange(rows), search="exact")
+        return recall(self._bank, exact, self._rows(chosen), min(self._neighbours() + 1, rows))

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from array_api_compat import array_namespace, device, is_numpy_array
 
-from ...utils.arrays import on_device, on_host
-from ...utils.machine import cores
-from ..ml3 import Array, minibatch_gradient
+from ..utils.arrays import on_device, on_host
+from ..utils.machine import cores
+from .ml3 import Array, minibatch_gradient
 
 # Bytes of products that one thread processes at once: small enough to stay in a core's cache.
 _CACHE_BYTES = 2 << 20
@@ -46,28 +46,7 @@ def advance(weights: Array, gradient: Array, t: int, curvature: float, lam: floa
 
 
 class Stoml3:
-    """Prototypes that are trained one minibatch after the other.
-
-    Parameters
-    ----------
-    weights : array of shape (prototypes, classes, features)
-        Initial prototypes, an array of any library that supports the array API; changed in place without `device`.
-    q, lam, curvature : float
-        Exponent of the score, strength of the regulariser, curvature of the surrogate.
-    step : int
-        Number of steps made before.
-    device : str, optional
-        Device on which torch makes the steps; by default the device of `weights`.
-
-    Attributes
-    ----------
-    weights : array
-        Current prototypes, as a numpy array.
-    t : int
-        Number of steps made so far.
-    mean : array or None
-        Mean of the prototypes over the steps since `begin_mean`, as a numpy array.
-    """
+    """Prototypes that are trained one minibatch after the other."""
 
     def __init__(
         self,
@@ -115,17 +94,7 @@ class Stoml3:
         self._mean = None if mean is None else self._to_device(mean)
 
     def step(self, x: Array, labels: Array, weight: Array | None = None) -> float:
-        """Learn from one minibatch; return its mean loss before the step.
-
-        Parameters
-        ----------
-        x : array of shape (descriptors, features)
-            The descriptors.
-        labels : array of int of shape (descriptors,)
-            Class numbers of the descriptors.
-        weight : array of shape (descriptors,), optional
-            Weights of the descriptors.
-        """
+        """Learn from one minibatch; return its mean loss before the step."""
         self.t += 1
         counts = np.ones(len(x), self._dtype) if weight is None else on_host(weight).astype(self._dtype, copy=False)
         loss, change = self.gradient(x, labels, counts / counts.sum(dtype=np.float64).astype(self._dtype))
@@ -141,13 +110,6 @@ class Stoml3:
         """Return the loss of a minibatch, and its gradient, which the next call overwrites.
 
         Both are sums over the descriptors: of parts of a minibatch, those of the whole are the sums.
-
-        Parameters
-        ----------
-        x, labels
-            As in `step`.
-        share : array of shape (descriptors,)
-            Weights of the descriptors, which sum to 1 over the whole minibatch.
         """
         prototypes, classes, dim = self._weights.shape
         x, labels, share = self._to_device(x), self._to_device(labels), self._to_device(share)

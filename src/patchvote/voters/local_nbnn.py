@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import BankVoter
-from .in_parts import DEFAULT_MEMORY
-from .votes import LocalVotes
+from .bank_votes import LocalVotes
+from .nbnn import BankVoter
 
 
 class LocalNBNN(BankVoter):
@@ -24,17 +23,13 @@ class LocalNBNN(BankVoter):
     ----------
     n_neighbors : int, default 10
         Number of nearest descriptors that vote; the next one is the background.
-    search : {"exact", "pca", "hnsw", "ivf"}, default "exact"
-        Search for neighbours. All but "exact" are approximate; `recall_` is the share of the neighbours they find.
-    normalise, power, position_weight, confidence, dtype, calibration, rejection, memory
+    normalise, power, position_weight, confidence, search, dtype, random_state
         As in `NBNN`.
-    random_state : int or None, default 0
-        Seed of the choice of held-out images.
 
     Attributes
     ----------
     recall_ : float
-        Share of the neighbours that the search finds: 1 for the exact search; for others, measured on the bank.
+        Share of the neighbours that the search finds: 1 for the exact search; for "pca", measured on the bank.
 
     Examples
     --------
@@ -59,9 +54,6 @@ class LocalNBNN(BankVoter):
         confidence: float = 0.0,
         search: str = "exact",
         dtype: str = "float32",
-        calibration: float = 0.2,
-        rejection: float = 0.05,
-        memory: float = DEFAULT_MEMORY,
         random_state: Any = 0,
     ) -> None:
         self.n_neighbors = n_neighbors
@@ -71,7 +63,4 @@ class LocalNBNN(BankVoter):
         self.confidence = confidence
         self.search = search
         self.dtype = dtype
-        self.calibration = calibration
-        self.rejection = rejection
-        self.memory = memory
         self.random_state = random_state

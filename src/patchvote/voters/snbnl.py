@@ -11,7 +11,6 @@ Kuzborskij, Carlucci and Caputo, "When Naive Bayes Nearest Neighbours Meet Convo
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -20,26 +19,19 @@ import numpy.typing as npt
 from sklearn.utils import check_random_state
 from sklearn.utils.class_weight import compute_sample_weight
 
-from ...bags.bags import Bags
-from ...bags.copies import copy_groups
-from ...bags.store import Store, Thinning
-from ...errors import PatchvoteError
-from ...utils.engine import Engine, TeamEngine
-from ...utils.remote import place
-from ...utils.schema import number
-from ..atomic import atomic
-from ..labels import hold_out
-from .base import PrototypeVoter
-from .checkpoint import Checkpoint, training_mark
-from .memory import Memory
+from ..bags.bags import Bags
+from ..bags.store import Store, Thinning
+from ..errors import PatchvoteError
+from ..utils.engine import Engine, TeamEngine
+from ..utils.remote import place
+from .base import atomic
 from .minibatches import TrainingData
-from .passes import Callback, Passes, Plan
-from .start import first_prototypes
+from .passes import START_SCALE, Checkpoint, Passes, first_prototypes, training_mark
+from .prototype_voter import Memory, PrototypeVoter
+from .prototype_votes import SnbnlVotes
 from .stoml3 import Stoml3
-from .votes import SnbnlVotes
 
 _CURVATURE = 0.2  # of the default: with fewer descriptors there are fewer steps, which have to be larger
-_SECONDS = number(0, 1e9)  # between two checkpoints; the most is some thirty years
 _ADDING_STEPS = 100  # fewest steps when photos are added; 200 cost old classes half a point more
 
 
@@ -60,13 +52,9 @@ class SNBNL(PrototypeVoter):
     batch_size : int, default 1000
         Descriptors per step.
     max_iter : int, default 3
-        Passes over the data.
-    min_steps : int, default 100
-        Fewest steps of a training; a small training set gets more passes.
+        Passes over the data; a small training set gets more, so that there are 100 steps at least.
     start : {"random", "data", "kmeans"}, default "random"
         Initial prototypes: small random numbers, random descriptors of the class, or its k-means centres.
-    start_scale : float, default 0.01
-        Size of the initial prototypes: standard deviation of the random numbers, factor on descriptors and centres.
     power : float or "auto", default 1
         Exponent of the power normalisation of features: 1 changes nothing, as in the paper; 0.5 takes square roots.
         "auto" is 0.5, or 1 if features are negative.
@@ -75,40 +63,8 @@ class SNBNL(PrototypeVoter):
     confidence : float, default 0
         Exponent of the weight of a descriptor's vote, its lead (see `confidence`); 0 gives all the same weight, as in
         the paper.
-    standardise : bool, default True
-        Whether every feature is scaled to mean 0 and standard deviation 1 over the training descriptors.
     class_weight : dict, "balanced" or None
         Weights of the classes, as in scikit-learn.
-    validation_fraction : float, default 0
-        Share of the images held out for early stopping: training ends when their accuracy has not risen for two
-        passes, and the best prototypes are kept.
-    calibration : float, default 0.2
-        Share of the images held out to set the temperature of the probabilities and the threshold of rejection, in a
-        separate training; the final training then uses all images. With 0, or fewer than 50 images, the temperature
-        is 1.
-    rejection : float, default 0.05
-        Share of the correctly classified held-out images that may be rejected as "none of these".
-    average : bool, default True
-        Whether to use the mean of the prototypes over the last pass, which smooths the noise of large steps.
-    memory : float, default 1500
-        Megabytes that training from a store may take. A store that does not fit is read in blocks of random photos in
-        each pass, the next one while the steps learn from the last. Another budget makes other blocks, and so slightly
-        other prototypes.
-    block : int, optional
-        Most descriptors of such a block; by default as many as fit.
-    checkpoint : path, optional
-        File that keeps the state of the training. If it exists, `fit` continues from it, and the prototypes are those
-        of an uninterrupted training, bit by bit; it must be of the same data and settings.
-    checkpoint_seconds : float, default 60
-        Least time between two writes of the checkpoint within a pass.
-    device : str, optional
-        Device on which torch makes the steps ("cuda", "mps", "cpu"; needs the extra ``torch``). By default the device
-        of the bags if they are torch tensors on a device other than the CPU; otherwise numpy makes the steps.
-    callback : function, optional
-        Called with a record after each pass, and about once per second within a pass (``complete`` is then False, and
-        there are ``descriptors_per_second`` and ``seconds_left``); returning True ends the training at once. With
-        `calibration` there are two trainings; the key ``training`` is "calibration" in the first and "final" in the
-        second. It is "more" in `partial_fit`.
     random_state : int or None, default 0
         Seed of everything random.
 
@@ -142,6 +98,7 @@ class SNBNL(PrototypeVoter):
 
     scorer_class = SnbnlVotes
     description = "each part of a photo votes by its likeness to learned parts (prototypes) of each class"
+    min_steps = 100  # fewest steps of a training; a small training set gets more passes
     _saved: Checkpoint | None = None
 
     def __init__(
@@ -153,24 +110,11 @@ class SNBNL(PrototypeVoter):
         curvature: float = 0.3,
         batch_size: int = 1000,
         max_iter: int = 3,
-        min_steps: int = 100,
         start: str = "random",
-        start_scale: float = 0.01,
         power: float | str = 1.0,
         position_weight: float = 1.0,
         confidence: float = 0.0,
-        standardise: bool = True,
         class_weight: Any = None,
-        validation_fraction: float = 0.0,
-        calibration: float = 0.2,
-        rejection: float = 0.05,
-        average: bool = True,
-        memory: float = 1500,
-        block: int | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_seconds: float = 60,
-        device: str | None = None,
-        callback: Callback | None = None,
         random_state: Any = 0,
     ) -> None:
         self.n_prototypes = n_prototypes
@@ -179,53 +123,33 @@ class SNBNL(PrototypeVoter):
         self.curvature = curvature
         self.batch_size = batch_size
         self.max_iter = max_iter
-        self.min_steps = min_steps
         self.start = start
-        self.start_scale = start_scale
         self.power = power
         self.position_weight = position_weight
         self.confidence = confidence
-        self.standardise = standardise
         self.class_weight = class_weight
-        self.validation_fraction = validation_fraction
-        self.calibration = calibration
-        self.rejection = rejection
-        self.average = average
-        self.memory = memory
-        self.block = block
-        self.checkpoint = checkpoint
-        self.checkpoint_seconds = checkpoint_seconds
-        self.device = device
-        self.callback = callback
         self.random_state = random_state
 
     @classmethod
     def default(cls, seed: int) -> Self:
         """Return the voter for photos: 4 prototypes per class, with roots and weights of parts."""
-        return cls(
-            4,
-            power="auto",
-            confidence=0.5,
-            batch_size=700,
-            curvature=_CURVATURE,
-            calibration=0,
-            random_state=seed,
-        )
+        voter = cls(4, power="auto", confidence=0.5, batch_size=700, curvature=_CURVATURE, random_state=seed)
+        return voter.set_options(calibration=0)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn prototypes from labelled images; see `PrototypeVoter.fit`."""
-        self.device_ = self.device or _device_of(X)
+        self.device_ = self.options.device or _device_of(X)
         return super().fit(X, y, sample_weight)
 
     def fit_on_workers(self, X: Any, y: Any, *, engine: Engine, store: Store, thinning: Thinning | None = None) -> Self:
-        """Learn as `fit` does; each worker computes its part of every gradient (see `parted`)."""
-        if self.device is not None or not isinstance(engine, TeamEngine):
+        """Learn as `fit` does; each worker computes its part of every gradient (see `on_workers`)."""
+        if self.options.device is not None or not isinstance(engine, TeamEngine):
             return self.fit(X, y)
-        from .parted import fit_on_workers
+        from .on_workers import fit_snbnl
 
-        fit_on_workers(self, store, y, engine=engine, bags=X if isinstance(X, Bags) else None, thinning=thinning)
+        fit_snbnl(self, store, y, engine=engine, bags=X if isinstance(X, Bags) else None, thinning=thinning)
         return self
 
     @atomic
@@ -243,7 +167,7 @@ class SNBNL(PrototypeVoter):
             Classes to expect, used in the first call; others may still come later.
         """
         self._check_settings()
-        self.device_ = self.device or _device_of(X)
+        self.device_ = self.options.device or _device_of(X)
         first = not hasattr(self, "weights_")
         learned = self.classes_ if not first else np.unique(classes) if classes is not None else None
         data = self._training_data(X, y, sample_weight, learned, reset=first)
@@ -254,12 +178,12 @@ class SNBNL(PrototypeVoter):
             self.history_, self.steps_, self.n_iter_ = [], 0, 0
             self.weights_ = self._first_prototypes(data, rng)
         elif learned is not None and len(self.classes_) > len(learned):
-            grown = rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim)) * self.start_scale
+            grown = rng.standard_normal((self.n_prototypes, len(self.classes_), data.dim)) * START_SCALE
             grown[:, np.isin(self.classes_, learned)] = self.weights_
             self.weights_ = grown.astype(self.weights_.dtype)
         learner = self._learner(self.weights_.copy(), self.steps_)  # a model may hold the array as well
         data.dtype = self.weights_.dtype.type
-        passes = Passes("more", self._plan(), data, rng, learner)
+        passes = Passes("more", data, rng, learner, (self.mean_, self.scale_), self.batch_size)
         passes.one_pass()
         self.weights_, self.steps_, self.dead_prototypes_ = learner.weights, learner.t, passes.dead
         self.n_iter_ += 1
@@ -300,52 +224,36 @@ class SNBNL(PrototypeVoter):
 
     def _begin(self, data: TrainingData, seeds: npt.NDArray[np.int64]) -> None:
         self._saved = None
-        if self.checkpoint is not None:
+        if self.options.checkpoint is not None:
             if not isinstance(self.random_state, (int, np.integer)):
                 raise ValueError(
                     "a checkpoint needs a random_state that is a whole number, so that the training can be continued, "
                     f"got {self.random_state!r}."
                 )
-            problem = _SECONDS(self.checkpoint_seconds)
-            if problem is not None:
-                raise ValueError(f"checkpoint_seconds of {type(self).__name__}{problem}.")
-            mark = training_mark(data, self._plain_settings(), self.classes_, (self.mean_, self.scale_, seeds))
-            self._saved = Checkpoint(place(self.checkpoint), mark, self.checkpoint_seconds)
+            settings = self._plain_settings() | {"calibration": self.options.calibration}
+            mark = training_mark(data, settings, self.classes_, (self.mean_, self.scale_, seeds))
+            self._saved = Checkpoint(place(self.options.checkpoint), mark)
 
     def _train(self, data: TrainingData, seed: int, training: str) -> None:
-        rng = np.random.default_rng(seed)
-        groups = copy_groups(data.vectors()) if self.validation_fraction > 0 else None
-        keep, out = hold_out(data.images, data.labels, self.validation_fraction, seed, groups)
-        part = data.only(keep) if len(out) else data
-        shape = (self.n_prototypes, len(self.classes_), part.dim)
+        rng, options = np.random.default_rng(seed), self.options
+        shape = (self.n_prototypes, len(self.classes_), data.dim)
         saved = self._saved.of(training, shape) if self._saved is not None else None
-        learner = self._learner(self._first_prototypes(part, rng) if saved is None else saved[0]["weights"].copy())
-
-        def accuracy(weights: npt.NDArray[Any]) -> float:
-            self.weights_ = weights
-            return float((self._scores(data, out).argmax(axis=1) == data.labels[out]).mean())
-
-        passes = Passes(training, self._plan(), part, rng, learner, accuracy if len(out) else None, self._saved)
+        learner = self._learner(self._first_prototypes(data, rng) if saved is None else saved[0]["weights"].copy())
+        passes = Passes(
+            training,
+            data,
+            rng,
+            learner,
+            (self.mean_, self.scale_),
+            self.batch_size,
+            callback=options.callback,
+            checkpoint=self._saved,
+        )
         if saved is not None:
             passes.restore(*saved)
-        passes.run()
+        passes.run(self.max_iter, self.min_steps)
         self.weights_, self.history_, self.n_iter_ = passes.weights, passes.history, passes.index
         self.steps_, self.dead_prototypes_ = learner.t, passes.dead
-
-    def _plan(self) -> Plan:
-        return Plan(
-            self.mean_,
-            self.scale_,
-            self.batch_size,
-            self.max_iter,
-            self.min_steps,
-            self.average,
-            self.start_scale,
-            self.callback,
-        )
-
-    def _holds_out(self) -> bool:
-        return self.calibration > 0 or self.validation_fraction > 0
 
     def _learner(self, weights: npt.NDArray[Any], step: int = 0) -> Stoml3:
         """Return the object that makes the steps, with numpy or on the requested device."""
@@ -354,9 +262,9 @@ class SNBNL(PrototypeVoter):
     def _first_prototypes(self, data: TrainingData, rng: np.random.Generator) -> npt.NDArray[Any]:
         classes = len(self.classes_)
         if self.start == "random":
-            return (rng.standard_normal((self.n_prototypes, classes, data.dim)) * self.start_scale).astype(data.dtype)
+            return (rng.standard_normal((self.n_prototypes, classes, data.dim)) * START_SCALE).astype(data.dtype)
         values, labels, _ = data.sample(rng, min(data.limits.block, 100_000))
-        values = (values - self.mean_) * (self.scale_ * self.start_scale)
+        values = (values - self.mean_) * (self.scale_ * START_SCALE)
         seed = int(rng.integers(2**31))
         return first_prototypes(values, labels, self.n_prototypes, classes, self.start, seed).astype(data.dtype)
 

@@ -1,29 +1,33 @@
 """Descriptors for training: from bags in memory or from a store larger than memory, in random minibatches.
 
-Training needs minibatches that are random samples. Descriptors stay in their array; those of a minibatch are gathered
-and standardised when it is needed, which takes a fraction of the time of a training step and no memory. A store is read
-in blocks of random photos. If all photos fit into one block, it is cached; otherwise each pass reads the store again in
-a new order, one block ahead of the steps, so that memory holds two blocks at a time (`blocks`).
+Descriptors stay in their array; those of a minibatch are gathered and standardised when it is needed, which takes a
+fraction of the time of a training step and no memory. A store is read in blocks of random photos. If all photos fit
+into one block, it is cached; otherwise each pass reads the store again in a new order, one block ahead of the steps, so
+that memory holds two blocks at a time, never a third.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...bags.bags import Bags
-from ...bags.copies import vectors_of
-from ...bags.moments import photo_vectors
-from ...bags.store import Store
-from ...utils.arrays import Moments, to_float32
-from ..power import has_negative, raise_in_place
-from ..votes import centres, check_bags, has_positions, with_positions
-from .blocks import Block, Limits, read_ahead
+from ..bags.bags import Bags
+from ..bags.copies import vectors_of
+from ..bags.moments import photo_vectors
+from ..bags.store import Store
+from ..utils.arrays import Moments, to_float32
+from .votes import centres, check_bags, chunk_rows, has_negative, has_positions, raise_in_place, with_positions
 
+# Bytes per descriptor beside its values: box, level, image, row, two orders (one is being drawn), owner.
+_BESIDE = 16 + 2 + 5 * 8
+_COPIES = 10  # of the prototypes: current, mean, gradient, temporary ones, those that a checkpoint writes
+_RESERVE = 64 << 20  # bytes for buffers of libraries and threads, and what freeing leaves behind
+_FEWEST = 2  # minibatches per block; with fewer, a minibatch would be of too few photos
 # Descriptors gathered at once: so few that they stay in the processor's cache while they are standardised.
 _ROWS = 256
 _AT_ONCE = 50_000  # descriptors read at once for means and votes
@@ -32,30 +36,71 @@ _AT_ONCE = 50_000  # descriptors read at once for means and votes
 Minibatch = tuple[npt.NDArray[Any], npt.NDArray[np.int64], npt.NDArray[Any]]
 
 
-class TrainingData:
-    """Labelled, weighted images, read as minibatches of descriptors.
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Bags in memory, the image of each of their descriptors, and the descriptors that are used."""
 
-    Parameters
-    ----------
-    source : Bags or Store
-        Training images.
-    labels : array of int
-        Class number of each image.
-    weight : array of float
-        Weight of the descriptors of each image.
-    limits : Limits or int
-        Descriptors of a store that may be in memory; a number is the most of each block.
+    bags: Bags
+    image: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Most descriptors of a block, of a single block kept for all passes, and most features of all mean descriptors."""
+
+    block: int
+    whole: int
+    features: int = 1 << 62
+
+
+def limits(
+    memory: float, *, dim: int, itemsize: int, prototypes: int, classes: int, batch_size: int, votes: bool
+) -> Limits:
+    """Return the limits that keep a training within `memory` megabytes."""
+    width = prototypes * classes
+    step = _RESERVE + 4 * (_COPIES * width * (dim + 2) + 2 * batch_size * (width + dim))
+    rows = chunk_rows(width)
+    voting = rows * (4 * (3 * width + 3 * (dim + 2)) + 8 * 3 * classes) if votes else 0
+    free = memory * 1e6 - step - voting
+    per_descriptor = dim * itemsize + _BESIDE
+    fewest = 2 * _FEWEST * batch_size * per_descriptor
+    if free < fewest:
+        least = (step + voting + fewest) / 1e6
+        raise ValueError(
+            f"memory must be at least {least:,.0f} megabytes for {classes:,} classes with {prototypes:,} prototypes of "
+            f"{dim:,} features and minibatches of {batch_size:,} descriptors, got {memory:g}."
+        )
+    whole, half = int(free / per_descriptor), int(free / 2 / per_descriptor)
+    return Limits(half, whole, int(free / 16))  # copies of means are searched in four arrays of float32
+
+
+def read_ahead(load: Callable[[npt.NDArray[np.int64]], Any], parts: Sequence[npt.NDArray[np.int64]]) -> Iterator[Any]:
+    """Yield what `load` returns for each part; the next one is loaded on a thread while the caller works.
+
+    A caller that drops a block before it asks for the next has at most two in memory.
     """
+    with ThreadPoolExecutor(1, thread_name_prefix="patchvote-reader") as thread:
+        coming = thread.submit(load, parts[0])
+        for part in parts[1:]:
+            block = coming.result()
+            coming = thread.submit(load, part)
+            yield block
+            del block
+        yield coming.result()
+
+
+class TrainingData:
+    """Labelled, weighted images, read as minibatches of descriptors."""
 
     def __init__(
         self,
         source: Bags | Store,
         labels: npt.NDArray[np.int64],
         weight: npt.NDArray[np.float64],
-        limits: Limits | int,
+        limits: Limits,
     ) -> None:
-        self.source, self.labels, self.weight = source, labels, weight
-        self.limits = Limits(limits, limits) if isinstance(limits, int) else limits
+        self.source, self.labels, self.weight, self.limits = source, labels, weight, limits
         self.images = np.flatnonzero(weight > 0)
         self.positions = True if isinstance(source, Store) else has_positions(source)
         self.dim = source.dim + 2 * self.positions

@@ -8,29 +8,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import ModelError
-from ...utils.onnx_graph import GraphBuilder
-from ...utils.schema import either, flag, one_of
-from ..confidence import weight_nodes
-from ..ml3 import phi
-from ..onnx_nodes import Exported, as_map, cells, centres_of, mean_cell, size, softmax_of
-from ..power import power_nodes, raised
-from ..scorer import FLOATS, MAX_NUMBER, WHOLE, DescriptorScorer, Schema, check_boxes, check_numbers
-from ..settings import (
-    AT_LEAST_ONE,
-    CLASS_WEIGHT,
-    CONFIDENCE,
-    COUNT,
-    NONE,
-    PART,
-    POWER,
-    SEED,
-    SHARE,
-    STRENGTH,
-    WEIGHT,
-    Q,
-    from_plain,
+from ..errors import ModelError
+from ..utils.onnx_graph import GraphBuilder
+from ..utils.schema import either, one_of
+from .export import (
+    Exported,
+    as_map,
+    cells,
+    centres_of,
+    mean_cell,
+    power_nodes,
+    size,
+    softmax_of,
+    weight_nodes,
 )
+from .ml3 import phi
+from .scorer import FLOATS, MAX_NUMBER, WHOLE, DescriptorScorer, Schema, check_boxes, check_numbers
+from .settings import AT_LEAST_ONE, CLASS_WEIGHT, CONFIDENCE, NONE, POWER, SEED, STRENGTH, WEIGHT, Q, from_plain
+from .votes import raised
 
 _ARRAYS = {"weights": (3, FLOATS), "mean": (1, FLOATS), "scale": (1, FLOATS)}
 _MEMORY = {"memory_values": (2, FLOATS), "memory_boxes": (2, FLOATS), "memory_class": (1, WHOLE)}
@@ -43,11 +38,7 @@ _SETTINGS = {
     "position_weight": WEIGHT,
     "confidence": CONFIDENCE,
     "power": POWER,
-    "standardise": flag,
     "class_weight": CLASS_WEIGHT,
-    "calibration": PART,
-    "rejection": SHARE,
-    "block": either(NONE, AT_LEAST_ONE),
     "random_state": SEED,
 }
 _SCALES = 1e-30, 1e30  # range of 1 / standard deviation of a feature, within what float32 can hold
@@ -94,7 +85,7 @@ class PrototypeVotes(DescriptorScorer):
 
     @property
     def power(self) -> float:
-        """Exponent of the power normalisation of features; 1 in files of versions that had none."""
+        """Exponent of the power normalisation of features."""
         return float(self.settings.get("power", 1.0))
 
     @property
@@ -219,17 +210,8 @@ class SnbnlVotes(PrototypeVotes):
     schema = Schema(
         arrays=_ARRAYS,
         kept=_MEMORY,
-        settings={
-            **_SETTINGS,
-            "curvature": STRENGTH,
-            "min_steps": COUNT,
-            "start": one_of("random", "data", "kmeans"),
-            "start_scale": WEIGHT,
-            "validation_fraction": PART,
-            "average": flag,
-        },
+        settings={**_SETTINGS, "curvature": STRENGTH, "start": one_of("random", "data", "kmeans")},
         needed=("q",),
-        unstored=("device", "memory", "checkpoint", "checkpoint_seconds"),
     )
 
 
@@ -241,5 +223,4 @@ class NbnlVotes(PrototypeVotes):
         arrays=_ARRAYS,
         settings={**_SETTINGS, "alpha": either(NONE, STRENGTH), "epochs": AT_LEAST_ONE},
         needed=("q",),
-        unstored=("memory",),
     )

@@ -1,1 +1,0 @@
-"""Voters that keep descriptors: NBNN and LocalNBNN."""

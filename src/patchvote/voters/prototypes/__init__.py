@@ -1,1 +1,0 @@
-"""Voters that learn prototypes: SNBNL and NBNL."""
