@@ -15,12 +15,10 @@ from sklearn.model_selection import GridSearchCV
 from helpers.quick_network import QUICK, QuickNetwork
 from patchvote import (
     NBNL,
-    NBNN,
     SNBNL,
     Adapted,
     Bags,
     ImageClassifier,
-    LocalNBNN,
     Model,
     MomentRidge,
     PatchvoteError,
@@ -33,10 +31,16 @@ from patchvote.models.file import read_model, write_model
 from patchvote.models.model import voter_of
 from patchvote.voters.moment_votes import MomentVotes
 from patchvote.voters.registry import OWN, kind_of, kinds, scorer_class, voter_class
+from test_scale import make_store
 from test_voters import make_bags
 
-QUICKLY = {"snbnl": {"min_steps": 10}, "nbnl": {"max_iter": 2}}
+QUICKLY = {"nbnl": {"max_iter": 2}}
 each_kind = pytest.mark.parametrize("kind", OWN)
+
+
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch):
+    monkeypatch.setattr(SNBNL, "min_steps", 10)
 
 
 def made(kind: str, **settings) -> Voter:
@@ -135,29 +139,14 @@ def test_more_votes_than_fit_in_memory_are_refused_and_answers_need_none_of_them
 # --- settings --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "voter", [NBNN(rejection=5), LocalNBNN(rejection=5), SNBNL(rejection=5), MomentRidge(rejection=5)]
-)
-def test_a_share_above_one_is_refused(voter, bags):
-    with pytest.raises(ValueError, match="rejection of .* must be a number from 0 to 1, got 5"):
-        voter.fit(*bags)
-
-
-@pytest.mark.parametrize("voter", [NBNN().set_options(calibration=50), LocalNBNN().set_options(calibration=50)])
-def test_calibration_is_a_share_in_all_voters(voter, bags):
-    with pytest.raises(ValueError, match=r"calibration of .* must be a number from 0 to 0\.9, got 50"):
-        voter.fit(*bags)
-
-
 @each_kind
 def test_images_of_weight_zero_are_left_out(kind, bags):
     (train, labels), (test, _) = bags, make_bags(20, seed=9)
     weight = np.ones(len(train))
     weight[::4] = 0
     part = np.flatnonzero(weight)
-    plain = {} if kind == "moment-ridge" else {"calibration": 0}
-    with_weights = made(kind, **plain).fit(train, labels, sample_weight=weight)
-    without = made(kind, **plain).fit([train[i] for i in part], labels[part])
+    with_weights = made(kind).set_options(calibration=0).fit(train, labels, sample_weight=weight)
+    without = made(kind).set_options(calibration=0).fit([train[i] for i in part], labels[part])
     if kind in ("snbnl", "nbnl"):  # their minibatches are drawn in another order
         assert np.mean(with_weights.predict(test) == without.predict(test)) > 0.9
     else:
@@ -221,8 +210,8 @@ def test_what_is_no_voter_is_refused_before_any_photo_is_read(voter):
 @pytest.mark.parametrize(("kind", "voter"), [("snbnl", SNBNL), ("nbnl", NBNL)])
 def test_a_callback_is_told_which_training_it_sees(kind, voter, bags):
     seen: list[str] = []
-    settings = {**QUICKLY[kind], "calibration": 0.2}
-    fitted = voter(callback=lambda told: seen.append(told["training"]), **settings).fit(*bags)
+    options = {"calibration": 0.2, "callback": lambda told: seen.append(told["training"])}
+    fitted = voter(**QUICKLY.get(kind, {})).set_options(**options).fit(*bags)
     order = [name for name, before in zip(seen, [None, *seen], strict=False) if name != before]
     assert order == ["calibration", "final"]
     assert {told["training"] for told in fitted.history_} == {"final"}
@@ -265,8 +254,26 @@ def test_only_the_default_voter_is_adapted():
         Adapted(SNBNL()).fit(photos, labels, photos)
 
 
-def test_without_a_target_it_is_the_voter_itself():
-    photos, labels = shifted(0)
-    plain, adapted = MomentRidge(class_weight="balanced").fit(photos, labels), Adapted().fit(photos, labels)
-    np.testing.assert_array_equal(adapted.predict_proba(photos), plain.predict_proba(photos))
-    np.testing.assert_array_equal(adapted.predict_or_none(photos), plain.predict_or_none(photos))
+# --- options of fit ---------------------------------------------------------------------------------------------------
+
+
+@each_kind
+def test_options_are_no_parameters_and_survive_cloning(kind, bags):
+    voter = made(kind).set_options(calibration=0, memory=900)
+    assert len(voter.get_params(deep=False)) <= 12
+    assert clone(voter).options == voter.options
+    assert voter.fit(*bags).options.memory == 900
+    assert type(voter)().options.memory == 1500
+    for option in ({"memory": 0}, {"calibration": 1}):
+        with pytest.raises(ValueError, match="must be from"):
+            voter.set_options(**option)
+
+
+@each_kind
+def test_a_store_is_predicted_block_by_block(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr("patchvote.voters.base._AT_ONCE", 10)
+    store = make_store(tmp_path)
+    voter, bags = made(kind).fit(store), store.load()[0]
+    np.testing.assert_array_equal(voter.predict(store), voter.predict(bags))
+    np.testing.assert_allclose(voter.predict_proba(store), voter.predict_proba(bags), rtol=1e-5)
+    np.testing.assert_allclose(voter.votes(store), voter.votes(bags), rtol=1e-4, atol=1e-6)

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from helpers.small_models import header_of, remade, with_header
-from patchvote import NBNL, NBNN, SNBNL, Dense, ImageClassifier, ModelError, PatchvoteError, Recipe
+from patchvote import NBNL, SNBNL, Dense, ImageClassifier, ModelError, PatchvoteError, Recipe
 from patchvote.cli.info import model_info
 from patchvote.models.export import export_model
 from patchvote.models.file import read_model, write_model
@@ -67,7 +67,7 @@ def folder(tmp_path_factory, tiny_network):
         pixels = rng.integers(0, 90, (64, 64, 3)) + 150 * (label == "bright")
         Image.fromarray(pixels.astype(np.uint8)).save(folder / "photos" / label / f"{index}.png")
     recipe = Recipe(str(folder / "tiny.onnx"), Dense((64,)))
-    voters = ("moment-ridge", SNBNL(2, min_steps=5, max_iter=1), NBNL(2, max_iter=1), "nbnn", "local-nbnn")
+    voters = ("moment-ridge", SNBNL(2, max_iter=1), NBNL(2, max_iter=1), "nbnn", "local-nbnn")
     for kind, voter in zip(KINDS, voters, strict=True):
         ImageClassifier(recipe, voter=voter, cache=folder / "bags").fit(folder / "photos").save(folder / kind)
     return folder
@@ -246,21 +246,11 @@ def test_a_bank_that_speaks_of_images_or_neighbours_that_it_lacks_is_refused(fol
     rows = len(model.scorer.arrays["image"])
     for wrong, said in (
         ({"arrays": {**model.scorer.arrays, "image": np.full(rows, -1)}}, "images that are not there"),
-        ({"arrays": {**model.scorer.arrays, "image": np.full(rows, 8)}}, "more images than it names"),
-        ({"settings": {**model.scorer.settings, "condense": 5}}, "images that are not there"),
+        ({"arrays": {**model.scorer.arrays, "image": np.full(rows, 8)}}, "images that are not there"),
         ({"settings": {**model.scorer.settings, "n_neighbors": rows}}, "fewer than"),
     ):
         with pytest.raises(ModelError, match=said):
             remade(model, **wrong)
-
-
-def test_the_evidence_of_a_condensed_bank_has_no_matches(folder, network):
-    classifier = ImageClassifier(
-        Recipe(str(folder / "tiny.onnx"), Dense((64,))), voter=NBNN(condense=2), cache=folder / "bags"
-    ).fit(folder / "photos")
-    classifier.save(folder / "condensed")
-    again = ImageClassifier.load(folder / "condensed", network=str(folder / "tiny.onnx"), backbone=network)
-    assert again.explain([folder / "photos" / "dark" / "0.png"]).matches == ()
 
 
 @pytest.mark.parametrize("kind", ["moment-ridge", "snbnl"])

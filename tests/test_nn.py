@@ -93,8 +93,7 @@ def test_100_steps_of_the_optimiser_give_the_prototypes_of_snbnl(what, photo_fol
         found = Extractor(Recipe(sampling=Dense(sides=(64,))))(photos)
         bags = [found[i].values.astype(np.float64) for i in range(len(found))]
         labels = np.array([photo.label for photo in photos])
-    settings = {"batch_size": 10**6, "max_iter": 100, "min_steps": 0, "calibration": 0, "average": False}
-    voter = SNBNL(3, curvature=2.0, alpha=0.01, **settings)
+    voter = SNBNL(3, curvature=2.0, alpha=0.01, batch_size=10**6, max_iter=100).set_options(calibration=0)
     starts: list[np.ndarray] = []
     original = voter._first_prototypes
     voter._first_prototypes = lambda data, rng: starts.append(original(data, rng).copy()) or starts[-1].copy()
@@ -300,8 +299,7 @@ def test_tensors_of_torch_are_bags():
 def test_snbnl_learns_on_a_device_from_a_store(photo_folder, tmp_path):
     fill(tmp_path / "store", find_photos(photo_folder)[::4], Extractor(Recipe(sampling=Dense(sides=(64,)))))
     store = Store.open(tmp_path / "store")
-    settings = {"calibration": 0, "batch_size": 20, "min_steps": 20}
-    here, there = (SNBNL(2, **settings).set_options(device=device).fit(store) for device in (None, "cpu"))
+    here, there = (SNBNL(2, batch_size=20).set_options(calibration=0, device=one).fit(store) for one in (None, "cpu"))
     np.testing.assert_allclose(there.weights_, here.weights_, atol=1e-4)
 
 

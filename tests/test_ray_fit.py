@@ -27,11 +27,12 @@ from patchvote import SNBNL, Extractor, ImageClassifier, PatchvoteError, Store, 
 from patchvote.bags.store import Thinning, thinned
 from patchvote.models.file import read_model
 from patchvote.utils.engine import Engine, TeamEngine
-from patchvote.voters.on_workers import fit_on_workers
+from patchvote.voters.minibatches import Limits
+from patchvote.voters.on_workers import fit_snbnl
 
 rays = pytest.importorskip("patchvote.engines.ray")
 
-SMALL = {"batch_size": 40, "min_steps": 30, "n_prototypes": 3}
+SMALL = {"batch_size": 40, "n_prototypes": 3}
 
 
 @pytest.fixture
@@ -165,9 +166,14 @@ def assert_same_prototypes(many: SNBNL, one: SNBNL, store: Store) -> None:
     np.testing.assert_array_equal(many.predict(store), one.predict(store))
 
 
-@pytest.mark.parametrize("settings", [{}, {"block": 100, "power": 0.5}, {"standardise": False, "position_weight": 0.0}])
-def test_gradients_in_parts_train_the_prototypes_of_one_process(settings, store):
-    many = fit_on_workers(SNBNL(**SMALL, **settings), store, engine=LocalEngine())
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr("patchvote.voters.prototype_voter.limits", lambda *_, **__: Limits(100, 100))
+
+
+@pytest.mark.parametrize("settings", [{}, {"power": 0.5, "position_weight": 0.0}])
+def test_gradients_in_parts_train_the_prototypes_of_one_process(settings, small_blocks, store):
+    many = fit_snbnl(SNBNL(**SMALL, **settings), store, engine=LocalEngine())
     assert_same_prototypes(many, SNBNL(**SMALL, **settings).fit(store), store)
 
 
@@ -176,27 +182,25 @@ def test_gradients_of_a_part_of_every_bag_train_the_prototypes_of_that_part(stor
     monkeypatch.setattr("patchvote.bags.store._MIN_PER_PHOTO", 2)
     thin, thinning = thinned(store, seed=3), Thinning.of(len(store), seed=3)
     assert thinning.most == 2 < store.sizes.max()
-    many = fit_on_workers(SNBNL(**SMALL), store, engine=LocalEngine(), bags=thin, thinning=thinning)
+    many = fit_snbnl(SNBNL(**SMALL), store, engine=LocalEngine(), bags=thin, thinning=thinning)
     assert_same_prototypes(many, SNBNL(**SMALL).fit(thin, store.labels), store)
 
 
-def test_workers_train_the_prototypes_of_one_process(engine, store):
-    many = fit_on_workers(SNBNL(**SMALL, block=100), store, engine=engine)
-    assert_same_prototypes(many, SNBNL(**SMALL, block=100).fit(store), store)
+def test_workers_train_the_prototypes_of_one_process(engine, small_blocks, store):
+    many = fit_snbnl(SNBNL(**SMALL), store, engine=engine)
+    assert_same_prototypes(many, SNBNL(**SMALL).fit(store), store)
 
 
-@pytest.mark.parametrize("block", [None, 100])
-def test_a_training_on_workers_continues_from_its_checkpoint(block, store, tmp_path, monkeypatch):
+def test_a_training_on_workers_continues_from_its_checkpoint(small_blocks, store, tmp_path, monkeypatch):
     monkeypatch.setattr("patchvote.voters.passes._SECONDS_BETWEEN", 0)
-    common, saved = {**SMALL, "block": block}, {"checkpoint": tmp_path / "training"}
-    ended = SNBNL(**common, **saved).set_options(
-        callback=lambda record: "share_of_pass" in record and record["steps"] >= 9
+    ended = SNBNL(**SMALL).set_options(
+        checkpoint=tmp_path / "training", callback=lambda record: "share_of_pass" in record and record["steps"] >= 9
     )
-    assert fit_on_workers(ended, store, engine=LocalEngine()).steps_ == 9
+    assert fit_snbnl(ended, store, engine=LocalEngine()).steps_ == 9
     assert ended.history_[-1]["share_of_pass"] < 1
-    many = fit_on_workers(SNBNL(**common, **saved), store, engine=LocalEngine())
+    many = fit_snbnl(SNBNL(**SMALL).set_options(checkpoint=tmp_path / "training"), store, engine=LocalEngine())
     assert many.steps_ > 9
-    assert_same_prototypes(many, SNBNL(**common).fit(store), store)
+    assert_same_prototypes(many, SNBNL(**SMALL).fit(store), store)
 
 
 def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(engine, store, monkeypatch):
@@ -213,7 +217,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_training_changes_nothing(eng
             killed.append(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())))
             os.kill(killed[0], signal.SIGKILL)
 
-    many = fit_on_workers(SNBNL(**SMALL).set_options(calibration=0, callback=kill_one), store, engine=engine)
+    many = fit_snbnl(SNBNL(**SMALL).set_options(calibration=0, callback=kill_one), store, engine=engine)
     assert killed
     assert_same_prototypes(many, SNBNL(**SMALL).set_options(calibration=0).fit(store), store)
 
@@ -223,14 +227,14 @@ import sys, time
 from pathlib import Path
 from patchvote import SNBNL, Store
 from patchvote.engines.ray import RayEngine
-from patchvote.voters.prototypes import passes
-from patchvote.voters.on_workers import fit_on_workers
-passes._SECONDS_BETWEEN = 0
+from patchvote.voters import passes
+from patchvote.voters.on_workers import fit_snbnl
+passes._SECONDS_BETWEEN = passes._SECONDS_BETWEEN_WRITES = 0
 store, file, address = sys.argv[1:]
 with RayEngine(address, workers=2) as engine:
-    settings = {"calibration": 0, "checkpoint": file, "checkpoint_seconds": 0}
-    voter = SNBNL(3, batch_size=40, min_steps=30, **settings, callback=lambda record: time.sleep(0.1))
-    fit_on_workers(voter, Store.open(store), engine=engine)
+    options = {"calibration": 0, "checkpoint": file, "callback": lambda record: time.sleep(0.1)}
+    voter = SNBNL(3, batch_size=40).set_options(**options)
+    fit_snbnl(voter, Store.open(store), engine=engine)
 """
 
 
@@ -251,7 +255,7 @@ def test_a_training_whose_process_was_killed_continues_on_workers(cluster, engin
     rest = SNBNL(**SMALL).set_options(
         calibration=0, checkpoint=file, callback=lambda record: steps.append(record["steps"])
     )
-    many = fit_on_workers(rest, store, engine=engine)
+    many = fit_snbnl(rest, store, engine=engine)
     one = SNBNL(**SMALL).set_options(calibration=0).fit(store)
     assert 2 <= steps[0] < one.steps_
     assert_same_prototypes(many, one, store)

@@ -6,12 +6,13 @@ import functools
 
 import numpy as np
 import pytest
-from patchvote.voters.neighbours import parted
+from sklearn.base import clone
 
 from helpers.local_engine import LocalEngine, LocalTeam
 from helpers.worker_banks import FaintingBankJob
 from patchvote import NBNN, PatchvoteError
-from patchvote.voters.on_workers import BankJob, fit_on_workers, shared_out
+from patchvote.voters import on_workers
+from patchvote.voters.on_workers import BankJob, fit_nbnn, shares_of
 from test_scale import make_store
 
 pytest.importorskip("patchvote.engines.ray")
@@ -38,8 +39,8 @@ def queries(tmp_path):
 
 
 def assert_same_answers(engine, voter, store, queries) -> None:
-    one = NBNN(**voter.get_params()).fit(store)
-    with fit_on_workers(voter, store, engine=engine) as many:
+    one = clone(voter).fit(store)
+    with fit_nbnn(voter, store, engine=engine) as many:
         np.testing.assert_allclose(many.mean_, one.mean_, rtol=1e-6)
         np.testing.assert_allclose(many.votes(queries), one.votes(queries), rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(many.predict(queries), one.predict(queries))
@@ -50,36 +51,17 @@ def assert_same_answers(engine, voter, store, queries) -> None:
             np.testing.assert_allclose(own, expected, rtol=1e-5, atol=1e-6)
 
 
-# --- sharing out ------------------------------------------------------------------------------------------------------
-
-
-def test_every_photo_belongs_to_one_worker_and_classes_are_whole_where_there_are_enough():
+def test_every_photo_belongs_to_one_worker_and_loads_differ_little():
     rng = np.random.default_rng(0)
     numbers, sizes = rng.integers(0, 7, 100), rng.integers(1, 50, 100)
     images = np.flatnonzero(rng.random(100) < 0.8)
-    for workers in (1, 2, 5, 7):
-        shares = shared_out(numbers, images, sizes, workers)
-        assert len(shares) == workers
-        given = np.concatenate([piece.images for pieces in shares for piece in pieces])
-        np.testing.assert_array_equal(np.sort(given), images)
-        classes = [piece.number for pieces in shares for piece in pieces]
-        assert sorted(classes) == list(range(7))
-        loads = [sum(int(sizes[piece.images].sum()) for piece in pieces) for pieces in shares]
-        largest = max(int(sizes[images[numbers[images] == number]].sum()) for number in range(7))
-        assert max(loads) <= sum(loads) / workers + largest
-
-
-def test_classes_are_cut_where_there_are_more_workers_and_parts_know_their_places():
-    numbers, sizes = np.arange(12) % 2, np.arange(12) + 1
-    shares = shared_out(numbers, np.arange(12), sizes, 5)
-    assert all(shares)
-    for number in (0, 1):
-        pieces = sorted((p for pieces in shares for p in pieces if p.number == number), key=lambda piece: piece.first)
-        assert np.concatenate([piece.images for piece in pieces]).tolist() == list(range(number, 12, 2))
-        ends = np.cumsum([sizes[piece.images].sum() for piece in pieces])
-        assert [piece.first for piece in pieces] == [0, *ends[:-1].tolist()]
-    few = shared_out(numbers[:2], np.arange(2), sizes, 5)
-    assert sorted(len(pieces) for pieces in few) == [0, 0, 0, 1, 1]
+    for workers in (1, 2, 5, 90):
+        shares = shares_of(numbers, images, sizes, workers)
+        assert sorted(np.concatenate([share for share, _ in shares])) == images.tolist()
+        classes = np.concatenate([classes for _, classes in shares])
+        assert (np.diff(classes) >= 0).all()
+        loads = [sizes[share].sum() for share, _ in shares]
+        assert max(loads) <= sum(loads) / workers + 100
 
 
 # --- in one process, by the same jobs ---------------------------------------------------------------------------------
@@ -100,16 +82,16 @@ def test_members_keep_within_their_budget_by_banks_in_files(store, queries, monk
     monkeypatch.setattr("patchvote.voters.nbnn.needed", lambda *_: 1e9)
     monkeypatch.setattr("patchvote.voters.bank_votes._MOST_ROWS", 70)
     searched = []
-    original = parted._Held.answer
+    original = on_workers._Held.answer
 
     def answer(self, asked, pieces):
         result = original(self, asked, pieces)
         if asked.what == "nearest":
-            searched.append(self._voter.scorer().in_file)
+            searched.append(self.voter.scorer().in_file)
         return result
 
-    monkeypatch.setattr(parted._Held, "answer", answer)
-    with fit_on_workers(NBNN().set_options(calibration=0), store, engine=ManyInOne(2)) as many:
+    monkeypatch.setattr(on_workers._Held, "answer", answer)
+    with fit_nbnn(NBNN().set_options(calibration=0), store, engine=ManyInOne(2)) as many:
         np.testing.assert_array_equal(many.votes(queries), one.votes(queries))
     assert searched
     assert all(searched)
@@ -117,16 +99,11 @@ def test_members_keep_within_their_budget_by_banks_in_files(store, queries, monk
 
 def test_what_workers_cannot_do_is_refused_in_a_sentence(store, queries):
     with (
-        pytest.raises(ValueError, match="condense of NBNN must be None on workers"),
-        fit_on_workers(NBNN(condense=3), store, engine=LocalEngine()),
-    ):
-        pass
-    with (
         pytest.raises(ValueError, match="class 'a' has 400 descriptors, fewer than 401 neighbours"),
-        fit_on_workers(NBNN(401).set_options(calibration=0), store, engine=LocalEngine()),
+        fit_nbnn(NBNN(401).set_options(calibration=0), store, engine=LocalEngine()),
     ):
         pass
-    with fit_on_workers(NBNN(search="pca").set_options(calibration=0), store, engine=LocalEngine()) as voter:
+    with fit_nbnn(NBNN(search="pca").set_options(calibration=0), store, engine=LocalEngine()) as voter:
         assert voter.score(store, store.labels) > 0.9
         with pytest.raises(PatchvoteError, match="the recall of a search is measured in one process"):
             voter.recall_  # noqa: B018
@@ -146,7 +123,7 @@ def test_workers_give_the_answers_of_one_process(engine, store, queries):
 def test_a_worker_killed_while_it_searches_is_replaced_and_nothing_changes(
     engine, store, queries, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(parted, "BankJob", functools.partial(FaintingBankJob, folder=tmp_path))
+    monkeypatch.setattr(on_workers, "BankJob", functools.partial(FaintingBankJob, folder=tmp_path))
     assert_same_answers(engine, NBNN(), store, queries)
     assert (tmp_path / "fainted").exists()
 
@@ -155,7 +132,7 @@ def test_a_worker_killed_between_two_questions_reads_its_photos_again(engine, st
     import ray
 
     one = NBNN().set_options(calibration=0).fit(store)
-    with fit_on_workers(NBNN().set_options(calibration=0), store, engine=engine) as many:
+    with fit_nbnn(NBNN().set_options(calibration=0), store, engine=engine) as many:
         before = many.votes(queries)
         ray.kill(many._team._members[1])
         np.testing.assert_array_equal(many.votes(queries), before)
@@ -165,5 +142,5 @@ def test_a_worker_killed_between_two_questions_reads_its_photos_again(engine, st
 def test_the_job_can_be_pickled_and_does_not_hold_the_store(store):
     from ray import cloudpickle
 
-    job = BankJob(store.path, store.entries, NBNN().get_params())
+    job = BankJob(store.path, store.entries, NBNN().get_params(), 1500)
     assert len(cloudpickle.dumps(job)) < 20_000
