@@ -1,31 +1,30 @@
-"""The server: its parts, its routes with the guard before them, and one process that runs them until Ctrl-C."""
+"""The server: its routes with the guard before them, and one process that runs them until Ctrl-C."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
-import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request
+from prometheus_client import disable_created_metrics, generate_latest
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..errors import PatchvoteError
+from ..photos.formats import endings
 from ..utils.files import lock_at_once, make_folder
-from ..utils.machine import one_blas_thread, resident_memory
+from ..utils.machine import one_blas_thread
 from ..version import __version__
-from .context import Context
-from .guard import Guard, protocol
-from .jobs import Jobs
-from .metrics import Metrics
-from .models import Models
-from .problems import add_handlers, private_folders
-from .routes import asking, learning, models, photos, service, workspaces
+from .guard import COOKIE, Guard, protocol, same, session_of
+from .problems import Problem, add_handlers, private_folders
+from .routes import Context, Here, asking, photos, reply, teaching
 from .settings import Settings
-from .workspaces import Workspaces
+from .shapes import ERRORS, SessionIn
 
 # Later versions of FastAPI can send figures and errors of requests elsewhere, if the environment asks for it; earlier
 # ones ignore the setting.
@@ -34,21 +33,11 @@ _ABOUT = "Teach a model with a few photos of each class, ask it about others, an
 _BACKLOG = 128  # connections that wait to be accepted
 _KEEP_ALIVE = 5  # seconds between two requests; less than `Limits.header_seconds`, which run at the same time
 _SHUTDOWN = 5  # seconds for requests that are being answered when the server ends
+_YEAR = 365 * 86_400
 
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
-def make_context(settings: Settings) -> Context:
-    """Make the parts of a server: its workspaces, models and jobs."""
-    limits, metrics = settings.limits, Metrics()
-    everything = Workspaces(settings.data / "workspaces", limits)
-    served = Models(settings, everything, metrics)
-    jobs = Jobs(limits, metrics, private_folders(settings))
-    context = Context(settings, metrics, everything, served, jobs, asyncio.Semaphore(limits.decoding_requests))
-    metrics.gauge("patchvote_photos_waiting", "Photos that wait for the network.", lambda: served.waiting)
-    metrics.gauge("patchvote_jobs_running", "Jobs that run.", lambda: jobs.running)
-    metrics.gauge("patchvote_streams_open", "Open streams of events.", lambda: context.streams)
-    metrics.gauge("patchvote_cpu_seconds", "Processor time that the server has used.", time.process_time)
-    metrics.gauge("patchvote_memory_bytes", "Memory that the server uses.", lambda: float(resident_memory()))
-    return context
+service = APIRouter(tags=["service"])
 
 
 def make_app(settings: Settings, log: Callable[[str], None] | None = None) -> ASGIApp:
@@ -56,7 +45,7 @@ def make_app(settings: Settings, log: Callable[[str], None] | None = None) -> AS
 
     `log` is called with a line per request: method, route, status and duration, and nothing that a client sent.
     """
-    context = make_context(settings)
+    context = Context(settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -76,10 +65,66 @@ def make_app(settings: Settings, log: Callable[[str], None] | None = None) -> AS
     )
     api.state.context = context
     add_handlers(api, private_folders(settings))
-    for routes in (service, asking, models, workspaces, photos, learning):
-        api.include_router(routes.router)
-    api.include_router(service.page_routes(settings.static))
-    return Guard(api, settings, context.metrics, log)
+    for router in (service, asking.router, *teaching.routers, photos.router, _page_routes(settings.static)):
+        api.include_router(router)
+    return Guard(api, settings, context.registry, log)
+
+
+@service.get("/healthz", summary="Whether the server answers")
+def healthz() -> Response:
+    """Say that the server answers, and its version."""
+    return reply({"status": "ok", "version": __version__})
+
+
+@service.get("/metrics", summary="Figures for Prometheus", responses=ERRORS)
+def metrics(here: Here) -> Response:
+    """Return the figures of the server, as text."""
+    return Response(generate_latest(here.registry), media_type="text/plain; version=0.0.4")
+
+
+@service.get("/v1/settings", summary="What the page has to know", responses=ERRORS)
+def settings(here: Here) -> Response:
+    """Return limits, formats, and whether a token is needed."""
+    limits = here.settings.limits
+    shown = {name: getattr(limits, name) for name in ("body_bytes", "model_bytes", "files", "workspace_photos")}
+    needs_token = bool(here.settings.token)
+    models = list(here.models.own)
+    return reply(shown | {"version": __version__, "token": needs_token, "endings": list(endings()), "models": models})
+
+
+@service.post("/v1/session", status_code=204, summary="Exchange the token for a cookie", responses=ERRORS)
+def begin_session(here: Here, body: SessionIn, request: Request) -> Response:
+    """Set the cookie by which the page is known, if the token is right."""
+    token = here.settings.token
+    if token and not same(body.token, token):
+        raise Problem(401, "token", "the token is wrong.")
+    response = Response(status_code=204)
+    if token:
+        secure = request.url.scheme == "https"
+        response.set_cookie(COOKIE, session_of(token), _YEAR, secure=secure, httponly=True, samesite="strict")
+    return response
+
+
+@service.delete("/v1/session", status_code=204, summary="Forget the cookie", responses=ERRORS)
+def end_session() -> Response:
+    """Remove the cookie."""
+    response = Response(status_code=204)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+def _page_routes(folder: Path) -> APIRouter:
+    """Return the routes of the page and its files, which browsers ask for again with their ETags."""
+    pages, files = APIRouter(include_in_schema=False), StaticFiles(directory=folder)
+
+    @pages.get("/")
+    @pages.get("/static/{name:path}")
+    async def page(request: Request) -> Response:
+        response = await files.get_response(request.path_params.get("name", "index.html"), request.scope)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+    return pages
 
 
 def serve(

@@ -14,7 +14,6 @@ from typing import Any
 from ..errors import PatchvoteError
 
 _Photo = str | Path | tuple[str, bytes]
-_JSON = "application/json"
 
 
 class ServerError(PatchvoteError):
@@ -56,24 +55,18 @@ class Client:
             raise PatchvoteError(f"the address of a server begins with http:// or https://, got {address!r:.80}.")
         self._parts, self._token, self._timeout, self._patience = parts, token, timeout, patience
 
-    # --- asking -----------------------------------------------------------------------------------------------------
-
     def predict(self, photos: Sequence[_Photo], model: str | None = None) -> list[dict[str, Any]]:
         """Return one answer per photo, in order; photos are paths, or pairs of name and content."""
-        body, kind = _form(photos, {})
-        answers: list[dict[str, Any]] = self._json("POST", _with("/v1/predict", model=model), body, kind)["answers"]
+        answers: list[dict[str, Any]] = self._upload(_with("/v1/predict", model=model), photos)["answers"]
         return answers
 
     def explain(self, photo: _Photo, model: str | None = None, **wanted: Any) -> dict[str, Any]:
         """Return the evidence of a photo; `wanted` are parameters such as label, labels, width and height."""
-        body, kind = _form([photo], {})
-        return self._json("POST", _with("/v1/explain", model=model, **wanted), body, kind)
-
-    # --- teaching ---------------------------------------------------------------------------------------------------
+        return self._upload(_with("/v1/explain", model=model, **wanted), [photo])
 
     def create_workspace(self, title: str = "", model: str | None = None) -> str:
         """Make a workspace, and return its id; `model` names a model of the server to begin with."""
-        return str(self._send("POST", "/v1/workspaces", {"title": title, "model": model})["id"])
+        return str(self._json("POST", "/v1/workspaces", {"title": title, "model": model})["id"])
 
     def workspace(self, workspace: str) -> dict[str, Any]:
         """Return the state of a workspace."""
@@ -81,8 +74,8 @@ class Client:
 
     def add_photos(self, workspace: str, photos: Sequence[_Photo], label: str | None = None) -> dict[str, Any]:
         """Add photos to the class of this name, which is made if it is missing; without one, they are unlabelled."""
-        body, kind = _form(photos, {} if label is None else {"class_name": label})
-        return self._json("POST", f"/v1/workspaces/{workspace}/photos", body, kind)
+        fields = {} if label is None else {"class_name": label}
+        return self._upload(f"/v1/workspaces/{workspace}/photos", photos, **fields)
 
     def learn(self, workspace: str, **settings: Any) -> dict[str, Any]:
         """Learn, wait until it is done, and return the report.
@@ -92,7 +85,7 @@ class Client:
         PatchvoteError
             Learning failed or was cancelled.
         """
-        job = self._send("POST", f"/v1/workspaces/{workspace}/learn", settings)
+        job = self._json("POST", f"/v1/workspaces/{workspace}/learn", settings)
         *_, last = self.follow(job["id"])
         if last["status"] != "done":
             raise PatchvoteError(f"learning {last['status']}: {last['message']}")
@@ -109,23 +102,23 @@ class Client:
 
     def download(self, model: str) -> bytes:
         """Return the file of a model, or of the model of a workspace."""
-        return self._request("GET", f"/v1/models/{urllib.parse.quote(model, safe='')}/file", None, "")
+        return self._request("GET", f"/v1/models/{urllib.parse.quote(model, safe='')}/file")
 
     def upload(self, content: bytes) -> str:
         """Upload a model file, and return the id of the workspace that holds it."""
-        body, kind = _form([("model.patchvote", content)], {}, "file")
-        return str(self._json("POST", "/v1/models", body, kind)["id"])
+        return str(self._upload("/v1/models", [("model.patchvote", content)], "file")["id"])
 
-    # --- requests ---------------------------------------------------------------------------------------------------
+    def _json(self, method: str, path: str, value: Any = None) -> dict[str, Any]:
+        body = b"" if value is None else json.dumps(value).encode()
+        answer: dict[str, Any] = json.loads(self._request(method, path, body, "application/json"))
+        return answer
 
-    def _send(self, method: str, path: str, value: Any) -> dict[str, Any]:
-        return self._json(method, path, json.dumps(value).encode(), _JSON)
+    def _upload(self, path: str, photos: Sequence[_Photo], part: str = "files", **fields: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self._request("POST", path, *_form(photos, part, fields)))
+        return answer
 
-    def _json(self, method: str, path: str, body: bytes | None = None, kind: str = "") -> dict[str, Any]:
-        value: dict[str, Any] = json.loads(self._request(method, path, body, kind))
-        return value
-
-    def _request(self, method: str, path: str, body: bytes | None, kind: str) -> bytes:
+    def _request(self, method: str, path: str, body: bytes = b"", kind: str = "") -> bytes:
+        """Send a request, again after the time that a busy server names, and return the content of the response."""
         until = time.monotonic() + self._patience
         while True:
             try:
@@ -136,15 +129,15 @@ class Client:
                     raise
                 time.sleep(wait)
 
-    def _once(self, method: str, path: str, body: bytes | None, kind: str) -> bytes:
+    def _once(self, method: str, path: str, body: bytes, kind: str) -> bytes:
         secure = self._parts.scheme == "https"
         connect = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         connection = connect(str(self._parts.hostname), self._parts.port, timeout=self._timeout)
-        headers = {"Content-Type": kind} if kind else {}
+        headers = {"Content-Type": kind} if body else {}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         try:
-            connection.request(method, path, body, headers)
+            connection.request(method, path, body or None, headers)
             response = connection.getresponse()
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
@@ -158,9 +151,9 @@ class Client:
 
 def _error(response: http.client.HTTPResponse, content: bytes) -> ServerError:
     try:
-        told = json.loads(content)["error"]
-        code, message = str(told["code"]), str(told["message"])
-    except (ValueError, KeyError, TypeError):
+        error = json.loads(content)["error"]
+        code, message = str(error["code"]), str(error["message"])
+    except (ValueError, KeyError, TypeError):  # of a proxy in between
         code, message = "unknown", response.reason
     seconds = response.getheader("Retry-After", "")
     return ServerError(response.status, code, message, float(seconds) if seconds.isdecimal() else None)
@@ -171,16 +164,18 @@ def _with(path: str, **parameters: Any) -> str:
     return f"{path}?{urllib.parse.urlencode(given, doseq=True)}" if given else path
 
 
-def _form(photos: Sequence[_Photo], fields: dict[str, str], part: str = "files") -> tuple[bytes, str]:
+def _form(photos: Sequence[_Photo], part: str, fields: dict[str, str]) -> tuple[bytes, str]:
     """Return a body of multipart/form-data, and its type."""
-    mark, lines = secrets.token_hex(16), []
+    boundary, parts = secrets.token_hex(16), []
     for name, value in fields.items():
-        lines.append(f'--{mark}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode())
+        parts.append((f'name="{name}"', value.encode()))
     for photo in photos:
         name, content = photo if isinstance(photo, tuple) else (Path(photo).name, Path(photo).read_bytes())
         # As browsers do: these characters would end the name.
         quoted = name.replace("\r", "%0D").replace("\n", "%0A").replace('"', "%22")
-        head = f'--{mark}\r\nContent-Disposition: form-data; name="{part}"; filename="{quoted}"\r\n'
-        lines.append(head.encode(errors="replace") + b"Content-Type: application/octet-stream\r\n\r\n")
-        lines += [content, b"\r\n"]
-    return b"".join([*lines, f"--{mark}--\r\n".encode()]), f"multipart/form-data; boundary={mark}"
+        parts.append((f'name="{part}"; filename="{quoted}"', content))
+    lines = []
+    for disposition, content in parts:
+        head = f"--{boundary}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n"
+        lines += [head.encode(errors="replace"), content, b"\r\n"]
+    return b"".join([*lines, f"--{boundary}--\r\n".encode()]), f"multipart/form-data; boundary={boundary}"

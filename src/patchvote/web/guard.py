@@ -13,15 +13,15 @@ import hmac
 import ipaddress
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import h11
+from prometheus_client import CollectorRegistry, Counter, Histogram
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .metrics import Metrics
 from .problems import Problem, unforeseen
 from .settings import Limits, Settings, is_loopback
 
@@ -30,7 +30,7 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 # A name or an IPv4 address, or an IPv6 address in brackets; then a port. Nothing else may stand before or behind.
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{0,5})?", re.IGNORECASE)
 _OWN_PAGES = ("same-origin", "none")  # Sec-Fetch-Site of our page, and of an address that a user typed
-_HEADERS: Mapping[str, str] = {
+_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
     "media-src 'self' blob:; connect-src 'self'; font-src 'self'; manifest-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
@@ -43,6 +43,7 @@ _HEADERS: Mapping[str, str] = {
 }
 _BODY_RETRY = 2  # seconds after which to send a body again that found no room
 _MIN_READING = 50_000  # bytes of a response per second that a client has to read at least
+_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)  # seconds of a request
 
 
 class Guard:
@@ -53,10 +54,12 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, metrics: Metrics, log: Callable[[str], None] | None = None
+        self, app: ASGIApp, settings: Settings, registry: CollectorRegistry, log: Callable[[str], None] | None = None
     ) -> None:
-        self._app, self._settings, self._metrics, self._log = app, settings, metrics, log
-        self._session = session_of(settings.token)
+        self._app, self._settings, self._log = app, settings, log
+        words = "Requests by route and status.", "Seconds until a response was complete."
+        self._requests = Counter("patchvote_requests", words[0], ["route", "status"], registry=registry)
+        self._seconds = Histogram("patchvote_request_seconds", words[1], ["route"], registry=registry, buckets=_BUCKETS)
         self._taken = 0  # bytes of the bodies of all requests; changed by the event loop alone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,7 +82,7 @@ class Guard:
 
         try:
             self._check(scope)
-            body.check_announced()
+            body.check(_announced(scope))
             await self._app(scope, body.receive, sending)
         except Exception as error:
             # None goes on to uvicorn, whose log would show the message of the error and paths. Where a response is
@@ -114,12 +117,12 @@ class Guard:
         """Return whether a request carries the token or the cookie; both are compared in constant time."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         by_token = kind.lower() == "bearer" and same(token.strip(), self._settings.token)
-        return by_token | same(_cookie(headers.get("cookie", "")), self._session)
+        return by_token | same(_cookie(headers.get("cookie", "")), session_of(self._settings.token))
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         route = str(getattr(scope.get("route"), "path", "other"))
-        self._metrics.requests.labels(route, status).inc()
-        self._metrics.seconds.labels(route).observe(seconds)
+        self._requests.labels(route, status).inc()
+        self._seconds.labels(route).observe(seconds)
         if self._log is not None:
             self._log(f"{scope['method']} {route} {status} {1000 * seconds:.0f} ms")
 
@@ -130,19 +133,16 @@ class _Body:
     def __init__(self, guard: Guard, scope: Scope, receive: Receive, limits: Limits) -> None:
         self._guard, self._receive, self._seconds = guard, receive, limits.body_seconds
         self._most = _max_body(scope["method"], scope["path"], limits)
-        self._announced = Headers(scope=scope).get("content-length", "")
         self._until: float | None = None
         self._ended = False
         self.count = 0
 
-    def check_announced(self) -> None:
-        """Refuse a body whose length is announced and too large, before a byte of it is read."""
-        if self._announced.isdecimal() and int(self._announced[:20]) > self._most:
-            raise self._too_large()
-
-    def _too_large(self) -> Problem:
-        most = self._most / 1e6
-        return Problem(413, "too_large", f"the request is larger than {most:,.0f} MB. Send fewer or smaller files.")
+    def check(self, size: int) -> None:
+        """Refuse a body of this size, also one that is announced, before a byte of it is read."""
+        if size > self._most:
+            most = self._most / 1e6
+            message = f"the request is larger than {most:,.0f} MB. Send fewer or smaller files."
+            raise Problem(413, "too_large", message)
 
     async def receive(self) -> Message:
         """Receive the next part of the body."""
@@ -155,12 +155,16 @@ class _Body:
         except TimeoutError:
             raise Problem(408, "slow", f"the request did not arrive within {self._seconds:.0f} seconds.") from None
         size = len(message.get("body", b""))
-        if self.count + size > self._most:
-            raise self._too_large()
+        self.check(self.count + size)
         self._guard.take(size)
         self.count += size
         self._ended = message["type"] != "http.request" or not message.get("more_body", False)
         return message
+
+
+def _announced(scope: Scope) -> int:
+    length = Headers(scope=scope).get("content-length", "")
+    return int(length[:20]) if length.isdecimal() else 0
 
 
 def _max_body(method: str, path: str, limits: Limits) -> int:
@@ -187,13 +191,6 @@ def allowed_host(host: str, settings: Settings) -> bool:
 
     Addresses cannot be pointed elsewhere by a stranger's name server, so they are allowed where the server is reached
     from other machines; names are allowed only if they were listed.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> settings = Settings(Path("data"))
-    >>> [allowed_host(host, settings) for host in ("127.0.0.1:8000", "localhost", "[::1]:8000", "evil.example:8000")]
-    [True, True, True, False]
     """
     parts = _HOST.fullmatch(host)
     name = "" if parts is None else (parts["six"] or parts["name"]).lower().rstrip(".")
@@ -223,67 +220,70 @@ def _cookie(header: str) -> str:
     return next((value.strip('"') for name, _, value in pairs if name == COOKIE), "")
 
 
-def protocol(limits: Limits) -> type[H11Protocol]:
-    """Return uvicorn's class of connections, with limits of time.
+class _TimedConnection(H11Protocol):
+    """uvicorn's connection, with limits of time.
 
     A client that sends the head of a request byte by byte, goes on with a body that nobody reads because the request is
     answered already, or does not read its response, would otherwise hold a connection and memory as long as it likes.
     """
 
-    class Timely(H11Protocol):
-        _request_timer: asyncio.TimerHandle | None = None  # of what the client has to send
-        _response_timer: asyncio.TimerHandle | None = None  # of what it has to read
+    limits: Limits
+    _request_timer: asyncio.TimerHandle | None = None  # of what the client has to send
+    _response_timer: asyncio.TimerHandle | None = None  # of what it has to read
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._watch()
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._watch()
 
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self._watch()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
 
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            self._watch()
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
 
-        def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
+        _cancel(self._request_timer)
+        _cancel(self._response_timer)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Start the time in which the client has to read what waits for it."""
+        super().pause_writing()
+        unread = sum(_unread(connection) for connection in self.connections)
+        seconds = self.limits.response_seconds + _unread(self) / _MIN_READING
+        _cancel(self._response_timer)
+        too_much = unread > self.limits.unread_bytes
+        self._response_timer = self.loop.call_later(0.0 if too_much else seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        _cancel(self._response_timer)
+        super().resume_writing()
+
+    def _watch(self) -> None:
+        """Start the time when something is awaited, and stop it when it is complete."""
+        if not self._awaits():
             _cancel(self._request_timer)
-            _cancel(self._response_timer)
-            super().connection_lost(exc)
-
-        def pause_writing(self) -> None:
-            """Start the time in which the client has to read what waits for it."""
-            super().pause_writing()
-            unread = sum(_unread(connection) for connection in self.connections)
-            seconds = limits.response_seconds + _unread(self) / _MIN_READING
-            _cancel(self._response_timer)
-            too_much = unread > limits.unread_bytes
-            self._response_timer = self.loop.call_later(0.0 if too_much else seconds, self.transport.abort)
-
-        def resume_writing(self) -> None:
-            _cancel(self._response_timer)
-            super().resume_writing()
-
-        def _watch(self) -> None:
-            """Start the time when something is awaited, and stop it when it is complete."""
-            if not self._awaits():
-                _cancel(self._request_timer)
-                self._request_timer = None
-            elif self._request_timer is None:
-                self._request_timer = self.loop.call_later(limits.header_seconds, self._expire)
-
-        def _awaits(self) -> bool:
-            """Return whether a head is awaited, or the rest of a body whose request is answered."""
-            if self.conn.their_state is h11.SEND_BODY:
-                return self.cycle is not None and self.cycle.response_complete
-            return self.conn.their_state is h11.IDLE
-
-        def _expire(self) -> None:
             self._request_timer = None
-            if self._awaits() and not self.transport.is_closing():
-                self.transport.close()
+        elif self._request_timer is None:
+            self._request_timer = self.loop.call_later(self.limits.header_seconds, self._expire)
 
-    return Timely
+    def _awaits(self) -> bool:
+        """Return whether a head is awaited, or the rest of a body whose request is answered."""
+        if self.conn.their_state is h11.SEND_BODY:
+            return self.cycle is not None and self.cycle.response_complete
+        return self.conn.their_state is h11.IDLE
+
+    def _expire(self) -> None:
+        self._request_timer = None
+        if self._awaits() and not self.transport.is_closing():
+            self.transport.close()
+
+
+def protocol(limits: Limits) -> type[H11Protocol]:
+    """Return the class of connections that keeps to these limits."""
+    return type("TimedConnection", (_TimedConnection,), {"limits": limits})
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

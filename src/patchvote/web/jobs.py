@@ -6,10 +6,10 @@ replaced when its job is complete: a job that fails, is cancelled or dies with t
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import json
+import queue
 import subprocess
 import sys
 import threading
@@ -17,9 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
 from ..utils.terminal import say
 from .learning import Task
-from .metrics import Metrics
 from .problems import Problem, missing, unforeseen, without_paths
 from .settings import Limits
 from .workspaces import Workspace, new_id
@@ -31,7 +32,7 @@ _MAX_LINE = 100_000  # characters of a line of progress
 
 @dataclasses.dataclass(eq=False)
 class Job:
-    """One learning; whoever shows it compares `version`, which grows with every change."""
+    """One learning."""
 
     id: str
     workspace: Workspace
@@ -44,7 +45,6 @@ class Job:
     message: str = ""
     started: float = dataclasses.field(default_factory=time.monotonic)
     ended: float | None = None
-    version: int = 0
     process: subprocess.Popen[str] | None = None
     is_learned: bool = False  # its model is about to become the present one: too late to cancel
 
@@ -53,50 +53,49 @@ class Job:
         """Whether nothing will change any more."""
         return self.status not in ("waiting", "running")
 
-    def set(self, **values: Any) -> None:
-        """Change some values."""
-        for name, value in values.items():
-            setattr(self, name, value)
-        self.version += 1
-
 
 class Jobs:
     """Runs jobs one after the other; no message shows paths of `folders`."""
 
-    def __init__(self, limits: Limits, metrics: Metrics, folders: list[Path]) -> None:
-        self._limits, self._metrics, self._folders = limits, metrics, folders
-        self._changed = threading.Condition()
-        self._jobs: dict[str, Job] = {}
-        self._waiting: collections.deque[Job] = collections.deque()
-        self._closed = False
+    def __init__(self, limits: Limits, registry: CollectorRegistry, folders: list[Path]) -> None:
+        self._limits, self._folders = limits, folders
+        self._lock = threading.RLock()
+        self._jobs: dict[str, Job] = {}  # in the order in which they came
+        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()  # None ends the thread
+        self._ended = Counter("patchvote_jobs", "Jobs by how they ended.", ["status"], registry=registry)
+        running = Gauge("patchvote_jobs_running", "Jobs that run.", registry=registry)
+        running.set_function(lambda: len(self._with_status("running")))
         self._thread = threading.Thread(target=self._work, name="patchvote-jobs", daemon=True)
         self._thread.start()
 
+    def _with_status(self, status: str) -> list[Job]:
+        with self._lock:
+            return [job for job in self._jobs.values() if job.status == status]
+
     def submit(self, workspace: Workspace, task: Task, taught: str) -> Job:
         """Queue a job, where the workspace has none and not too many wait."""
-        with self._changed:
+        with self._lock:
             self.check_free(workspace)
-            if self._closed or len(self._waiting) >= self._limits.waiting_jobs:
+            if len(self._with_status("waiting")) >= self._limits.waiting_jobs:
                 raise Problem(429, "busy", "too many jobs are waiting. Try again later.", 30)
             job = Job(new_id(), workspace, task, taught)
             self._jobs[job.id] = job
-            self._waiting.append(job)
             oldest = next(iter(self._jobs.values()))
             if len(self._jobs) > _REMEMBERED and oldest.is_over:
                 del self._jobs[oldest.id]
-            self._changed.notify()
+            self._queue.put(job)
             return job
 
     def get(self, job: str) -> Job:
         """Return a job; those of before a restart are gone."""
-        with self._changed:
+        with self._lock:
             if job not in self._jobs:
                 raise missing("job")
             return self._jobs[job]
 
     def of(self, workspace: Workspace) -> Job | None:
         """Return the job of a workspace that waits or runs, if there is one."""
-        with self._changed:
+        with self._lock:
             jobs = (job for job in self._jobs.values() if job.workspace.id == workspace.id and not job.is_over)
             return next(jobs, None)
 
@@ -105,34 +104,23 @@ class Jobs:
         if self.of(workspace) is not None:
             raise Problem(409, "conflict", "this workspace is learning: wait, or cancel that job.")
 
-    @property
-    def running(self) -> int:
-        """Number of jobs that run."""
-        return sum(job.status == "running" for job in list(self._jobs.values()))
-
     def plain(self, job: Job) -> dict[str, Any]:
         """Return the state of a job as plain values."""
-        with self._changed:
-            return {
-                "id": job.id,
+        with self._lock:
+            waiting = self._with_status("waiting")
+            values = {name: getattr(job, name) for name in ("id", "status", "stage", "done", "total", "message")}
+            return values | {
                 "workspace": job.workspace.id,
-                "status": job.status,
                 "mode": "fit" if job.task.base is None else "add",
-                "stage": job.stage,
-                "done": job.done,
-                "total": job.total,
-                "position": self._waiting.index(job) + 1 if job in self._waiting else 0,
+                "position": waiting.index(job) + 1 if job in waiting else 0,
                 "seconds": round((job.ended or time.monotonic()) - job.started, 2),
-                "message": job.message,
             }
 
     def cancel(self, job: Job) -> None:
         """End a job, if it is not over or about to be; its workspace stays as it was."""
-        with self._changed:
+        with self._lock:
             if job.is_over or job.is_learned:
                 return
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(job)
             self._finish(job, "cancelled")
             process = job.process
         if process is not None:
@@ -142,32 +130,28 @@ class Jobs:
 
     def close(self) -> None:
         """Cancel all jobs, and wait until their processes have ended."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
+        self._queue.put(None)
         for job in list(self._jobs.values()):
             self.cancel(job)
         self._thread.join(_GRACE)
 
     def _finish(self, job: Job, status: str, message: str = "") -> None:
-        job.set(status=status, message=without_paths(message, self._folders), ended=time.monotonic())
-        self._metrics.jobs.labels(status).inc()
+        job.status, job.message, job.ended = status, without_paths(message, self._folders), time.monotonic()
+        self._ended.labels(status).inc()
 
     def _fail(self, job: Job, message: str) -> None:
         """End a job, unless it was cancelled, and remove what it wrote."""
         job.workspace.discard_run(Path(job.task.run))
-        with self._changed:
+        with self._lock:
             if not job.is_over:
                 self._finish(job, "failed", message)
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed)
-                if self._closed:
-                    return
-                job = self._waiting.popleft()
-                job.set(status="running", started=time.monotonic())
+        while (job := self._queue.get()) is not None:
+            with self._lock:
+                if job.is_over:  # it was cancelled before its turn
+                    continue
+                job.status, job.started = "running", time.monotonic()
                 with contextlib.suppress(OSError):
                     job.process = _start()
             try:
@@ -179,27 +163,15 @@ class Jobs:
                 self._fail(job, unforeseen(error).message)
 
     def _run(self, job: Job, process: subprocess.Popen[str]) -> None:
-        """Hand over the task, read what the process tells until it ends, and take over its result."""
-        with contextlib.suppress(BrokenPipeError):
-            # Waits until the process reads it: with no lock held, or all requests would wait, too.
-            print(json.dumps(dataclasses.asdict(job.task)), file=process.stdin, flush=True)
+        """Let a process learn, and take over its result."""
         late = threading.Timer(self._limits.job_seconds, _end, [process])
         late.daemon = True
         late.start()
-        end: dict[str, Any] = {}
-        for line in iter(lambda: process.stdout.readline(_MAX_LINE) if process.stdout else "", ""):
-            with contextlib.suppress(ValueError, TypeError):
-                told = dict(json.loads(line))
-                end = told if "end" in told else end
-                if "stage" in told and not job.is_over:
-                    job.set(stage=str(told["stage"]), done=int(told["done"]), total=int(told["total"]))
+        end = self._followed(job, process)
         is_late = time.monotonic() - job.started >= self._limits.job_seconds
         late.cancel()
-        for pipe in filter(None, (process.stdin, process.stdout)):  # until now, stdin tells that the server lives
-            with contextlib.suppress(OSError):  # it ended before it had read its task
-                pipe.close()
         code = process.wait()
-        with self._changed:
+        with self._lock:
             job.is_learned = end.get("end") == "done" and not job.is_over
         if job.is_learned:
             self._commit(job)
@@ -210,6 +182,23 @@ class Jobs:
             message = "learning took too long." if is_late else "learning ended unexpectedly. Is there enough memory?"
             self._fail(job, message)
 
+    def _followed(self, job: Job, process: subprocess.Popen[str]) -> dict[str, Any]:
+        """Hand over the task, show the progress until the process ends, and return how it says that it ended."""
+        with contextlib.suppress(BrokenPipeError):
+            # Waits until the process reads it: with no lock held, or all requests would wait, too.
+            print(json.dumps(dataclasses.asdict(job.task)), file=process.stdin, flush=True)
+        end: dict[str, Any] = {}
+        for line in iter(lambda: process.stdout.readline(_MAX_LINE) if process.stdout else "", ""):
+            with contextlib.suppress(ValueError, TypeError):
+                values = dict(json.loads(line))
+                end = values if "end" in values else end
+                if "stage" in values and not job.is_over:
+                    job.stage, job.done, job.total = str(values["stage"]), int(values["done"]), int(values["total"])
+        for pipe in filter(None, (process.stdin, process.stdout)):  # until now, stdin tells that the server lives
+            with contextlib.suppress(OSError):  # it ended before it had read its task
+                pipe.close()
+        return end
+
     def _commit(self, job: Job) -> None:
         """Make the model of a job the present one of its workspace."""
         try:
@@ -219,7 +208,7 @@ class Jobs:
         except OSError as error:
             self._fail(job, f"the model could not be written: {error.strerror}.")
         else:
-            with self._changed:
+            with self._lock:
                 self._finish(job, "done")
 
 

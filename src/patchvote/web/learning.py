@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TextIO
 
@@ -31,7 +31,7 @@ from ..models.model import Model
 from ..models.report.card import accuracy_of, few_classes
 from ..models.scores import Scores
 from ..photos.find import Photo
-from ..photos.folder_names import same_name
+from ..photos.folder_names import file_names
 from ..utils.files import write_atomically
 
 _NICE = 10  # lower priority than the server, which answers meanwhile
@@ -99,7 +99,7 @@ def learn(task: Task, tell: Tell) -> None:
     write_atomically(run / "names.json", [json.dumps({name: ids[name] for name in names}).encode()])
 
 
-def different(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+def different(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
     """Return names of which no two are the same, even where case does not count: with a number before the ending.
 
     Examples
@@ -107,17 +107,10 @@ def different(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
     >>> different(["cat/1.jpg", "cat/1.jpg", "dog/1.JPG"], ["dog/1.jpg"])
     ['cat/1.jpg', 'cat/1 (2).jpg', 'dog/1 (2).JPG']
     """
-    last = {same_name(name): 1 for name in taken}  # the last number that a name got, so that none is tried twice
-    found = []
-    for first in names:
-        name, path, number = first, PurePosixPath(first), last.get(same_name(first), 0)
-        while same_name(name) in last:
-            number += 1
-            name = str(path.with_stem(f"{path.stem} ({number})"))
-        last[same_name(first)] = max(number, 1)
-        last.setdefault(same_name(name), 1)
-        found.append(name)
-    return found
+    every = [*taken, *names]
+    endings = [PurePosixPath(name).suffix for name in every]
+    stems = file_names(name.removesuffix(ending) for name, ending in zip(every, endings, strict=True))
+    return [stem + ending for stem, ending in zip(stems, endings, strict=True)][len(taken) :]
 
 
 def _found(classifier: ImageClassifier, checked: Checked | None, ids: Mapping[str, str]) -> dict[str, Any]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
-import functools
 import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from ..bags.boxes import Dense
 from ..bags.cache import reduced
@@ -29,7 +31,6 @@ from ..models.model import Model
 from ..photos.find import Photo
 from ..utils.schema import brief
 from ..utils.terminal import nearest
-from .metrics import Metrics
 from .problems import Problem, missing
 from .settings import Settings
 from .workspaces import Workspace, Workspaces
@@ -44,8 +45,8 @@ _MAX_RETRY = 60  # seconds
 class Batcher:
     """Describes the photos of many requests with one extractor, in a thread of its own; the queue is bounded."""
 
-    def __init__(self, extractor: Extractor, limit: int, metrics: Metrics) -> None:
-        self.extractor, self._limit, self._metrics = extractor, limit, metrics
+    def __init__(self, extractor: Extractor, limit: int, described: Counter, refused: Counter) -> None:
+        self.extractor, self._limit, self._described, self._refused = extractor, limit, described, refused
         self._waiting: collections.deque[tuple[Photo, Future[Described]]] = collections.deque()
         self._running: collections.deque[Future[Described]] = collections.deque()
         self._changed = threading.Condition()
@@ -55,13 +56,13 @@ class Batcher:
 
     def submit(self, photos: Sequence[Photo]) -> list[Future[Described]]:
         """Queue photos, all or none; a future that is cancelled before its turn costs nothing."""
+        futures: list[Future[Described]] = [Future() for _ in photos]
         with self._changed:
             # Whoever finds nobody waiting is taken with any number of photos: the limit of files bounds it.
             if self.is_closed or (self._waiting and self.waiting + len(photos) > self._limit):
-                self._metrics.refused.inc(len(photos))
+                self._refused.inc(len(photos))
                 seconds = max(1, min(_MAX_RETRY, math.ceil(self.waiting * self._seconds_per_photo)))
                 raise Problem(429, "busy", "too many photos are waiting. Try again later.", seconds)
-            futures: list[Future[Described]] = [Future() for _ in photos]
             self._waiting.extend(zip(photos, futures, strict=True))
             self._changed.notify()
         return futures
@@ -81,26 +82,19 @@ class Batcher:
             self._changed.notify()
 
     def _work(self) -> None:
-        while True:
+        while not self.is_closed:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self.is_closed)
-                if self.is_closed:
-                    return
+            last = time.monotonic()
             try:
-                self._describe_all()
+                for described in self.extractor.stream(self._arrivals()):
+                    last, seconds = time.monotonic(), time.monotonic() - last
+                    self._seconds_per_photo = _MEMORY * self._seconds_per_photo + (1 - _MEMORY) * seconds
+                    self._described.inc()
+                    self._running.popleft().set_result(described)
             except BaseException as error:  # of the network: the photos of this stream have no answer
                 while self._running:
                     self._running.popleft().set_exception(error)
-
-    def _describe_all(self) -> None:
-        """Describe photos until none waits."""
-        last = time.monotonic()
-        for described in self.extractor.stream(self._arrivals()):
-            now = time.monotonic()
-            self._seconds_per_photo = _MEMORY * self._seconds_per_photo + (1 - _MEMORY) * (now - last)
-            last = now
-            self._metrics.photos.inc()
-            self._running.popleft().set_result(described)
 
     def _arrivals(self) -> Iterator[Photo]:
         """Yield the photos that wait, and end when there are none: the stream then finishes those that it has."""
@@ -129,8 +123,13 @@ class Served:
 class Models:
     """Finds models by name, and keeps those that were asked last in memory."""
 
-    def __init__(self, settings: Settings, workspaces: Workspaces, metrics: Metrics) -> None:
-        self._settings, self._workspaces, self._metrics = settings, workspaces, metrics
+    def __init__(self, settings: Settings, workspaces: Workspaces, registry: CollectorRegistry) -> None:
+        self._settings, self._workspaces = settings, workspaces
+        words = "Photos that the network described.", "Photos that were not taken because the queue was full."
+        self._described = Counter("patchvote_photos", words[0], registry=registry)
+        self._refused = Counter("patchvote_photos_refused", words[1], registry=registry)
+        waiting = Gauge("patchvote_photos_waiting", "Photos that wait for the network.", registry=registry)
+        waiting.set_function(self._waiting)
         self._lock = threading.RLock()
         self._served: dict[Path, Served] = {}  # the one that was asked last is the last
         self._batchers: dict[str, Batcher] = {}  # likewise
@@ -139,24 +138,16 @@ class Models:
             name = path.stem or "model"
             if name in self.own:
                 raise PatchvoteError(f"two models are called {name!r}: rename one of their files.")
-            classifier = self._loaded_own(path)
+            try:
+                classifier = self._load(path)
+            except ModelError:
+                if settings.network is None:
+                    raise
+                classifier = self._load(path, network=settings.network)
             batcher = self._batcher_of(classifier)
             self.own[name] = Served(name, path, path.stat().st_size, classifier.model, batcher)
 
-    def _loaded_own(self, path: Path) -> ImageClassifier:
-        """Load a model that the server starts with; the network of the settings is for those that lack theirs."""
-        settings = self._settings
-        load = functools.partial(ImageClassifier.load, path, jobs=settings.jobs, device=settings.device)
-        try:
-            return load()
-        except ModelError:
-            if settings.network is None:
-                raise
-            return load(network=settings.network)
-
-    @property
-    def waiting(self) -> int:
-        """Number of photos that wait for a network."""
+    def _waiting(self) -> int:
         with self._lock:
             return sum(batcher.waiting for batcher in self._batchers.values())
 
@@ -218,13 +209,10 @@ class Models:
 
     def loaded(self, path: Path) -> ImageClassifier:
         """Read a model of a workspace, with the network of a model of the server's own where it has none."""
-        own, settings = self.like(path), self._settings
+        own, most = self.like(path), self._settings.limits.network_pixels
         backbone = None if own is None else own.batcher.extractor.backbone  # its file may have gone meanwhile
-        classifier = ImageClassifier.load(path, backbone=backbone, jobs=settings.jobs, device=settings.device)
-        pixels, most = (
-            pixels_of(classifier.recipe, classifier.extractor.backbone.spec.size),
-            settings.limits.network_pixels,
-        )
+        classifier = self._load(path, backbone=backbone)
+        pixels = _pixels_of(classifier.recipe, classifier.extractor.backbone.spec.size)
         if pixels > most:
             raise ModelError(
                 f"the model lets its network look at {pixels / 1e6:,.0f} million pixels per photo; this server allows "
@@ -232,12 +220,16 @@ class Models:
             )
         return classifier
 
+    def _load(self, path: Path, **network: Any) -> ImageClassifier:
+        return ImageClassifier.load(path, jobs=self._settings.jobs, device=self._settings.device, **network)
+
     def _batcher_of(self, classifier: ImageClassifier) -> Batcher:
         """Return the batches of the network of a classifier; networks that were used long ago make room."""
         with self._lock:
             key = f"{classifier.recipe.to_json()} {classifier.extractor.backbone.spec.fingerprint}"
             limit = self._settings.limits.waiting_photos
-            batcher = self._batchers.pop(key, None) or Batcher(classifier.extractor, limit, self._metrics)
+            batcher = self._batchers.pop(key, None)
+            batcher = batcher or Batcher(classifier.extractor, limit, self._described, self._refused)
             self._batchers[key] = batcher
             needed = [batcher, *(served.batcher for served in self.own.values())]
             old = [name for name, one in self._batchers.items() if one not in needed]
@@ -252,14 +244,8 @@ class Models:
                 batcher.close()
 
 
-def pixels_of(recipe: Recipe, size: int) -> int:
-    """Return the pixels that a network looks at per photo, if it takes tiles of `size` pixels.
-
-    Examples
-    --------
-    >>> pixels_of(Recipe(), 224)
-    250880
-    """
+def _pixels_of(recipe: Recipe, size: int) -> int:
+    """Return the pixels that a network looks at per photo, if it takes tiles of `size` pixels."""
     sampling = recipe.sampling
     if isinstance(sampling, Dense):
         return sum(side * side for side in sampling.sides)

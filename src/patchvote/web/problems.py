@@ -10,7 +10,6 @@ import tempfile
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -75,37 +74,35 @@ def without_paths(message: str, folders: Iterable[Path]) -> str:
 def add_handlers(app: FastAPI, folders: list[Path]) -> None:
     """Turn every error of a request into a response, without the paths of these folders."""
 
-    async def problem(request: Request, error: Any) -> Response:
-        return Problem(
-            error.status_code, error.code, without_paths(error.message, folders), error.retry_after
-        ).response()
+    async def handle(request: Request, error: Exception) -> Response:
+        problem = _problem_of(error)
+        problem.message = without_paths(problem.message, folders)
+        return problem.response()
 
-    async def mistake(request: Request, error: Any) -> Response:
-        return Problem(422, "invalid", without_paths(str(error.lines[0]), folders)).response()
+    # OSError besides Exception: errors that only the handler of Exception takes are raised again after the response.
+    for kind in (PatchvoteError, RequestValidationError, StarletteHTTPException, OSError, Exception):
+        app.add_exception_handler(kind, handle)
 
-    async def invalid(request: Request, error: Any) -> Response:
-        first = error.errors()[0]
-        where = " ".join(map(str, first["loc"]))[:100]
-        return Problem(422, "invalid", f"{where}: {first['msg']}").response()
 
-    async def http(request: Request, error: Any) -> Response:
-        unknown = error.status_code == 404  # no route: the framework says "Not Found" and nothing else
-        message = "there is nothing at this address. GET /openapi.json lists all." if unknown else str(error.detail)
-        response = Problem(error.status_code, _CODES.get(error.status_code, "bad_request"), message).response()
-        response.headers.update(error.headers or {})
-        return response
-
-    async def fault(request: Request, error: Exception) -> Response:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return Problem(413, "full", "there is no room on the disk of the server.").response()
-        return unforeseen(error).response()
-
-    app.add_exception_handler(Problem, problem)
-    app.add_exception_handler(PatchvoteError, mistake)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(StarletteHTTPException, http)
-    app.add_exception_handler(OSError, fault)
-    app.add_exception_handler(Exception, fault)
+def _problem_of(error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case PatchvoteError():
+            return Problem(422, "invalid", str(error.lines[0]))
+        case RequestValidationError():
+            first = error.errors()[0]
+            where = " ".join(map(str, first["loc"]))[:100]
+            return Problem(422, "invalid", f"{where}: {first['msg']}")
+        case StarletteHTTPException():
+            unknown = error.status_code == 404  # no route: the framework says "Not Found" and nothing else
+            message = "there is nothing at this address. GET /openapi.json lists all." if unknown else str(error.detail)
+            problem = Problem(error.status_code, _CODES.get(error.status_code, "bad_request"), message)
+            problem.headers = {**(problem.headers or {}), **(error.headers or {})}
+            return problem
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+            return Problem(413, "full", "there is no room on the disk of the server.")
+    return unforeseen(error)
 
 
 def unforeseen(error: BaseException) -> Problem:

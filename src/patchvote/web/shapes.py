@@ -5,13 +5,11 @@ The name of a file is text that the client chose: it is shown, and never part of
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import json
 from typing import Annotated, Any, Literal
 
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -81,7 +79,8 @@ class PhotosIn(_Request):
 class ForgetIn(_Request):
     """Training photos of an opened model: names, patterns of names, digests, or classes followed by a slash."""
 
-    photos: Annotated[list[Annotated[str, Field(max_length=1000)]], Field(min_length=1, max_length=1000)]
+    # At most a hundred patterns: each is compared with the names of all photos.
+    photos: Annotated[list[Annotated[str, Field(max_length=1000)]], Field(min_length=1, max_length=100)]
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"photos": ["cat/1.jpg", "dog/2019*"]}]})
 
 
@@ -343,20 +342,17 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
-_BINARY = {"type": "string", "format": "binary"}
-_ENCODED = {
-    "type": "object",
-    "required": ["content"],
-    "properties": {"name": {"type": "string"}, "content": {"type": "string", "format": "byte"}},
-}
-
 
 def _body(**contents: Any) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": contents}}
 
 
-def _object(name: str, value: Any, **more: Any) -> dict[str, Any]:
-    return {"type": "object", "required": [name], "properties": {name: value, **more}}
+def _object(required: str, value: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "object", "required": [required], "properties": {required: value, **more}}
+
+
+_BINARY = {"type": "string", "format": "binary"}
+_ENCODED = _object("content", {"type": "string", "format": "byte"}, name={"type": "string"})
 
 
 def files_body(**fields: dict[str, Any]) -> dict[str, Any]:
@@ -383,26 +379,31 @@ class Upload:
     content: bytes = dataclasses.field(repr=False)
 
 
-@dataclasses.dataclass(frozen=True)
-class Sent:
-    """What a request sent: files, and fields beside them."""
-
-    files: list[Upload]
-    fields: dict[str, Any]
+class _Encoded(BaseModel):
+    name: Any = None
+    content: Annotated[bytes, Field(strict=True)]
+    model_config = ConfigDict(val_json_bytes="base64")
 
 
-async def read_uploads(request: Request, most: int, part: str = "files") -> Sent:
-    """Read the files of a request, `most` at most, from parts of a form or from base64 in JSON."""
+class _Photos(BaseModel):
+    photos: list[_Encoded]
+    model_config = ConfigDict(extra="allow")
+
+
+async def read_uploads(request: Request, most: int, part: str = "files") -> tuple[list[Upload], dict[str, Any]]:
+    """Read the files of a request, `most` at most, from a form or from base64 in JSON, and its other fields."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
-        sent = await _from_form(request, most, part)
+        files, fields = await _from_form(request, most, part)
     elif kind == "application/json" and part == "files":
-        sent = await run_in_threadpool(_from_json, await request.body(), most)
+        files, fields = await run_in_threadpool(_from_json, await request.body(), most)
     else:
         raise Problem(415, "media_type", "send multipart/form-data, or JSON with the photos as base64.")
-    if not sent.files:
+    if not files:
         raise Problem(422, "invalid", f"there is no file in the request. Send at least one part named {part!r}.")
-    return sent
+    if len(files) > most:
+        raise _too_many(most)
+    return files, fields
 
 
 def shown_name(name: object) -> tuple[str, str]:
@@ -418,47 +419,33 @@ def shown_name(name: object) -> tuple[str, str]:
     return printable(parts[-1])[-_MAX_NAME:] or "photo", printable(parts[-2])[:_MAX_NAME]
 
 
-async def _from_form(request: Request, most: int, part: str) -> Sent:
+async def _from_form(request: Request, most: int, part: str) -> tuple[list[Upload], dict[str, Any]]:
     try:
         # One more than are allowed, so that too many are told apart from other faults.
         async with request.form(max_files=most + 1, max_fields=_FIELDS, max_part_size=_FIELD_BYTES) as form:
             values = form.multi_items()
             files = [value for name, value in values if isinstance(value, UploadFile) and name == part]
-            if len(files) > most:
-                raise _too_many(most)
             fields = {name: value for name, value in values if not isinstance(value, UploadFile)}
-            return Sent([Upload(*shown_name(file.filename), await file.read()) for file in files], fields)
-    except Problem:
-        raise
+            return [Upload(*shown_name(file.filename), await file.read()) for file in files], fields
     except HTTPException as error:
         if "Too many files" in error.detail:
             raise _too_many(most) from None
         raise Problem(400, "bad_request", "the body is not valid multipart/form-data.") from None
 
 
-def _from_json(body: bytes, most: int) -> Sent:
+def _from_json(body: bytes, most: int) -> tuple[list[Upload], dict[str, Any]]:
     if sum(body.count(mark) for mark in (b",", b"[", b"{")) > _MAX_MARKS:
         raise _too_many(most)
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        raise Problem(400, "bad_request", "the body is not valid JSON.") from None
-    photos = value.pop("photos", None) if isinstance(value, dict) else None
-    if not isinstance(photos, list):
-        raise Problem(422, "invalid", 'expected {"photos": [{"name": "a.jpg", "content": "…base64…"}]}.')
-    if len(photos) > most:
-        raise _too_many(most)
-    return Sent([_decoded(photo, index) for index, photo in enumerate(photos)], value)
-
-
-def _decoded(photo: Any, index: int) -> Upload:
-    content = photo.get("content") if isinstance(photo, dict) else None
-    if not isinstance(content, str):
-        raise Problem(422, "invalid", f"photos[{index}] has no content: expected base64 text.")
-    try:
-        return Upload(*shown_name(photo.get("name")), base64.b64decode(content, validate=True))
-    except ValueError:
-        raise Problem(422, "invalid", f"the content of photos[{index}] is not base64.") from None
+        sent = _Photos.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        if first["type"] == "json_invalid":
+            raise Problem(400, "bad_request", "the body is not valid JSON.") from None
+        where = " ".join(map(str, first["loc"])) or "body"
+        expected = 'expected {"photos": [{"name": "a.jpg", "content": "…base64…"}]}'
+        raise Problem(422, "invalid", f"{where}: {first['msg']}; {expected}.") from None
+    return [Upload(*shown_name(one.name), one.content) for one in sent.photos], sent.model_extra or {}
 
 
 def _too_many(most: int) -> Problem:

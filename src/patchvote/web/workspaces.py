@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import copy
 import dataclasses
 import hashlib
 import json
@@ -26,7 +27,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ..photos.find import Photo
 from ..utils.files import write_atomically
@@ -71,17 +72,6 @@ class State:
     run: str | None = None  # whose model is the present one
     base: str | None = None  # run of the model that was opened from a file; learning adds to it
     taught: str = ""  # fingerprint of the labelled photos that the present model learned from
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return the state as plain values."""
-        plain = dataclasses.asdict(self)
-        return plain | {"photos": list(plain["photos"].values())}
-
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Self:
-        """Return the state that `to_plain` wrote."""
-        photos = [PhotoRecord(**photo) for photo in plain["photos"]]
-        return cls(**{**plain, "photos": {photo.id: photo for photo in photos}})
 
     def name_of(self, label: str) -> str:
         """Return the name of a class."""
@@ -185,11 +175,11 @@ class Workspace:
         with self.lock:
             if self.is_removed:
                 raise missing("workspace")
-            changed = State.from_plain(self.state.to_plain())
+            changed = copy.deepcopy(self.state)
             try:
                 yield changed
                 changed.version += 1
-                write_atomically(self.folder / "state.json", [json.dumps(changed.to_plain()).encode()])
+                write_atomically(self.folder / "state.json", [json.dumps(dataclasses.asdict(changed)).encode()])
             except BaseException:
                 self.remove_files(changed.photos)  # those that were to be added
                 raise
@@ -215,15 +205,20 @@ class Workspace:
                     if photo not in self.state.photos:
                         (self.folder / part / photo).unlink(missing_ok=True)
 
-    def new_run(self) -> Path:
-        """Make the folder of a new run, which stays until `commit_run` or `discard_run`."""
+    @contextlib.contextmanager
+    def new_run(self) -> Iterator[Path]:
+        """Make the folder of a new run; an error removes it, otherwise it stays until `commit_run` or `discard_run`."""
         with self.lock:
             if self.is_removed:
                 raise missing("workspace")
             path = self.folder / "runs" / new_id()
             path.mkdir(parents=True)
             self._making.add(path.name)
-            return path
+        try:
+            yield path
+        except BaseException:
+            self.discard_run(path)
+            raise
 
     def discard_run(self, run: Path) -> None:
         """Remove a run that does not become the present one."""
@@ -343,8 +338,10 @@ def new_id() -> str:
 def _opened(folder: Path) -> Workspace:
     """Read a workspace, and remove what was not finished when the server last ended."""
     try:
-        state = State.from_plain(json.loads(read_bytes(folder / "state.json", _MAX_STATE)))
-    except (ValueError, TypeError, KeyError, RecursionError):
+        values = json.loads(read_bytes(folder / "state.json", _MAX_STATE))
+        photos = {photo: PhotoRecord(**record) for photo, record in values["photos"].items()}
+        state = State(**values | {"photos": photos})
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         message = (
             "what this workspace remembers is damaged on the disk. Its folder holds its photos until it is removed."
         )

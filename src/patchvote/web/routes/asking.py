@@ -17,16 +17,16 @@ from ...errors import PhotoError
 from ...models.answers import answer_in
 from ...models.evidence import evidence_of
 from ...photos.find import Photo
-from ..context import Context, Here, answer_view, photo_view, reply
 from ..models import Served, answered, described
 from ..problems import Problem
 from ..shapes import ERRORS, Answers, Asked, AskIn, Explained, files_body, read_uploads
+from . import Context, Found, Here, answer_view, photo_view, reply
 
 router = APIRouter(tags=["ask"], responses=ERRORS)
 _ASKED_AT_ONCE = 32  # photos that are asked about where none are named
 _MAX_MAPS = 16  # classes whose maps are in one response
 _MAX_SIDE = 256  # cells of a map along one side
-_MAX_CLASSES = 64  # classes whose votes are in one response; a model of more tells those of the likeliest
+_MAX_CLASSES = 64  # classes whose votes are in one response; of a model of more, the likeliest
 _MAX_VOTES = 1_000_000  # numbers in the parts of one response
 _MAX_MATCHES = 20
 
@@ -58,8 +58,8 @@ async def predict(
 ) -> Response:
     """Name photos, in their order; nothing is kept."""
     served = await run_in_threadpool(here.models.get, model)
-    sent = await read_uploads(request, here.settings.limits.files)
-    photos = [Photo(upload.name, upload.content) for upload in sent.files]
+    files, _ = await read_uploads(request, here.settings.limits.files)
+    photos = [Photo(upload.name, upload.content) for upload in files]
     answers = await answered(served, photos, here.settings.limits.answer_seconds, threshold)
     return reply({"model": served.name, "answers": [answer_view(answer) for answer in answers]})
 
@@ -68,23 +68,21 @@ async def predict(
 async def explain(request: Request, here: Here, wanted: Annotated[WantedOf, Query()]) -> Response:
     """Return where in one photo the votes for each class come from; nothing is kept."""
     served = await run_in_threadpool(here.models.get, wanted.model)
-    sent = await read_uploads(request, 1)
-    return await _explained(here, served, Photo(sent.files[0].name, sent.files[0].content), wanted)
+    files, _ = await read_uploads(request, 1)
+    return await _explained(here, served, Photo(files[0].name, files[0].content), wanted)
 
 
 @router.get("/v1/workspaces/{workspace}/photos/{photo}/evidence", response_model=Explained, summary="Explain a photo")
-async def evidence(workspace: str, photo: str, here: Here, wanted: Annotated[Wanted, Query()]) -> Response:
+async def evidence(found: Found, photo: str, here: Here, wanted: Annotated[Wanted, Query()]) -> Response:
     """Return where in a photo the votes for each class come from."""
-    found = await run_in_threadpool(here.workspaces.get, workspace)
     record = found.state.photo(photo)
     served = await run_in_threadpool(here.models.of_workspace, found)
     return await _explained(here, served, found.photo(record), wanted)
 
 
 @router.post("/v1/workspaces/{workspace}/answers", response_model=Asked, summary="Ask about photos")
-async def ask(workspace: str, body: AskIn, here: Here) -> Response:
+async def ask(found: Found, body: AskIn, here: Here) -> Response:
     """Ask the model of a workspace about photos of it, and keep the answers."""
-    found = await run_in_threadpool(here.workspaces.get, workspace)
     served = await run_in_threadpool(here.models.of_workspace, found)
     run = served.path.parent.name
     fresh = [photo for photo in found.state.unlabelled if (photo.answer or {}).get("run") != run]
@@ -101,8 +99,7 @@ async def ask(workspace: str, body: AskIn, here: Here) -> Response:
             for photo in kept:
                 photo.answer = views[photo.id]
         remaining = sum((photo.answer or {}).get("run") != run for photo in found.state.unlabelled)
-        shown = [photo_view(found, photo) for photo in kept]
-        return reply({"answers": shown, "remaining": remaining, "workspace": here.state(found)})
+        return here.changed(found, answers=[photo_view(found, photo) for photo in kept], remaining=remaining)
 
     return await run_in_threadpool(keep)
 
@@ -126,6 +123,7 @@ def _evidence_view(served: Served, name: str, bag: Bags, wanted: Wanted) -> dict
         shown = np.argsort(-evidence.probability, kind="stable")[:_MAX_CLASSES]
     if len(evidence.boxes) * len(shown) > _MAX_VOTES:
         raise Problem(422, "invalid", "this model has too many parts per photo to show them all.")
+    parts = zip(evidence.boxes.tolist(), evidence.votes[:, shown].tolist(), strict=True)
     size, workspace = (wanted.width, wanted.height), served.workspace
     ids = {} if workspace is None else workspace.read_report("names.json") or {}
 
@@ -135,26 +133,20 @@ def _evidence_view(served: Served, name: str, bag: Bags, wanted: Wanted) -> dict
             return None
         return f"/v1/workspaces/{workspace.id}/photos/{photo}/image"
 
+    def maps(label: str) -> dict[str, Any]:
+        votes, contrast = evidence.map(label, *size), evidence.contrast(label, *size)
+        return {"label": label, "votes": votes.tolist(), "contrast": contrast.tolist()}
+
     return {
         "model": served.name,
         "answer": answer_view(answer_in(evidence)),
         "classes": [evidence.classes[number] for number in shown],
         "probability": evidence.probability[shown].tolist(),
         "decision": evidence.decision[shown].tolist(),
-        "parts": [
-            {"box": box, "votes": votes}
-            for box, votes in zip(evidence.boxes.tolist(), evidence.votes[:, shown].tolist(), strict=True)
-        ],
+        "parts": [{"box": box, "votes": votes} for box, votes in parts],
         "width": wanted.width,
         "height": wanted.height,
-        "maps": [
-            {
-                "label": label,
-                "votes": evidence.map(label, *size).tolist(),
-                "contrast": evidence.contrast(label, *size).tolist(),
-            }
-            for label in dict.fromkeys(wanted.labels or evidence.ranking[:2])
-        ],
+        "maps": [maps(label) for label in dict.fromkeys(wanted.labels or evidence.ranking[:2])],
         "matched": wanted.label or evidence.ranking[0],
         "matches": [
             {"box": one.box, "photo": one.name, "there": one.there, "distance": one.distance, "image": image(one.name)}

@@ -6,15 +6,15 @@ is: pictures are JPEGs that are made here.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import tempfile
 import zipfile
-from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from PIL import Image
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from ...errors import PhotoError
@@ -23,7 +23,6 @@ from ...photos.find import Photo
 from ...photos.folder_names import folder_name, folder_names
 from ...utils.terminal import csv_of
 from ...voters.votes import NONE
-from ..context import Context, Here, photo_view, reply
 from ..learning import different
 from ..problems import Problem, missing
 from ..shapes import (
@@ -35,12 +34,12 @@ from ..shapes import (
     Moved,
     MoveIn,
     PhotosIn,
-    Sent,
     Upload,
     files_body,
     read_uploads,
 )
 from ..workspaces import PhotoRecord, State, Workspace
+from . import Context, Found, Here, photo_view, reply
 
 router = APIRouter(tags=["photos"], responses=ERRORS)
 _WORKSPACE = "/v1/workspaces/{workspace}"
@@ -50,12 +49,7 @@ _TEXT = {"type": "string"}
 _PRIVATE = {"Cache-Control": "private, max-age=3600, immutable"}
 _THUMBNAIL = 256  # longest side in pixels
 _QUALITY = 85
-_CHUNK = 1 << 20  # bytes that are read of a photo at once
-_DATE = (1980, 1, 1, 0, 0, 0)  # of files in an archive: the oldest that the format knows
-_COLUMNS = [
-    *(name for name in Answer.model_fields if name != "rejected"),
-    "corrected",
-]  # of `patchvote predict`, and one more
+_CHUNK = 1 << 20  # bytes of an archive that are read at once
 
 
 @router.post(
@@ -64,25 +58,21 @@ _COLUMNS = [
     openapi_extra=files_body(**{"class": _TEXT, "class_name": _TEXT, "folders": {"type": "boolean"}}),
     summary="Add photos",
 )
-async def add(workspace: str, request: Request, here: Here) -> Response:
+async def add(found: Found, request: Request, here: Here) -> Response:
     """Add photos to a class, or to the unlabelled ones."""
-    found = await run_in_threadpool(here.workspaces.get, workspace)
-    sent = await read_uploads(request, here.settings.limits.files)
-    added = await here.decoding(_added, here, found, sent)
-    return await run_in_threadpool(lambda: reply(added | {"workspace": here.state(found)}))
+    files, fields = await read_uploads(request, here.settings.limits.files)
+    return await here.decoding(_add, here, found, files, fields)
 
 
 @router.get(_ONE, response_model=Listed, summary="List photos")
 def list_photos(
-    workspace: str,
-    here: Here,
+    found: Found,
     label: Annotated[str | None, Query(alias="class", max_length=20, description='Id of a class, or "none".')] = None,
     answered: bool | None = None,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
     """List photos in the order in which they came."""
-    found = here.workspaces.get(workspace)
     photos = list(found.state.photos.values())
     if label is not None and label != "none":
         found.state.name_of(label)
@@ -95,33 +85,30 @@ def list_photos(
 
 
 @router.patch(_ONE, response_model=Moved, summary="Move photos, or correct answers")
-def move(workspace: str, body: MoveIn, here: Here) -> Response:
+def move(found: Found, body: MoveIn, here: Here) -> Response:
     """Give photos a class, which makes them training photos, or make them unlabelled."""
-    found = here.workspaces.get(workspace)
     with found.change() as state:
         photos = state.some(body.photos)
-        label = _destination(state, body.label, body.class_name, here.settings.limits.classes)
+        label = _destination(state, body.label, body.class_name, here)
         for photo in photos:
             photo.label = label
-    return reply({"photos": [photo_view(found, photo) for photo in photos], "workspace": here.state(found)})
+    return here.changed(found, photos=[photo_view(found, photo) for photo in photos])
 
 
 @router.post(f"{_ONE}/delete", response_model=Deleted, summary="Remove photos")
-def delete(workspace: str, body: PhotosIn, here: Here) -> Response:
+def delete(found: Found, body: PhotosIn, here: Here) -> Response:
     """Remove photos."""
-    found = here.workspaces.get(workspace)
     with found.change() as state:
         ids = [photo.id for photo in state.some(body.photos)]
         for photo in ids:
             del state.photos[photo]
     found.remove_files(ids)
-    return reply({"deleted": len(ids), "workspace": here.state(found)})
+    return here.changed(found, deleted=len(ids))
 
 
 @router.get(f"{_ONE}/{{photo}}/thumbnail", response_class=FileResponse, summary="Small picture of a photo")
-def thumbnail(workspace: str, photo: str, here: Here) -> Response:
+def thumbnail(found: Found, photo: str) -> Response:
     """Return a small JPEG of a photo."""
-    found = here.workspaces.get(workspace)
     path = found.folder / "thumbnails" / found.state.photo(photo).id
     if not path.is_file():
         raise missing("photo")
@@ -129,45 +116,78 @@ def thumbnail(workspace: str, photo: str, here: Here) -> Response:
 
 
 @router.get(f"{_ONE}/{{photo}}/image", response_class=Response, summary="Picture of a photo")
-async def image(workspace: str, photo: str, here: Here) -> Response:
+async def image(found: Found, photo: str, here: Here) -> Response:
     """Return a photo as an upright JPEG of at most 1,024 pixels."""
-    found = await run_in_threadpool(here.workspaces.get, workspace)
     record = found.state.photo(photo)
     content = await here.decoding(lambda: _jpeg(_shown(found.photo(record))))
     return Response(content, media_type="image/jpeg", headers=_PRIVATE)
 
 
 @router.get(f"{_WORKSPACE}/answers.csv", response_class=Response, summary="Answers as a table")
-def answers_csv(workspace: str, here: Here) -> Response:
+def answers_csv(found: Found) -> Response:
     """Return the answers as CSV, without formulas for a spreadsheet."""
-    state = here.workspaces.get(workspace).state
-    rows = [
-        {**(photo.answer or {}), "corrected": "" if photo.label is None else state.classes[photo.label]}
-        for photo in state.answered
-    ]
-    lines = csv_of([{name: row.get(name) for name in _COLUMNS} for row in rows], _COLUMNS)
-    headers = {"Content-Disposition": 'attachment; filename="answers.csv"'}
-    return Response("".join(f"{line}\r\n" for line in lines), headers=headers, media_type="text/csv; charset=utf-8")
+    state = found.state
+    columns = [name for name in Answer.model_fields if name != "rejected"]  # of `patchvote predict`
+    rows = []
+    for photo in state.answered:
+        answer = photo.answer or {}
+        corrected = "" if photo.label is None else state.classes[photo.label]
+        rows.append({name: answer.get(name) for name in columns} | {"corrected": corrected})
+    content = "".join(f"{line}\r\n" for line in csv_of(rows, [*columns, "corrected"]))
+    return Response(content, headers=_attachment("answers.csv"), media_type="text/csv; charset=utf-8")
 
 
 @router.get(f"{_WORKSPACE}/answers.zip", response_class=StreamingResponse, summary="A folder per class")
-def answers_zip(workspace: str, here: Here) -> Response:
+def answers_zip(found: Found) -> Response:
     """Return the answered photos in a folder per class."""
-    headers = {"Content-Disposition": 'attachment; filename="answers.zip"'}
-    content = zip_of_answers(here.workspaces.get(workspace))
-    return StreamingResponse(content, headers=headers, media_type="application/zip")
+    archive = zip_of_answers(found)
+    chunks = iter(lambda: archive.read(_CHUNK), b"")
+    return StreamingResponse(chunks, headers=_attachment("answers.zip"), media_type="application/zip")
 
 
-def _added(here: Context, workspace: Workspace, sent: Sent) -> dict[str, Any]:
-    """Add the photos of a request, and return which were added, which were there, and which cannot be read."""
-    most = here.settings.limits.classes
-    by_folder = str(sent.fields.get("folders", "")).lower() in ("true", "1", "on")
-    label, name = sent.fields.get("class"), sent.fields.get("class_name")
-    uploads = {hashlib.sha256(upload.content).hexdigest(): upload for upload in reversed(sent.files)}
-    uploads = dict(reversed(uploads.items()))  # of each content the first, in the order in which they came
-    with workspace.lock:  # refuse what is wrong before anything is written
-        _destination(State.from_plain(workspace.state.to_plain()), label, name, most)
-        _check_room(workspace.state, uploads, here)
+def _attachment(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
+
+
+def _add(here: Context, workspace: Workspace, files: list[Upload], fields: dict[str, Any]) -> Response:
+    """Add the photos of a request, and reply which were added, which were there, and which cannot be read."""
+    by_folder = str(fields.get("folders", "")).lower() in ("true", "1", "on")
+    label, name = fields.get("class"), fields.get("class_name")
+    uploads: dict[str, Upload] = {}  # of each content the first, in the order in which they came
+    for upload in files:
+        uploads.setdefault(hashlib.sha256(upload.content).hexdigest(), upload)
+    pictures, refused = _pictures(uploads)
+    added, known = [], []
+    with workspace.change() as state:
+        _check_room(state, {digest: uploads[digest] for digest in pictures}, here)
+        for digest, ((width, height), small) in pictures.items():
+            upload = uploads[digest]
+            try:
+                target = _destination(state, label, upload.folder if by_folder else name, here)
+            except Problem as problem:
+                if not by_folder:
+                    raise
+                refused.append({"name": upload.name, "reason": problem.message})  # its folder cannot be a class
+                continue
+            photo = state.photos.get(digest)
+            if photo is None:
+                photo = PhotoRecord(digest, upload.name, target, width, height, len(upload.content))
+                state.photos[digest] = photo
+                workspace.put(digest, upload.content, small)
+                added.append(photo)
+            else:
+                photo.label = photo.label or target
+                known.append(photo)
+    return here.changed(
+        workspace,
+        added=[photo_view(workspace, photo) for photo in added],
+        known=[photo_view(workspace, photo) for photo in known],
+        refused=refused,
+    )
+
+
+def _pictures(uploads: dict[str, Upload]) -> tuple[dict[str, tuple[tuple[int, int], bytes]], list[dict[str, str]]]:
+    """Return the size and a small JPEG of each photo, and those that cannot be read, with the reason."""
     pictures, refused = {}, []
     for digest, upload in uploads.items():
         try:
@@ -178,40 +198,15 @@ def _added(here: Context, workspace: Workspace, sent: Sent) -> dict[str, Any]:
         size = picture.size
         picture.thumbnail((_THUMBNAIL, _THUMBNAIL), Image.Resampling.BICUBIC)
         pictures[digest] = size, _jpeg(picture)
-    added, known = [], []
-    with workspace.change() as state:
-        for digest, ((width, height), small) in pictures.items():
-            upload = uploads[digest]
-            try:
-                target = _destination(state, label, upload.folder if by_folder else name, most)
-            except Problem as problem:
-                if not by_folder:
-                    raise
-                refused.append({"name": upload.name, "reason": problem.message})  # its folder cannot be a class
-                continue
-            photo = state.photos.get(digest)
-            if photo is None:
-                _check_room(state, {digest: upload}, here)  # others may have come meanwhile
-                photo = PhotoRecord(digest, upload.name, target, width, height, len(upload.content))
-                state.photos[digest] = photo
-                workspace.put(digest, upload.content, small)
-                added.append(photo)
-            else:
-                photo.label = photo.label or target
-                known.append(photo)
-    return {
-        "added": [photo_view(workspace, photo) for photo in added],
-        "known": [photo_view(workspace, photo) for photo in known],
-        "refused": refused,
-    }
+    return pictures, refused
 
 
-def _destination(state: State, label: Any, name: Any, most: int) -> str | None:
+def _destination(state: State, label: Any, name: Any, here: Context) -> str | None:
     """Return the id of the class that is meant, by its id or by its name; None for unlabelled photos."""
     if label and name:
         raise Problem(422, "invalid", "give the class by its id or by its name, not by both.")
     if name:
-        return state.class_named(str(name), most)
+        return state.class_named(str(name), here.settings.limits.classes)
     if label:
         state.name_of(str(label))
     return str(label) if label else None
@@ -240,8 +235,8 @@ def _jpeg(picture: Image.Image) -> bytes:
     return data.getvalue()
 
 
-def zip_of_answers(workspace: Workspace) -> Iterator[bytes]:
-    """Yield an archive of the answered photos, in a folder per class, in bounded memory.
+def zip_of_answers(workspace: Workspace) -> IO[bytes]:
+    """Return an archive of the answered photos, in a folder per class, as a temporary file on the workspace's disk.
 
     A photo is in the folder of the class that a user gave it, and otherwise in that of its answer. Names of folders and
     photos are made safe on every system.
@@ -254,37 +249,11 @@ def zip_of_answers(workspace: Workspace) -> Iterator[bytes]:
     photos = [(photo, label) for photo, label in photos if label]  # not those that could not be read
     # "None of these" is an answer, not a class, and keeps its name.
     folders = {NONE: NONE, **folder_names([label for _, label in photos if label != NONE], [NONE])}
-    names = different(f"{folders[label]}/{folder_name(photo.name)}" for photo, label in photos)
-    stream = _Stream()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+    names = different([f"{folders[label]}/{folder_name(photo.name)}" for photo, label in photos])
+    file = tempfile.TemporaryFile(dir=workspace.folder)  # noqa: SIM115 - the response closes it
+    with zipfile.ZipFile(file, "w") as archive:
         for (photo, _), name in zip(photos, names, strict=True):
-            path = workspace.folder / "photos" / photo.id
-            if not path.is_file():
-                continue
-            entry = zipfile.ZipInfo(name, _DATE)
-            entry.external_attr = 0o644 << 16
-            with path.open("rb") as file, archive.open(entry, "w") as target:
-                while chunk := file.read(_CHUNK):
-                    target.write(chunk)
-                    yield stream.taken()
-    yield stream.taken()
-
-
-class _Stream(io.RawIOBase):
-    """Collects what an archive writes until it is taken; it cannot seek, so nothing is written twice."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._parts.append(bytes(data))
-        return len(data)
-
-    def taken(self) -> bytes:
-        """Return what was written since the last call."""
-        data = b"".join(self._parts)
-        self._parts.clear()
-        return data
+            with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                archive.write(workspace.folder / "photos" / photo.id, name)
+    file.seek(0)
+    return file
