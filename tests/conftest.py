@@ -252,31 +252,43 @@ def surface_models(tmp_path_factory, surfaces):
     return folder
 
 
-@pytest.fixture
-def served(tmp_path, surface_models):
-    """A client of a server in this process, which was started with both models."""
+@pytest.fixture(scope="session")
+def served(tmp_path_factory, surface_models):
+    """A client of a server in this process, which was started with both models; `folder` has its workspaces."""
     from helpers.web import client, settings
 
-    with client(
-        settings(
-            tmp_path / "data", models=(surface_models / "surfaces.patchvote", surface_models / "nearest.patchvote")
-        )
-    ) as made:
+    models = (surface_models / "surfaces.patchvote", surface_models / "nearest.patchvote")
+    with client(settings(tmp_path_factory.mktemp("served"), models=models)) as made:
         yield made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def home(tmp_path_factory):
+    """A client of a server in this process without models; `folder` has its workspaces."""
+    from helpers.web import client, settings
+
+    with client(settings(tmp_path_factory.mktemp("home"))) as made:
+        yield made
+
+
+@pytest.fixture
+def workspace(home):
+    """Id of an empty workspace of `home`."""
+    return home.post("/v1/workspaces", json={}).json()["id"]
+
+
+@pytest.fixture(scope="session")
 def address(tmp_path_factory):
-    """Address of a server of the page, of the tests of one file."""
+    """Address of a server of the page."""
     from helpers.web import live
 
     with live(tmp_path_factory.mktemp("data")) as server:
         yield server.address
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser():
-    """Return a browser for the tests of one file."""
+    """A browser with a camera that shows a test picture."""
     from helpers.browser import start_browser
 
     with start_browser() as started:

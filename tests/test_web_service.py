@@ -1,141 +1,179 @@
-"""The service itself: the page with its ETags, health, metrics, the description of the API, the command, the client."""
+"""The service itself: the page, metrics, the description of the API, the documentation, the command, the client."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
-import numpy as np
+import hypothesis
 import pytest
 
 pytest.importorskip("fastapi")
 
-from helpers.web import ENDLESS, client, crops, events, files, let_jobs_run, live, settings, taught
+from helpers.pages import ROOT, blocks
+from helpers.web import add, client, crops, files, live, settings, threaded
 from patchvote import ImageClassifier
 from patchvote.errors import PatchvoteError
-from patchvote.networks import load
-from patchvote.networks.onnx_file import write_network
-from patchvote.web.app import make_app
 from patchvote.web.client import Client, ServerError
 
-
-@pytest.fixture
-def page(tmp_path):
-    folder = tmp_path / "static"
-    folder.mkdir()
-    (folder / "index.html").write_text("<!doctype html><title>page</title>", encoding="utf-8")
-    (folder / "app.js").write_text("'use strict';", encoding="utf-8")
-    return folder
+GUIDE = ROOT / "docs" / "serve.md"
 
 
-def test_the_page_comes_with_etags_and_is_sent_once(tmp_path, page):
-    with client(settings(tmp_path / "data", static=page)) as home:
-        first = home.get("/")
-        assert (first.status_code, first.headers["content-type"]) == (200, "text/html; charset=utf-8")
-        script = home.get("/static/app.js")
-        assert "javascript" in script.headers["content-type"]
-        for path, response in (("/", first), ("/static/app.js", script)):
-            tag = response.headers["ETag"]
-            for known in (tag, f"W/{tag}", f'"other", {tag}'):
-                again = home.get(path, headers={"If-None-Match": known})
-                assert (again.status_code, again.content) == (304, b"")
-            assert home.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
-        for path in ("/static/nothing.js", "/static/%2e%2e/index.html"):
-            assert home.get(path).status_code == 404
-        assert "nothing at this address" in home.get("/nothing").json()["error"]["message"]
-
-
-def test_another_content_has_another_etag(tmp_path, page):
+def test_the_page_comes_with_etags_and_is_sent_once(tmp_path):
+    page = tmp_path / "static"
+    page.mkdir()
+    (page / "index.html").write_text("<!doctype html><title>page</title>", encoding="utf-8")
     tags = []
-    for text in ("one", "two"):
-        (page / "app.js").write_text(text, encoding="utf-8")
-        with client(settings(tmp_path / "data", static=page)) as home:
-            tags.append(home.get("/static/app.js").headers["ETag"])
+    with client(settings(tmp_path / "data", static=page)) as home:
+        for script in ("one", "other"):
+            (page / "app.js").write_text(script, encoding="utf-8")
+            for path, kind in (("/", "text/html; charset=utf-8"), ("/static/app.js", "text/javascript; charset=utf-8")):
+                first = home.get(path)
+                assert (first.status_code, first.headers["content-type"]) == (200, kind)
+                tag = first.headers["ETag"]
+                for known in (tag, f"W/{tag}", f'"other", {tag}'):
+                    again = home.get(path, headers={"If-None-Match": known})
+                    assert (again.status_code, again.content) == (304, b"")
+                assert home.get(path, headers={"If-None-Match": '"other"'}).status_code == 200
+            tags.append(tag)
+        for path in ("/static/nothing.js", "/static/%2e%2e/index.html", "/nothing"):
+            assert "nothing at this address" in home.get(path).json()["error"]["message"]
     assert tags[0] != tags[1]
 
 
 def test_health_and_settings_are_told(served):
     assert served.get("/healthz").json()["status"] == "ok"
-    told = served.get("/v1/settings").json()
-    assert told["models"] == ["surfaces", "nearest"]
-    assert told["token"] is False
-    assert ".jpg" in told["endings"]
+    shown = served.get("/v1/settings").json()
+    assert (shown["models"], shown["token"], ".jpg" in shown["endings"]) == (["surfaces", "nearest"], False, True)
 
 
-def test_metrics_count_photos_requests_and_jobs(served, surfaces):
-    served.post("/v1/predict?model=surfaces", files=files(surfaces["brick"][:2]))
-    served.get("/v1/models/other")
-    lines = dict(line.rsplit(" ", 1) for line in served.get("/metrics").text.splitlines() if not line.startswith("#"))
+def test_metrics_count_photos_requests_and_jobs(tmp_path, surfaces, surface_models):
+    with client(settings(tmp_path, models=(surface_models / "surfaces.patchvote",))) as home:
+        home.post("/v1/predict", files=files(surfaces["brick"][:2]))
+        home.get("/v1/models/other")
+        text = home.get("/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert lines["patchvote_photos_total"] == "2.0"
     assert lines['patchvote_requests_total{route="/v1/predict",status="200"}'] == "1.0"
     assert lines['patchvote_requests_total{route="/v1/models/{name}",status="404"}'] == "1.0"
     assert lines['patchvote_request_seconds_count{route="/v1/predict"}'] == "1.0"
-    assert lines['patchvote_request_seconds_bucket{le="+Inf",route="/v1/predict"}'] == "1.0"
     assert float(lines["patchvote_memory_bytes"]) > 1e7
-    assert lines["patchvote_photos_waiting"] == "0.0"
+    for name in ("photos_waiting", "photos_refused_total", "jobs_running", "streams_open"):
+        assert lines[f"patchvote_{name}"] == "0.0"
 
 
-def test_the_description_of_the_api_has_examples_and_a_summary_of_every_route(served):
+def test_every_route_is_described_with_an_example_and_is_in_the_documentation(served):
     described = served.get("/openapi.json").json()
+    page = GUIDE.read_text(encoding="utf-8")
+    for short, long in (("…/", "/v1/workspaces/{workspace}/"), ("{id}", "{workspace}"), ("{class}", "{label}")):
+        page = page.replace(short, long)
     for path, methods in described["paths"].items():
-        for method, route in methods.items():
-            assert route["summary"], (method, path)
+        assert path in page
+        assert all(route["summary"] for route in methods.values())
     assert described["components"]["schemas"]["Answer"]["examples"][0]["label"] == "cat"
     body = described["paths"]["/v1/predict"]["post"]["requestBody"]["content"]
     assert set(body) == {"multipart/form-data", "application/json"}
     assert body["application/json"]["example"]["photos"]
 
 
-def test_every_route_is_in_the_documentation(served):
-    from pathlib import Path
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory, surfaces, surface_models):
+    """Folder of a reader with a few photos, a server that was started with a model of pets, and a collector."""
+    folder = tmp_path_factory.mktemp("pets")
+    photos = {"cat": surfaces["brick"], "dog": surfaces["grass"]}  # surfaces stand for pets
+    labels = [label for label, own in photos.items() for _ in own]
+    classifier = ImageClassifier(cache=surface_models / "bags")
+    classifier.fit([content for own in photos.values() for _, content in own], labels).save(folder / "pets.patchvote")
+    here = folder / "here"
+    for label, name in (("cat", "a.jpg"), ("dog", "b.jpg")):
+        (here / label).mkdir(parents=True)
+        (here / name).write_bytes(photos[label][5][1])
+        for number in (1, 2):
+            (here / label / f"{number}.jpg").write_bytes(photos[label][number][1])
+    with socket.create_server(("127.0.0.1", 0)) as collector:
+        telemetry = {
+            "FASTAPI_OTEL_AUTO_CONFIGURE": "true",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.getsockname()[1]}",
+            "OTEL_BSP_SCHEDULE_DELAY": "50",
+        }
+        with live(folder / "data", folder / "pets.patchvote", errors=folder / "errors", **telemetry) as server:
+            yield here, server, collector
 
-    page = (Path(__file__).parent.parent / "docs" / "serve.md").read_text(encoding="utf-8")
-    short = (
-        page.replace("…/", "/v1/workspaces/{workspace}/").replace("{id}", "{workspace}").replace("{class}", "{label}")
+
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("bash")), reason="needs curl and bash")
+def test_the_lines_of_curl_in_the_documentation_work_as_they_stand(pets):
+    here, server, _ = pets
+    (here / "token").write_text("0123456789abcdef")  # which this server does not need
+    (here / ".curlrc").write_text("fail-with-body\nsilent\nwrite-out = \\n\n")  # an error of the server ends the script
+    chapter = GUIDE.read_text(encoding="utf-8").partition("with curl\n")[2].partition("\n## ")[0]
+    commands = "\n".join(line[4:] for line in chapter.splitlines() if line.startswith("    "))
+    done = subprocess.run(
+        [
+            *("bash", "-e", "-o", "pipefail", "-c"),
+            re.sub(r"http://127\.0\.0\.1:8000|https://photos\.example\.org", server.address, commands),
+        ],
+        cwd=here,
+        env=os.environ | {"CURL_HOME": str(here), "HOME": str(here)},
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
-    assert [path for path in served.get("/openapi.json").json()["paths"] if path not in short] == []
+    assert done.returncode == 0, done.stdout + done.stderr
+    named, explained, models, cats, dogs = (json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{")
+    assert [answer["label"] for answer in named["answers"]] == ["cat", "dog"]
+    assert ([one["label"] for one in explained["maps"]], explained["width"]) == (["cat"], 32)
+    assert [model["name"] for model in models["models"]] == ["pets"]
+    assert (len(cats["added"]), dogs["workspace"]["photos"]) == (2, 4)
+    assert '"status": "done"' in done.stdout.rpartition("event: end")[2]
+    assert ImageClassifier.load(here / "pets.patchvote").classes == ("cat", "dog")
 
 
-def test_streams_of_events_are_bounded(tmp_path, surfaces, monkeypatch):
-    let_jobs_run(monkeypatch, ENDLESS)
-    with client(settings(tmp_path, {"streams": 0})) as home:
-        workspace = taught(home, {name: photos[:1] for name, photos in surfaces.items()})
-        job = home.post(f"/v1/workspaces/{workspace}/learn", json={}).json()["id"]
-        assert home.get(f"/v1/jobs/{job}/events").status_code == 429
-        assert home.delete(f"/v1/jobs/{job}").json()["status"] == "cancelled"
+def test_the_program_in_the_documentation_works_as_it_stands(pets, monkeypatch, capsys):
+    here, server, _ = pets
+    (program,) = blocks(GUIDE, "python")
+    monkeypatch.chdir(here)
+    exec(program.replace("http://127.0.0.1:8000", server.address), {})
+    asked, *_, learned = capsys.readouterr().out.splitlines()
+    assert asked.startswith("a.jpg cat ")
+    assert "classified correctly" in learned or "held out" in learned, learned
+    assert ImageClassifier.load("pets.patchvote").classes == ("cat", "dog")
 
 
-def test_jobs_wait_for_one_another_and_only_so_many(tmp_path, surfaces, monkeypatch):
-    let_jobs_run(monkeypatch, ENDLESS)
-    with client(settings(tmp_path, {"waiting_jobs": 1})) as home:
-        ids = [taught(home, {name: own[:1] for name, own in surfaces.items()}) for _ in range(4)]
-        answers = [home.post(f"/v1/workspaces/{workspace}/learn", json={}) for workspace in ids]
-        assert answers[0].status_code == 202
-        refused = [answer for answer in answers if answer.status_code == 429]
-        assert refused
-        assert int(refused[0].headers["Retry-After"]) > 0
-        waiting = [answer.json() for answer in answers if answer.status_code == 202]
-        assert waiting[-1]["position"] == 1
-        for job in waiting:
-            home.delete(f"/v1/jobs/{job['id']}")
-        assert [list(events(home, job["id"]))[-1][1]["status"] for job in waiting] == ["cancelled"] * len(waiting)
+def test_the_command_listens_on_this_machine_alone_and_shares_neither_port_nor_folder(pets, tmp_path, command):
+    here, server, _ = pets
+    with Path("/proc/net/tcp").open() as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    listening = [row[1] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == server.port]
+    assert listening == [f"0100007F:{server.port:04X}"]
+    for words, keyword in (
+        (("--data", here.parent / "data", "--port", "0"), "another server uses"),
+        (("--data", tmp_path, "--port", server.port), "--port"),
+    ):
+        done = command("serve", *words)
+        assert (done.code, keyword in done.err) == (1, True)
 
 
-def test_a_job_that_takes_too_long_is_ended_and_says_so(tmp_path, surfaces):
-    with client(settings(tmp_path, {"job_seconds": 0.2})) as home:
-        workspace = taught(home, surfaces)
-        job = home.post(f"/v1/workspaces/{workspace}/learn", json={}).json()["id"]
-        last = list(events(home, job))[-1][1]
-        assert (last["status"], last["message"]) == ("failed", "learning took too long.")
-        assert home.get(f"/v1/workspaces/{workspace}").json()["model"] is None
+def test_the_server_sends_no_telemetry_even_if_the_environment_asks_for_it(pets):
+    here, server, collector = pets
+    assert Client(server.address).create_workspace()
+    collector.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        collector.accept()
+    assert "elemetry" not in (here.parent / "errors").read_text()
 
 
 def test_the_client_asks_explains_teaches_and_fetches(tmp_path, surface_models, surfaces, real_photos):
-    token = "a token of sixteen characters"
-    with live(tmp_path / "data", surface_models / "surfaces.patchvote", PATCHVOTE_TOKEN=token) as server:
-        home = Client(server.address, token=token)
-        new = crops(real_photos, "grass", 2, 5)
-        (tmp_path / "a.png").write_bytes(new[0][1])
+    token, new = "a token of sixteen characters", crops(real_photos, "grass", 2, 5)
+    (tmp_path / "a.png").write_bytes(new[0][1])
+    models = (surface_models / "surfaces.patchvote",)
+    with threaded(settings(tmp_path / "data", {"waiting_jobs": 0}, models=models, token=token)) as port:
+        home = Client(f"http://127.0.0.1:{port}", token=token, patience=1)
         answers = home.predict([tmp_path / "a.png", new[1]])
         assert [answer["file"] for answer in answers] == ["a.png", new[1][0]]
         assert home.explain(tmp_path / "a.png", labels=["brick"], width=8, height=8)["maps"][0]["label"] == "brick"
@@ -145,56 +183,96 @@ def test_the_client_asks_explains_teaches_and_fetches(tmp_path, surface_models, 
         with pytest.raises(ServerError, match="no such"):
             home.workspace("0" * 32)
         with pytest.raises(ServerError, match="token"):
-            Client(server.address).workspace(workspace)
+            Client(f"http://127.0.0.1:{port}").workspace(workspace)
+        with pytest.raises(ServerError, match="too many jobs") as busy:
+            home.learn(workspace)
+        assert busy.value.retry_after > 1  # more than its patience
     with pytest.raises(PatchvoteError, match="Is the server running"):
         home.workspace(workspace)
     with pytest.raises(PatchvoteError, match="http://"):
         Client("ftp://example.com")
 
 
-def test_without_the_extra_the_command_says_what_to_install_and_the_rest_works():
+def test_without_the_extra_the_command_says_what_to_install_and_other_commands_do_not_load_it():
     code = """
 import sys
+from pathlib import Path
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in ("fastapi", "uvicorn", "starlette", "python_multipart", "multipart"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
 import patchvote.web.client, patchvote.web.settings
+from patchvote.cli import main, make_app
+try:
+    make_app()(["--help"])
+except SystemExit:
+    pass
 sys.argv = ["patchvote", "serve"]
-from patchvote.cli import main
 main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "pip install 'patchvote[web]'" in done.stderr
 
 
-def test_no_other_command_loads_the_web_framework():
-    code = """
-import sys
-sys.argv = ["patchvote", "--help"]
-from patchvote.cli import make_app
-try:
-    make_app()()
-except SystemExit:
-    pass
-print("loaded:", [name for name in ("fastapi", "starlette", "uvicorn") if name in sys.modules])
-"""
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.endswith("loaded: []\n")
+@pytest.fixture(scope="module")
+def described(tmp_path_factory, surface_models):
+    """Client of a server with a model, whose description makes requests."""
+    limits = {"body_seconds": 5.0, "waiting_jobs": 1, "workspaces": 5000}
+    models = (surface_models / "surfaces.patchvote",)
+    with threaded(settings(tmp_path_factory.mktemp("data"), limits, models=models)) as port:
+        yield Client(f"http://127.0.0.1:{port}")
 
 
-def test_the_network_of_the_command_line_is_for_models_that_need_one(tmp_path, surface_models):
-    backbone = load("efficientnet-lite0")
-    write_network(tmp_path / "net.onnx", backbone.graph(), backbone.spec)
-    rng = np.random.default_rng(0)
-    photos = [rng.integers(0, 255, (64, 64, 3), dtype=np.uint8) for _ in range(4)]
-    classifier = ImageClassifier(str(tmp_path / "net.onnx"), cache=False).fit(photos, list("abab"))
-    (tmp_path / "away").mkdir()
-    classifier.save(tmp_path / "away" / "own.patchvote")
-    models = (tmp_path / "away" / "own.patchvote", surface_models / "surfaces.patchvote")
-    with client(settings(tmp_path / "data", models=models, network=str(tmp_path / "net.onnx"))) as made:
-        assert {one["name"] for one in made.get("/v1/models").json()["models"]} == {"own", "surfaces"}
-    with pytest.raises(PatchvoteError, match="An ONNX file is found beside it"):
-        make_app(settings(tmp_path / "other", models=models), None)
+def _real(home: Client, surfaces: dict) -> dict[str, str]:
+    """Return parameters of addresses that exist: a workspace with a model, a class, a photo, and a job that is over."""
+    workspace = home.create_workspace(model="surfaces")
+    photo = home.add_photos(workspace, surfaces["brick"][:1], "brick")["added"][0]["id"]
+    job = home._json("POST", f"/v1/workspaces/{workspace}/learn", {})["id"]
+    home._json("DELETE", f"/v1/jobs/{job}")
+    return {"workspace": workspace, "photo": photo, "label": "c1", "name": "surfaces", "job": job}
+
+
+def _ask(operation, real: dict[str, str], statuses: set[int]) -> None:
+    """Send requests to one route, some of them to an address that exists."""
+
+    @hypothesis.settings(
+        max_examples=6, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+    )
+    @hypothesis.given(case=operation.as_strategy(), exists=hypothesis.strategies.booleans())
+    def ask(case, exists):
+        if exists and case.path_parameters:
+            case.path_parameters = {name: real[name] for name in case.path_parameters}
+        response = case.call(timeout=120)
+        statuses.add(response.status_code)
+        assert response.status_code < 500, (case.as_curl_command(), response.text)
+        if response.status_code >= 400:
+            assert set(response.json()) == {"error"}
+
+    ask()
+
+
+def test_no_request_that_the_description_allows_ends_in_a_fault(described, surfaces):
+    schemathesis = pytest.importorskip("schemathesis")
+    schema = schemathesis.openapi.from_url(f"{described._parts.geturl()}/openapi.json", timeout=120)
+    seen: dict[str, set[int]] = {}
+    real = _real(described, surfaces)
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        _ask(operation, real, seen.setdefault(operation.label, set()))
+        if operation.method.upper() == "DELETE" or operation.path.endswith("/delete"):
+            real = _real(described, surfaces)
+    assert len(seen) > 25
+    # Not everything was refused: most routes were also given what they take.
+    assert sum(any(status < 300 for status in statuses) for statuses in seen.values()) > 15
+
+
+def test_names_with_all_kinds_of_characters_are_answered(home, workspace, surfaces):
+    at = f"/v1/workspaces/{workspace}"
+    for name in ("Straße 桜", "👩‍🌾", "\u202ex", "a\N{REPLACEMENT CHARACTER}b"):
+        assert home.post(f"{at}/classes", json={"name": name}).status_code in (201, 422)
+    lone = home.post(f"{at}/classes", content='{"name": "\\ud800"}', headers={"Content-Type": "application/json"})
+    assert lone.status_code == 422
+    photo = ("Straße 桜.png", surfaces["brick"][0][1])
+    assert add(home, workspace, [photo])["added"][0]["name"] == photo[0]

@@ -7,7 +7,6 @@ import dataclasses
 import io
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -34,8 +33,10 @@ SOURCES = Path(__file__).resolve().parents[2] / "src"
 ADDRESS = "http://127.0.0.1:8000"
 ENDLESS = "import sys; sys.stdin.read()"  # a program that does not end before it is told to
 
+Photos = list[tuple[str, bytes]]
 
-def crops(folder: Path, name: str, count: int, seed: int = 0) -> list[tuple[str, bytes]]:
+
+def crops(folder: Path, name: str, count: int, seed: int = 0) -> Photos:
     """Return crops of one of scikit-image's photos, as names and contents of PNG files."""
     rng, made = np.random.default_rng(seed), []
     image = Image.open(folder / f"{name}.png").convert("RGB")
@@ -48,9 +49,14 @@ def crops(folder: Path, name: str, count: int, seed: int = 0) -> list[tuple[str,
     return made
 
 
-def files(photos: list[tuple[str, bytes]], part: str = "files") -> list[tuple[str, tuple[str, bytes]]]:
+def files(photos: Photos, part: str = "files") -> list[tuple[str, tuple[str, bytes]]]:
     """Return photos as parts of a form."""
     return [(part, photo) for photo in photos]
+
+
+def model_file(content: bytes) -> list[tuple[str, tuple[str, bytes]]]:
+    """Return a model as a part of a form."""
+    return files([("m.patchvote", content)], "file")
 
 
 def settings(data: Path, limits: dict[str, Any] | None = None, **more: Any) -> Settings:
@@ -59,37 +65,54 @@ def settings(data: Path, limits: dict[str, Any] | None = None, **more: Any) -> S
 
 
 @contextlib.contextmanager
-def client(wanted: Settings, **more: Any) -> Iterator[TestClient]:
+def client(wanted: Settings, log: Any = None, **more: Any) -> Iterator[TestClient]:
     """Run a server in this process, and yield a client of it."""
-    with TestClient(make_app(wanted, more.pop("log", None)), base_url=ADDRESS, **more) as made:
+    with TestClient(make_app(wanted, log), base_url=ADDRESS, **more) as made:
+        made.folder = wanted.data / "workspaces"
         yield made
 
 
-def taught(client: TestClient, photos: dict[str, list[tuple[str, bytes]]]) -> str:
+def taught(client: TestClient, photos: dict[str, Photos]) -> str:
     """Make a workspace with photos of some classes, and return its id."""
     workspace = client.post("/v1/workspaces", json={}).json()["id"]
     for name, own in photos.items():
-        done = client.post(f"/v1/workspaces/{workspace}/photos", files=files(own), data={"class_name": name})
-        assert done.status_code == 200, done.text
+        add(client, workspace, own, class_name=name)
     return workspace
+
+
+def add(client: TestClient, workspace: str, photos: Photos, **fields: Any) -> dict[str, Any]:
+    """Add photos to a workspace, and return the answer."""
+    done = client.post(f"/v1/workspaces/{workspace}/photos", files=files(photos), data=fields)
+    assert done.status_code == 200, done.text
+    return done.json()
+
+
+def submitted(client: TestClient, workspace: str, **wanted: Any) -> str:
+    """Begin to learn, and return the id of the job."""
+    job = client.post(f"/v1/workspaces/{workspace}/learn", json=wanted)
+    assert job.status_code == 202, job.text
+    return job.json()["id"]
 
 
 def learned(client: TestClient, workspace: str, **wanted: Any) -> dict[str, Any]:
     """Learn, follow the events until the end, and return the last state of the job."""
-    job = client.post(f"/v1/workspaces/{workspace}/learn", json=wanted)
-    assert job.status_code == 202, job.text
-    return list(events(client, job.json()["id"]))[-1][1]
+    return list(events(client, submitted(client, workspace, **wanted)))[-1][1]
 
 
 def events(client: TestClient, job: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the events of a job."""
-    kind = ""
     with client.stream("GET", f"/v1/jobs/{job}/events") as stream:
         for line in stream.iter_lines():
-            if line.startswith("event: "):
-                kind = line.removeprefix("event: ")
-            elif line.startswith("data: "):
-                yield kind, json.loads(line.removeprefix("data: "))
+            name, _, value = line.partition(": ")
+            if name == "event":
+                kind = value
+            elif name == "data":
+                yield kind, json.loads(value)
+
+
+def refusal(response: Any) -> tuple[int, str]:
+    """Return the status and the code of an error."""
+    return response.status_code, response.json()["error"]["code"]
 
 
 def let_jobs_run(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
@@ -118,16 +141,20 @@ def threaded(wanted: Settings) -> Iterator[int]:
         thread.join(60)
 
 
+@dataclasses.dataclass
 class Live:
     """`patchvote serve` in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
-        self.process, self.address = process, address
-        self.port = int(urllib.parse.urlsplit(address).port or 0)
+    process: subprocess.Popen[str]
+    address: str
+
+    @property
+    def port(self) -> int:
+        return int(urllib.parse.urlsplit(self.address).port or 0)
 
     def kill(self) -> None:
         """End it as a power cut would."""
-        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
 
 
@@ -136,19 +163,17 @@ def live(data: Path, *words: object, errors: Path | None = None, **environment: 
     """Start the command on a free port of this machine, and end it with the block."""
     command = [sys.executable, "-m", "patchvote", "serve", *map(str, words), "--port", "0", "--data", str(data)]
     surroundings = os.environ | {"PYTHONPATH": str(SOURCES), "PYTHONUNBUFFERED": "1"} | environment
-    with contextlib.ExitStack() as stack:
-        log = stack.enter_context((errors or Path(os.devnull)).open("w"))
+    with (errors or Path(os.devnull)).open("w") as log:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=surroundings)
+    try:
+        line = process.stdout.readline()
+        assert "http://" in line, line
+        yield Live(process, line.split()[-1])
+    finally:
+        process.terminate()
         try:
-            line = process.stdout.readline() if process.stdout else ""
-            assert "http://" in line, line
-            yield Live(process, line.split()[-1])
-        finally:
-            process.terminate()
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout:
-                process.stdout.close()
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

@@ -427,6 +427,8 @@ async def _from_form(request: Request, most: int, part: str) -> tuple[list[Uploa
             files = [value for name, value in values if isinstance(value, UploadFile) and name == part]
             fields = {name: value for name, value in values if not isinstance(value, UploadFile)}
             return [Upload(*shown_name(file.filename), await file.read()) for file in files], fields
+    except Problem:  # of the guard, while the body is read
+        raise
     except HTTPException as error:
         if "Too many files" in error.detail:
             raise _too_many(most) from None

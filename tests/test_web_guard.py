@@ -1,0 +1,300 @@
+"""The threat model of the server (docs/security.md): who may talk to it, how slowly, and what it tells."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import hmac
+import json
+import re
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from helpers.web import client, files, model_file, refusal, settings, threaded
+from patchvote.errors import PatchvoteError
+from patchvote.web.client import Client
+from patchvote.web.guard import COOKIE, session_of
+from patchvote.web.settings import Settings
+
+TOKEN = "correct-horse-battery-staple"
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory):
+    """A client without the token of a server that needs it."""
+    with client(settings(tmp_path_factory.mktemp("locked"), token=TOKEN)) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "localhost@evil",
+        "127.0.0.1:80@evil",
+        "127.0.0.1:8000.evil.example",
+        "[::1]evil",
+        "[::1]:80@evil",
+        "[::1].evil.example:8000",
+        "[localhost]",
+        "",
+        "10.0.0.1",
+    ],
+)
+def test_a_forged_host_is_refused(home, host):
+    assert refusal(home.get("/v1/models", headers={"Host": host})) == (421, "host")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:8000", "LOCALHOST", "[::1]:8000"])
+def test_addresses_of_this_machine_are_no_forged_host(home, host):
+    assert home.get("/v1/models", headers={"Host": host}).status_code == 200
+
+
+def test_a_server_for_others_answers_to_addresses_and_to_the_names_that_were_listed(tmp_path):
+    wanted = settings(tmp_path, host="0.0.0.0", token=TOKEN, hosts=("photos.example",))
+    with client(wanted, headers={"Authorization": f"Bearer {TOKEN}"}) as home:
+        for host, status in (("photos.example", 200), ("192.168.1.7:8000", 200), ("evil.example", 421)):
+            assert home.get("/v1/models", headers={"Host": host}).status_code == status
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "http://localhost:8000"},  # another origin to browsers
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_a_foreign_origin_can_neither_change_nor_read_anything(home, workspace, headers):
+    for method, address in (
+        ("POST", "/v1/workspaces"),
+        ("POST", "/v1/predict"),
+        ("DELETE", f"/v1/workspaces/{workspace}"),
+        ("GET", f"/v1/workspaces/{workspace}"),
+        ("GET", "/metrics"),
+    ):
+        assert refusal(home.request(method, address, headers=headers)) == (403, "origin")
+    assert home.get(f"/v1/workspaces/{workspace}").status_code == 200
+
+
+def test_our_own_page_and_programs_are_no_foreign_origin(home):
+    for headers in ({"Origin": "http://127.0.0.1:8000", "Sec-Fetch-Site": "same-origin"}, {}):
+        assert home.post("/v1/workspaces", json={}, headers=headers).status_code == 201
+
+
+def test_no_response_allows_another_origin_and_all_have_a_strict_policy(home):
+    foreign = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    preflight = home.options("/v1/workspaces", headers=foreign)
+    for response in (home.get("/healthz"), home.get("/v1/nothing"), home.get("/"), preflight):
+        assert not [name for name in response.headers if name.startswith("access-control")]
+        policy = response.headers["Content-Security-Policy"]
+        assert {"default-src 'none'", "frame-ancestors 'none'"} <= set(policy.split("; "))
+        assert not re.search(r"https?:|\*|unsafe", policy)
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert response.headers["Referrer-Policy"] == "no-referrer"
+
+
+def test_a_missing_or_wrong_token_is_refused_everywhere_but_for_the_page_itself(locked, monkeypatch):
+    for path, methods in locked.get("/openapi.json").json()["paths"].items():
+        for method in methods:
+            response = locked.request(method, re.sub(r"\{\w+\}", "0" * 32, path))
+            is_open = path in ("/healthz", "/v1/session")
+            assert (response.status_code == 401) != is_open, (method, path, response.status_code)
+    compared = []  # in constant time
+    real = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda one, other: compared.append(one) or real(one, other))
+    for wrong in ("", TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "é"):
+        header = {"Authorization": f"Bearer {wrong}".encode()}
+        assert locked.get("/v1/models", headers=header).status_code == 401
+    assert TOKEN[:-1].encode() in compared
+    assert locked.get("/v1/models", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+    assert locked.get("/v1/models", headers={"Authorization": f"Basic {TOKEN}"}).status_code == 401
+
+
+def test_the_page_gets_a_cookie_for_the_token_that_scripts_and_other_sites_cannot_use(locked):
+    assert locked.post("/v1/session", json={"token": "wrong"}).status_code == 401
+    assert locked.get("/v1/models").status_code == 401
+    cookie = locked.post("/v1/session", json={"token": TOKEN}).headers["Set-Cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+    assert TOKEN not in cookie
+    assert locked.get("/v1/models").status_code == 200
+    locked.delete("/v1/session")
+    assert locked.get("/v1/models").status_code == 401
+
+
+def test_cookies_are_read_in_a_time_that_grows_with_their_length_and_others_do_no_harm(locked):
+    own, start = f"{COOKIE}={session_of(TOKEN)}", time.perf_counter()
+    hostile = f'{COOKIE}="' + "\\" * 60_000 + '"'
+    assert locked.get("/v1/settings", headers={"Cookie": hostile}).status_code == 401
+    assert time.perf_counter() - start < 10  # 0.01 s; the standard library of Python 3.11.7 takes 40
+    for cookies in (own, f'a={{"b": 1}}; {own}', f"no cookie; {own}; c=d", f"x{own}; {own}"):
+        assert locked.get("/v1/settings", headers={"Cookie": cookies}).status_code == 200
+    for cookies in (f"x{own}", own[:-1], f"{COOKIE}=", COOKIE):
+        assert locked.get("/v1/settings", headers={"Cookie": cookies}).status_code == 401
+
+
+def test_to_be_reached_by_others_a_token_is_needed(tmp_path, command, monkeypatch):
+    with pytest.raises(PatchvoteError, match="needs a token"):
+        Settings(tmp_path, host="0.0.0.0")
+    with pytest.raises(PatchvoteError, match="at least 16"):
+        Settings(tmp_path, host="0.0.0.0", token="short")
+    assert Settings(tmp_path).host == "127.0.0.1"
+    monkeypatch.delenv("PATCHVOTE_TOKEN", raising=False)
+    token = tmp_path / "token"
+    refused = command("serve", "--host", "0.0.0.0", "--data", tmp_path)
+    assert (refused.code, "token" in refused.err) == (1, True)
+    assert "cannot be read" in command("serve", "--token-file", token).err
+    token.write_text(" \n")  # which must not mean a server without a token
+    assert "is empty" in command("serve", "--token-file", token).err
+    refused = command("serve", "--data", token)
+    assert refused.code == 2
+    assert "--data takes a folder" in refused.err
+
+
+def test_no_error_shows_a_path_or_a_traceback(tmp_path, surface_models, monkeypatch):
+    wanted = settings(tmp_path / "data", models=(surface_models / "surfaces.patchvote",))
+    as_json = {"Content-Type": "application/json"}
+    with client(wanted, raise_server_exceptions=False) as home:
+        workspace = home.post("/v1/workspaces", json={"model": "surfaces"}).json()["id"]
+        responses = [
+            home.post("/v1/models", files=model_file(b"x")),
+            home.post("/v1/predict", content=b"{", headers=as_json),
+            home.post("/v1/predict", content=b"--", headers={"Content-Type": "multipart/form-data; boundary=q"}),
+            home.post("/v1/workspaces", content=b"[" * 100_000, headers=as_json),
+            home.get("/v1/workspaces/x"),
+            home.post("/v1/workspaces", json={"title": 7, str(tmp_path): 1}),
+        ]
+
+        def fails(*_, **__):
+            raise RuntimeError(f"secret content of {tmp_path}")
+
+        monkeypatch.setattr("patchvote.web.routes.Context.state", fails)
+        fault = home.get(f"/v1/workspaces/{workspace}")
+    assert fault.status_code == 500
+    for response in responses:
+        assert 400 <= response.status_code < 500, response.text
+    for response in (*responses, fault):
+        assert set(response.json()) == {"error"}
+        for word in ("Traceback", 'File "', ".py", "secret", "site-packages", str(surface_models), str(tmp_path)):
+            assert word not in response.text
+
+
+def test_logs_hold_neither_contents_nor_names_nor_ids(tmp_path, surface_models, surfaces, capfd):
+    logged = []
+    wanted = settings(tmp_path / "data", models=(surface_models / "surfaces.patchvote",))
+    with client(wanted, log=logged.append) as home:
+        workspace = home.post("/v1/workspaces", json={"title": "hidden title"}).json()["id"]
+        photos = [("hidden name.png", surfaces["brick"][0][1]), ("hidden.txt", b"hidden content")]
+        home.post(f"/v1/workspaces/{workspace}/photos?x=hidden", files=files(photos), data={"class_name": "hidden"})
+        home.post("/v1/predict", files=files(photos))
+        home.get("/hidden")
+    text = "\n".join(logged) + "".join(capfd.readouterr())
+    assert len(logged) == 4
+    assert "hidden" not in text
+    assert workspace not in text
+    assert "POST /v1/workspaces/{workspace}/photos 200" in logged[1]
+
+
+def test_a_fault_is_logged_under_its_number_without_its_message(tmp_path, monkeypatch, capfd):
+    def fail(registry):
+        raise KeyError("hidden name.jpg")
+
+    monkeypatch.setattr("patchvote.web.app.generate_latest", fail)
+    with threaded(settings(tmp_path / "data")) as port, pytest.raises(urllib.error.HTTPError) as raised:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
+    number = json.loads(raised.value.read())["error"]["message"].split()[-1].strip(".")
+    log = "".join(capfd.readouterr())
+    assert f"fault {number}: KeyError" in log
+    assert not re.search("hidden|Traceback", log)
+
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory):
+    """Opens connections to a server that waits half a second for heads and bodies."""
+    wanted = settings(tmp_path_factory.mktemp("hasty"), {"body_seconds": 0.5, "header_seconds": 0.5})
+    with threaded(wanted) as port:
+        yield lambda: socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+def _sent_until_closed(connection, data):
+    """Send a few bytes now and then, and return whether the server closes the connection."""
+    start = time.monotonic()
+    with contextlib.suppress(ConnectionError):
+        while time.monotonic() - start < 60:
+            connection.sendall(data)
+            time.sleep(0.05)
+    return time.monotonic() - start < 60
+
+
+def test_a_slow_upload_is_ended(hasty):
+    kind = b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    head = b"POST /v1/workspaces HTTP/1.1\r\nHost: 127.0.0.1\r\n" + kind
+
+    def answer(_):
+        with hasty() as connection:
+            connection.sendall(head)
+            return connection.recv(1000)
+
+    with concurrent.futures.ThreadPoolExecutor(5) as pool:
+        assert {line[:12] for line in pool.map(answer, range(5))} == {b"HTTP/1.1 408"}
+    with hasty() as connection:
+        connection.sendall(HEALTH)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_is_not_awaited_once_its_request_is_answered(hasty):
+    with hasty() as connection:
+        connection.sendall(b"POST /v1/workspaces HTTP/1.1\r\nHost: evil.example\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 421")
+        assert _sent_until_closed(connection, b"1\r\nx\r\n")
+
+
+def test_a_head_that_comes_byte_by_byte_is_not_waited_for(hasty):
+    with hasty() as connection:
+        assert _sent_until_closed(connection, b"G")
+    with hasty() as connection:  # the same on a connection that has had an answer before
+        connection.sendall(HEALTH)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"GET /hea")
+        while connection.recv(65536):  # until the server closes it, or the time is up
+            pass
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"response_seconds": 0.5, "unread_bytes": 1 << 30}, {"response_seconds": 600.0, "unread_bytes": 1 << 10}],
+    ids=["in time", "in memory"],
+)
+def test_responses_that_nobody_reads_are_dropped(tmp_path, limits, monkeypatch):
+    dropped, lost = threading.Event(), H11Protocol.connection_lost
+    monkeypatch.setattr(H11Protocol, "connection_lost", lambda self, error: (lost(self, error), dropped.set()))
+    monkeypatch.setattr("patchvote.web.guard._MIN_READING", 1 << 30)
+    (tmp_path / "index.html").write_bytes(b"x" * 30_000_000)  # more than the system holds for a connection
+    with threaded(settings(tmp_path / "data", limits, static=tmp_path)) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            received = len(connection.recv(1))
+            assert dropped.wait(60)
+            with contextlib.suppress(ConnectionError):
+                while chunk := connection.recv(1 << 20):
+                    received += len(chunk)
+        assert 0 < received < 30_000_000
+        assert Client(f"http://127.0.0.1:{port}").create_workspace()

@@ -1,0 +1,299 @@
+"""Jobs that learn: what they report, how they end, and requests that meet at an awkward moment."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from prometheus_client import CollectorRegistry
+
+from helpers.waiting import wait_for
+from helpers.web import (
+    ENDLESS,
+    client,
+    events,
+    files,
+    let_jobs_run,
+    model_file,
+    refusal,
+    settings,
+    submitted,
+    taught,
+)
+from patchvote.web import jobs as jobs_module
+from patchvote.web.jobs import Jobs
+from patchvote.web.learning import Task
+from patchvote.web.models import Models
+from patchvote.web.problems import Problem
+from patchvote.web.routes import Context, photos
+from patchvote.web.routes.teaching import EventStream
+from patchvote.web.settings import Limits
+from patchvote.web.workspaces import Workspaces
+
+PROGRAM = """
+from patchvote.errors import PatchvoteError
+from patchvote.web import learning
+
+def learn(task, tell):
+    {}
+
+learning.learn = learn
+learning.main()
+"""
+TASK = {"photos": "photos", "run": "run", "bags": "bags", "labelled": [], "unlabelled": []}
+MANY = [["0" * 64, "n" * 200] for _ in range(2_000)]  # photos whose names are more than a pipe holds
+
+
+@contextlib.contextmanager
+def process(work: str):
+    """Start the process of a job that does this instead of learning, and send it its task."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", PROGRAM.format(work)], text=True, **pipes) as job:
+        job.stdin.write(json.dumps(TASK) + "\n")
+        job.stdin.flush()
+        yield job
+
+
+def test_a_process_that_fails_says_why_in_one_line_without_paths_or_values():
+    expected = {
+        "raise PatchvoteError('there are no photos.')": ("failed", "there are no photos."),
+        "raise MemoryError": ("failed", "there is not enough memory to learn from so many photos."),
+        "open('/nowhere/secret')": ("failed", f"a file could not be read or written: {os.strerror(errno.ENOENT)}."),
+        "raise KeyError('secret')": ("fault", "KeyError at <string>:6"),
+    }
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(process(work)) for work in expected]
+        for job, (end, message) in zip(started, expected.values(), strict=True):
+            (line,) = job.stdout.read().splitlines()
+            assert json.loads(line) == {"end": end, "message": message}
+
+
+def test_a_process_tells_its_progress_apart_from_what_libraries_print_and_ends_with_its_server():
+    with (
+        process("print('hello'); tell('fit', 1, 2)") as printing,
+        process("tell('fit', 0, 1); import time; time.sleep(600)") as waiting,
+        process("import time; [tell(f'{n}', 0, time.sleep(0.01) or 1) for n in range(60_000)]") as unheard,
+    ):
+        lines = [json.loads(line) for line in printing.stdout.read().splitlines()]
+        assert lines == [{"stage": "fit", "done": 1, "total": 2}, {"end": "done"}]
+        assert "hello" in printing.stderr.read()
+        assert json.loads(waiting.stdout.readline())["stage"] == "fit"
+        waiting.stdin.close()  # as the system does when the server ends
+        assert waiting.wait(60) == 1
+        assert json.loads(unheard.stdout.readline())["stage"] == "0"
+        unheard.stdout.close()
+        assert unheard.wait(60) == 1
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Workspaces(tmp_path / "workspaces", Limits()).create()
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    made = Jobs(Limits(), CollectorRegistry(), [tmp_path])
+    yield made
+    made.close()
+
+
+def _begun(jobs, workspace, **more):
+    """Return a job without photos, which fails as soon as it has begun."""
+    with workspace.new_run() as run:
+        values = TASK | {"photos": str(workspace.folder / "photos"), "run": str(run)} | more
+        return jobs.submit(workspace, Task(**values), "")
+
+
+def _ended(job):
+    wait_for(lambda: job.is_over)
+    return job.status
+
+
+def _runs(workspace):
+    return sorted(path.name for path in (workspace.folder / "runs").glob("*"))
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Processes that say at once that they have learned."""
+    let_jobs_run(monkeypatch, 'import sys; sys.stdin.readline(); print(\'{"end": "done"}\')')
+
+
+def test_a_run_that_is_being_made_is_not_swept_by_another_that_is_complete(workspace):
+    with workspace.new_run() as first, workspace.new_run() as second:
+        for run in (first, second):
+            (run / "model.patchvote").write_bytes(b"model")
+        workspace.commit_run(second, "")
+        workspace.commit_run(first, "")
+    assert workspace.model_of(workspace.state.run).read_bytes() == b"model"
+    assert _runs(workspace) == [first.name]
+
+
+def test_models_that_are_opened_at_once_leave_one_of_them(served, surface_models):
+    at = f"/v1/workspaces/{taught(served, {})}"
+    content = (surface_models / "surfaces.patchvote").read_bytes()
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        done = pool.map(lambda _: served.put(f"{at}/model", files=model_file(content)).status_code, range(6))
+        assert set(done) == {200}
+    assert served.get(at).json()["model"]["opened"]
+    assert served.get(f"/v1/models/{at.split('/')[-1]}/file").content == content
+
+
+def test_no_model_is_opened_where_a_job_began_while_the_file_was_read(served, surfaces, surface_models, monkeypatch):
+    let_jobs_run(monkeypatch, ENDLESS)
+    workspace = taught(served, {"a": surfaces["brick"][:2], "b": surfaces["grass"][:2]})
+    content = (surface_models / "surfaces.patchvote").read_bytes()
+    load, begun = Models.loaded, []
+
+    def slow(models, path):
+        begun.append(submitted(served, workspace))
+        return load(models, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Models, "loaded", slow)
+        refused = served.put(f"/v1/workspaces/{workspace}/model", files=model_file(content))
+    assert refusal(refused) == (409, "conflict")
+    assert served.get(f"/v1/jobs/{begun[0]}").json()["status"] in ("waiting", "running")
+    assert served.delete(f"/v1/jobs/{begun[0]}").json()["status"] == "cancelled"
+
+
+def test_a_job_that_is_cancelled_before_it_reads_its_task_does_not_stop_the_next(jobs, workspace):
+    job = _begun(jobs, workspace, unlabelled=MANY)
+    wait_for(lambda: job.process is not None)
+    jobs.cancel(job)
+    after = _begun(jobs, workspace)
+    assert _ended(after) == "failed"  # it has no photos; but it had its turn
+    assert job.status == "cancelled"
+    wait_for(lambda: _runs(workspace) == [])
+
+
+def test_nothing_waits_while_a_process_that_learns_starts(jobs, workspace, monkeypatch):
+    let_jobs_run(monkeypatch, "import time; time.sleep(600)")  # it reads nothing, as while it imports
+    job = _begun(jobs, workspace, unlabelled=MANY)
+    wait_for(lambda: job.status == "running")
+    answered = threading.Event()
+    threading.Thread(target=lambda: (jobs.plain(job), answered.set()), daemon=True).start()
+    assert answered.wait(60)
+    jobs.cancel(job)
+
+
+def test_jobs_wait_for_one_another_and_only_so_many(tmp_path, monkeypatch):
+    let_jobs_run(monkeypatch, ENDLESS)
+    jobs = Jobs(Limits(waiting_jobs=1), CollectorRegistry(), [tmp_path])
+    everything = Workspaces(tmp_path / "workspaces", Limits())
+    first, second, third = (everything.create() for _ in range(3))
+    running = _begun(jobs, first)
+    wait_for(lambda: running.status == "running")
+    waiting = _begun(jobs, second)
+    with pytest.raises(Problem) as refused:
+        _begun(jobs, third)
+    assert (refused.value.status_code, refused.value.retry_after > 0) == (429, True)
+    assert (jobs.plain(running)["position"], jobs.plain(waiting)["position"]) == (0, 1)
+    with pytest.raises(Problem, match="is learning"):
+        _begun(jobs, second)
+    jobs.cancel(waiting)
+    jobs.close()
+    assert (running.status, waiting.status) == ("cancelled", "cancelled")
+    for workspace in (first, second, third):
+        wait_for(lambda workspace=workspace: _runs(workspace) == [])
+
+
+@pytest.mark.parametrize(
+    ("error", "keyword"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "No space"),
+        (RuntimeError("a fault"), "a fault of the server"),
+    ],
+)
+def test_a_job_that_cannot_be_kept_fails_and_the_next_has_its_turn(jobs, workspace, monkeypatch, quick, error, keyword):
+    def fail(*arguments, **named):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workspace, "commit_run", fail)
+        job = _begun(jobs, workspace)
+        assert _ended(job) == "failed"
+    assert keyword in job.message
+    after = _begun(jobs, workspace)
+    assert _ended(after) == "done"
+    assert after.process.stdout.closed  # the last jobs are remembered, but not their pipes
+
+
+def test_it_is_too_late_to_cancel_a_job_whose_model_is_being_kept(jobs, workspace, monkeypatch, quick):
+    monkeypatch.setattr(workspace, "commit_run", lambda run, fingerprint: jobs.cancel(jobs.of(workspace)))
+    assert _ended(_begun(jobs, workspace)) == "done"
+
+
+def test_a_process_that_cannot_be_started_is_told(jobs, workspace, monkeypatch):
+    def fail():
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(jobs_module, "_start", fail)
+    assert _ended(_begun(jobs, workspace)) == "failed"
+    assert _runs(workspace) == []
+
+
+def test_a_job_that_takes_too_long_is_ended_and_says_so(tmp_path, surfaces, monkeypatch):
+    let_jobs_run(monkeypatch, ENDLESS)
+    with client(settings(tmp_path, {"job_seconds": 0.2})) as home:
+        workspace = taught(home, {"a": surfaces["brick"][:1], "b": surfaces["grass"][:1]})
+        last = list(events(home, submitted(home, workspace)))[-1][1]
+        assert (last["status"], last["message"]) == ("failed", "learning took too long.")
+        assert home.get(f"/v1/workspaces/{workspace}").json()["model"] is None
+
+
+def test_nothing_begins_in_a_workspace_that_was_removed(home, surfaces, monkeypatch):
+    let_jobs_run(monkeypatch, ENDLESS)
+    workspace = taught(home, {"a": surfaces["brick"][:1], "b": surfaces["grass"][:1]})
+    job = submitted(home, workspace)
+    assert home.delete(f"/v1/workspaces/{workspace}").status_code == 204
+    assert home.get(f"/v1/jobs/{job}").json()["status"] == "cancelled"
+    assert not (home.folder / workspace).exists()
+
+
+def test_streams_are_counted_before_their_first_event_until_their_readers_have_gone(tmp_path, jobs, workspace):
+    context = Context(settings(tmp_path / "data", {"streams": 2}))
+    job = _begun(jobs, workspace)
+    jobs.cancel(job)
+
+    async def sent(message):
+        pass
+
+    async def left():
+        return {"type": "http.disconnect"}
+
+    streams = [EventStream(context, job) for _ in range(2)]
+    with pytest.raises(Problem, match="too many streams"):
+        EventStream(context, job)
+    for stream in streams:
+        asyncio.run(stream({"type": "http"}, left, sent))
+    assert context.streams == 0
+
+
+def test_photos_that_take_long_to_decode_do_not_keep_other_requests_waiting(home, surfaces, monkeypatch):
+    may_go_on, decoded = threading.Event(), photos._shown
+    monkeypatch.setattr(photos, "_shown", lambda photo: may_go_on.wait(300) and decoded(photo))
+    uploads = 45  # more than there are threads for requests
+    at = f"/v1/workspaces/{taught(home, {})}"
+    with concurrent.futures.ThreadPoolExecutor(uploads + 1) as pool:
+        upload = files(surfaces["brick"][:1])
+        waiting = [pool.submit(home.post, f"{at}/photos", files=upload) for _ in range(uploads)]
+        try:
+            wait_for(lambda: sum(future.running() for future in waiting) == uploads)
+            assert pool.submit(home.get, at).result(120).status_code == 200
+            assert not any(future.done() for future in waiting)
+        finally:
+            may_go_on.set()
+        assert {future.result(120).status_code for future in waiting} == {200}
+    assert home.get(at).json()["photos"] == 1
