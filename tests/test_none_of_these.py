@@ -25,7 +25,7 @@ from patchvote.models.report import picture
 from patchvote.models.report.page import _examples, _mistakes
 from patchvote.models.scores import Scores
 from patchvote.models.sorting import Sorter
-from patchvote.web.context import answer_view
+from patchvote.web.routes import answer_view
 from patchvote.web.learning import mistakes_of as mistakes_of_the_page
 from test_cli import words
 

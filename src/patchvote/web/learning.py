@@ -23,7 +23,7 @@ from typing import Any, TextIO
 
 from ..classifier import ImageClassifier
 from ..errors import PatchvoteError
-from ..models.answers import Answer
+from ..models.answers import Answer, row
 from ..models.check.check import check_photos
 from ..models.check.findings import Checked, Suspect
 from ..models.learning_curve import enough_sentence, expected_gain, hardest_class
@@ -92,7 +92,7 @@ def learn(task: Task, tell: Tell) -> None:
         "mode": "fit" if task.base is None else "add",
         "seconds": round(time.perf_counter() - start, 2),
         **_found(classifier, checked, ids),
-        "suggestions": [_suggestion(answer, ids) for answer in suggestions],
+        "suggestions": [row(answer) | {"photo": ids[answer.name]} for answer in suggestions],
         "skipped": [{"photo": ids.get(error.name), "reason": error.reason} for error in skipped],
     }
     write_atomically(run / "report.json", [json.dumps(report, allow_nan=False).encode()])
@@ -167,16 +167,6 @@ def _suspect(suspect: Suspect, ids: Mapping[str, str]) -> dict[str, Any]:
         "probability": None if suspect.probability is None else round(suspect.probability, 4),
         "details": suspect.details,
         "others": [ids[name] for name in suspect.others],
-    }
-
-
-def _suggestion(answer: Answer, ids: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "photo": ids[answer.name],
-        "likeliest": answer.likeliest,
-        "likeliest_probability": round(answer.likeliest_probability, 4),
-        "runner_up": answer.runner_up,
-        "runner_up_probability": round(answer.runner_up_probability, 4),
     }
 
 

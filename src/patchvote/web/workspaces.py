@@ -162,7 +162,6 @@ class Workspace:
         self.folder, self.state = folder, state
         self.lock = threading.RLock()
         self.is_removed = False
-        self._making: set[str] = set()  # runs that are neither complete nor given up
 
     @property
     def id(self) -> str:
@@ -213,7 +212,6 @@ class Workspace:
                 raise missing("workspace")
             path = self.folder / "runs" / new_id()
             path.mkdir(parents=True)
-            self._making.add(path.name)
         try:
             yield path
         except BaseException:
@@ -222,30 +220,22 @@ class Workspace:
 
     def discard_run(self, run: Path) -> None:
         """Remove a run that does not become the present one."""
-        with self.lock:
-            self._making.discard(run.name)
-            shutil.rmtree(run, ignore_errors=True)
+        shutil.rmtree(run, ignore_errors=True)
 
     def commit_run(self, run: Path, taught: str, *, opened: bool = False, classes: Iterable[str] = ()) -> None:
-        """Make the model of a complete run the present one, and remove the runs that are not needed any more.
+        """Make the model of a complete run the present one, and remove the runs that it replaces.
 
         `taught` is the fingerprint of the labelled photos that it learned from. If it was `opened` from a file,
         learning then adds to it. The workspace gets those `classes` that are missing.
         """
-        with self.change() as state:
-            state.run, state.taught = run.name, taught
-            state.base = run.name if opened else state.base
-            state.add_classes(classes)
-        self._making.discard(run.name)
-        self.sweep_runs()
-
-    def sweep_runs(self) -> None:
-        """Remove runs that are neither the present one nor the base, nor being made."""
         with self.lock:
-            wanted = {self.state.run, self.state.base, *self._making}
-            for path in (self.folder / "runs").glob("*"):
-                if path.name not in wanted:
-                    shutil.rmtree(path, ignore_errors=True)
+            before = {self.state.run, self.state.base}
+            with self.change() as state:
+                state.run, state.taught = run.name, taught
+                state.base = run.name if opened else state.base
+                state.add_classes(classes)
+            for name in before - {None, state.run, state.base}:
+                self.discard_run(self.folder / "runs" / str(name))
 
     def model_of(self, run: str | None) -> Path | None:
         """Return the model file of a run, if there is one."""
@@ -348,10 +338,8 @@ def _opened(folder: Path) -> Workspace:
         raise Problem(500, "damaged", message) from None
     if state.id != folder.name:  # a copy of another
         raise missing("workspace")
-    workspace = Workspace(folder, state)
-    workspace.sweep_runs()
-    for part in ("photos", "thumbnails"):
+    for part, named in (("photos", state.photos), ("thumbnails", state.photos), ("runs", (state.run, state.base))):
         for path in (folder / part).glob("[0-9a-f]*"):
-            if path.name not in state.photos:
-                path.unlink(missing_ok=True)
-    return workspace
+            if path.name not in named:
+                shutil.rmtree(path) if part == "runs" else path.unlink()
+    return Workspace(folder, state)

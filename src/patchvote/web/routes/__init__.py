@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from prometheus_client import CollectorRegistry, Gauge
@@ -24,7 +24,6 @@ from ..problems import private_folders
 from ..settings import Settings
 from ..workspaces import PhotoRecord, Workspace, Workspaces
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -46,10 +45,10 @@ class Context:
         ):
             Gauge(f"patchvote_{name}", description, registry=self.registry).set_function(read)
 
-    async def decoding(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def decoding(self, work: Callable[..., T], *args: Any) -> T:
         """Run a function that decodes photos in a thread, when few enough others do; no thread waits meanwhile."""
         async with self._decoders:
-            return await run_in_threadpool(work, *args, **kwargs)
+            return await run_in_threadpool(work, *args)
 
     def changed(self, workspace: Workspace, status: int = 200, **more: Any) -> Response:
         """Return a reply with the state of a workspace after a change."""
@@ -66,14 +65,15 @@ class Context:
         counts = dict.fromkeys(state.classes, 0)
         for photo in state.labelled:
             counts[str(photo.label)] += 1
+        classes = [
+            {"id": label, "name": name, "photos": counts[label], "learned": learned.get(name, 0)}
+            for label, name in state.classes.items()
+        ]
         return {
             "id": workspace.id,
             "title": state.title,
             "version": state.version,
-            "classes": [
-                {"id": label, "name": name, "photos": counts[label], "learned": learned.get(name, 0)}
-                for label, name in state.classes.items()
-            ],
+            "classes": classes,
             "photos": len(state.photos),
             "unlabelled": len(state.unlabelled),
             "answered": len(state.answered),
@@ -137,17 +137,9 @@ def photo_view(workspace: Workspace, photo: PhotoRecord) -> dict[str, Any]:
     if photo.answer is not None:
         answer = {name: value for name, value in photo.answer.items() if name != "run"}
         answer["current"] = photo.answer.get("run") == workspace.state.run
-    return {
-        "id": photo.id,
-        "name": photo.name,
-        "class": photo.label,
-        "width": photo.width,
-        "height": photo.height,
-        "bytes": photo.bytes,
-        "thumbnail": f"{address}/thumbnail",
-        "image": f"{address}/image",
-        "answer": answer,
-    }
+    view = {name: getattr(photo, name) for name in ("id", "name", "width", "height", "bytes")}
+    pictures = {name: f"{address}/{name}" for name in ("thumbnail", "image")}
+    return view | pictures | {"class": photo.label, "answer": answer}
 
 
 def answer_view(answer: Answer) -> dict[str, Any]:

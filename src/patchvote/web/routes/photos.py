@@ -23,21 +23,10 @@ from ...photos.find import Photo
 from ...photos.folder_names import folder_name, folder_names
 from ...utils.terminal import csv_of
 from ...voters.votes import NONE
+from .. import shapes
 from ..learning import different
 from ..problems import Problem, missing
-from ..shapes import (
-    ERRORS,
-    Added,
-    Answer,
-    Deleted,
-    Listed,
-    Moved,
-    MoveIn,
-    PhotosIn,
-    Upload,
-    files_body,
-    read_uploads,
-)
+from ..shapes import ERRORS, Answer, Upload, files_body, read_uploads
 from ..workspaces import PhotoRecord, State, Workspace
 from . import Context, Found, Here, photo_view, reply
 
@@ -54,7 +43,7 @@ _CHUNK = 1 << 20  # bytes of an archive that are read at once
 
 @router.post(
     _ONE,
-    response_model=Added,
+    response_model=shapes.Added,
     openapi_extra=files_body(**{"class": _TEXT, "class_name": _TEXT, "folders": {"type": "boolean"}}),
     summary="Add photos",
 )
@@ -64,7 +53,7 @@ async def add(found: Found, request: Request, here: Here) -> Response:
     return await here.decoding(_add, here, found, files, fields)
 
 
-@router.get(_ONE, response_model=Listed, summary="List photos")
+@router.get(_ONE, response_model=shapes.Listed, summary="List photos")
 def list_photos(
     found: Found,
     label: Annotated[str | None, Query(alias="class", max_length=20, description='Id of a class, or "none".')] = None,
@@ -84,8 +73,8 @@ def list_photos(
     return reply({"photos": shown, "total": len(photos), "offset": offset})
 
 
-@router.patch(_ONE, response_model=Moved, summary="Move photos, or correct answers")
-def move(found: Found, body: MoveIn, here: Here) -> Response:
+@router.patch(_ONE, response_model=shapes.Moved, summary="Move photos, or correct answers")
+def move(found: Found, body: shapes.MoveIn, here: Here) -> Response:
     """Give photos a class, which makes them training photos, or make them unlabelled."""
     with found.change() as state:
         photos = state.some(body.photos)
@@ -95,8 +84,8 @@ def move(found: Found, body: MoveIn, here: Here) -> Response:
     return here.changed(found, photos=[photo_view(found, photo) for photo in photos])
 
 
-@router.post(f"{_ONE}/delete", response_model=Deleted, summary="Remove photos")
-def delete(found: Found, body: PhotosIn, here: Here) -> Response:
+@router.post(f"{_ONE}/delete", response_model=shapes.Deleted, summary="Remove photos")
+def delete(found: Found, body: shapes.PhotosIn, here: Here) -> Response:
     """Remove photos."""
     with found.change() as state:
         ids = [photo.id for photo in state.some(body.photos)]

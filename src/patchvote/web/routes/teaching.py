@@ -18,24 +18,11 @@ from starlette.types import Receive, Scope, Send
 from ...errors import PatchvoteError
 from ...models.arguments import kind_of_voter
 from ...utils.files import write_atomically
+from .. import shapes
 from ..jobs import Job
 from ..learning import Task
 from ..problems import Problem
-from ..shapes import (
-    ERRORS,
-    MODEL_BODY,
-    Changed,
-    ClassChanged,
-    ClassIn,
-    ForgetIn,
-    JobOut,
-    LearnIn,
-    ModelOut,
-    ModelsOut,
-    WorkspaceIn,
-    WorkspaceOut,
-    read_uploads,
-)
+from ..shapes import ERRORS, read_uploads
 from ..workspaces import State, Workspace
 from . import Context, Found, Here, model_view, reply
 
@@ -49,13 +36,13 @@ _POLL = 0.1  # seconds between two looks at a job whose events are streamed
 _ALIVE = 15.0  # seconds between two signs of life
 
 
-@_workspaces.post("/v1/workspaces", response_model=WorkspaceOut, status_code=201, summary="Make a workspace")
-def create(here: Here, body: WorkspaceIn) -> Response:
+@_workspaces.post("/v1/workspaces", response_model=shapes.WorkspaceOut, status_code=201, summary="Make a workspace")
+def create(here: Here, body: shapes.WorkspaceIn) -> Response:
     """Make a workspace, with a model of the server if one is named."""
     return _created(here, body.title, None if body.model is None else here.models.get(body.model).path)
 
 
-@_workspaces.get(_ONE, response_model=WorkspaceOut, summary="State of a workspace")
+@_workspaces.get(_ONE, response_model=shapes.WorkspaceOut, summary="State of a workspace")
 def get(found: Found, here: Here) -> Response:
     """Return the state of a workspace."""
     return reply(here.state(found))
@@ -79,23 +66,23 @@ def remove(workspace: str, here: Here) -> Response:
     return Response(status_code=204)
 
 
-@_workspaces.post(f"{_ONE}/classes", response_model=ClassChanged, status_code=201, summary="Make a class")
-def make_class(found: Found, body: ClassIn, here: Here) -> Response:
+@_workspaces.post(f"{_ONE}/classes", response_model=shapes.ClassChanged, status_code=201, summary="Make a class")
+def make_class(found: Found, body: shapes.ClassIn, here: Here) -> Response:
     """Make a class."""
     with found.change() as state:
         label = state.make_class(body.name, here.settings.limits.classes)
     return _class_changed(here, found, label, 201)
 
 
-@_workspaces.patch(f"{_ONE}/classes/{{label}}", response_model=ClassChanged, summary="Rename a class")
-def rename_class(found: Found, label: str, body: ClassIn, here: Here) -> Response:
+@_workspaces.patch(f"{_ONE}/classes/{{label}}", response_model=shapes.ClassChanged, summary="Rename a class")
+def rename_class(found: Found, label: str, body: shapes.ClassIn, here: Here) -> Response:
     """Rename a class; the model knows the new name once it has learned again."""
     with found.change() as state:
         state.rename(label, body.name)
     return _class_changed(here, found, label)
 
 
-@_workspaces.delete(f"{_ONE}/classes/{{label}}", response_model=Changed, summary="Remove a class")
+@_workspaces.delete(f"{_ONE}/classes/{{label}}", response_model=shapes.Changed, summary="Remove a class")
 def remove_class(
     found: Found, label: str, here: Here, photos: Annotated[Literal["keep", "delete"], Query()] = "keep"
 ) -> Response:
@@ -115,14 +102,18 @@ def _class_changed(here: Context, workspace: Workspace, label: str, status: int 
     return reply({"class": changed, "workspace": state}, status)
 
 
-@_models.get("/v1/models", response_model=ModelsOut, summary="Models of the server")
+@_models.get("/v1/models", response_model=shapes.ModelsOut, summary="Models of the server")
 def models(here: Here) -> Response:
     """List the models that the server was started with; those of workspaces are not listed."""
     return reply({"models": [model_view(one.name, one.model, one.size) for one in here.models.own.values()]})
 
 
 @_models.post(
-    "/v1/models", response_model=WorkspaceOut, status_code=201, openapi_extra=MODEL_BODY, summary="Upload a model"
+    "/v1/models",
+    response_model=shapes.WorkspaceOut,
+    status_code=201,
+    openapi_extra=shapes.MODEL_BODY,
+    summary="Upload a model",
 )
 async def upload(request: Request, here: Here) -> Response:
     """Make a workspace that holds a model file."""
@@ -130,7 +121,7 @@ async def upload(request: Request, here: Here) -> Response:
     return await run_in_threadpool(_created, here, "", files[0].content)
 
 
-@_models.get("/v1/models/{name}", response_model=ModelOut, summary="What a model is")
+@_models.get("/v1/models/{name}", response_model=shapes.ModelOut, summary="What a model is")
 def model(name: str, here: Here) -> Response:
     """Return what a model is, and how accurate."""
     served = here.models.get(name)
@@ -145,7 +136,9 @@ def download(name: str, here: Here) -> Response:
     return FileResponse(served.path, media_type="application/octet-stream", filename=f"{title}.patchvote")
 
 
-@_models.put(f"{_ONE}/model", response_model=Changed, openapi_extra=MODEL_BODY, summary="Open a model file")
+@_models.put(
+    f"{_ONE}/model", response_model=shapes.Changed, openapi_extra=shapes.MODEL_BODY, summary="Open a model file"
+)
 async def put_model(found: Found, request: Request, here: Here) -> Response:
     """Open a model file in a workspace: its classes are added, and learning adds to it."""
     files, _ = await read_uploads(request, 1, "file")
@@ -154,8 +147,8 @@ async def put_model(found: Found, request: Request, here: Here) -> Response:
     return await run_in_threadpool(here.changed, found)
 
 
-@_models.post(f"{_ONE}/forget", response_model=Changed, summary="Let an opened model forget photos")
-def forget(found: Found, body: ForgetIn, here: Here) -> Response:
+@_models.post(f"{_ONE}/forget", response_model=shapes.Changed, summary="Let an opened model forget photos")
+def forget(found: Found, body: shapes.ForgetIn, here: Here) -> Response:
     """Make the opened model the one that a fit without some of its photos gives."""
     here.jobs.check_free(found)
     with _FORGETTING:
@@ -206,8 +199,8 @@ def _open_model(here: Context, workspace: Workspace, source: bytes | Path) -> No
             workspace.commit_run(run, State("").fingerprint(), opened=True, classes=classes)
 
 
-@_learning.post(f"{_ONE}/learn", response_model=JobOut, status_code=202, summary="Learn")
-def learn(found: Found, body: LearnIn, here: Here) -> Response:
+@_learning.post(f"{_ONE}/learn", response_model=shapes.JobOut, status_code=202, summary="Learn")
+def learn(found: Found, body: shapes.LearnIn, here: Here) -> Response:
     """Start to learn from the labelled photos of a workspace."""
     try:
         kind_of_voter(body.voter)
@@ -219,7 +212,7 @@ def learn(found: Found, body: LearnIn, here: Here) -> Response:
     return reply(here.jobs.plain(submitted), 202)
 
 
-def _submitted(here: Context, workspace: Workspace, body: LearnIn) -> Job:
+def _submitted(here: Context, workspace: Workspace, body: shapes.LearnIn) -> Job:
     state, base = workspace.state, workspace.model_of(workspace.state.base)
     labelled = [[photo.id, photo.name, state.classes[str(photo.label)]] for photo in state.labelled]
     needed, words = (2, "at least two classes") if base is None else (1, "a class")
@@ -253,13 +246,13 @@ def report(found: Found) -> Response:
     return reply(value)
 
 
-@_learning.get("/v1/jobs/{job}", response_model=JobOut, summary="State of a job")
+@_learning.get("/v1/jobs/{job}", response_model=shapes.JobOut, summary="State of a job")
 def job(job: str, here: Here) -> Response:
     """Return the state of a job."""
     return reply(here.jobs.plain(here.jobs.get(job)))
 
 
-@_learning.delete("/v1/jobs/{job}", response_model=JobOut, summary="Cancel a job")
+@_learning.delete("/v1/jobs/{job}", response_model=shapes.JobOut, summary="Cancel a job")
 def cancel(job: str, here: Here) -> Response:
     """Cancel a job; what its workspace had before stays."""
     found = here.jobs.get(job)
