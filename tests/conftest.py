@@ -51,6 +51,13 @@ hypothesis.settings.load_profile("steady")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+
+
 @pytest.fixture(scope="session")
 def data() -> Path:
     """Folder of the research image sets: `$PATCHVOTE_DATA`, or `shared/data` beside the project."""

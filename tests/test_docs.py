@@ -184,6 +184,7 @@ STICKING_OUT = """
 """
 
 
+@pytest.mark.browser
 def test_on_a_phone_no_page_is_wider_than_the_screen_and_none_asks_another_host(site, pages):
     with start_browser() as browser:
         faults = []
@@ -197,6 +198,7 @@ def test_on_a_phone_no_page_is_wider_than_the_screen_and_none_asks_another_host(
     assert faults == []
 
 
+@pytest.mark.browser
 def test_what_sticks_out_is_found_and_what_scrolls_is_not(tmp_path):
     wide = '<p style="width: 600px">'
     with start_browser() as browser:

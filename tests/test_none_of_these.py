@@ -25,8 +25,8 @@ from patchvote.models.report import picture
 from patchvote.models.report.page import _examples, _mistakes
 from patchvote.models.scores import Scores
 from patchvote.models.sorting import Sorter
-from patchvote.web.routes import answer_view
 from patchvote.web.learning import mistakes_of as mistakes_of_the_page
+from patchvote.web.routes import answer_view
 from test_cli import words
 
 CLASSES = ("bluebell", "daisy", "iris")

@@ -14,8 +14,7 @@ from PIL import Image
 
 pytest.importorskip("fastapi")
 
-from helpers.browser import start_browser
-from helpers.page import CAMERA, DESKTOP, PHONE, page_of
+from helpers.page import DESKTOP, PHONE, page_of
 from helpers.waiting import wait_for
 from helpers.web import live
 from patchvote import ImageClassifier
@@ -25,12 +24,6 @@ from patchvote.web.client import Client
 CLASSES = ("brick", "gravel", "stars", "tissue")
 HOSTILE = "<img src=x onerror=alert(1)>"
 TOKEN = "a token of the tests"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with start_browser(*CAMERA) as started:
-        yield started
 
 
 @pytest.fixture(scope="module")
@@ -197,16 +190,15 @@ def test_findings_of_learning_are_shown_and_acted_on_with_a_click(browser, addre
 def test_files_that_are_not_taken_are_named_with_their_own_reasons(browser, address, demo_photos, tmp_path):
     (tmp_path / "empty.jpg").write_bytes(b"")
     (tmp_path / "text.jpg").write_text("no photo")
-    photo = sorted((demo_photos / "train" / "brick").iterdir())[0]
+    photos = sorted((demo_photos / "train" / "brick").iterdir())
     with page_of(browser, address, **DESKTOP) as tab:
         tab.open()
-        tab.teach("brick", [photo, *sorted((demo_photos / "train" / "brick").iterdir())[1:2]])
+        tab.teach("brick", photos[:2])
         tab.choose("Add photos of brick", [tmp_path / "empty.jpg", tmp_path / "text.jpg"])
         notice = tab.page.get_by_text("empty.jpg: the file is empty. text.jpg: is not an image that can be read")
         notice.first.wait_for()
-        tab.page.get_by_label("Name of a new class").fill("grass")
-        tab.button("Add class").click()
-        tab.choose("Add photos of grass", [photo])
+        tab.add_class("grass")
+        tab.choose("Add photos of grass", photos[:1])
         tab.page.get_by_text("1 photo was there already, in brick.").first.wait_for()
 
 
@@ -218,9 +210,8 @@ def test_photos_are_dropped_pasted_chosen_as_a_folder_and_taken_with_the_camera(
         for photo in sorted((demo_photos / "train" / name).iterdir())[:3]:
             shutil.copy(photo, tmp_path / "sorted" / name)
     (tmp_path / "sorted" / "grass" / "notes.txt").write_text("no photo")
-    photos = [
-        base64.b64encode(path.read_bytes()).decode() for path in sorted((demo_photos / "test" / "coins").iterdir())
-    ]
+    coins = sorted((demo_photos / "test" / "coins").iterdir())
+    photos = [base64.b64encode(path.read_bytes()).decode() for path in coins]
     with page_of(browser, address, **DESKTOP, permissions=["camera"]) as tab:
         tab.open()
         tab.choose("Choose the folder", tmp_path / "sorted")
@@ -321,8 +312,7 @@ def test_all_of_it_works_without_a_pointer(browser, address, taught):
         assert opener.evaluate("element => element === document.activeElement")
 
 
-@pytest.mark.parametrize("window", [DESKTOP, PHONE], ids=["desktop", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("window", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")], ids=["desktop", "phone"])
 def test_no_serious_fault_of_accessibility_in_light_and_dark(browser, address, taught, demo_photos, window, scheme):
     with page_of(browser, address, **window, color_scheme=scheme) as tab:
         tab.open(f"#w={taught}&v=teach")
@@ -339,8 +329,7 @@ def test_no_serious_fault_of_accessibility_in_light_and_dark(browser, address, t
 def test_names_are_text_whatever_they_hold(browser, address, demo_photos):
     with page_of(browser, address, **PHONE) as tab:
         tab.open()
-        tab.page.get_by_label("Name of a new class").fill(HOSTILE)
-        tab.button("Add class").click()
+        tab.add_class(HOSTILE)
         tab.card(HOSTILE).wait_for()
         assert tab.page.locator("main img").count() == 0
         Client(address).add_photos(tab.workspace, [(f"{HOSTILE}.png", (demo_photos / "collage.png").read_bytes())])

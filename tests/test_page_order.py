@@ -17,19 +17,19 @@ from patchvote.web.client import Client
 
 
 @pytest.fixture(scope="module")
-def surfaces(demo_photos):
+def photos(demo_photos):
     return {name: sorted((demo_photos / "train" / name).iterdir()) for name in ("brick", "stars")}
 
 
 @pytest.fixture(scope="module")
-def taught(address, surfaces):
+def taught(address, photos):
     """Id of a workspace with a model, and of a copy of a photo in it."""
     client = Client(address)
     workspace = client.create_workspace()
-    for name, photos in surfaces.items():
-        client.add_photos(workspace, photos[:3], name)
+    for name, own in photos.items():
+        client.add_photos(workspace, own[:3], name)
     copy = io.BytesIO()
-    Image.open(surfaces["brick"][0]).convert("RGB").save(copy, "JPEG", quality=95)
+    Image.open(photos["brick"][0]).convert("RGB").save(copy, "JPEG", quality=95)
     added = client.add_photos(workspace, [("copy.jpg", copy.getvalue())], "brick")["added"]
     client.learn(workspace, voter="nbnn")
     return workspace, added[0]["id"]
@@ -50,15 +50,14 @@ def held(tab, pattern):
     yield lambda: wait_for(lambda: tab.page.evaluate("true") and answers), release
 
 
-def test_an_older_list_of_photos_does_not_replace_a_newer_one(browser, address, surfaces):
+def test_an_older_list_of_photos_does_not_replace_a_newer_one(browser, address, photos):
     with page_of(browser, address, **DESKTOP) as tab:
         tab.open()
-        tab.page.get_by_label("Name of a new class").fill("brick")
-        tab.button("Add class").click()
+        tab.add_class("brick")
         with held(tab, r"/photos\?class=c") as (wait_until_held, release):
-            tab.choose("Add photos of brick", surfaces["brick"][:1])
+            tab.choose("Add photos of brick", photos["brick"][:1])
             wait_until_held()
-            tab.choose("Add photos of brick", surfaces["brick"][1:3])
+            tab.choose("Add photos of brick", photos["brick"][1:3])
             thumbs = tab.card("brick").locator(".thumbs li")
             thumbs.nth(2).wait_for()
             release()
@@ -76,11 +75,10 @@ def test_an_older_list_of_photos_does_not_bring_back_findings(browser, address, 
         assert tab.page.locator(f"img[src*='{copy}']").count() == 0
 
 
-def test_an_answer_that_comes_while_the_list_is_read_stays(browser, address, taught, surfaces):
-    workspace, _ = taught
-    first, second = surfaces["stars"][4:6]
+def test_an_answer_that_comes_while_the_list_is_read_stays(browser, address, taught, photos):
+    first, second = photos["stars"][4:6]
     with page_of(browser, address, **DESKTOP) as tab:
-        tab.open(f"#w={workspace}&v=ask")
+        tab.open(f"#w={taught[0]}&v=ask")
         tab.ask([first])
         with held(tab, r"/photos\?answered=true") as (wait_until_held, release):
             tab.reload()

@@ -23,6 +23,8 @@ _FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--use-fake-device-for-media-stream",  # a camera that shows a test picture
+    "--use-fake-ui-for-media-stream",
 )
 
 
@@ -59,8 +61,7 @@ class Browser:
 
     def seen(self) -> Seen:
         """Return what happened since the page was opened."""
-        dom = self.evaluate("document.documentElement.outerHTML")
-        return Seen(list(self._messages), list(self._requests), dom)
+        return Seen(list(self._messages), list(self._requests), self.page.content())
 
     @contextlib.contextmanager
     def window(self, **settings: Any) -> Iterator[Browser]:
@@ -77,14 +78,14 @@ class Browser:
 
 
 @contextlib.contextmanager
-def start_browser(*flags: str) -> Iterator[Browser]:
+def start_browser() -> Iterator[Browser]:
     """Start Chromium, and close it at the end; skip the test where Chromium or Playwright is absent."""
     api = pytest.importorskip("playwright.sync_api")
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
         pytest.skip("there is no Chromium here")
     with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, args=[*_FLAGS, *flags])
+        chromium = playwright.chromium.launch(executable_path=program, args=_FLAGS)
         try:
             yield Browser(chromium.new_page())
         finally:

@@ -6,21 +6,23 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .browser import Browser
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
 DESKTOP = {"viewport": {"width": 1280, "height": 860}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
-CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")  # a camera that shows a test picture
 _LEARNING = 120_000  # milliseconds; seconds are usual, a busy machine needs more
 
 
 class Tab:
     """The page of a server in a window of its own."""
 
-    def __init__(self, browser: Browser, address: str) -> None:
-        self._browser, self.address, self.page = browser, address, browser.page
+    def __init__(self, page: Page, address: str) -> None:
+        self.page, self.address = page, address
 
     def open(self, hash_: str = "") -> Tab:
         """Open the page, and wait until it is ready."""
@@ -55,10 +57,13 @@ class Tab:
             self.button(button).click()
         chooser.value.set_files(files)
 
-    def teach(self, name: str, photos: Sequence[Path]) -> None:
-        """Make a class, and add photos to it."""
+    def add_class(self, name: str) -> None:
         self.page.get_by_label("Name of a new class").fill(name)
         self.button("Add class").click()
+
+    def teach(self, name: str, photos: Sequence[Path]) -> None:
+        """Make a class, and add photos to it."""
+        self.add_class(name)
         self.choose(f"Add photos of {name}", photos)
         self.card(name).get_by_text(f"{len(photos)} photos").wait_for()
 
@@ -116,14 +121,6 @@ class Tab:
             element.click()
         return Path(download.value.path())
 
-    def hosts(self) -> set[str]:
-        """Beginnings of all addresses that were requested."""
-        return {"/".join(address.split("/")[:3]) for address in self._browser.seen().requests if "://" in address}
-
-    def messages(self) -> list[str]:
-        """Messages and errors in the console."""
-        return self._browser.seen().messages
-
     def faults(self) -> list[str]:
         """Serious faults of accessibility that axe-core finds in the page as it is."""
         from axe_playwright_python.sync_playwright import Axe
@@ -141,7 +138,7 @@ class Tab:
 def page_of(browser: Browser, address: str, **settings: Any) -> Iterator[Tab]:
     """Open the page of a server in a window of its own; at the end, check that it was quiet and asked nobody else."""
     with browser.window(**({"reduced_motion": "reduce"} | settings)) as window:
-        tab = Tab(window, address)
-        yield tab
-        assert not tab.messages(), tab.messages()
-        assert tab.hosts() <= {address}, tab.hosts()
+        yield Tab(window.page, address)
+        seen = window.seen()
+        assert not seen.messages
+        assert {"/".join(request.split("/")[:3]) for request in seen.requests if "://" in request} <= {address}

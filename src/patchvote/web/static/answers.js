@@ -16,7 +16,7 @@ export function isUnsure(photo) {
   return leadOf(photo) < CLEAR;
 }
 
-/** What a photo is: what the user said, otherwise the answer. */
+/** What a photo is: the class that the user gave it, otherwise the answer. */
 export function finalLabel(photo) {
   return classOf(photo) ?? photo.answer?.label ?? "";
 }
@@ -26,7 +26,7 @@ export function fillWaiting(card, name, thumbnail = null) {
   card.classList.add("waiting");
   card.replaceChildren(
     h("div", { class: "picture" }, thumbnail && h("img", { src: thumbnail, alt: "" })),
-    h("div", { class: "said" }, h("p", { class: "file soft" }, name), h("p", {}, "Looking …")),
+    h("div", { class: "words" }, h("p", { class: "file soft" }, name), h("p", {}, "Looking …")),
   );
 }
 
@@ -46,7 +46,7 @@ export function fillCard(card, photo, { onLook, onClass, onRemove }) {
       { type: "button", class: "picture", onclick: onLook, "aria-label": `See the evidence in ${photo.name}` },
       h("img", { src: photo.thumbnail, alt: "", loading: "lazy", width: photo.width, height: photo.height }),
     ),
-    h("div", { class: "said" }, h("p", { class: "file soft" }, photo.name), ...words(photo, corrected)),
+    h("div", { class: "words" }, h("p", { class: "file soft" }, photo.name), ...words(photo, corrected)),
     ...(photo.answer.error ? [] : [corrections(photo, corrected, onClass)]),
     iconButton(`Remove ${photo.name}`, "close", onRemove, { class: "bare remove" }),
   );

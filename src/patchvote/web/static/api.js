@@ -4,7 +4,7 @@ const TRIES = 8; // while the server is busy, before a request is given up
 const LONGEST_WAIT = 10; // seconds between two of them
 
 /** A request that failed; `message` is a sentence for users. */
-export class Problem extends Error {
+class Problem extends Error {
   constructor(status, code, message) {
     super(message.charAt(0).toUpperCase() + message.slice(1));
     Object.assign(this, { name: "Problem", status, code });
@@ -69,7 +69,7 @@ export function* portions(picked, { files, bytes }) {
   if (portion.length) yield portion;
 }
 
-/** Put photos and what is said about them into a form; what is said comes first, so that it is known when they arrive. */
+/** Put photos and fields about them into a form; the fields come first, so that they are known when the photos arrive. */
 export function formOf(picked, fields = {}) {
   const form = new FormData();
   for (const [name, value] of Object.entries(fields)) form.append(name, value);

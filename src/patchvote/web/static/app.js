@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { attempt, deferred } from "./notices.js";
 import { acceptPastes } from "./pick.js";
 import { pasteIntoTeach, setUpTeach } from "./teach.js";
-import { forgetLast, greet, lastWorkspace, openWorkspace, refresh, retell, space, subscribe } from "./workspace.js";
+import { forgetLast, readServer, lastWorkspace, openWorkspace, refresh, publish, space, subscribe } from "./workspace.js";
 
 const VIEWS = ["teach", "ask"];
 const TITLES = { teach: "Teach", ask: "Ask" };
@@ -26,7 +26,7 @@ async function start() {
     event.preventDefault(); // the address has the workspace
     document.querySelector("#main").focus();
   });
-  await attempt(greet);
+  await attempt(readServer);
   await attempt(follow);
   subscribe(writeAddress);
   window.addEventListener("hashchange", () => attempt(follow));
@@ -69,7 +69,7 @@ function show(name, { focus = false } = {}) {
     if (other === name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  retell();
+  publish();
   document.title = `${TITLES[name]} · patchvote`;
   writeAddress();
   if (focus) {

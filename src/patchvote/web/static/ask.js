@@ -188,7 +188,7 @@ function render() {
 
 function rank({ photo }) {
   if (!photo?.answer) return 3;
-  return photo.class === null ? leadOf(photo) : 2; // what the user said is not in doubt
+  return photo.class === null ? leadOf(photo) : 2; // a class that the user gave is certain
 }
 
 const drawn = new WeakMap(); // card to what it shows
@@ -287,13 +287,13 @@ function exports() {
 
 async function clear() {
   const asked = [...entries.values()].map(({ photo }) => photo).filter((photo) => photo?.answer && photo.class === null);
-  const sure = await confirmed({
+  const agreed = await confirmed({
     title: "Clear the list?",
     text: `${count(asked.length, "photo")} without a class and the answers go. Photos that you gave a class stay training `
       + "photos. Your own files are not touched.",
     action: "Clear",
   });
-  if (!sure) return;
+  if (!agreed) return;
   await attempt(async () => {
     if (asked.length) await removePhotos(asked.map(({ id }) => id));
     await reload();
@@ -305,10 +305,10 @@ async function clear() {
 export function refusals(refused) {
   const names = new Map();
   for (const { name, reason } of refused) names.set(reason, [...(names.get(reason) ?? []), name]);
-  const told = [...names].slice(0, NAMED).map(([reason, files]) => {
+  const reasons = [...names].slice(0, NAMED).map(([reason, files]) => {
     const others = files.length > NAMED ? [count(files.length - NAMED, "other file")] : [];
     return `${listed([...files.slice(0, NAMED), ...others])}: ${reason}`;
   });
   const rest = [...names.values()].slice(NAMED).flat().length;
-  return [...told, ...(rest ? [`${count(rest, "other file")} could not be read either.`] : [])].join(" ");
+  return [...reasons, ...(rest ? [`${count(rest, "other file")} could not be read either.`] : [])].join(" ");
 }

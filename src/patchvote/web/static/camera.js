@@ -31,11 +31,11 @@ function showCamera(stream, onPicked, purpose) {
   let taken = 0;
   const video = h("video", { autoplay: true, playsinline: true, muted: true, "aria-label": "Picture of the camera" });
   video.srcObject = stream;
-  const told = h("p", { class: "soft", role: "status" }, purpose);
+  const words = h("p", { class: "soft", role: "status" }, purpose);
   const shoot = async () => {
     const file = await snapshot(video, taken + 1);
     taken += 1;
-    told.textContent = `${count(taken, "photo")} taken.`;
+    words.textContent = `${count(taken, "photo")} taken.`;
     onPicked([{ file, path: file.name }]);
   };
   const end = () => {
@@ -50,7 +50,7 @@ function showCamera(stream, onPicked, purpose) {
     { class: "camera", "aria-labelledby": "camera-title", onclose: end },
     h("h2", { id: "camera-title" }, "Camera"),
     video,
-    told,
+    words,
     h("p", { class: "buttons" }, button("Done", () => dialog.close()), shutter),
   );
   document.body.append(dialog);

@@ -109,12 +109,12 @@ export class ClassCard {
   async remove() {
     const entry = space.state.classes.find(({ id }) => id === this.id);
     if (entry.photos) {
-      const sure = await confirmed({
+      const agreed = await confirmed({
         title: `Remove ${entry.name}?`,
         text: `The class and its ${count(entry.photos, "photo")} go from this page. Your own files are not touched.`,
         action: "Remove",
       });
-      if (!sure) return;
+      if (!agreed) return;
     }
     if (!(await attempt(() => removeClass(this.id, { withPhotos: true })))) return;
     announce(`${entry.name} was removed.`);

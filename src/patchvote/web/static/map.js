@@ -17,7 +17,7 @@ export function gridOf({ width, height }) {
 }
 
 /** Return the brightness of every cell, 0 to 1, row by row. */
-export function brightness(contrast) {
+function brightness(contrast) {
   const values = contrast.flat();
   const strongest = Math.max(values.reduce((a, b) => Math.max(a, b), -Infinity), 1e-12);
   return values.map((value) => Math.sqrt(Math.min(Math.max(value / strongest, 0), 1)));

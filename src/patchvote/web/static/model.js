@@ -63,19 +63,19 @@ function size(bytes) {
 }
 
 async function startAnew() {
-  const sure = await confirmed({
+  const agreed = await confirmed({
     title: "Start anew?",
     text: "An empty page opens. This one stays on the machine: its address brings it back, so keep it if you want to return.",
     action: "Start anew",
   });
-  if (sure) location.assign("/#new");
+  if (agreed) location.assign("/#new");
 }
 
 async function removeAll() {
-  const sure = await confirmed({
+  const agreed = await confirmed({
     title: "Remove everything?",
     text: "All classes, photos, answers and the model of this page go for good. Your own files are not touched.",
     action: "Remove everything",
   });
-  if (sure) await attempt(async () => { await removeWorkspace(); location.assign("/#new"); });
+  if (agreed) await attempt(async () => { await removeWorkspace(); location.assign("/#new"); });
 }

@@ -1,4 +1,4 @@
-/** Parts of a photo: which one is under the pointer, what it voted, and how that is said. */
+/** Parts of a photo: which one is under the pointer, its votes, and a sentence about them. */
 
 import { bar, h, setVars } from "./dom.js";
 
@@ -37,12 +37,12 @@ export function placeOf([left, top, right, bottom]) {
 }
 
 /** Return a vote with its sign. */
-export function signed(vote) {
+function signed(vote) {
   return `${vote < 0 ? "−" : "+"}${Math.abs(vote).toFixed(2)}`;
 }
 
 /** Return the classes that a part voted for, strongest first, with their votes: `[["cat", 1.5], …]`. */
-export function votesOf(part, classes) {
+function votesOf(part, classes) {
   return classes.map((name, index) => [name, part.votes[index]]).sort((a, b) => b[1] - a[1]);
 }
 
@@ -67,8 +67,8 @@ export function voteBars(part, classes, widest, shown) {
   const votes = votesOf(part, classes);
   const least = votes.at(-1)[1];
   const rows = votes.slice(0, SHOWN);
-  const own = votes.find(([name]) => name === shown);
-  if (own && !rows.includes(own)) rows[rows.length - 1] = own;
+  const chosen = votes.find(([name]) => name === shown);
+  if (chosen && !rows.includes(chosen)) rows[rows.length - 1] = chosen;
   return h(
     "ul",
     { class: "votes" },

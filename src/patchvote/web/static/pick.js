@@ -5,7 +5,7 @@
  */
 
 /** Return the files of a drop, those inside of folders too. Must be called while the event is handled. */
-export async function filesOf(transfer) {
+async function filesOf(transfer) {
   const items = [...transfer.items].filter((item) => item.kind === "file");
   const roots = items.map((item) => item.webkitGetAsEntry?.() ?? item.getAsFile());
   const lists = [];

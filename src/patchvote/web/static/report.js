@@ -219,7 +219,7 @@ function keptKey() {
   return `patchvote.kept.${space.state.id}`;
 }
 
-/** Photos that the user said are right; the browser remembers them. */
+/** Photos whose class the user confirmed; the browser remembers them. */
 function keptPhotos() {
   try {
     return new Set(JSON.parse(localStorage.getItem(keptKey()) ?? "[]"));

@@ -1,7 +1,7 @@
 /**
  * The workspace: classes, photos and a model, as the server keeps them.
  *
- * `space.state` is what the server said last. Every function here that changes the workspace sends a request, takes the new
+ * `space.state` is the last state that the server sent. Every function here that changes the workspace sends a request, takes the new
  * state from its answer, and tells those who subscribed. Nothing is kept in the page alone, so a reload loses nothing.
  */
 
@@ -27,15 +27,15 @@ export function subscribe(listener) {
 }
 
 /** Call all those functions again: parts of the page that were hidden bring themselves up to date when they are shown. */
-export function retell() {
+export function publish() {
   for (const listener of listeners) listener(space.state);
 }
 
 /** Read the settings and the models of the server. */
-export async function greet() {
+export async function readServer() {
   space.settings = await call("GET", "/v1/settings");
   space.models = (await call("GET", "/v1/models")).models;
-  retell();
+  publish();
 }
 
 /** Take a state that the server sent, unless a later one is known. */
@@ -45,7 +45,7 @@ export function take(state) {
   try {
     localStorage.setItem(LAST, state.id);
   } catch { /* storage is switched off: the address still has the workspace */ }
-  retell();
+  publish();
 }
 
 /** Return the id of the workspace that was open last in this browser, or null. */
