@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from patchvote.errors import NetworkError
 from patchvote.networks import load
-from patchvote.networks.base import Activation, Backbone, NetworkSpec, Preprocessing, stride_of
-from patchvote.networks.joined import JoinedBackbone
+from patchvote.networks.base import Activation, Backbone, JoinedBackbone, NetworkSpec, Preprocessing, stride_of
 from patchvote.networks.names import NetworkName, parts_of
 from patchvote.utils.files import file_digest
 

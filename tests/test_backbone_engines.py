@@ -12,7 +12,7 @@ import pytest
 
 from helpers.packages import install
 from patchvote import Dense, Extractor, ImageClassifier, ModelError, NetworkError, PhotoError, Recipe
-from patchvote.networks import EMBEDDED, engines, graph_of, load
+from patchvote.networks import EMBEDDED, graph_of, load
 from patchvote.networks.names import network_files
 
 COLOURS = '''
@@ -110,7 +110,6 @@ def test_a_network_of_another_package_is_loaded_by_its_name_and_options(package)
     np.testing.assert_allclose(load("colours:square")(IMAGES)[..., :3], plain(IMAGES)[..., :3] ** 2, rtol=1e-5)
     assert plain.spec.fingerprint != power.spec.fingerprint
     assert load(f"{EMBEDDED[0]}+colours").spec.dim == 1280 + 4
-    assert "colours" in engines()
 
 
 def test_it_works_in_every_command_from_fit_to_evaluate(package, photo_folder, tmp_path, command):

@@ -262,7 +262,7 @@ def test_a_network_that_asks_for_more_memory_than_its_share_is_refused(tmp_path)
         ]
         path = write(tmp_path / "large.onnx", nodes, (ints("one", 1), ints("count", count)))
         begin = time.monotonic()
-        with pytest.raises(NetworkError, match="cannot take an image"):
+        with pytest.raises(NetworkError, match="cannot take an input"):
             open_onnx(path)
         assert time.monotonic() - begin < SECONDS
 
@@ -344,7 +344,7 @@ def test_a_file_that_is_no_file_or_too_large_is_refused(tmp_path):
 def test_what_onnx_runtime_says_of_names_in_the_file_does_not_reach_the_terminal_raw(tmp_path, capfd):
     node = helper.make_node("Reshape", ["image", "shape"], ["out"], name="\x1b[2J\x1b]0;title\x07")
     path = write(tmp_path / "a.onnx", [node], (ints("shape", 7, 7),))
-    with pytest.raises(NetworkError, match="cannot take an image"):
+    with pytest.raises(NetworkError, match="cannot take an input"):
         open_onnx(path)
     assert capfd.readouterr().err == ""
 

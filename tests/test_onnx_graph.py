@@ -7,7 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from patchvote.utils.onnx_graph import GraphBuilder, all_nodes, inputs_of, needed_for, nodes_of
+from patchvote.networks.graph import all_nodes, inputs_of, needed_for, nodes_of
+from patchvote.utils.onnx_graph import GraphBuilder
 
 
 def answers(model: onnx.ModelProto, **inputs: np.ndarray) -> list[np.ndarray]:

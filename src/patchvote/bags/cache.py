@@ -36,8 +36,7 @@ from ..errors import CacheWarning, PatchvoteError, PhotoError, StoreError
 from ..networks.cache import cache_folder
 from ..photos.find import Photo
 from ..utils.engine import Engine, Lost, in_order
-from ..utils.files import temporary_folder
-from ..utils.reading import open_regular
+from ..utils.files import open_regular, temporary_folder
 from ..utils.remote import RemotePath, place
 from ..utils.terminal import counted
 from .bags import Bags

@@ -21,8 +21,7 @@ from PIL import Image
 
 from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, PhotoError, StoreError
 from ..networks import Backbone, load_pinned
-from ..networks.base import describe
-from ..networks.joined import mean_of_cells
+from ..networks.base import describe, mean_of_cells
 from ..photos.decode import opened, resized
 from ..photos.find import Photo, Source, find_photos
 from ..utils.arrays import all_finite

@@ -26,8 +26,7 @@ import numpy.typing as npt
 
 from ..errors import DamagedShardError, PatchvoteError, PhotoError, StoreError
 from ..utils.arrays import Moments, to_float32
-from ..utils.files import write_atomically
-from ..utils.reading import open_regular
+from ..utils.files import open_regular, write_atomically
 from ..utils.tensors import Place, checksum, content_of, header_bytes, header_of, read_header, read_rows
 from .bags import Bags
 from .recipe import Recipe

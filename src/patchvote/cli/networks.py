@@ -14,7 +14,7 @@ from .common import Device, Jobs, Json
 _GAP, _INDENT = 2, 4  # columns between two cells, and before what continues on a line of its own
 
 if TYPE_CHECKING:
-    from ..networks.list import ListedNetwork
+    from ..networks.names import ListedNetwork
 
 
 def networks(
@@ -29,7 +29,7 @@ def networks(
 
     Nothing is downloaded. A network of the hub is downloaded once, when you name it: fit PHOTOS --network dinov2-small.
     """
-    from ..networks.list import list_networks
+    from ..networks.names import list_networks
 
     listed = list_networks()
     costs = {network.name: _cost(network, device, jobs) for network in listed if network.at_hand} if measure else {}

@@ -99,7 +99,7 @@ def _token(path: Path | None) -> str:
     """Return the token of a file, or of the environment; a command line could be read by everybody on the machine."""
     if path is None:
         return os.environ.get("PATCHVOTE_TOKEN", "").strip()
-    from ..utils.reading import read_text
+    from ..utils.files import read_text
 
     try:
         token = read_text(path, _MAX_TOKEN_FILE).strip()

@@ -12,10 +12,10 @@ import numpy as np
 
 from ..errors import PatchvoteError
 from ..networks import graph_of
-from ..networks.base import Activation
-from ..networks.joined import joined_spec
+from ..networks.base import Activation, joined_spec
+from ..networks.graph import subgraphs
 from ..networks.names import parts_of
-from ..utils.onnx_graph import OPSET, GraphBuilder, subgraphs
+from ..utils.onnx_graph import OPSET, GraphBuilder
 
 if TYPE_CHECKING:
     import onnx

@@ -23,9 +23,8 @@ import numpy.typing as npt
 from ..bags.recipe import Recipe
 from ..errors import ModelChangedError, ModelError, PatchvoteError
 from ..photos.find import near_path
-from ..utils.files import locked, stamp, write_atomically
+from ..utils.files import locked, open_regular, stamp, write_atomically
 from ..utils.machine import memory
-from ..utils.reading import open_regular
 from ..utils.remote import RemotePath
 from ..utils.remote import place as path_of
 from ..utils.row_file import RowFile, opened_again

@@ -1,4 +1,4 @@
-"""The networks that compute descriptors of images.
+"""The networks that compute descriptors of images, by name.
 
 An *engine* is a function ``load(name, *, activation, threads, device)`` that returns a `base.Backbone`. A package adds
 one by an entry point in the group ``patchvote.networks``; in its pyproject.toml:
@@ -10,7 +10,7 @@ From then on ``colours``, and every name that begins with ``colours:``, ``colour
 the engine gets the whole name (`NetworkName.parse` splits it). The `spec` of the backbone must be complete: `weights`
 is a hash that changes whenever descriptors change, since it is part of the key of cached bags. A method ``graph()``
 (`base.HasGraph`) is optional; export and fine-tuning need it. An entry point may also lead to a table with the fields
-of `list.KnownNetwork`: a short name for a network of the Hugging Face hub.
+of `names.KnownNetwork`: a short name for a network of the Hugging Face hub.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import NetworkError, PatchvoteError, first_line
 from ..utils.machine import plugins
 from ..utils.terminal import nearest
-from .base import Activation, Backbone, HasGraph, NetworkSpec, Preprocessing
-from .joined import JoinedBackbone
-from .names import EMBEDDED, JOIN, NetworkName, parts_of
+from .base import Activation, Backbone, HasGraph, JoinedBackbone, NetworkSpec, Preprocessing
+from .names import EMBEDDED, ENGINES, GROUP, JOIN, KnownNetwork, NetworkName, full_name, known_networks, parts_of
 
 if TYPE_CHECKING:
     import onnx
@@ -38,17 +37,11 @@ __all__ = [
     "NetworkName",
     "NetworkSpec",
     "Preprocessing",
-    "engines",
     "graph_of",
     "load",
     "load_pinned",
     "open_onnx",
 ]
-
-GROUP = "patchvote.networks"  # name of the group of entry points
-
-# Modules of this package whose function `load` is an engine, by the beginning of a name; imported when needed.
-ENGINES = {"hf": "hub", "timm": "torch_modules", "torch": "torch_modules", "torchvision": "torch_modules"}
 
 
 class Engine(Protocol):
@@ -60,21 +53,12 @@ class Engine(Protocol):
 
 
 def load(network: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> Backbone:
-    """Load a network.
+    """Load a network, or several joined by ``+``.
 
-    Parameters
-    ----------
-    network : str
-        One of `EMBEDDED`; or the path of an ONNX file, with its preprocessing in a TOML file of the same name (see
-        `open_onnx`); or a network of the Hugging Face hub (see `hub`) or its short name (see `list`), of torch, timm
-        or torchvision (see `torch_modules`), or of an engine of another package. The descriptors of several networks,
-        joined by ``+``, are concatenated. A name that was read from a file is refused (see `names`).
-    activation : {"after", "before"}, default "after"
-        Whether descriptors are read after or before the network's last activation.
-    threads : int, default 1
-        Number of threads per call.
-    device : {"cpu", "cuda", "mps"}, default "cpu"
-        Device of ONNX Runtime.
+    A name is one of `EMBEDDED`, the path of an ONNX file (see `onnx_file`), or begins with an engine: ``hf`` (`hub`),
+    ``torch``, ``timm`` or ``torchvision`` (`torch_modules`), or that of another package. `activation` says whether
+    descriptors are read after or before the network's last activation; `threads` are those of one call, and `device`
+    is "cpu", "cuda" or "mps".
 
     Examples
     --------
@@ -109,12 +93,6 @@ def graph_of(network: str, activation: Activation = "after") -> tuple[onnx.Model
     return backbone.graph(), backbone.spec
 
 
-def engines() -> list[str]:
-    """Return the names of all engines, ours and those of other packages."""
-    others = {entry.name for entry in plugins(GROUP)}
-    return [*ENGINES, *sorted(others - ENGINES.keys())]
-
-
 def _load_one(name: str, **settings: Any) -> Backbone:
     """Load one network with the engine that its name begins with; other packages come after our own names."""
     prefix = name.partition(":")[0]
@@ -125,8 +103,6 @@ def _load_one(name: str, **settings: Any) -> Backbone:
     elif name.lower().endswith(".onnx"):
         module = "onnx_file"
     else:
-        from .list import full_name
-
         if (full := full_name(name)) is None:
             return _load_with_other(name, **settings)
         name, module = full, "hub"
@@ -136,12 +112,11 @@ def _load_one(name: str, **settings: Any) -> Backbone:
 
 def _load_with_other(name: str, **settings: Any) -> Backbone:
     """Load a network with an engine of another package, whose code may raise and return anything."""
-    from .list import KnownNetwork, known_networks
-
     parsed = NetworkName.parse(name)
-    entry = next((entry for entry in plugins(GROUP) if entry.name == parsed.engine), None)
+    entries = {entry.name: entry for entry in plugins(GROUP)}
+    entry = entries.get(parsed.engine)
     if entry is None:
-        known = engines() if ":" in name else [*EMBEDDED, *known_networks(), *engines()]
+        known = [*([] if ":" in name else [*EMBEDDED, *known_networks()]), *ENGINES, *entries]
         raise NetworkError(f"there is no network {name!r}.{nearest(parsed.engine, known)} A path must end in .onnx.")
     source = f"the engine {parsed.engine!r} ({entry.value})"
     try:

@@ -1,6 +1,6 @@
-"""The interface of every network: uint8 images in, descriptors out.
+"""What a network is: a `NetworkSpec`, and a call from uint8 images to descriptors; several networks joined are one.
 
-The properties of a network are data in a `NetworkSpec`. Networks of other packages are checked here on every call.
+Networks of other packages are called through `describe`, which checks what they return.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ import dataclasses
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import BrokenNetworkError, PatchvoteError, first_line
+from ..errors import BrokenNetworkError, NetworkError, PatchvoteError, first_line
+from .names import JOIN
 
 if TYPE_CHECKING:
     import onnx
@@ -149,26 +151,14 @@ class HasWhole(Protocol):
 
 
 def stride_of(side: int, cells: int) -> int:
-    """Return the pixels between two cells of a feature map: the power of two nearest to side / cells.
-
-    Examples
-    --------
-    >>> stride_of(224, 7), stride_of(35, 16)
-    (32, 2)
-    """
+    """Return the pixels between two cells of a feature map: the power of two nearest to side / cells."""
     return max(1, int(2 ** round(math.log2(side / cells))))
 
 
 def describe(
     backbone: Backbone, images: npt.NDArray[np.uint8]
 ) -> tuple[npt.NDArray[np.floating[Any]], npt.NDArray[np.floating[Any]] | None]:
-    """Return the descriptors of images, and those ``(n, d)`` of the whole images where the network has its own.
-
-    Raises
-    ------
-    BrokenNetworkError
-        The network failed, or returned something else than its specification says.
-    """
+    """Return the descriptors of images, and those ``(n, d)`` of the whole images where the network has its own."""
     spec, tokens = backbone.spec, None
     try:
         if spec.whole == "class" and isinstance(backbone, HasWhole):
@@ -182,25 +172,86 @@ def describe(
             f"the network {spec.name!r} failed for images of the shape {images.shape}: {type(error).__name__}: "
             f"{first_line(error)}"
         ) from error
-    _check_output(spec, spec.stride, images, maps)
-    if tokens is not None:
-        _check_output(spec, None, images, tokens)
+    _check_output(spec, images, maps)
     return maps, tokens
 
 
-def _check_output(spec: NetworkSpec, stride: int | None, images: npt.NDArray[np.uint8], output: Any) -> None:
+def _check_output(spec: NetworkSpec, images: npt.NDArray[np.uint8], output: Any) -> None:
     """Refuse an output of another type or shape: the boxes of its descriptors would be wrong."""
-    count, height, width, _ = images.shape
-    sides = [] if stride is None else [height / stride, width / stride]
+    count, *sides, _ = images.shape
+    cells = [] if spec.stride is None else [side / spec.stride for side in sides]
     array = output if isinstance(output, np.ndarray) else np.empty(0, object)
     shape = array.shape
-    fits = array.dtype.kind == "f" and len(shape) == 2 + len(sides) and shape[0] == count and shape[-1] == spec.dim
-    for right, cells in zip(sides, shape[1:], strict=False):
-        # Strides are rounded to powers of two (`stride_of`), and a network without padding has a cell less.
-        fits = fits and cells > 0 and right / 1.5 - 1 <= cells <= right * 1.5 + 1
-    if not fits:
-        expected = (count, *(max(1, round(side)) for side in sides), spec.dim)
+    fits = array.dtype.kind == "f" and len(shape) == 2 + len(cells) and (shape[0], shape[-1]) == (count, spec.dim)
+    # Strides are rounded to powers of two (`stride_of`), and a network without padding has a cell less.
+    near = (
+        have > 0 and right / 1.5 - 1 <= have <= right * 1.5 + 1 for right, have in zip(cells, shape[1:], strict=False)
+    )
+    if not (fits and all(near)):
+        expected = (count, *(max(1, round(side)) for side in cells), spec.dim)
         raise BrokenNetworkError(
             f"the network {spec.name!r} returned {type(output).__name__!r} of {array.dtype} and shape {shape} for "
             f"images of the shape {images.shape}, expected floating-point numbers of the shape {expected}."
         )
+
+
+# --- several networks as one ------------------------------------------------------------------------------------------
+
+
+class JoinedBackbone:
+    """Several networks of the same stride: their descriptors are scaled to length 1 and concatenated.
+
+    Images have the input size of the first network.
+    """
+
+    def __init__(self, parts: Sequence[Backbone]) -> None:
+        self._parts = list(parts)
+        self.spec = joined_spec([part.spec for part in parts])
+
+    def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+        """Describe ``(n, h, w, 3)`` RGB images."""
+        return np.concatenate([unit(describe(part, images)[0]) for part in self._parts], axis=-1)
+
+    def with_whole(self, images: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        """Describe images; also return the descriptors of whole images: class tokens, or means of a network's cells."""
+        maps, wholes = [], []
+        for part in self._parts:
+            cells, whole = describe(part, images)
+            maps.append(unit(cells))
+            wholes.append(unit(whole) if whole is not None else mean_of_cells(maps[-1]))
+        return np.concatenate(maps, axis=-1), np.concatenate(wholes, axis=-1)
+
+
+def joined_spec(parts: Sequence[NetworkSpec]) -> NetworkSpec:
+    """Return the specification of several joined networks, or refuse networks that look at different places."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    for part in parts[1:]:
+        if (part.stride, part.fixed_size) != (first.stride, first.fixed_size):
+            raise NetworkError(
+                f"{first.name} (stride {first.stride}, fixed size {first.fixed_size}) and {part.name} (stride "
+                f"{part.stride}, fixed size {part.fixed_size}) do not look at the same places, so their descriptors "
+                "cannot be joined."
+            )
+    return dataclasses.replace(
+        first,
+        name=JOIN.join(part.name for part in parts),
+        dim=sum(part.dim for part in parts),
+        preprocessing=Preprocessing(),  # not used: each part has its own
+        weights=hashlib.sha256(JOIN.join(part.fingerprint for part in parts).encode()).hexdigest(),
+        output=JOIN.join(part.output for part in parts),
+        output_layout="NCHW",  # as above
+        whole="class" if any(part.whole == "class" for part in parts) else "mean",
+    )
+
+
+def mean_of_cells(outputs: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return one descriptor per image: the mean over the cells of its feature map, or the vector itself."""
+    return outputs if outputs.ndim == 2 else outputs.mean(axis=(1, 2), dtype=np.float64).astype(np.float32)
+
+
+def unit(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float32]:
+    """Scale descriptors to length 1; a descriptor of zeros stays."""
+    length = np.linalg.norm(values, axis=-1, keepdims=True)
+    return np.asarray(values / np.where(length > 0, length, 1), np.float32)

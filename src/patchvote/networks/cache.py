@@ -18,8 +18,7 @@ from pathlib import Path
 import platformdirs
 
 from ..errors import CacheWarning
-from ..utils.files import write_atomically
-from ..utils.reading import open_regular
+from ..utils.files import open_regular, write_atomically
 
 
 def cache_folder() -> Path:

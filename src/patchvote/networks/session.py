@@ -85,20 +85,25 @@ class Session:
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def run(self, tensor: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Return the first output; raises the exceptions of ONNX Runtime, and `NetworkError` after the time limit."""
+        """Return the first output."""
         return self.run_all(tensor)[0]
 
     def run_all(self, tensor: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
-        """Return all outputs, as `run` does the first."""
+        """Return all outputs; `NetworkError` if ONNX Runtime fails, or takes longer than a bounded session may."""
         value = self._session.get_inputs()[0]
         batch, count = value.shape[0], len(tensor)
-        if not isinstance(batch, int) or batch == count:
-            return [np.asarray(output, dtype=np.float32) for output in self._call({value.name: tensor})]
-        # A graph with a fixed batch size gets the images in batches of this size; the last one is padded.
-        padded = -(-count // batch) * batch
-        tensor = np.concatenate([tensor, np.zeros((padded - count, *tensor.shape[1:]), np.float32)])
-        parts = [self._call({value.name: tensor[start : start + batch]}) for start in range(0, padded, batch)]
-        return [np.concatenate(outputs).astype(np.float32)[:count] for outputs in zip(*parts, strict=True)]
+        try:
+            if not isinstance(batch, int) or batch == count:
+                return [np.asarray(output, dtype=np.float32) for output in self._call({value.name: tensor})]
+            # A graph with a fixed batch size gets the images in batches of this size; the last one is padded.
+            padded = -(-count // batch) * batch
+            tensor = np.concatenate([tensor, np.zeros((padded - count, *tensor.shape[1:]), np.float32)])
+            parts = [self._call({value.name: tensor[start : start + batch]}) for start in range(0, padded, batch)]
+            return [np.concatenate(outputs).astype(np.float32)[:count] for outputs in zip(*parts, strict=True)]
+        except NetworkError:
+            raise
+        except Exception as error:  # as above
+            raise NetworkError(f"{self._name} cannot take an input of the shape {tensor.shape}: {error}") from error
 
     def _call(self, feeds: dict[str, npt.NDArray[np.float32]]) -> Any:
         if not self._bounded:
@@ -122,49 +127,16 @@ class Session:
 
 
 class OnnxBackbone:
-    """A graph in ONNX Runtime, whose first output is the descriptors.
+    """A session whose first output is the descriptors, in the layout of `spec` or with its channels last.
 
-    Parameters
-    ----------
-    spec : NetworkSpec
-        Specification of the network.
-    graph : bytes or Session
-        Serialised graph, which has no limits, or a session that is ready.
-    read : function, optional
-        Function that returns the network, so that it need not stay in memory; `graph` by default.
-    channels_last : bool, default False
-        Whether the channels of the feature map come last in `graph`, whatever layout the network itself has.
-    threads : int, default 1
-        Number of threads per call. One is best where several photos are processed at once.
-    device : {"cpu", "cuda", "mps"}, default "cpu"
-        Device of ONNX Runtime.
+    `read` returns the graph, from a batch of preprocessed images to the descriptors: it does not stay in memory.
     """
 
     def __init__(
-        self,
-        spec: NetworkSpec,
-        graph: bytes | Session,
-        read: Callable[[], onnx.ModelProto] | None = None,
-        *,
-        channels_last: bool = False,
-        threads: int = 1,
-        device: str = "cpu",
+        self, spec: NetworkSpec, session: Session, read: Callable[[], onnx.ModelProto], *, channels_last: bool = False
     ) -> None:
-        self.spec = spec
-        self.session = (
-            graph if isinstance(graph, Session) else Session(graph, spec.name, threads=threads, device=device)
-        )
+        self.spec, self.session, self.graph = spec, session, read
         self._channels_last = channels_last or spec.output_layout == "NHWC"
-        self._read = read
-        self._graph = b"" if read or isinstance(graph, Session) else graph
-
-    def graph(self) -> onnx.ModelProto:
-        """Return the network, from a batch of preprocessed images to the descriptors."""
-        if self._read is not None:
-            return self._read()
-        import onnx
-
-        return onnx.load_from_string(self._graph)
 
     def __call__(self, images: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
         """Describe ``(n, h, w, 3)`` RGB images."""
@@ -180,18 +152,10 @@ class OnnxBackbone:
         return self._describe_all(tensor)[0]
 
     def _describe_all(self, tensor: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
-        try:
-            result, *others = self.session.run_all(tensor)
-            if self.spec.stride is None:
-                return [result.reshape(len(tensor), self.spec.dim), *others]
-            result = result if self._channels_last else result.transpose(0, 2, 3, 1)
-            if result.shape[::3] != (len(tensor), self.spec.dim):
-                raise ValueError(f"its output has the shape {result.shape}")
-            return [result, *others]
-        except NetworkError:
-            raise
-        except Exception as error:  # ONNX Runtime's exceptions have no common base
-            raise NetworkError(f"{self.spec.name} cannot take an input of shape {tensor.shape}: {error}") from error
+        result, *others = self.session.run_all(tensor)
+        if self.spec.stride is None:
+            return [result.reshape(len(tensor), self.spec.dim), *others]
+        return [result if self._channels_last else result.transpose(0, 2, 3, 1), *others]
 
 
 class EndlessWorkError(NetworkError):

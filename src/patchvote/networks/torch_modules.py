@@ -35,10 +35,10 @@ from ..utils.files import file_digest
 from ..utils.schema import brief
 from .base import Activation, NetworkSpec, Preprocessing
 from .cache import cached_graph
+from .feature_map import OnnxSettings, adapt
 from .graph import cut, cut_at_layer, output_names
 from .names import NetworkName, whole_pixels
-from .onnx_file import OnnxSettings, adapt
-from .session import OnnxBackbone
+from .session import OnnxBackbone, Session
 
 if TYPE_CHECKING:
     import onnx
@@ -70,16 +70,13 @@ def load(name: str, *, activation: Activation = "after", threads: int = 1, devic
         return onnx.load_from_string(read())
 
     content = read()
-    blank = NetworkSpec(name, 0, 0, None, Preprocessing(), activation, "", "")
-    backbone = OnnxBackbone(blank, content, graph, threads=threads, device=device)
-    fields = json.loads(backbone.session.metadata["patchvote"])
+    session = Session(content, name, threads=threads, device=device)
+    fields = json.loads(session.metadata["patchvote"])
     pixels, fixed = fields.pop("preprocessing"), fields.pop("fixed_size")
-    preprocessing = Preprocessing(tuple(pixels["mean"]), tuple(pixels["scale"]))
-    weights = hashlib.sha256(content).hexdigest()
-    spec = NetworkSpec(
-        **fields | {"weights": weights, "preprocessing": preprocessing, "fixed_size": fixed and tuple(fixed)}
-    )
-    return OnnxBackbone(spec, backbone.session, graph)
+    fields["preprocessing"] = Preprocessing(tuple(pixels["mean"]), tuple(pixels["scale"]))
+    fields["fixed_size"] = fixed and tuple(fixed)
+    fields["weights"] = hashlib.sha256(content).hexdigest()
+    return OnnxBackbone(NetworkSpec(**fields), session, graph)
 
 
 def _weights_file(path: str) -> Path:
@@ -271,44 +268,42 @@ def _layer(module: Any, name: str) -> Any:
 
 def _exported(torch: Any, reader: Any, probe: Any, expected: Any) -> onnx.ModelProto:
     """Export for images of any size where the numbers are the same as in torch, else for this size only."""
-    import onnx
-
-    attempts = [
-        (False, True),
-        (False, False),
-    ]  # tracing may fix the number of images; then the graph takes one per call
-    wide = torch.cat([probe, probe.flip(3)], dim=3)
+    attempts = [(False, True), (False, False)]  # tracing may fix the number of images; then the graph takes one a call
+    wide, expected_wide = torch.cat([probe, probe.flip(3)], dim=3), None
     with torch.no_grad(), contextlib.suppress(Exception):  # a network for one size only
         expected_wide = reader(wide)[0]
         attempts.insert(0, (True, True))
     for free, many in attempts:
-        axes = {"image": {0: "n"} if many else {}, "end": {0: "n"} if many else {}}
-        axes["layer"] = {axis: f"axis{axis}" for axis in range(expected.ndim)} if free else axes["end"]
-        axes["image"] |= {2: "height", 3: "width"} if free else {}
-        file = io.BytesIO()
+        pairs = [(probe[:1], expected[:1])]
+        pairs += [(probe, expected)] if many else []
+        pairs += [(wide, expected_wide)] if free else []
         try:
-            with warnings.catch_warnings(), torch.no_grad(), _plain_attention(torch):
-                warnings.simplefilter("ignore")
-                # The exporter of TorchScript: that of torch.export needs another package.
-                torch.onnx.export(
-                    reader,
-                    (probe if many else probe[:1],),
-                    file,
-                    input_names=["image"],
-                    output_names=["layer", "end"],
-                    dynamic_axes=axes,
-                    opset_version=17,
-                    dynamo=False,
-                )
-            graph = onnx.load_from_string(file.getvalue())
-            pairs = [(probe[:1], expected[:1])] + ([(probe, expected)] if many else [])
-            pairs += [(wide, expected_wide)] if free else []
+            graph = _traced(torch, reader, probe if many else probe[:1], expected.ndim, free, many)
             if all(_is_same(cut(graph, "layer"), x.numpy(), y.numpy()) for x, y in pairs):
                 return graph
         except Exception as error:  # the exporter and ONNX Runtime may raise anything
             if not many:
                 raise NetworkError(f"the network cannot be converted to ONNX: {error}") from error
     raise NetworkError("the network returns other numbers after its conversion to ONNX, so it was not used.")
+
+
+def _traced(torch: Any, reader: Any, inputs: Any, axes: int, free: bool, many: bool) -> onnx.ModelProto:
+    """Trace a reader; `free` leaves the size of images open, and `many` their number."""
+    import onnx
+
+    number = {0: "n"} if many else {}
+    dynamic = {
+        "image": number | ({2: "height", 3: "width"} if free else {}),
+        "layer": {axis: f"axis{axis}" for axis in range(axes)} if free else number,
+        "end": number,
+    }
+    file = io.BytesIO()
+    with warnings.catch_warnings(), torch.no_grad(), _plain_attention(torch):
+        warnings.simplefilter("ignore")
+        names = {"input_names": ["image"], "output_names": ["layer", "end"], "dynamic_axes": dynamic}
+        # The exporter of TorchScript: that of torch.export needs another package.
+        torch.onnx.export(reader, (inputs,), file, **names, opset_version=17, dynamo=False)
+    return onnx.load_from_string(file.getvalue())
 
 
 @contextlib.contextmanager

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from ..bags.boxes import cell_boxes
 from ..errors import PatchvoteError
 from ..models.scores import Scores
-from ..utils.files import write_file
-from ..utils.reading import check_regular
+from ..utils.files import open_regular, write_file
 from ..utils.tensors import checksum, contents
 from ..utils.terminal import Progress
 from ..voters.calibration import fit_temperature, threshold_for
@@ -208,7 +207,7 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], mark: str, histo
 def read_checkpoint(path: Path, mark: str) -> tuple[dict[str, Tensor], list[dict[str, float]]]:
     """Read and verify a checkpoint of the training with this `mark`."""
     try:
-        check_regular(path)
+        open_regular(path).close()
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from ..bags.boxes import Dense
 from ..errors import NetworkError, PatchvoteError, PhotoError
-from ..networks import EMBEDDED, NetworkSpec, Preprocessing, graph_of
+from ..networks import EMBEDDED, NetworkSpec, graph_of
 from ..networks.graph import cut, tail
-from ..networks.session import OnnxBackbone
+from ..networks.session import OnnxBackbone, Session
 from ..photos.decode import opened, resized
 from ..photos.find import Photo
 from ..utils.machine import cores
@@ -53,7 +53,8 @@ def default_start(network: str, graph: onnx.ModelProto) -> str:
 
 def trunk_of(graph: onnx.ModelProto, start: str, spec: NetworkSpec, device: str = "cpu") -> OnnxBackbone:
     """Return the frozen part, from pixels to the tensor `start`; a trial run shows how many features it has."""
-    trunk = OnnxBackbone(spec, cut(graph, start).SerializeToString(), device=device)
+    part = cut(graph, start)
+    trunk = OnnxBackbone(spec, Session(part.SerializeToString(), spec.name, device=device), lambda: part)
     output = trunk.session.run(np.zeros((1, 3, spec.size, spec.size), np.float32))
     trunk.spec = dataclasses.replace(spec, dim=output.shape[1])
     return trunk
@@ -62,9 +63,9 @@ def trunk_of(graph: onnx.ModelProto, start: str, spec: NetworkSpec, device: str 
 def tail_of(graph: onnx.ModelProto, start: str, width: int) -> OnnxModule:
     """Return the trained part, from the tensor `start` on, and verify that it computes the same as in ONNX Runtime."""
     part = tail(graph, start)
-    module, blank = OnnxModule(part), NetworkSpec("tail", 0, 0, None, Preprocessing(), "after", "", "")
+    module = OnnxModule(part)
     x = np.random.default_rng(0).normal(size=(1, width, 4, 6)).astype(np.float32)
-    expected = OnnxBackbone(blank, part.SerializeToString()).session.run(x)
+    expected = Session(part.SerializeToString(), "tail").run(x)
     with torch.no_grad():
         output = module(torch.from_numpy(x)).numpy()
     if output.shape != expected.shape or np.abs(output - expected).max() > 1e-3 * max(1.0, np.abs(expected).max()):

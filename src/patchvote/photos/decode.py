@@ -21,8 +21,8 @@ import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 
 from ..errors import PhotoError
+from ..utils.files import open_regular
 from ..utils.machine import MemoryLimit, give_back_memory
-from ..utils.reading import open_regular
 from ..utils.remote import RemotePath
 from .find import MAX_BYTES, Photo
 from .formats import formats_of, reason_of

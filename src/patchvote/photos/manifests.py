@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from ..errors import PatchvoteError, PhotoError
-from ..utils.reading import open_regular
+from ..utils.files import open_regular
 from ..utils.schema import brief
 from ..utils.terminal import nearest
 

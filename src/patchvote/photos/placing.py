@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import PatchvoteError, PhotoError
-from ..utils.files import remove_abandoned, temporary_file
-from ..utils.reading import open_regular
+from ..utils.files import open_regular, remove_abandoned, temporary_file
 from ..utils.remote import RemotePath
 from .folder_names import folder_name
 

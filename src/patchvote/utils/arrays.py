@@ -46,12 +46,7 @@ def _cast(session: Any, values: npt.NDArray[Any], out: npt.NDArray[Any]) -> npt.
     rows = max(1, _CHUNK // max(1, values[:1].size))
     for start in range(0, len(values), rows):
         part, target = np.ascontiguousarray(values[start : start + rows]).reshape(-1), out[start : start + rows]
-        if target.flags.c_contiguous and part.size:  # written in place
-            binding = session.io_binding()
-            binding.bind_cpu_input("x", part)
-            binding.bind_output("y", "cpu", 0, out.dtype, [part.size], target.ctypes.data)
-            session.run_with_iobinding(binding)
-        else:
+        if part.size:
             target[...] = session.run(None, {"x": part})[0].reshape(target.shape)
     return out
 
@@ -76,16 +71,7 @@ def all_finite(values: npt.NDArray[Any]) -> bool:
 
 
 class Moments:
-    """Weighted mean and variance of a stream, summed in float64, by the update of Chan, Golub and LeVeque (1983).
-
-    Examples
-    --------
-    >>> moments = Moments()
-    >>> moments.update(np.array([[1.0], [3.0]]))
-    >>> moments.update(np.array([[5.0]]))
-    >>> moments.mean, moments.deviation()
-    (array([3.]), array([1.632993...]))
-    """
+    """Weighted mean and variance of a stream, summed in float64, by the update of Chan, Golub and LeVeque (1983)."""
 
     def __init__(self) -> None:
         self.weight = 0.0

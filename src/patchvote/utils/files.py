@@ -1,32 +1,32 @@
-"""Write files atomically, temporary files that a dead process does not leave behind, and locks of files.
+"""Read untrusted files, write files atomically, temporary files that a dead process does not leave behind, and locks.
 
-Every file gets a temporary name in the same folder, is synced, and is then renamed: no reader ever sees an incomplete
-file, even after a crash or on a full disk. The owner of a temporary file or folder holds a lock (flock) on it, which
-the kernel releases when the owner ends, in whatever way; the next writer removes what is not locked.
+A path can lead to a pipe without a writer, a device without an end, or a file that grows while it is read. Each of them
+would block a reader for ever or fill the memory; here they raise an `OSError` with the reason in its `strerror`.
+
+Every file is written under a temporary name in the same folder, synced, and then renamed: no reader ever sees an
+incomplete file, even after a crash or on a full disk. The owner of a temporary file or folder holds a lock (flock) on
+it, which the kernel releases when the owner ends, in whatever way; a later writer removes what is not locked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import hashlib
+import io
 import os
 import re
 import shutil
-import socket
 import stat
 import tempfile
 import time
-import unicodedata
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ..errors import PatchvoteError, WaitWarning
-from .reading import open_regular
 from .remote import RemotePath
 
 try:
@@ -34,15 +34,105 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# The machine is its boot id, which differs even between machines of one host name, but not between its containers.
-_FILE = re.compile(r"\.writing-(?P<machine>[^@]*)@\d+-[0-9a-f]+")
-_FOLDER = re.compile(r"patchvote-(?P<machine>[^@]*)@\d+-[a-z0-9_]{8}")
-_MAX_AGE = 7 * 86400.0  # seconds without a write, for files of other machines or disks without locks
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+# Without these, a pipe without a writer would block `open`, and a terminal could become the controlling one.
+_FLAGS = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}  # all others are devices
+_BLOCK = 1 << 16  # bytes that are read at once of a file that has more than the system reports
+_MAX_TOML_BYTES = 1 << 18  # 262 kB; the largest of our files has 5 kB
+_MAX_TOML_DOTS = 200  # per line: the parser's time for a dotted key grows with the square of the number of its parts
+
+_FOLDER = "patchvote-temporary-"
+_TEMPORARY = re.compile(rf"\.writing-[0-9a-f]{{32}}|{_FOLDER}[a-z0-9_]{{8}}")
+_MIN_AGE = (
+    3600.0  # seconds without a write, after which a file that nobody locks is abandoned: some disks know locks of
+)
+_MAX_AGE = 7 * 86400.0  # this machine alone, and some know none, where only a long time shows that nobody needs it
 _LITTLE = 1 << 24  # free bytes below which a disk counts as full: what was being written is still there
 _FREE = "Free some space there, or name another folder by the environment variable TMPDIR, then run it again."
 _SILENT_SECONDS = 1.0  # of waiting for a lock before a warning; writing a file usually takes less
 _PAUSE_SECONDS = 0.02  # between two attempts: not noticed by a user, and no load on the processor
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def open_regular(path: str | Path) -> io.BufferedReader:
+    """Open an ordinary file for reading, without blocking on anything else; also one of a remote file system."""
+    if isinstance(path, RemotePath):
+        return path.open_bytes()
+    try:
+        _check_regular(path, Path(path).stat().st_mode)  # opening some devices has effects, such as rewinding a tape
+    except ValueError:
+        raise OSError(errno.EINVAL, "no file can have this name", str(path)) from None
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | _FLAGS))  # noqa: SIM115
+    try:
+        _check_regular(path, os.fstat(file.fileno()).st_mode)  # the path may lead elsewhere by now
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _check_regular(path: str | Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = _KINDS.get(stat.S_IFMT(mode), "a device")
+        raise OSError(errno.EINVAL, f"it is {kind}, not an ordinary file", str(path))
+
+
+def read_bytes(path: str | Path, limit: int) -> bytes:
+    """Read a whole ordinary file; `OSError` if it has more than `limit` bytes, whatever size the system reports."""
+    with open_regular(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        content = file.read(min(size, limit) + 1)
+        while len(content) <= limit and (more := file.read(_BLOCK)):
+            content += more
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"it has more than the {limit:,} bytes that are read of such a file", str(path))
+    return content
+
+
+def read_text(path: str | Path, limit: int, encoding: str = "utf-8") -> str:
+    """Read a whole ordinary file of at most `limit` bytes as text, with its line ends unchanged."""
+    return read_bytes(path, limit).decode(encoding)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read an untrusted TOML file in bounded time; `OSError` or `ValueError` say why it cannot be read."""
+    return parse_toml(read_text(path, _MAX_TOML_BYTES))
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse an untrusted text in TOML in bounded time; `ValueError` if it is none, or too large."""
+    import tomllib
+
+    if len(text) > _MAX_TOML_BYTES:
+        raise ValueError(f"it has more than {_MAX_TOML_BYTES:,} characters")
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.count(".") > _MAX_TOML_DOTS:
+            raise ValueError(f"line {number} has more than {_MAX_TOML_DOTS:,} dots")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of an ordinary file's bytes, in hexadecimal."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def stamp(path: Path) -> tuple[int, ...] | None:
+    """Return a value that changes whenever a file is replaced; None where there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
@@ -51,21 +141,11 @@ def write_atomically(path: Path, parts: Iterable[bytes | memoryview]) -> None:
     A symbolic link is followed: the link stays and its target is replaced. A file that is replaced keeps its mode.
     Folders, devices, pipes and anything else that is no ordinary file are never replaced.
     """
-    with write_and_hold(path, parts):
-        pass
-
-
-@contextlib.contextmanager
-def write_and_hold(path: Path, parts: Iterable[bytes | memoryview]) -> Iterator[None]:
-    """Write as `write_atomically` does, and keep the file locked while the block runs: its owner is alive."""
-    if isinstance(path, RemotePath):  # nothing can be locked there
+    if isinstance(path, RemotePath):
         path.write(b"".join(parts))
-        yield
         return
     path = Path(os.path.realpath(path))
-    mode = None
-    with contextlib.suppress(FileNotFoundError):
-        mode = path.stat().st_mode
+    mode = path.stat().st_mode if path.exists() else None
     if mode is not None and not stat.S_ISREG(mode):
         raise OSError(errno.EEXIST, "something that is no ordinary file has this name", str(path))
     remove_abandoned(path.parent)
@@ -74,10 +154,14 @@ def write_and_hold(path: Path, parts: Iterable[bytes | memoryview]) -> Iterator[
             temporary.chmod(stat.S_IMODE(mode))  # while it is empty: a private file is private at every moment
         for part in parts:
             file.write(part)
-        sync(file)
+        file.flush()
+        os.fsync(file.fileno())
+        if os.name == "nt":  # Windows cannot rename an open file
+            file.close()
         temporary.replace(path)
-        _sync_folder(path.parent)
-        yield
+        with _opened(path.parent) as folder:  # the rename, too, survives a power cut
+            if folder is not None:
+                os.fsync(folder)
 
 
 def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
@@ -100,59 +184,20 @@ def make_folder(path: Path) -> None:
         raise PatchvoteError(f"the folder {path} cannot be made: {error.strerror or error}.") from error
 
 
-def sync(file: BinaryIO) -> None:
-    """Write an open file down to the disk."""
-    file.flush()
-    os.fsync(file.fileno())
-    if os.name == "nt":  # Windows cannot rename an open file
-        file.close()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut, where the system supports it (Windows cannot open folders)."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of an ordinary file's bytes, in hexadecimal."""
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@functools.cache
-def machine() -> str:
-    """Return the id of this machine until its next boot, in characters that a file name can have."""
-    try:
-        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        name = socket.gethostname()
-    return re.sub(r"[^A-Za-z0-9.-]", "-", name)
-
-
-def owner() -> str:
-    """Return the id of this process among those of all machines: the machine and the process id."""
-    return f"{machine()}@{os.getpid()}"
+# --- temporary files --------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def temporary_file(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
     """Open a new file in `folder` for writing, locked while the block runs, then removed unless it was renamed."""
-    while True:
-        path = folder / f".writing-{owner()}-{uuid.uuid4().hex}"
-        try:
-            with path.open("xb") as file:
-                if _lock(file.fileno()) is False or not path.exists():
-                    continue  # before it was locked, another process considered it abandoned
-                yield path, file
-                return
-        finally:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
+    path = folder / f".writing-{uuid.uuid4().hex}"
+    try:
+        with path.open("xb") as file:
+            _lock(file.fileno())
+            yield path, file
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -164,76 +209,54 @@ def temporary_folder() -> Iterator[Path]:
     try:
         root = Path(tempfile.gettempdir())
         remove_abandoned(root)
-    except OSError as error:  # it has tried several, and names them
-        raise PatchvoteError(f"nothing temporary can be written: {error.strerror or error}. {_FREE}") from error
-    while True:
-        try:
-            path = Path(tempfile.mkdtemp(prefix=f"patchvote-{owner()}-"))
-        except OSError as error:
-            raise PatchvoteError(f"the temporary folder {root}: {error.strerror or error}. {_FREE}") from error
-        try:
-            with _opened(path) as handle:
-                if _lock(handle) is False or not path.is_dir():
-                    continue  # as above
-                yield path
-                return
-        except (OSError, PatchvoteError) as error:
-            if _has_no_room(error) and (str(path) in str(error) or shutil.disk_usage(path).free < _LITTLE):
-                raise PatchvoteError(f"the temporary folder {root} is full. {_FREE}") from error
-            raise
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+        path = Path(tempfile.mkdtemp(prefix=_FOLDER))
+    except OSError as error:  # its text names the folders that were tried
+        raise PatchvoteError(f"no temporary folder can be made: {error}. {_FREE}") from error
+    try:
+        with _opened(path) as handle:
+            _lock(handle)
+            yield path
+    except (OSError, PatchvoteError) as error:
+        if _has_no_room(error) and (str(path) in str(error) or shutil.disk_usage(path).free < _LITTLE):
+            raise PatchvoteError(f"the temporary folder {root} is full. {_FREE}") from error
+        raise
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _has_no_room(error: BaseException | None) -> bool:
-    while error is not None and not (isinstance(error, OSError) and error.errno in _NO_ROOM):
+    while error is not None and not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
         error = error.__cause__
     return error is not None
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the temporary files and folders in `folder` that belong to this user and whose process is dead."""
+    """Remove the temporary files and folders in `folder` whose process has ended without removing them."""
     if isinstance(folder, RemotePath):  # files are written there under their final names
         return
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(folder)):
-            match = _FILE.fullmatch(entry.name) or _FOLDER.fullmatch(entry.name)
-            if match is None:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if not _TEMPORARY.fullmatch(entry.name) or not (is_folder or entry.is_file(follow_symlinks=False)):
                 continue
             path = folder / entry.name
-            with contextlib.suppress(OSError), abandoned(path, match["machine"]) as is_abandoned:
-                if is_abandoned:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            with contextlib.suppress(OSError), _opened(path) as handle:
+                locked, age = _lock(handle), time.time() - path.stat().st_mtime
+                if age > (_MIN_AGE if locked else _MAX_AGE) and locked is not False:
+                    shutil.rmtree(path) if is_folder else path.unlink()
 
 
-@contextlib.contextmanager
-def abandoned(path: Path, by: str) -> Iterator[bool]:
-    """Return whether the process that owned a file or folder is dead; hold its lock while the block runs.
-
-    `by` is the machine of the process, or its `owner()`; empty where it is not known.
-    """
-    if isinstance(path, RemotePath):  # without locks, only time shows that nobody works on it
-        yield time.time() - path.stat().st_mtime > _MAX_AGE
-        return
-    status = path.lstat()
-    kind = stat.S_IFMT(status.st_mode)
-    if kind not in (stat.S_IFREG, stat.S_IFDIR) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
-        yield False
-        return
-    with _opened(path) as handle:
-        locked = _lock(handle)
-        same_machine = locked is True and by.partition("@")[0] == machine()
-        yield locked is not False and (same_machine or time.time() - status.st_mtime > _MAX_AGE)
+# --- locks ------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int | None]:
     """Open a file or folder so that it can be locked; None where that is not possible."""
     handle = None
-    if fcntl is not None:
+    if fcntl is not None and not isinstance(path, RemotePath):
         with contextlib.suppress(OSError):
             flags = os.O_RDONLY if path.is_dir() else os.O_RDWR  # NFS locks only files that are open for writing
-            handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            handle = os.open(path, flags)
     try:
         yield handle
     finally:
@@ -256,75 +279,23 @@ def _lock(handle: int | None) -> bool | None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, which need not exist, while the block runs; wait for it if necessary.
+    """Hold the lock of the folder of a file while the block runs; wait for it if necessary.
 
-    After a second of waiting, a `WaitWarning` names the file. Where the file system has no locks, or the folder is not
-    writable, the block runs without a lock.
+    After a second of waiting, a `WaitWarning` names the file. Where the file system has no locks, the block runs
+    without one.
     """
-    lock = lock_file(path)
-    handle = None if isinstance(path, RemotePath) else _acquire(lock, path)
-    try:
+    start, warned = time.monotonic(), False
+    with _opened(path.parent) as handle:
+        while _lock(handle) is False:
+            if not warned and time.monotonic() - start > _SILENT_SECONDS:
+                warned = True
+                warnings.warn(f"waiting until another process has written beside {path}.", WaitWarning, stacklevel=3)
+            time.sleep(_PAUSE_SECONDS)
         yield
-    finally:
-        if handle is not None:
-            with contextlib.suppress(OSError):
-                if not os.fstat(handle).st_size:  # a file with content is not a lock, whatever its name
-                    lock.unlink()
-            os.close(handle)
 
 
 @contextlib.contextmanager
-def lock_at_once(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file while the block runs, without waiting; yield False where another process has it.
-
-    The lock file stays, so that no two processes can hold locks on two files of the same name.
-    """
-    handle = _open_lock(lock_file(path))
-    try:
+def lock_at_once(folder: Path) -> Iterator[bool]:
+    """Hold the lock of a folder while the block runs, without waiting; yield False where another process has it."""
+    with _opened(folder) as handle:
         yield _lock(handle) is not False
-    finally:
-        if handle is not None:
-            os.close(handle)
-
-
-def lock_file(path: Path) -> Path:
-    """Return the lock file of `path`: its name has a fixed length, and is the same for all spellings of a name."""
-    name = unicodedata.normalize("NFC", path.name).casefold().encode("utf-8", "surrogatepass")
-    return path.with_name(f".patchvote-{hashlib.sha256(name).hexdigest()[:32]}.lock")
-
-
-def _open_lock(lock: Path) -> int | None:
-    """Open a lock file; None where the folder is not writable: whoever writes there says so."""
-    try:
-        return os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-    except OSError:
-        return None
-
-
-def _acquire(lock: Path, path: Path) -> int | None:
-    start, warned = time.monotonic(), False
-    while (handle := _open_lock(lock)) is not None:
-        try:
-            while _lock(handle) is False:
-                if not warned and time.monotonic() - start > _SILENT_SECONDS:
-                    warned = True
-                    text = f"waiting until another process has written {path} (it holds {lock.name})."
-                    warnings.warn(text, WaitWarning, stacklevel=2)
-                time.sleep(_PAUSE_SECONDS)
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(handle), lock.stat()):
-                    return handle
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)  # the previous holder has removed the lock file: try again with a new one
-    return None
-
-
-def stamp(path: Path) -> tuple[int, ...] | None:
-    """Return a value that changes whenever a file is replaced; None where there is no file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

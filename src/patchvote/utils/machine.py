@@ -20,7 +20,7 @@ _FEW_PRODUCTS = 2e10  # multiplications up to which threads of BLAS cost more by
 
 _lock = threading.Lock()
 _holders = 0  # blocks that limit BLAS to one thread at the moment
-_before: list[tuple[Any, int]] | None = None  # BLAS libraries and their numbers of threads, while these are limited
+_limit: Any = None  # of threadpoolctl, while there are such blocks
 
 
 def cores() -> int:
@@ -83,13 +83,6 @@ class MemoryLimit:
     """A number of bytes that all threads share: a thread waits until what it needs is free.
 
     A thread that holds bytes must not take more: then no thread waits while it holds bytes, and there is no deadlock.
-
-    Examples
-    --------
-    >>> limit = MemoryLimit(100)
-    >>> with limit.take(60):
-    ...     limit.free
-    40
     """
 
     def __init__(self, size: int) -> None:
@@ -133,28 +126,21 @@ def one_blas_thread() -> Iterator[None]:
     threadpoolctl restores the number that it found, so two that overlap in different threads would leave one thread
     behind for good. Therefore limits are counted: the first sets one thread, and the last restores.
     """
-    global _holders, _before
+    global _holders, _limit
     with _lock:
         if _holders == 0:
-            if _before is None:  # else an interrupt left some libraries limited, and these numbers are still right
-                _before = [(library, library.get_num_threads()) for library in _blas_libraries()]
-            _set_threads([(library, 1) for library, _ in _before])
+            _take_control()
+            _limit = _blas_libraries(tuple(name for name in _BRING_BLAS if name in sys.modules)).limit(limits=1)
         _holders += 1
     try:
         yield
     finally:
         with _lock:
             _holders -= 1
-            if _holders == 0 and _before is not None:
-                _set_threads(_before)
-                _before = None
+            if _holders == 0:
+                _take_control()
+                _limit.restore_original_limits()
                 _take_control()  # and leave it: other packages may set limits from any thread
-
-
-def _set_threads(numbers: list[tuple[Any, int]]) -> None:
-    _take_control()
-    for library, number in numbers:
-        library.set_num_threads(number)
 
 
 def _take_control() -> None:
@@ -166,13 +152,9 @@ def _take_control() -> None:
         controllers.clear_controlling_thread(force=True)
 
 
-def _blas_libraries() -> Any:
-    return _found(tuple(name for name in _BRING_BLAS if name in sys.modules))
-
-
 @functools.cache
-def _found(loaded: tuple[str, ...]) -> Any:
+def _blas_libraries(loaded: tuple[str, ...]) -> Any:
     """Return the BLAS libraries, looked for again only where a package brought another one: it takes milliseconds."""
     from threadpoolctl import ThreadpoolController  # a command that needs no limit starts without it
 
-    return ThreadpoolController().select(user_api="blas").lib_controllers
+    return ThreadpoolController().select(user_api="blas")

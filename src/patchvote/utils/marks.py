@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..version import __version__
-from .reading import open_regular
+from .files import open_regular
 from .remote import RemotePath
 
 NAME = "patchvote"

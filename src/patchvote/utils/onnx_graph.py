@@ -1,13 +1,11 @@
-"""Build ONNX graphs node by node, and walk through those that exist.
+"""Build ONNX graphs node by node, with code that reads like the arithmetic itself.
 
-`GraphBuilder` collects nodes and constants and returns the names of their values, so that code which builds a graph
-reads like the arithmetic itself. The functions below it walk through a graph: which graphs are nested in a node, which
-tensors a node reads, which nodes a tensor is computed from. `onnx` is imported only when a graph is built.
+`onnx` is imported only when a graph is built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,17 +22,7 @@ _IR_VERSION = 8  # version of the file format that belongs to this opset
 class GraphBuilder:
     """Collects nodes and constants; every method returns the name of the value that it adds.
 
-    Parameters
-    ----------
-    prefix : str, default "pv_"
-        Prefix of generated names, which distinguishes them from the names of graphs that are merged in.
-
-    Attributes
-    ----------
-    nodes : list of onnx.NodeProto
-        The nodes so far.
-    constants : dict of onnx.TensorProto
-        The constants so far, by name.
+    Generated names begin with `prefix`, which distinguishes them from the names of graphs that are merged in.
 
     Examples
     --------
@@ -106,18 +94,8 @@ class GraphBuilder:
     ) -> onnx.ModelProto:
         """Return everything that was added as one model.
 
-        Parameters
-        ----------
-        name : str
-            Name of the graph.
-        inputs, outputs : dict
-            Shapes of the inputs and outputs, by name; an axis of variable length is a word.
-        kinds : dict, optional
-            Types of the inputs and outputs that are not "FLOAT", by name.
-        opset : int
-            Version of the ONNX operators.
-        metadata : dict, optional
-            Metadata of the file: text by key.
+        `inputs` and `outputs` are shapes by name, in which an axis of variable length is a word; `kinds` are the types
+        of those that are not "FLOAT".
         """
         helper, types = self._helper, kinds or {}
 
@@ -137,77 +115,3 @@ class GraphBuilder:
         if metadata:
             helper.set_model_props(model, metadata)
         return model
-
-
-# --- walking ----------------------------------------------------------------------------------------------------------
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs nested in a node: branches, and bodies of loops."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Yield nodes, including those of nested graphs."""
-    for node in nodes:
-        yield node
-        for graph in subgraphs(node):
-            yield from all_nodes(graph.node)
-
-
-def nodes_of(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Yield all nodes of a model: those of its graph, of nested graphs, and of its functions."""
-    for body in (model.graph.node, *(function.node for function in model.functions)):
-        yield from all_nodes(body)
-
-
-def inputs_of(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names of all tensors that a node reads, including those that its branches and loops read."""
-    yield from node.input
-    for graph in subgraphs(node):
-        for inner in graph.node:
-            yield from inputs_of(inner)
-        yield from (value.name for value in graph.output)  # a branch may pass an outer tensor on as it is
-
-
-def makers(graph: onnx.GraphProto) -> dict[str, int]:
-    """Return, for the name of each tensor, the index of the node that makes it."""
-    return {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-
-
-def needed_for(output: str, graph: onnx.GraphProto, stop: Collection[str] = ()) -> tuple[list[int], set[str]]:
-    """Walk from a tensor back to what it is computed from.
-
-    Parameters
-    ----------
-    output : str
-        Name of the tensor.
-    graph : onnx.GraphProto
-        Graph that computes the tensor.
-    stop : collection of str
-        Names of tensors at which the walk ends: what they are computed from is not needed.
-
-    Returns
-    -------
-    nodes : list of int
-        Indices of the nodes that are needed, in the order of the graph.
-    tensors : set of str
-        Names of `output` and of all tensors that these nodes read, including constants, inputs and those of `stop`.
-    """
-    made_by = makers(graph)
-    nodes: set[int] = set()
-    tensors: set[str] = set()
-    waiting = [output]
-    while waiting:
-        name = waiting.pop()
-        if not name or name in tensors:
-            continue
-        tensors.add(name)
-        index = None if name in stop else made_by.get(name)
-        if index is not None and index not in nodes:
-            nodes.add(index)
-            waiting.extend(inputs_of(graph.node[index]))
-    return sorted(nodes), tensors

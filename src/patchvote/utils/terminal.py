@@ -61,13 +61,7 @@ class ReaderGone(Exception):  # noqa: N818 - no error: `patchvote predict … | 
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun, such as "1 photo".
-
-    Examples
-    --------
-    >>> counted(1, "photo"), counted(1500, "photo"), counted(2, "class", "classes")
-    ('1 photo', '1,500 photos', '2 classes')
-    """
+    """Return a count with its noun, such as "1 photo"."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -160,13 +154,7 @@ def padded(text: str, columns: int) -> str:
 
 
 def shortened(text: str, columns: int, *, keep_start: bool = False) -> str:
-    """Return the end of a text that is too long, where paths are most informative, or its start.
-
-    Examples
-    --------
-    >>> shortened("holidays/2024/beach.jpg", 12), shortened("none of these (dog?)", 12, keep_start=True)
-    ('…4/beach.jpg', 'none of the…')
-    """
+    """Return the end of a text that is too long, where paths are most informative, or its start."""
     if width(text) <= columns:
         return text
     while text and width(text) >= columns:
@@ -175,13 +163,7 @@ def shortened(text: str, columns: int, *, keep_start: bool = False) -> str:
 
 
 def wrapped(text: str, columns: int, indent: int = 0) -> list[str]:
-    """Return the lines of a text, broken between words; all lines but the first are indented.
-
-    Examples
-    --------
-    >>> wrapped("run `patchvote fit photos` again, 96.8 %", 16)
-    ['run', '`patchvote fit photos`', 'again, 96.8 %']
-    """
+    """Return the lines of a text, broken between words; all lines but the first are indented."""
     if width(text) <= columns:
         return [text]
     lines, line, end = [], "", 0
@@ -275,13 +257,7 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as short text.
-
-    Examples
-    --------
-    >>> duration(8), duration(125), duration(9000)
-    ('8 s', '2 min', '2.5 h')
-    """
+    """Return a duration as short text."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

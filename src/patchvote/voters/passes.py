@@ -19,8 +19,7 @@ from safetensors.numpy import save
 
 from ..bags.store import Store
 from ..errors import PatchvoteError
-from ..utils.files import write_file
-from ..utils.reading import open_regular
+from ..utils.files import open_regular, write_file
 from ..utils.remote import RemotePath
 from ..utils.schema import flag, listed, record, table, text, whole
 from ..utils.schema import number as real

@@ -30,8 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from ..photos.find import Photo
-from ..utils.files import write_atomically
-from ..utils.reading import read_bytes
+from ..utils.files import read_bytes, write_atomically
 from ..voters.settings import MAX_NAME
 from ..voters.votes import NONE
 from .problems import Problem, missing
