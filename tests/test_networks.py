@@ -15,6 +15,7 @@ from patchvote import Dense, Extractor, NetworkError, Photo, Recipe
 from patchvote.networks import EMBEDDED, Preprocessing, cache, embedded, load, open_onnx
 from patchvote.photos.decode import load_image
 
+
 @pytest.mark.parametrize("network", EMBEDDED)
 def test_feature_maps_equal_those_of_the_torch_package(network, real_photos):
     torch = pytest.importorskip("torch")

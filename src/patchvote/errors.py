@@ -6,7 +6,7 @@ traceback, so it must be understandable on its own.
 
 from __future__ import annotations
 
-import functools
+import copyreg
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -15,19 +15,10 @@ _LONGEST_NAME = 300  # characters of a network's name that a message shows; a lo
 
 
 class PatchvoteError(Exception):
-    r"""Base of every error that a user's input, files or settings can cause.
+    """Base of every error that a user's input, files or settings can cause.
 
-    Parameters
-    ----------
-    message : str
-        Message on one line; a newline in it can only come from a name, and is printed as an escape.
-    lines : sequence of str
-        Further lines to be printed below the message, such as an example of what was expected.
-
-    Examples
-    --------
-    >>> str(PatchvoteError("there is no such layout. Expected:", lines=["a/", "  b.jpg"]))
-    'there is no such layout. Expected:\na/\n  b.jpg'
+    The message is one line; a newline in it can only come from a name, and is printed as an escape. Further `lines` are
+    printed below it, such as an example of what was expected.
     """
 
     def __init__(self, message: str = "", *, lines: Sequence[str] = ()) -> None:
@@ -37,14 +28,7 @@ class PatchvoteError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # Python would call the class with the message alone, and subclasses take other arguments. Errors are pickled on
         # their way from a worker.
-        return _unpickled, (type(self), self.args, self.__dict__)
-
-
-def _unpickled(kind: type[PatchvoteError], args: tuple[Any, ...], attributes: dict[str, Any]) -> PatchvoteError:
-    error = kind.__new__(kind)
-    error.args = args
-    error.__dict__.update(attributes)
-    return error
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class WaitWarning(UserWarning):
@@ -56,15 +40,7 @@ class CacheWarning(UserWarning):
 
 
 class PhotoError(PatchvoteError):
-    """A photo, or a collection of photos, cannot be read.
-
-    Parameters
-    ----------
-    name : str
-        Name of the photo, as the user wrote it.
-    reason : str
-        Reason in words that need no knowledge of decoders.
-    """
+    """A photo, or a collection of photos, cannot be read; it has the photo's `name` and the `reason` in plain words."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}" if name else reason)
@@ -93,17 +69,7 @@ class ModelError(PatchvoteError):
 
 
 class UntypedNetworkError(NetworkError, ModelError):
-    """A file names a network that is loaded only when the user types its name.
-
-    Parameters
-    ----------
-    network : str
-        Name of the network.
-    file : path, optional
-        File that contains the name.
-    option : str, default "--network"
-        Option of the command line that takes the name.
-    """
+    """A file names a network that is loaded only when the user types its name, in `option` of the command line."""
 
     def __init__(self, network: str, file: object = "a file", option: str = "--network") -> None:
         shown = network if len(network) <= _LONGEST_NAME else network[:_LONGEST_NAME] + "…"
@@ -134,24 +100,13 @@ def not_fitted(message: str) -> PatchvoteError:
     module = sys.modules.get("sklearn.exceptions")
     if module is None:
         return PatchvoteError(message)
-    error: PatchvoteError = _not_fitted_error(module.NotFittedError)(message)
+    bases = (PatchvoteError, module.NotFittedError)
+    # A class that is made here cannot be found by its name when an error is pickled.
+    members = {"__module__": __name__, "__reduce__": lambda error: (not_fitted, (error.lines[0],))}
+    error: PatchvoteError = type("NotFittedError", bases, members)(message)
     return error
 
 
-@functools.cache
-def _not_fitted_error(base: type[Exception]) -> Any:
-    def reduce(error: PatchvoteError) -> tuple[Any, ...]:  # a class that is made here cannot be found by its name
-        return not_fitted, (error.lines[0],)
-
-    return type("NotFittedError", (PatchvoteError, base), {"__module__": __name__, "__reduce__": reduce})
-
-
 def first_line(error: BaseException) -> str:
-    r"""Return the first line of the message of a library's error, or the error's type if there is no message.
-
-    Examples
-    --------
-    >>> first_line(OSError("no weights here\nand more lines")), first_line(MemoryError())
-    ('no weights here', 'MemoryError')
-    """
+    """Return the first line of the message of a library's error, or the error's type if there is no message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -26,25 +26,7 @@ Activation = Literal["after", "before"]
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """How 8-bit RGB pixels become the input of a network: ``(x - mean) / scale``.
-
-    Parameters
-    ----------
-    mean : tuple of three floats
-        What is subtracted from each channel, in the network's channel order.
-    scale : tuple of three floats
-        What each channel is divided by afterwards, in the same order.
-    color : {"RGB", "BGR"}
-        Channel order of the network.
-    layout : {"NCHW", "NHWC"}
-        Order of the axes of the network's input.
-
-    Examples
-    --------
-    >>> pixels = np.full((1, 2, 2, 3), 255, dtype=np.uint8)
-    >>> Preprocessing(mean=(127.0,) * 3, scale=(128.0,) * 3)(pixels).shape
-    (1, 3, 2, 2)
-    """
+    """How 8-bit RGB pixels become the input of a network: ``(x - mean) / scale``, in the network's channel order."""
 
     mean: tuple[float, float, float] = (0.0, 0.0, 0.0)
     scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
@@ -65,45 +47,30 @@ class Preprocessing:
 
 @dataclasses.dataclass(frozen=True)
 class NetworkSpec:
-    """Specification of a network: everything that the rest of the project needs to know about it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the network in a recipe.
-    dim : int
-        Number of features per descriptor.
-    size : int
-        Side of the square input that the network was trained on.
-    stride : int or None
-        Input pixels between two cells of the feature map; None where the network returns one vector per image.
-    fixed_size : tuple of two ints or None
-        Height and width of the input, where the graph accepts only one size.
-    preprocessing : Preprocessing
-        Conversion of pixels to the network's input.
-    activation : {"after", "before"}
-        Whether descriptors are read after or before the last activation.
-    weights : str
-        SHA-256 of the file that the weights come from.
-    output : str
-        Name of the tensor that is read.
-    output_layout : {"NCHW", "NHWC"}
-        Order of the output's axes, where it is a feature map.
-    whole : {"mean", "class"}
-        What describes a whole image: the mean of the cells, or the class token of a transformer (`HasWhole`).
-    """
+    """Specification of a network: everything that the rest of the project needs to know about it."""
 
     name: str
+    """Name of the network in a recipe."""
     dim: int
+    """Number of features per descriptor."""
     size: int
+    """Side of the square input that the network was trained on."""
     stride: int | None
+    """Input pixels between two cells of the feature map; None where the network returns one vector per image."""
     preprocessing: Preprocessing
+    """Conversion of pixels to the network's input."""
     activation: Activation
+    """Whether descriptors are read after or before the last activation."""
     weights: str
+    """SHA-256 of the file that the weights come from."""
     output: str
+    """Name of the tensor that is read."""
     fixed_size: tuple[int, int] | None = None
+    """Height and width of the input, where the network accepts only one size."""
     output_layout: Literal["NCHW", "NHWC"] = "NCHW"
+    """Order of the output's axes, where it is a feature map."""
     whole: Literal["mean", "class"] = "mean"
+    """What describes a whole image: the mean of the cells, or the class token of a transformer (`HasWhole`)."""
 
     @property
     def fingerprint(self) -> str:

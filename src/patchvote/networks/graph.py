@@ -227,19 +227,18 @@ def find_features(model: onnx.ModelProto, path: object) -> str:
     the tensor from which an output is pooled, by a mean over places or by taking the class token; the only output.
     """
     graph, images = model.graph, [name for name in output_names(model) if _reads_image(model.graph, name)]
-    listed = ", ".join(output_names(model))[:500]
-    if "last_hidden_state" in images:
-        return "last_hidden_state"
     axes = {value.name: len(value.type.tensor_type.shape.dim) for value in graph.output}
     several = [name for name in images if axes[name] in (3, 4)]
+    pooled = (source for name in images if (source := _pooled_from(graph, name)) is not None)
+    if "last_hidden_state" in images:
+        return "last_hidden_state"
     if len(several) > 1:
         raise NetworkError(
-            f"{path} has several outputs that could be meant ({', '.join(several)[:500]}): say which, with "
-            "?output=NAME."
+            f"{path} has several outputs that could be meant ({', '.join(several)[:500]}): say which, ?output=NAME."
         )
-    pooled = (source for name in images if (source := _pooled_from(graph, name)) is not None)
     found = next(iter(several), None) or next(pooled, None) or (images[0] if len(images) == 1 else None)
     if found is None:
+        listed = ", ".join(output_names(model))[:500]
         raise NetworkError(f"{path} has the outputs {listed}: say which to read, with ?output=NAME.")
     return found
 
@@ -247,72 +246,70 @@ def find_features(model: onnx.ModelProto, path: object) -> str:
 def _reads_image(graph: onnx.GraphProto, output: str) -> bool:
     """Whether an output is computed from one input, which can be a batch of images."""
     _, used = needed_for(output, graph)
-    constants = {tensor.name for tensor in graph.initializer}
-    inputs = [value for value in graph.input if value.name in used and value.name not in constants]
+    inputs = [value for value in _inputs(graph) if value.name in used]
     return len(inputs) == 1 and len(inputs[0].type.tensor_type.shape.dim) in (0, 4)
+
+
+def _inputs(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Return the inputs of a graph that are not constants."""
+    constants = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in constants]
 
 
 def _pooled_from(graph: onnx.GraphProto, output: str) -> str | None:
     """Return the tensor that an output is pooled from: the last one that all paths to the output go through."""
     indices, _ = needed_for(output, graph)
-    inputs = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
+    inputs = {value.name for value in _inputs(graph)}
     for index in reversed(indices):
-        if (source := _source(graph, graph.node[index])) and source not in inputs:
-            _, used = needed_for(output, graph, stop={source})
-            if not inputs & used:
-                return source
+        source = _source(graph, graph.node[index])
+        if source and source not in inputs and not inputs & needed_for(output, graph, stop={source})[1]:
+            return source
     return None
 
 
 def _source(graph: onnx.GraphProto, node: onnx.NodeProto) -> str | None:
     """Return the tensor that a node reduces to one vector per image, if it does."""
-    pooled = False
+    source, pooled = str(node.input[0]) if node.input else "", False
     if node.op_type in ("GlobalAveragePool", "GlobalMaxPool"):
-        maker = makers(graph).get(node.input[0])
-        if maker is not None and list(_ints(graph, graph.node[maker], "perm")) == [0, 2, 1]:
+        maker = makers(graph).get(source)
+        if maker is not None and _ints(graph, graph.node[maker], "perm") == [0, 2, 1]:
             return str(graph.node[maker].input[0])  # tokens that were transposed, as in Swin
         pooled = True
     elif node.op_type in ("ReduceMean", "ReduceMax"):
         axes = set(_ints(graph, node, "axes", 1))
         # A mean that is subtracted from what it is the mean of is a normalisation.
-        centred = any(
-            other.op_type == "Sub" and {node.output[0], node.input[0]} <= set(other.input) for other in graph.node
-        )
+        centred = any(other.op_type == "Sub" and {node.output[0], source} <= set(other.input) for other in graph.node)
         pooled = axes in ({2, 3}, {-2, -1}, {1, 2}, {-3, -2}) or (axes == {1} and not centred)
     elif node.op_type == "Gather":  # the class token
-        pooled = list(_ints(graph, node, "axis")) == [1] and list(_ints(graph, node, "", 1)) == [0]
+        pooled = (_ints(graph, node, "axis"), _ints(graph, node, "", 1)) == ([1], [0])
     elif node.op_type == "Slice":
-        starts, ends, axes_list = (
-            list(_ints(graph, node, key, n)) for n, key in enumerate(("starts", "ends", "axes"), 1)
-        )
-        pooled = axes_list == [1] and starts == [0] and ends == [1]
-    return str(node.input[0]) if pooled else None
+        pooled = [_ints(graph, node, key, n) for n, key in enumerate(("starts", "ends", "axes"), 1)] == [[0], [1], [1]]
+    return source if pooled else None
 
 
-def _ints(graph: onnx.GraphProto, node: onnx.NodeProto, attribute: str, place: int | None = None) -> Iterator[int]:
-    """Yield the whole numbers of an attribute of a node, or of its input at a place where that is a constant."""
+def _ints(graph: onnx.GraphProto, node: onnx.NodeProto, attribute: str, place: int | None = None) -> list[int]:
+    """Return the whole numbers of an attribute of a node, or of its input at a place where that is a constant."""
     from onnx import numpy_helper
 
     for one in node.attribute:
         if one.name == attribute:
-            yield from one.ints or [one.i]
-            return
+            return list(one.ints or [one.i])
     if place is None or len(node.input) <= place:
-        return
+        return []
     name = node.input[place]
     tensors = [tensor for tensor in graph.initializer if tensor.name == name]
     for other in graph.node:
         if other.op_type == "Constant" and name in other.output:
             tensors += [one.t for one in other.attribute if one.name == "value"]
-    for tensor in tensors[:1]:
-        if tensor.data_type in (tensor.INT32, tensor.INT64):
-            yield from map(int, numpy_helper.to_array(tensor).ravel()[:8])
+    if not tensors or tensors[0].data_type not in (tensors[0].INT32, tensors[0].INT64):
+        return []
+    return [int(value) for value in numpy_helper.to_array(tensors[0]).ravel()[:8]]
 
 
 def patch_size(model: onnx.ModelProto) -> int | None:
     """Return the stride of the first convolution, which cuts the image into the patches of a transformer, or None."""
     for node in model.graph.node:
         if "Conv" in node.op_type:
-            strides = list(_ints(model.graph, node, "strides"))
+            strides = _ints(model.graph, node, "strides")
             return strides[0] if len(strides) == 2 and strides[0] == strides[1] > 0 else None
     return None

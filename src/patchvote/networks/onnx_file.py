@@ -252,12 +252,14 @@ def _location(tensor: onnx.TensorProto) -> str:
 
 def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield all constants of a model, including those of nested graphs, functions and attributes."""
-    for graph in (model.graph, *(graph for node in nodes_of(model) for graph in subgraphs(node))):
+    nodes = list(nodes_of(model))
+    attributes = [attribute for node in nodes for attribute in node.attribute]
+    graphs = [model.graph, *(graph for node in nodes for graph in subgraphs(node))]
+    sparse = [tensor for graph in graphs for tensor in graph.sparse_initializer]
+    for graph in graphs:
         yield from graph.initializer
-        for sparse in graph.sparse_initializer:
-            yield from (sparse.values, sparse.indices)
-    for node in nodes_of(model):
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
-            for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-                yield from (sparse.values, sparse.indices)
+    for attribute in attributes:
+        yield from (attribute.t, *attribute.tensors)
+        sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
+    for tensor in sparse:
+        yield from (tensor.values, tensor.indices)

@@ -24,7 +24,7 @@ import importlib.util
 import io
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,30 +98,23 @@ def _source_digest(parsed: NetworkName) -> str:
             return importlib.metadata.version(parsed.engine)
         return ""
     module = parsed.what.partition(":")[0]
-    try:
-        spec = importlib.util.find_spec(module)  # imports the parent packages
-    except (ImportError, ValueError) as error:
-        raise NetworkError(f"the module {module} cannot be imported: {first_line(error)}{_hint(error)}") from None
+    spec = _import(module, importlib.util.find_spec)  # imports the parent packages
     if spec is None:
         raise NetworkError(f"there is no module {module!r} that Python can import. Is it on PYTHONPATH?")
     return file_digest(Path(spec.origin)) if spec.origin and Path(spec.origin).is_file() else ""
 
 
-# --- modules ----------------------------------------------------------------------------------------------------------
-
-
-def _import(package: str) -> Any:
+def _import(module: str, find: Callable[[str], Any] = importlib.import_module) -> Any:
     try:
-        return importlib.import_module(package)
+        return find(module)
     except Exception as error:  # a broken installation may raise anything
-        raise NetworkError(f"{package} cannot be imported: {first_line(error)}{_hint(error)}") from None
+        package = str(getattr(error, "name", None) or "").partition(".")[0]
+        extra = {"torch": "'patchvote[torch]'", "timm": "timm", "torchvision": "torchvision"}.get(package)
+        hint = f". Install it with: pip install {extra}" if extra else "."
+        raise NetworkError(f"{module} cannot be imported: {first_line(error)}{hint}") from None
 
 
-def _hint(error: Exception) -> str:
-    """Return what to do about a library that is not installed."""
-    package = str(getattr(error, "name", None) or "").partition(".")[0]
-    extra = "'patchvote[torch]'" if package == "torch" else package
-    return f". Install it with: pip install {extra}" if package in ("torch", "timm", "torchvision") else "."
+# --- modules ----------------------------------------------------------------------------------------------------------
 
 
 def _made(network: NetworkName) -> tuple[Any, OnnxSettings]:
@@ -149,10 +142,9 @@ def _made(network: NetworkName) -> tuple[Any, OnnxSettings]:
 
 
 def _of_timm(network: NetworkName) -> tuple[Any, OnnxSettings]:
-    timm = _import("timm")
+    timm, options = _import("timm"), network.options
     if not timm.is_model(network.what):
         raise NetworkError(f"timm has no network {network.what!r}.")
-    options = network.options
     if "size" in options:
         # A transformer is built for one size. timm interpolates its position embeddings where it loads weights itself,
         # so a file of weights is handed to it. Networks that take images of any size have no setting img_size.
@@ -184,10 +176,9 @@ def _of_torchvision(network: NetworkName) -> tuple[Any, OnnxSettings]:
 
 def _of_pixels(mean: Any, deviation: Any, size: int) -> OnnxSettings:
     """Return settings for 8-bit pixels, from those for pixels from 0 to 1."""
-    scaled = [
-        tuple(255 * float(value) for value in values) if values is not None else None for values in (mean, deviation)
-    ]
-    return OnnxSettings(scaled[0] or _IMAGENET[0], scaled[1] or _IMAGENET[1], size=size)
+    if mean is None or deviation is None:
+        return OnnxSettings(*_IMAGENET, size=size)
+    return OnnxSettings(tuple(255 * value for value in mean), tuple(255 * value for value in deviation), size=size)
 
 
 def _of_function(network: NetworkName) -> tuple[Any, OnnxSettings]:
@@ -231,8 +222,8 @@ def _converted(name: str, network: NetworkName, activation: Activation) -> bytes
 
 def _reader(torch: Any, module: Any, network: NetworkName) -> Any:
     """Return a module with two outputs: that of the layer, and that of the network, which shows what follows it."""
-    features = not network.layer and network.engine == "timm" and hasattr(module, "forward_features")
     layer = _layer(module, network.layer) if network.layer else None
+    features = layer is None and network.engine == "timm" and hasattr(module, "forward_features")
 
     class Reader(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -254,16 +245,16 @@ def _reader(torch: Any, module: Any, network: NetworkName) -> Any:
 
 def _layer(module: Any, name: str) -> Any:
     named = dict(module.named_modules())
-    if name in ("fc6", "fc7") and name not in named:
-        inner = [layer for key, layer in named.items() if key.startswith("classifier.")]
-        linear = [layer for layer in inner if type(layer).__name__ == "Linear"]
-        if len(linear) < 2:
-            raise NetworkError(f"this network has no {name}: no classifier with two linear layers.")
-        return linear[0 if name == "fc6" else 1]
-    if name not in named:
+    if name in named:
+        return named[name]
+    if name not in ("fc6", "fc7"):
         last = [key for key in named if key][-12:]
         raise NetworkError(f"there is no layer {name!r}. The last ones are: {', '.join(last)}.")
-    return named[name]
+    inner = [layer for key, layer in named.items() if key.startswith("classifier.")]
+    linear = [layer for layer in inner if type(layer).__name__ == "Linear"]
+    if len(linear) < 2:
+        raise NetworkError(f"this network has no {name}: no classifier with two linear layers.")
+    return linear[0 if name == "fc6" else 1]
 
 
 def _exported(torch: Any, reader: Any, probe: Any, expected: Any) -> onnx.ModelProto:
@@ -318,9 +309,6 @@ def _plain_attention(torch: Any) -> Iterator[None]:
 
 
 def _is_same(graph: onnx.ModelProto, x: Any, expected: Any) -> bool:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
-    ours = session.run(None, {"image": x})[0]
+    ours = Session(graph.SerializeToString(), "the network").run(x)
     tolerance = 1e-4 * (float(np.abs(expected).max()) or 1.0)
     return ours.shape == expected.shape and bool(np.abs(ours - expected).max() <= tolerance)

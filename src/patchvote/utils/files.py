@@ -81,13 +81,15 @@ def _check_regular(path: str | Path, mode: int) -> None:
 
 def read_bytes(path: str | Path, limit: int) -> bytes:
     """Read a whole ordinary file; `OSError` if it has more than `limit` bytes, whatever size the system reports."""
+    content = b""
     with open_regular(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
-        content = file.read(min(size, limit) + 1)
-        while len(content) <= limit and (more := file.read(_BLOCK)):
-            content += more
-    if len(content) > limit:
+        if size <= limit:
+            content = file.read(size)
+            while len(content) <= limit and (more := file.read(_BLOCK)):
+                content += more
+    if max(size, len(content)) > limit:
         raise OSError(errno.EFBIG, f"it has more than the {limit:,} bytes that are read of such a file", str(path))
     return content
 

@@ -23,15 +23,6 @@ class GraphBuilder:
     """Collects nodes and constants; every method returns the name of the value that it adds.
 
     Generated names begin with `prefix`, which distinguishes them from the names of graphs that are merged in.
-
-    Examples
-    --------
-    >>> graph = GraphBuilder()
-    >>> doubled = graph.node("Mul", "x", graph.constant(2.0))
-    >>> graph.name(graph.sum(doubled, 0), "y")
-    'y'
-    >>> [node.op_type for node in graph.model("sum", {"x": ["n"]}, {"y": [1]}).graph.node]
-    ['Mul', 'ReduceSum', 'Identity']
     """
 
     def __init__(self, prefix: str = "pv_") -> None:

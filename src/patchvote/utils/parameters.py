@@ -10,16 +10,7 @@ from .terminal import nearest
 
 
 class Parameters:
-    """Base of estimators whose constructor stores every argument under its name.
-
-    Examples
-    --------
-    >>> class Brush(Parameters):
-    ...     def __init__(self, width=1, *, colour="red"):
-    ...         self.width, self.colour = width, colour
-    >>> Brush(3).set_params(colour="blue").get_params(), Brush(3)
-    ({'width': 3, 'colour': 'blue'}, Brush(width=3))
-    """
+    """Base of estimators whose constructor stores every argument under its name."""
 
     estimator_type: ClassVar[str]
 

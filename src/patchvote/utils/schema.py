@@ -37,9 +37,8 @@ def _is_number(value: Any, kinds: type | tuple[type, ...]) -> bool:
 
 def text(longest: int) -> Check:
     """Accept text of at most `longest` characters."""
-    return _check(
-        lambda value: isinstance(value, str) and len(value) <= longest, f"text of at most {longest:,} characters"
-    )
+    expected = f"text of at most {longest:,} characters"
+    return _check(lambda value: isinstance(value, str) and len(value) <= longest, expected)
 
 
 def whole(least: int, most: int) -> Check:
@@ -50,10 +49,8 @@ def whole(least: int, most: int) -> Check:
 
 def number(least: float, most: float) -> Check:
     """Accept a number from `least` to `most`, both included; never NaN."""
-    return _check(
-        lambda value: _is_number(value, (int, float)) and least <= value <= most,
-        f"a number from {least:g} to {most:g}",
-    )
+    kinds, expected = (int, float), f"a number from {least:g} to {most:g}"
+    return _check(lambda value: _is_number(value, kinds) and least <= value <= most, expected)
 
 
 def flag(value: Any) -> str | None:
@@ -63,22 +60,16 @@ def flag(value: Any) -> str | None:
 
 def one_of(*allowed: Any) -> Check:
     """Accept a value that equals one of `allowed` and has its type."""
-    return _check(
-        lambda value: any(type(value) is type(other) and value == other for other in allowed),
-        f"one of {', '.join(map(brief, allowed))}",
-    )
+    known = [(type(value), value) for value in allowed]
+    return _check(lambda value: (type(value), value) in known, f"one of {', '.join(map(brief, allowed))}")
 
 
 def either(*checks: Check) -> Check:
     """Accept what any of several checks accepts; otherwise, the message is that of the last check."""
 
     def check(value: Any) -> str | None:
-        problem = None
-        for alternative in checks:
-            problem = alternative(value)
-            if problem is None:
-                return None
-        return problem
+        problems = [alternative(value) for alternative in checks]
+        return None if None in problems else problems[-1]
 
     return check
 

@@ -71,15 +71,7 @@ def none_readable(count: int) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: the name that was probably meant, or all known names.
-
-    Examples
-    --------
-    >>> nearest("efficientnet-lte0", ["efficientnet-lite0", "efficientnet-lite2"])
-    " Did you mean 'efficientnet-lite0'?"
-    >>> nearest("resnet", ["mean", "scale"])
-    ' Known are: mean, scale.'
-    """
+    """Return the end of an error message: the name that was probably meant, or all known names."""
     import difflib  # only a mistake needs it
 
     known = list(known)
@@ -99,13 +91,7 @@ def printable(text: object) -> str:
 
 
 def printable_json(value: Any) -> str:
-    r"""Return one line of JSON that a terminal shows as it is; parsing it restores the exact value.
-
-    Examples
-    --------
-    >>> printable_json({"file": "é\x9b.jpg"})
-    '{"file": "é\\u009b.jpg"}'
-    """
+    """Return one line of JSON that a terminal shows as it is; parsing it restores the exact value."""
     text = json.dumps(value, ensure_ascii=False)
     return _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
@@ -114,16 +100,15 @@ def csv_of(rows: Iterable[Mapping[str, Any]], header: list[str] | None = None) -
     """Yield a header and one line per row; by default, the header has the columns of the first row."""
     if header is not None:
         yield _csv_line(header)
-    for row in rows:
-        if header is None:
-            header = list(row)
-            yield _csv_line(header)
+    for number, row in enumerate(rows):
+        if header is None and number == 0:
+            yield _csv_line(row)
         yield _csv_line(row.values())
 
 
 def _csv_line(values: Iterable[Any]) -> str:
     line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow([cell(value) for value in values])
+    csv.writer(line, lineterminator="").writerow(map(cell, values))
     return line.getvalue()
 
 
