@@ -13,11 +13,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from safetensors.torch import save_file  # noqa: E402
+
 from helpers import torch_models  # noqa: E402
 from patchvote import Dense, Extractor, NetworkError, Patch, Recipe  # noqa: E402
 from patchvote.networks import load  # noqa: E402
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 64, 64, 3), dtype=np.uint8)
+WIDE = np.random.default_rng(1).integers(0, 256, (2, 64, 128, 3), dtype=np.uint8)
+PLACE = "torch:helpers.torch_models:"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,131 +32,105 @@ def own_cache(tmp_path_factory):
         yield
 
 
-def tensor(images: np.ndarray, mean: tuple = (100.0, 110.0, 120.0), scale: float = 50.0) -> torch.Tensor:
-    return torch.from_numpy(((images - np.array(mean)) / scale).astype(np.float32)).permute(0, 3, 1, 2)
+def fc6(net, x):
+    return net.classifier[1](torch.flatten(net.avgpool(net.features(x)), 1))
 
 
-def test_fc6_and_fc7_before_and_after_their_activation():
-    net = torch_models.alexnet().eval()
+def fc7(net, x):
+    return net.classifier[4](torch.relu(fc6(net, x)))
+
+
+def last(net, x):
+    y = torch.relu(net.stem(x))
+    return net.last(torch.relu(y + net.inner(y)))
+
+
+def layer(net, x):
+    return net.layer(net.stem(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "activation", "reference", "images"),
+    [
+        ("alexnet@fc6", "before", fc6, IMAGES),
+        ("alexnet@fc6", "after", lambda net, x: torch.relu(fc6(net, x)), IMAGES),
+        ("alexnet@fc7", "before", fc7, IMAGES),
+        ("alexnet@fc7", "after", lambda net, x: torch.relu(fc7(net, x)), IMAGES),
+        ("alexnet@classifier.5", "after", lambda net, x: torch.relu(fc7(net, x)), IMAGES),
+        ("alexnet@classifier.5", "before", fc7, IMAGES),
+        # Activations that are functions, and images of another size than the network was converted with.
+        ("residual@last?size=64", "before", last, WIDE),
+        ("residual@last?size=64", "after", lambda net, x: torch.relu(last(net, x)), WIDE),
+        # One activation of several nodes.
+        *((f"{kind}@layer?size=64", "before", layer, IMAGES) for kind in ("silu", "gelu", "relu")),
+        *(
+            (f"{kind}@layer?size=64", "after", lambda net, x: net.activation(layer(net, x).clone()), IMAGES)
+            for kind in ("silu", "gelu", "relu")
+        ),
+        ("in_place@layer?size=64", "after", layer, IMAGES),  # whatever is written into it later
+        ("channels_last?size=64", "after", lambda net, x: net(x).permute(0, 3, 1, 2), IMAGES),
+        ("without_padding@1?size=64", "before", lambda net, x: net[0](x), IMAGES),  # the layer ends with an activation
+        ("vit?size=64", "after", lambda net, x: net(x)[:, 3:].transpose(1, 2).unflatten(2, (4, 4)), IMAGES),
+    ],
+)
+def test_descriptors_are_what_the_module_computes(name, activation, reference, images):
+    net = getattr(torch_models, name.partition("@")[0].partition("?")[0])().eval()
+    backbone = load(PLACE + name, activation=activation)
     with torch.no_grad():
-        flat = torch.flatten(net.avgpool(net.features(tensor(IMAGES))), 1)
-        fc6 = net.classifier[1](flat)
-        fc7 = net.classifier[4](torch.relu(fc6))
-    for layer, activation, expected in (
-        ("fc6", "before", fc6),
-        ("fc6", "after", torch.relu(fc6)),
-        ("fc7", "before", fc7),
-        ("fc7", "after", torch.relu(fc7)),
-        ("classifier.5", "after", torch.relu(fc7)),
-        ("classifier.5", "before", fc7),
-    ):
-        backbone = load(f"torch:helpers.torch_models:alexnet@{layer}", activation=activation)
-        assert backbone.spec.stride is None
-        assert (backbone.spec.dim, backbone.spec.size) == (expected.shape[1], 64)
-        np.testing.assert_allclose(backbone(IMAGES), expected.numpy(), atol=1e-4)
+        expected = reference(net, torch.from_numpy(backbone.spec.preprocessing(images)))
+    expected = expected.movedim(1, -1).numpy()
+    assert backbone.spec.dim == expected.shape[-1]
+    np.testing.assert_allclose(backbone(images), expected, atol=1e-4)
 
 
-def test_a_map_takes_images_of_any_size_and_activations_may_be_functions():
-    net = torch_models.residual().eval()
-    after = load("torch:helpers.torch_models:residual@last?size=64")
-    before = load("torch:helpers.torch_models:residual@last?size=64", activation="before")
-    assert (after.spec.dim, after.spec.stride, after.spec.fixed_size) == (10, 8, None)
-    images = np.random.default_rng(1).integers(0, 256, (2, 64, 128, 3), dtype=np.uint8)
-    with torch.no_grad():
-        x = after.spec.preprocessing(images)
-        y = torch.relu(net.stem(torch.from_numpy(x)))
-        expected = net.last(torch.relu(y + net.inner(y))).permute(0, 2, 3, 1).numpy()
-    np.testing.assert_allclose(before(images), expected, atol=1e-4)
-    np.testing.assert_allclose(after(images), np.maximum(expected, 0), atol=1e-4)
-    bag = Extractor(Recipe("torch:helpers.torch_models:residual@last?size=64", Dense(sides=(64,))))(images[0])
-    assert len(bag.values) == 1 + 8 * 4
+@pytest.mark.parametrize(
+    ("name", "size", "stride", "fixed"),
+    [
+        ("alexnet@fc6", 64, None, (64, 64)),
+        ("residual@last?size=64", 64, 8, None),
+        ("channels_last?size=64", 64, 16, None),
+        ("patches_of_14?size=56", 56, 14, None),  # no power of two
+        ("without_padding?size=64", 64, 3, None),
+        ("few_tokens?size=64", 64, 32, (64, 64)),  # nine tokens, of which four are places: the first convolution tells
+        ("vit?size=64", 64, 16, (64, 64)),
+    ],
+)
+def test_size_and_stride_are_measured(name, size, stride, fixed):
+    spec = load(PLACE + name).spec
+    assert (spec.size, spec.stride) == (size, stride)
+    if stride is not None:
+        assert spec.fixed_size == fixed
 
 
-@pytest.mark.parametrize("kind", ["silu", "gelu", "relu"])
-def test_an_activation_of_several_nodes_is_one_activation(kind):
-    net = getattr(torch_models, kind)().eval()
-    for activation in ("before", "after"):
-        backbone = load(f"torch:helpers.torch_models:{kind}@layer?size=64", activation=activation)
-        with torch.no_grad():
-            expected = net.layer(net.stem(torch.from_numpy(backbone.spec.preprocessing(IMAGES))))
-            expected = net.activation(expected.clone()) if activation == "after" else expected
-        np.testing.assert_allclose(backbone(IMAGES), expected.permute(0, 2, 3, 1).numpy(), atol=1e-4)
+@pytest.mark.parametrize(
+    ("name", "sides", "count"),
+    [
+        ("residual@last?size=64", (64,), 1 + 8 * 4),
+        ("patches_of_14?size=56", (56, 112), 1 + 4 * 2 + 8 * 5),
+        ("vit?size=64", (64,), 1 + 16),
+    ],
+)
+def test_photos_are_described_by_as_many_cells_as_the_stride_says(name, sides, count):
+    photo = {"patches_of_14?size=56": (60, 100), "vit?size=64": (50, 90)}.get(name, (128, 64))
+    bag = Extractor(Recipe(PLACE + name, Dense(sides=sides)))(np.zeros((*photo, 3), np.uint8))
+    assert len(bag.values) == count
 
 
-def test_a_layer_is_read_as_it_answered_whatever_is_written_into_it_later():
-    net = torch_models.in_place().eval()
-    backbone = load("torch:helpers.torch_models:in_place@layer?size=64")
-    with torch.no_grad():
-        expected = net.layer(net.stem(torch.from_numpy(backbone.spec.preprocessing(IMAGES))))
-    np.testing.assert_allclose(backbone(IMAGES), expected.permute(0, 2, 3, 1).numpy(), atol=1e-4)
-
-
-def test_a_map_with_its_features_last_is_read_as_one():
-    net = torch_models.channels_last().eval()
-    backbone = load("torch:helpers.torch_models:channels_last?size=64")
-    assert (backbone.spec.dim, backbone.spec.stride) == (24, 16)
-    with torch.no_grad():
-        expected = net(torch.from_numpy(backbone.spec.preprocessing(IMAGES)))
-    np.testing.assert_allclose(backbone(IMAGES), expected.numpy(), atol=1e-4)
-
-
-def test_the_stride_is_as_measured_and_no_power_of_two():
-    backbone = load("torch:helpers.torch_models:patches_of_14?size=56")
-    assert (backbone.spec.stride, backbone.spec.fixed_size) == (14, None)
-    bag = Extractor(Recipe("torch:helpers.torch_models:patches_of_14?size=56", Dense(sides=(56, 112))))(
-        np.zeros((60, 100, 3), np.uint8)
-    )
-    assert len(bag.values) == 1 + 4 * 2 + 8 * 5
-    assert load("torch:helpers.torch_models:without_padding?size=64").spec.stride == 3
-
-
-def test_a_layer_that_ends_with_an_activation_is_read_before_it():
-    net = torch_models.without_padding().eval()
-    backbone = load("torch:helpers.torch_models:without_padding@1?size=64", activation="before")
-    with torch.no_grad():
-        expected = net[0](torch.from_numpy(backbone.spec.preprocessing(IMAGES))).permute(0, 2, 3, 1).numpy()
-    assert expected.min() < 0
-    np.testing.assert_allclose(backbone(IMAGES), expected, atol=1e-4)
-
-
-def test_the_first_convolution_tells_which_tokens_are_patches():
-    backbone = load("torch:helpers.torch_models:few_tokens?size=64")  # nine tokens, of which four are places
-    assert backbone(IMAGES).shape == (3, 2, 2, 16)
-    assert np.abs(backbone(IMAGES)).max(axis=(0, 3)).min() > 0
-
-
-def test_tokens_become_a_map_without_class_and_registers():
-    net = torch_models.vit().eval()
-    backbone = load("torch:helpers.torch_models:vit?size=64")
-    assert (backbone.spec.dim, backbone.spec.stride, backbone.spec.fixed_size) == (16, 16, (64, 64))
-    with torch.no_grad():
-        tokens = net(torch.from_numpy(backbone.spec.preprocessing(IMAGES)))
-    np.testing.assert_allclose(backbone(IMAGES).reshape(3, 16, 16), tokens[:, 3:].numpy(), atol=1e-4)
-
-
-def test_a_transformer_looks_densely_at_the_one_size_it_takes():
-    extractor = Extractor(Recipe("torch:helpers.torch_models:vit?size=64", Dense(sides=(64,))))
-    bag = extractor(np.zeros((50, 90, 3), np.uint8))
-    assert len(bag.values) == 1 + 16
-    assert bag.boxes[1].tolist() == [0, 0, 0.25, 0.25]
+def test_a_network_for_one_size_takes_no_other_and_one_of_vectors_takes_patches():
     with pytest.raises(NetworkError, match="takes only images of 64 x 64"):
-        Extractor(Recipe("torch:helpers.torch_models:vit?size=64", Dense(sides=(64, 128))))
+        Extractor(Recipe(f"{PLACE}vit?size=64", Dense(sides=(64, 128))))
+    assert Extractor(Recipe(f"{PLACE}alexnet@fc7", Patch(count=8, levels=1)))(IMAGES[0]).dim == 16
 
 
 def test_it_is_converted_once_and_then_needs_no_torch(monkeypatch):
-    first = load("torch:helpers.torch_models:alexnet@fc6")
-    code = """
-import sys
-sys.modules["torch"] = None
-import numpy as np
-from patchvote.networks import load
-net = load("torch:helpers.torch_models:alexnet@fc6")
-print(net.spec.fingerprint)
-"""
+    first = load(f"{PLACE}alexnet@fc6")
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"from patchvote.networks import load; print(load({PLACE + 'alexnet@fc6'!r}).spec.fingerprint)"
+    )
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.strip() == first.spec.fingerprint
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.returncode) == (first.spec.fingerprint, 0), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -168,37 +146,37 @@ print(net.spec.fingerprint)
 def test_preprocessing_that_cannot_be_meant_is_refused(declared, says, monkeypatch):
     monkeypatch.setattr(torch_models.SmallAlexNet, "preprocessing", declared)
     with pytest.raises(NetworkError, match=says):
-        load("torch:helpers.torch_models:alexnet@features.3")
+        load(f"{PLACE}alexnet@features.3")
 
 
 def test_preprocessing_may_be_one_number_or_an_array(monkeypatch):
     declared = {"mean": 127.5, "scale": np.array([50, 60, 70], np.float32)}
     monkeypatch.setattr(torch_models.SmallAlexNet, "preprocessing", declared)
-    spec = load("torch:helpers.torch_models:alexnet@features.0?size=64").spec
+    spec = load(f"{PLACE}alexnet@features.0?size=64").spec
     assert (spec.preprocessing.mean, spec.preprocessing.scale) == ((127.5, 127.5, 127.5), (50, 60, 70))
 
 
 def test_weights_come_from_safetensors_only(tmp_path):
-    from safetensors.torch import save_file
+    def with_weights(file: str):
+        return load(f"{PLACE}alexnet@fc6?weights={tmp_path / file}", activation="before")
 
     net = torch_models.alexnet()
     with torch.no_grad():
         net.classifier[1].bias.add_(1)
     save_file(net.state_dict(), tmp_path / "w.safetensors")
-    plain = load("torch:helpers.torch_models:alexnet@fc6", activation="before")
-    changed = load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'w.safetensors'}", activation="before")
-    np.testing.assert_allclose(changed(IMAGES), plain(IMAGES) + 1, atol=1e-4)
+    plain = load(f"{PLACE}alexnet@fc6", activation="before")
+    np.testing.assert_allclose(with_weights("w.safetensors")(IMAGES), plain(IMAGES) + 1, atol=1e-4)
     torch.save(net.state_dict(), tmp_path / "w.pth")
-    with pytest.raises(NetworkError, match="may run any code when it is read"):
-        load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'w.pth'}")
     save_file({"nothing": torch.zeros(1)}, tmp_path / "other.safetensors")
-    with pytest.raises(NetworkError, match="do not fit") as caught:
-        load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'other.safetensors'}")
-    assert "\n" not in str(caught.value)
-    content = (tmp_path / "w.safetensors").read_bytes()
-    (tmp_path / "half.safetensors").write_bytes(content[: len(content) // 2])
-    with pytest.raises(NetworkError, match="weights do not fit"):
-        load(f"torch:helpers.torch_models:alexnet@fc6?weights={tmp_path / 'half.safetensors'}")
+    (tmp_path / "half.safetensors").write_bytes((tmp_path / "w.safetensors").read_bytes()[:5000])
+    for file, says in (
+        ("w.pth", "may run any code"),
+        ("other.safetensors", "not fit"),
+        ("half.safetensors", "not fit"),
+    ):
+        with pytest.raises(NetworkError, match=says) as caught:
+            with_weights(file)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -206,18 +184,18 @@ def test_weights_come_from_safetensors_only(tmp_path):
     [
         ("torch:helpers.torch_models", "Names have the form torch:package.module:function@layer"),
         ("torch:no_such_module_here:f", "no module 'no_such_module_here'"),
-        ("torch:helpers.torch_models:NOT_A_FUNCTION", "has no function 'NOT_A_FUNCTION'"),
-        ("torch:helpers.torch_models:alexnet@fc9", "there is no layer 'fc9'"),
-        ("torch:helpers.torch_models:residual@fc6", "no classifier with two linear layers"),
-        ("torch:helpers.torch_models:vit?size=48", "cannot take images of 48 x 48 pixels"),
-        ("torch:helpers.torch_models:alexnet@fc6?color=BGR", "'color=BGR' is no option"),
-        ("torch:helpers.torch_models:alexnet@fc6?size=big", "size must be a whole number"),
-        ("torch:helpers.torch_models:alexnet@fc6?weights=none.safetensors", "there is no file none.safetensors"),
-        ("torch:helpers.torch_models:broken", "no weights here"),
+        (f"{PLACE}NOT_A_FUNCTION", "has no function 'NOT_A_FUNCTION'"),
+        (f"{PLACE}alexnet@fc9", "there is no layer 'fc9'"),
+        (f"{PLACE}residual@fc6", "no classifier with two linear layers"),
+        (f"{PLACE}vit?size=48", "cannot take images of 48 x 48 pixels"),
+        (f"{PLACE}alexnet@fc6?color=BGR", "'color=BGR' is no option"),
+        (f"{PLACE}alexnet@fc6?size=big", "size must be a whole number"),
+        (f"{PLACE}alexnet@fc6?weights=none.safetensors", "there is no file none.safetensors"),
+        (f"{PLACE}broken", "no weights here"),
         ("torch:os:getcwd", "no module of torch"),
     ],
 )
-def test_names_that_mean_nothing_are_answered_clearly(name, words):
+def test_names_that_mean_nothing_are_refused(name, words):
     with pytest.raises(NetworkError) as caught:
         load(name)
     assert words in str(caught.value)
@@ -228,29 +206,23 @@ def test_names_that_mean_nothing_are_answered_clearly(name, words):
     [
         ("timm:resnet18?pretrained=yes", "timm", "pip install timm"),
         ("torchvision:vgg16@fc7?pretrained=yes", "torchvision", "pip install torchvision"),
-        ("torch:helpers.torch_models:vit", "torch", "pip install 'patchvote[torch]'"),
+        (f"{PLACE}vit", "torch", "pip install 'patchvote[torch]'"),
+        ("torch:needs_torch.models:net", "torch", "pip install 'patchvote[torch]'"),
+        ("torch:needs_more:net", "no_such_package_here", "needs_more cannot be imported"),
     ],
 )
-def test_a_library_that_is_absent_or_broken_is_told_in_one_line(name, package, words, monkeypatch):
+def test_a_library_that_is_absent_or_broken_is_named_in_one_line(name, package, words, tmp_path, monkeypatch):
+    (tmp_path / "needs_torch").mkdir()
+    (tmp_path / "needs_torch" / "__init__.py").write_text("import torch")
+    (tmp_path / "needs_torch" / "models.py").write_text("def net(): ...")
+    (tmp_path / "needs_more.py").write_text("import no_such_package_here")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setitem(sys.modules, f"{package}.models", None)
     with pytest.raises(NetworkError) as caught:
         load(name)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_package_that_cannot_be_imported_is_named_with_the_reason(tmp_path, monkeypatch):
-    (tmp_path / "needs_torch").mkdir()
-    (tmp_path / "needs_torch" / "__init__.py").write_text("import torch")
-    (tmp_path / "needs_torch" / "models.py").write_text("def net(): ...")
-    (tmp_path / "needs_more.py").write_text("import no_such_package_here")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(NetworkError, match="needs_more cannot be imported: No module named 'no_such_package_here'"):
-        load("torch:needs_more:net")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(NetworkError, match=r"pip install 'patchvote\[torch\]'"):
-        load("torch:needs_torch.models:net")
 
 
 @pytest.mark.parametrize("engine", ["timm", "torchvision"])
@@ -261,9 +233,3 @@ def test_a_network_of_a_library_without_weights_is_refused(engine, monkeypatch):
     monkeypatch.setitem(sys.modules, f"{engine}.models", library)
     with pytest.raises(NetworkError, match=f"{engine}:net would have random weights"):
         load(f"{engine}:net")
-
-
-def test_patches_go_through_a_network_that_gives_vectors():
-    recipe = Recipe("torch:helpers.torch_models:alexnet@fc7", Patch(count=8, levels=1))
-    bag = Extractor(recipe)(np.random.default_rng(0).integers(0, 255, (100, 120, 3), dtype=np.uint8))
-    assert bag.dim == 16

@@ -7,6 +7,7 @@ traceback, so it must be understandable on its own.
 from __future__ import annotations
 
 import copyreg
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -100,11 +101,15 @@ def not_fitted(message: str) -> PatchvoteError:
     module = sys.modules.get("sklearn.exceptions")
     if module is None:
         return PatchvoteError(message)
-    bases = (PatchvoteError, module.NotFittedError)
+    error: PatchvoteError = _not_fitted_error(module.NotFittedError)(message)
+    return error
+
+
+@functools.cache
+def _not_fitted_error(base: type[Exception]) -> Any:
     # A class that is made here cannot be found by its name when an error is pickled.
     members = {"__module__": __name__, "__reduce__": lambda error: (not_fitted, (error.lines[0],))}
-    error: PatchvoteError = type("NotFittedError", bases, members)(message)
-    return error
+    return type("NotFittedError", (PatchvoteError, base), members)
 
 
 def first_line(error: BaseException) -> str:

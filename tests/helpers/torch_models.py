@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+
+
+def seeded(seed: int, make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    def network() -> nn.Module:
+        torch.manual_seed(seed)
+        return make()
+
+    return network
 
 
 class SmallAlexNet(nn.Module):
@@ -29,11 +39,6 @@ class SmallAlexNet(nn.Module):
         return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
 
 
-def alexnet() -> nn.Module:
-    torch.manual_seed(0)
-    return SmallAlexNet()
-
-
 class Residual(nn.Module):
     """A convolutional network whose activations are functions, not modules."""
 
@@ -47,11 +52,6 @@ class Residual(nn.Module):
         x = torch.relu(self.stem(x))
         x = torch.relu(x + self.inner(x))
         return torch.relu(self.last(x)).mean(dim=(2, 3))
-
-
-def residual() -> nn.Module:
-    torch.manual_seed(1)
-    return Residual()
 
 
 class SmallViT(nn.Module):
@@ -69,11 +69,6 @@ class SmallViT(nn.Module):
         tokens = self.patch(x).flatten(2).transpose(1, 2)
         tokens = torch.cat([self.special.expand(len(x), -1, -1), tokens], dim=1) + self.place
         return self.norm(self.block(tokens))
-
-
-def vit() -> nn.Module:
-    torch.manual_seed(2)
-    return SmallViT()
 
 
 class Bent(nn.Module):
@@ -98,26 +93,6 @@ class InPlace(Bent):
         return self.end(torch.relu_(y))
 
 
-def silu() -> nn.Module:
-    torch.manual_seed(3)
-    return Bent(nn.SiLU())
-
-
-def gelu() -> nn.Module:
-    torch.manual_seed(3)
-    return Bent(nn.GELU())
-
-
-def relu() -> nn.Module:
-    torch.manual_seed(3)
-    return Bent(nn.ReLU(inplace=True))
-
-
-def in_place() -> nn.Module:
-    torch.manual_seed(3)
-    return InPlace(nn.ReLU())
-
-
 class ChannelsLast(nn.Module):
     """Gives a map whose last axis is the features, as windowed transformers do."""
 
@@ -127,23 +102,6 @@ class ChannelsLast(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.patch(x).permute(0, 2, 3, 1)
-
-
-def channels_last() -> nn.Module:
-    torch.manual_seed(4)
-    return ChannelsLast()
-
-
-def patches_of_14() -> nn.Module:
-    """Patches of 14 pixels, for images of any size."""
-    torch.manual_seed(4)
-    return nn.Conv2d(3, 8, 14, stride=14)
-
-
-def without_padding() -> nn.Module:
-    """A cell every 3 pixels, but none at the edges."""
-    torch.manual_seed(4)
-    return nn.Sequential(nn.Conv2d(3, 8, 5, stride=3), nn.ReLU(), nn.Conv2d(8, 8, 3))
 
 
 class FewTokens(nn.Module):
@@ -158,9 +116,16 @@ class FewTokens(nn.Module):
         return torch.cat([torch.zeros(len(x), 5, 16), tokens], dim=1)
 
 
-def few_tokens() -> nn.Module:
-    torch.manual_seed(5)
-    return FewTokens()
+alexnet, residual, vit = seeded(0, SmallAlexNet), seeded(1, Residual), seeded(2, SmallViT)
+silu, gelu, relu = (seeded(3, lambda kind=kind: Bent(kind())) for kind in (nn.SiLU, nn.GELU, nn.ReLU))
+in_place, channels_last, few_tokens = (
+    seeded(3, lambda: InPlace(nn.ReLU())),
+    seeded(4, ChannelsLast),
+    seeded(5, FewTokens),
+)
+patches_of_14 = seeded(4, lambda: nn.Conv2d(3, 8, 14, stride=14))  # for images of any size
+# A cell every 3 pixels, but none at the edges.
+without_padding = seeded(4, lambda: nn.Sequential(nn.Conv2d(3, 8, 5, stride=3), nn.ReLU(), nn.Conv2d(8, 8, 3)))
 
 
 def broken() -> nn.Module:
