@@ -1,7 +1,86 @@
+"""How a process shares the machine: the threads of BLAS, and what is known of its memory."""
+
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from patchvote import Extractor, Photo
+from patchvote.utils.machine import blas_threads_for, one_blas_thread
+
+
+def blas_threads():
+    """Return how many threads the BLAS library of numpy uses."""
+    return max((one["num_threads"] for one in threadpool_info() if "numpy" in one["filepath"]), default=1)
+
+
+@pytest.fixture
+def two_threads():
+    """Several threads to begin with, also on a machine with one core; they are back at the end."""
+    with threadpool_limits(2, user_api="blas"):
+        if blas_threads() < 2:
+            pytest.skip("the BLAS library here has one thread only")
+        yield
+        assert blas_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_number_of_threads_comes_back_after_the_outermost_block_also_after_an_error():
+    with one_blas_thread():
+        with one_blas_thread():
+            assert blas_threads() == 1
+        assert blas_threads() == 1
+    assert blas_threads() == 2
+    with pytest.raises(ZeroDivisionError), one_blas_thread():
+        1 / 0  # noqa: B018
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_blocks_of_two_threads_may_end_in_any_order():
+    first_is_in, second_is_in, first_is_out = threading.Event(), threading.Event(), threading.Event()
+    seen = []
+
+    def first():
+        with one_blas_thread():
+            first_is_in.set()
+            second_is_in.wait(30)
+        first_is_out.set()
+
+    def second():
+        first_is_in.wait(30)
+        with one_blas_thread():
+            second_is_in.set()
+            first_is_out.wait(30)
+            seen.append(blas_threads())
+
+    both = [threading.Thread(target=work) for work in (first, second)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(60)
+    assert seen == [1]
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_small_products_run_on_one_thread_and_large_ones_on_all():
+    with blas_threads_for(1e6):
+        assert blas_threads() == 1
+    with blas_threads_for(1e12):
+        assert blas_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_an_extraction_leaves_the_cores_to_the_network_until_its_end():
+    photos = [Photo(str(shade), np.full((40, 60, 3), shade, np.uint8)) for shade in (10, 200)]
+    stream = Extractor().stream(photos)
+    next(stream)
+    assert blas_threads() == 1
+    stream.close()
 
 
 def test_the_peak_of_memory_rises_with_what_is_taken_and_can_be_forgotten():
@@ -17,6 +96,6 @@ del taken
 forget_peak_memory()
 print(peak_memory() - before)
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    risen, forgotten = map(int, told.stdout.split())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    risen, forgotten = map(int, done.stdout.split())
     assert risen > 30_000_000 > forgotten
